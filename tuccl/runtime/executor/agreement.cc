@@ -8,7 +8,7 @@ namespace tuccl {
 
 namespace {
 
-std::string describe_tables(size_t rank, const Greeting &first, const Greeting &other) {
+std::string describe_tables(size_t rank, const Greeting &first, const Greeting &differing) {
     const auto name = [](const Greeting &greeting) {
         char text[16] = "none";
         if (greeting.wanted != 0)
@@ -16,7 +16,7 @@ std::string describe_tables(size_t rank, const Greeting &first, const Greeting &
         return std::string(text);
     };
     return "ranks 0 and " + std::to_string(rank) + " have different tables (" + name(first) + ", " +
-           name(other) + "): give all ranks the same TUCCL_BUNDLE";
+           name(differing) + "): give all ranks the same TUCCL_BUNDLE";
 }
 
 } // namespace

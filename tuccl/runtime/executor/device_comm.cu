@@ -199,9 +199,9 @@ tuccl::NvlinkEnds ends_of(int device) {
 
 // Equal on every rank, since all read the same handles.
 bool nvlink_joins_all(const Handle *handles, uint32_t ranks) {
-    for (uint32_t one = 0; one < ranks; one++)
-        for (uint32_t other = 0; other < ranks; other++)
-            if (!tuccl::nvlink_joins(handles[one].nvlink, handles[other].nvlink))
+    for (uint32_t first = 0; first < ranks; first++)
+        for (uint32_t second = 0; second < ranks; second++)
+            if (!tuccl::nvlink_joins(handles[first].nvlink, handles[second].nvlink))
                 return false;
     return true;
 }

@@ -41,8 +41,7 @@ struct tuccl_exchange_view {
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks);
 struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange);
 
-/* Copies this rank's bytes into the send buffer in stream order. Returns 0 or a cudaError_t.
- */
+/* Copies this rank's bytes into the send buffer in stream order. Returns 0 or a cudaError_t. */
 int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine);
 /* Returns 1 if all work on the stream has ended, 0 while it runs, negative after a failure. */
 int tuccl_exchange_ended(const struct tuccl_exchange *exchange);

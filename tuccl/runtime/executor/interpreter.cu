@@ -1,4 +1,4 @@
-// The interpreter's kernels, and what a communicator keeps of a bundle's programs.
+// The interpreter's kernels, and a communicator's programs.
 #include "interpreter.h"
 #include "interpreter_moves.h"
 
@@ -55,7 +55,7 @@ template <> struct Run<ProgramLaunch> {
     }
 };
 
-// Frequent sums have kernels of their own; the others look up what they add, unit by unit.
+// Frequent sums have their own kernels; others select type and reduction for each unit.
 template <typename Launch, typename Wire> const void *kernel_of(const tuccl_call &call) {
     if (call.reduction == TUCCL_SUM || call.reduction == TUCCL_AVG) {
         switch (call.type) {
@@ -83,8 +83,8 @@ template <typename Launch> const void *kernel_of(const tuccl_call &call) {
     }
 }
 
-// Loads every kernel: at its first launch that could wait for one that runs, and that for another
-// rank. All blocks of a launch must be at work at once, since they wait for one another.
+// Loads every kernel in advance: at its first launch, loading could wait for a running kernel that
+// waits for another rank. All blocks of a launch must run at once, since they wait for each other.
 const char *load_kernels(int device) {
     int multiprocessors = 0;
     if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
@@ -130,7 +130,7 @@ int launch_moves(const Moves &moves, const ProgramLaunch &plan, const tuccl_call
                             arguments, 0, stream);
 }
 
-// Kept of what a launch has room for, and of this rank.
+// Kept only if they fit a launch, and only for this rank.
 std::vector<Programs::Rearranged> rearrange(const void *section, uint32_t rank) {
     std::vector<Programs::Rearranged> all(tuccl_programs_count(section));
     uint64_t comparisons = kMostComparisons;
@@ -142,9 +142,9 @@ std::vector<Programs::Rearranged> rearrange(const void *section, uint32_t rank) 
         const MovesNeed need = need_of(moves);
         if (!has_room<ManyMoves>(need))
             continue;
-        for (uint32_t other = 0; other < moves.ranks.size(); other++)
-            if (other != rank)
-                moves.ranks[other] = {};
+        for (uint32_t peer = 0; peer < moves.ranks.size(); peer++)
+            if (peer != rank)
+                moves.ranks[peer] = {};
         all[i] = {std::move(moves), need};
     }
     return all;
@@ -158,10 +158,10 @@ const char *copy_programs(Programs *programs, uint32_t rank, const void *section
     programs->rearranged = rearrange(programs->here, rank);
     // On a stream of its own: the legacy stream would wait for all others.
     cudaStream_t stream = nullptr;
-    if (cudaMalloc(&programs->there, bytes) != cudaSuccess ||
+    if (cudaMalloc(&programs->on_device, bytes) != cudaSuccess ||
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
         return "there is no device memory for its programs";
-    const bool copied = cudaMemcpyAsync(programs->there, programs->here, bytes,
+    const bool copied = cudaMemcpyAsync(programs->on_device, programs->here, bytes,
                                         cudaMemcpyHostToDevice, stream) == cudaSuccess &&
                         cudaStreamSynchronize(stream) == cudaSuccess;
     (void)cudaStreamDestroy(stream);
@@ -177,14 +177,14 @@ const char *load_programs(tuccl_device_comm *comm, const void *section, size_t b
         reason = copy_programs(&comm->programs, comm->peers.rank, section, bytes);
     if (reason != nullptr) {
         free_programs(comm);
-        (void)cudaGetLastError(); // Told here, so nobody else shall find it.
+        (void)cudaGetLastError(); // Returned here, so the job must not find it again.
     }
     return reason;
 }
 
 void free_programs(tuccl_device_comm *comm) {
     std::free(comm->programs.here);
-    (void)cudaFree(comm->programs.there);
+    (void)cudaFree(comm->programs.on_device);
     comm->programs = Programs{};
 }
 
@@ -202,7 +202,7 @@ int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
     if (call.count == 0)
         return cudaSuccess;
     set_rank(program, comm.peers.rank,
-             static_cast<const char *>(comm.programs.there) -
+             static_cast<const char *>(comm.programs.on_device) -
                  static_cast<const char *>(comm.programs.here),
              &launch);
     for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)

@@ -45,8 +45,8 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
     }
 
   private:
-    __device__ __forceinline__ static uint64_t smaller(uint64_t one, uint64_t other) {
-        return one < other ? one : other;
+    __device__ __forceinline__ static uint64_t smaller(uint64_t first, uint64_t second) {
+        return first < second ? first : second;
     }
 
     // Returns the sequence number of this many finished steps of the tile.

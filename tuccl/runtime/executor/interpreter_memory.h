@@ -16,7 +16,7 @@
 
 namespace tuccl {
 
-// A thread of the interpreter moves all of what it can hold at once.
+// Largest unit that a thread of the interpreter moves at once.
 using Unit = Part;
 
 // 8 or 16 bytes at a multiple of that.
@@ -101,9 +101,9 @@ __device__ __forceinline__ void store_line(char *line, uint64_t data, uint32_t f
 }
 __device__ __forceinline__ bool peek_line(const char *line, uint32_t flag, uint64_t *data) {
     uint2 halves;
-    const bool there = peek_ll(line, flag, &halves);
+    const bool has_arrived = peek_ll(line, flag, &halves);
     *data = halves.x | static_cast<uint64_t>(halves.y) << 32;
-    return there;
+    return has_arrived;
 }
 // A slot's data, which an earlier message's may hide in a cache.
 __device__ __forceinline__ Unit load_slot(const char *from) {
@@ -148,7 +148,7 @@ inline bool is_last(uint32_t *done, uint32_t blocks) {
     return true;
 }
 
-// Either half of a line carries a flag of its own, which is all that LL asks of a machine. Orders
+// Each half of a line carries its own flag, which is all that LL requires of a machine. Orders
 // more than a GPU does, where what comes back is later than what was read for the data's sake
 // alone.
 inline void store_line(char *line, uint64_t data, uint32_t flag) {

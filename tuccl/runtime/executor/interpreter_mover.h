@@ -34,7 +34,7 @@ struct Span {
     uint64_t valid; // The rest does not exist: it is read as zeros, and not written.
 };
 
-// The lines that a step's message lies in, and the number that they carry.
+// The lines of a step's message, and their sequence number.
 struct Letter {
     char *lines;
     uint64_t number;
@@ -55,17 +55,17 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
         const uint32_t step = machine_.threads();
         for (uint32_t first = machine_.thread(); first < units; first += step * Wire::kBatch) {
             Unit value[Wire::kBatch] = {};
-            Unit other[Wire::kBatch] = {};
+            Unit addend[Wire::kBatch] = {};
 #pragma unroll
             for (uint32_t i = 0; i < Wire::kBatch; i++) {
                 const uint32_t unit = first + i * step;
                 if (unit < units && action.reads)
                     value[i] = load(source, Wire::place(unit));
                 if (unit < units && action.reduces && !action.receives)
-                    other[i] = load(target, Wire::place(unit));
+                    addend[i] = load(target, Wire::place(unit));
             }
             if (action.receives)
-                take(first, units, in, other);
+                take(first, units, in, addend);
 #pragma unroll
             for (uint32_t i = 0; i < Wire::kBatch; i++) {
                 const uint32_t unit = first + i * step;
@@ -73,9 +73,9 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
                     continue;
                 if (action.reduces)
                     value[i] =
-                        Pair::reduce(value[i], other[i], launch_.type, reduction, launch_.ranks);
+                        Pair::reduce(value[i], addend[i], launch_.type, reduction, launch_.ranks);
                 else if (action.receives)
-                    value[i] = other[i];
+                    value[i] = addend[i];
                 const UnitPlace place = Wire::place(unit);
                 if (action.writes && target.valid > place.offset)
                     store_unit(target.first + place.offset, value[i], place.bytes,
@@ -94,18 +94,18 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
         return span.valid > place.offset ? span.valid - place.offset : 0;
     }
 
-    // All units of a batch are looked at before any is waited for.
+    // Reads all units of a batch before it waits for any.
     __device__ __forceinline__ void take(uint32_t first, uint32_t units, const Letter &in,
                                          Unit (&units_of)[Wire::kBatch]) {
         for (uint32_t polls = 1;; polls++) {
-            bool there = true;
+            bool has_arrived = true;
 #pragma unroll
             for (uint32_t i = 0; i < Wire::kBatch; i++) {
                 const uint32_t unit = first + i * machine_.threads();
                 if (unit < units)
-                    there &= Wire::peek(in.lines, unit, in.number, &units_of[i]);
+                    has_arrived &= Wire::peek(in.lines, unit, in.number, &units_of[i]);
             }
-            if (Wire::all(there || *stopped_))
+            if (Wire::all(has_arrived || *stopped_))
                 return;
             if (polls % kPollsPerLook == 0 && !Wire::all(!aborted(launch_.abort))) {
                 *stopped_ = true;

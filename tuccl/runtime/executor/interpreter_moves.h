@@ -1,7 +1,7 @@
-// Runs moves (program_moves.h): one threadblock of each instance does all that a rank does. A
-// thread moves the same bytes of a chunk's tile in every move, so none waits for another of its
-// rank: under LL and LL128 nothing waits but a thread, or a warp, for its own lines. Barriers stand
-// where a whole message is waited for or told, and where a connection's slots come round again.
+// Runs moves (program_moves.h): one threadblock of each instance does all work of a rank. A thread
+// moves the same bytes of a chunk's tile in every move, so none waits for another of its rank:
+// under LL and LL128 nothing waits but a thread, or a warp, for its own lines. Barriers stand where
+// a whole message is waited for or told, and where a connection's slots come round again.
 //
 // Written once for CUDA's blocks and for host threads, as interpreter.h is.
 #ifndef TUCCL_EXECUTOR_INTERPRETER_MOVES_H
@@ -40,8 +40,8 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
   private:
     static constexpr bool kIsPlain = Launch::kIsPlain;
 
-    __device__ __forceinline__ static uint64_t least(uint64_t one, uint64_t other) {
-        return one < other ? one : other;
+    __device__ __forceinline__ static uint64_t least(uint64_t first, uint64_t second) {
+        return first < second ? first : second;
     }
 
     __device__ __forceinline__ uint32_t tiles() const {
@@ -79,7 +79,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
         }
         machine_.barrier();
     }
-    // Only reads come before.
+    // Follows reads only.
     __device__ __forceinline__ void tell_credits() {
         machine_.barrier();
         for (uint32_t i = machine_.thread(); i < launch_.incoming; i += machine_.threads()) {
@@ -170,7 +170,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
             epoch_.wait_for(launch_.link[i].rank);
     }
 
-    // About as much is under way for each thread whatever a move's inputs are.
+    // Keeps about equally many loads per thread in flight, whatever a move's inputs.
     __device__ __forceinline__ void run_move(const MoveRecord &move) {
         if (move.inputs() == 1 && kIsPlain && Wire::units(bytes_) <= machine_.threads())
             run_units<1, 1>(move); // Short code, for a unit a thread.
@@ -226,7 +226,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
         }
     }
 
-    // All are looked at before any is waited for.
+    // Reads all before it waits for any.
     template <uint32_t kInputs, uint32_t kDepth>
     __device__ __forceinline__ void take(const MoveRecord &move, const Batch &batch,
                                          Unit (&value)[kInputs][kDepth]) {
@@ -243,14 +243,14 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
             }
         }
         for (uint32_t polls = 1;; polls++) {
-            bool there = true;
+            bool has_arrived = true;
 #pragma unroll
             for (uint32_t i = 0; i < kInputs; i++)
 #pragma unroll
                 for (uint32_t d = 0; d < kDepth; d++)
                     if (lines[i] != nullptr && batch.has(d))
-                        there &= Wire::peek(lines[i], batch.unit(d), number[i], &value[i][d]);
-            if (Wire::all(there || *epoch_.stopped()))
+                        has_arrived &= Wire::peek(lines[i], batch.unit(d), number[i], &value[i][d]);
+            if (Wire::all(has_arrived || *epoch_.stopped()))
                 return;
             if (polls % kPollsPerLook == 0 && !Wire::all(!aborted(plan_.abort))) {
                 *epoch_.stopped() = true;

@@ -15,17 +15,17 @@ __device__ __noinline__ uint64_t average_of(Words<Element> words, uint32_t ranks
 
 // Adds up two units of one type...
 template <typename Element> struct PairOf {
-    __device__ __forceinline__ static uint64_t word(uint64_t one, uint64_t other,
+    __device__ __forceinline__ static uint64_t word(uint64_t first, uint64_t second,
                                                     uint32_t reduction, uint32_t ranks) {
         Words<Element> words;
-        words.start(one);
-        words.add(other, reduction);
+        words.start(first);
+        words.add(second, reduction);
         return words.word(reduction, ranks);
     }
-    __device__ __forceinline__ static Unit reduce(Unit one, Unit other, uint32_t,
+    __device__ __forceinline__ static Unit reduce(Unit first, Unit second, uint32_t,
                                                   uint32_t reduction, uint32_t ranks) {
-        return {word(one.low, other.low, reduction, ranks),
-                word(one.high, other.high, reduction, ranks)};
+        return {word(first.low, second.low, reduction, ranks),
+                word(first.high, second.high, reduction, ranks)};
     }
 
     // Of any number of units, the high halves too where there are two words. Sums and averages.
@@ -61,36 +61,36 @@ template <typename Element> struct PairOf {
 };
 
 template <typename Element>
-__device__ __noinline__ Unit reduce_units(Unit one, Unit other, uint32_t reduction,
+__device__ __noinline__ Unit reduce_units(Unit first, Unit second, uint32_t reduction,
                                           uint32_t ranks) {
-    return PairOf<Element>::reduce(one, other, 0, reduction, ranks);
+    return PairOf<Element>::reduce(first, second, 0, reduction, ranks);
 }
 
 // ... and of any type, looked up unit by unit.
 struct AnyPair {
-    __device__ __noinline__ static Unit reduce(Unit one, Unit other, uint32_t type,
+    __device__ __noinline__ static Unit reduce(Unit first, Unit second, uint32_t type,
                                                uint32_t reduction, uint32_t ranks) {
         switch (type) {
         case TUCCL_INT8:
-            return reduce_units<int8_t>(one, other, reduction, ranks);
+            return reduce_units<int8_t>(first, second, reduction, ranks);
         case TUCCL_UINT8:
-            return reduce_units<uint8_t>(one, other, reduction, ranks);
+            return reduce_units<uint8_t>(first, second, reduction, ranks);
         case TUCCL_INT32:
-            return reduce_units<int32_t>(one, other, reduction, ranks);
+            return reduce_units<int32_t>(first, second, reduction, ranks);
         case TUCCL_UINT32:
-            return reduce_units<uint32_t>(one, other, reduction, ranks);
+            return reduce_units<uint32_t>(first, second, reduction, ranks);
         case TUCCL_INT64:
-            return reduce_units<int64_t>(one, other, reduction, ranks);
+            return reduce_units<int64_t>(first, second, reduction, ranks);
         case TUCCL_UINT64:
-            return reduce_units<uint64_t>(one, other, reduction, ranks);
+            return reduce_units<uint64_t>(first, second, reduction, ranks);
         case TUCCL_FLOAT16:
-            return reduce_units<__half>(one, other, reduction, ranks);
+            return reduce_units<__half>(first, second, reduction, ranks);
         case TUCCL_FLOAT32:
-            return reduce_units<float>(one, other, reduction, ranks);
+            return reduce_units<float>(first, second, reduction, ranks);
         case TUCCL_FLOAT64:
-            return reduce_units<double>(one, other, reduction, ranks);
+            return reduce_units<double>(first, second, reduction, ranks);
         default:
-            return reduce_units<__nv_bfloat16>(one, other, reduction, ranks);
+            return reduce_units<__nv_bfloat16>(first, second, reduction, ranks);
         }
     }
 

@@ -1,5 +1,5 @@
-// The protocols as the interpreter sees them: how a chunk's bytes lie in a slot, which of them a
-// thread moves, and how their receiver knows that they are there.
+// The interpreter's protocols: the layout of a chunk in a slot, each thread's share of it, and how
+// a receiver detects its arrival.
 #ifndef TUCCL_EXECUTOR_INTERPRETER_WIRES_H
 #define TUCCL_EXECUTOR_INTERPRETER_WIRES_H
 
@@ -40,12 +40,12 @@ struct LlWire {
                                                 Unit *value) {
         return peek_line(lines + 16 * unit, static_cast<uint32_t>(number), &value->low);
     }
-    __device__ __forceinline__ static bool all(bool there) {
-        return there;
+    __device__ __forceinline__ static bool all(bool has_arrived) {
+        return has_arrived;
     }
 };
 
-// Plain data; one flag for a message, told when all of it is written.
+// Plain data; one flag per message, set when all of it is written.
 struct SimpleWire {
     static constexpr bool kFlagsInLines = false;
     static constexpr uint32_t kWords = 2;
@@ -68,15 +68,15 @@ struct SimpleWire {
         *value = load_slot(lines + 16 * unit);
         return true;
     }
-    __device__ __forceinline__ static bool all(bool there) {
-        return there;
+    __device__ __forceinline__ static bool all(bool has_arrived) {
+        return has_arrived;
     }
 };
 
 #ifdef __CUDACC__
 
-// A warp's pieces (ll128.cuh). Needs what a warp stores together to arrive together, so there is
-// none for host threads.
+// A warp's pieces (ll128.cuh). A warp's store must arrive as one piece, so there is none for host
+// threads.
 struct Ll128Wire {
     static constexpr bool kFlagsInLines = true;
     static constexpr uint32_t kWords = 2;
@@ -101,12 +101,12 @@ struct Ll128Wire {
     __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t number,
                                                 Unit *value) {
         ulonglong2 both;
-        const bool there = peek_ll128(lines + 16 * unit, threadIdx.x % 8 == 7, number, &both);
+        const bool has_arrived = peek_ll128(lines + 16 * unit, threadIdx.x % 8 == 7, number, &both);
         *value = {both.x, both.y};
-        return there;
+        return has_arrived;
     }
-    __device__ __forceinline__ static bool all(bool there) {
-        return __all_sync(kWholeWarp, there);
+    __device__ __forceinline__ static bool all(bool has_arrived) {
+        return __all_sync(kWholeWarp, has_arrived);
     }
 };
 

@@ -1,5 +1,6 @@
-// LL: lines of 16 bytes, 8 of data and a flag beside each half, stored and loaded whole. Whoever
-// sees both flags sees the data, so a message needs no fence: the least latency, half the wire.
+// LL: lines of 16 bytes, 8 of data and a flag beside each half, stored and loaded whole. A reader
+// that sees both flags sees the data, so a message needs no fence: least latency, half the
+// bandwidth.
 #ifndef TUCCL_EXECUTOR_LL_CUH
 #define TUCCL_EXECUTOR_LL_CUH
 
@@ -10,7 +11,7 @@ namespace tuccl {
 constexpr uint32_t kLlLineBytes = 16;
 constexpr uint32_t kLlDataBytes = 8;
 
-// Between two looks at the abort flag; it lies in host memory, a look costs a microsecond.
+// Polls between two reads of the abort flag, which is in host memory and takes a microsecond.
 constexpr uint32_t kPollsPerLook = 4096;
 
 __device__ __forceinline__ bool aborted(const volatile uint32_t *abort) {
@@ -23,7 +24,7 @@ __device__ __forceinline__ void store_ll(void *line, uint2 data, uint32_t flag) 
                  : "memory");
 }
 
-// One look at a line: whether it is there, and what it holds.
+// Reads a line once; returns whether it has arrived, with its data.
 __device__ __forceinline__ bool peek_ll(const void *line, uint32_t flag, uint2 *data) {
     uint32_t low_flag = 0;
     uint32_t high_flag = 0;

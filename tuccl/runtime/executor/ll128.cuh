@@ -1,6 +1,6 @@
 // LL128: a warp moves 512 bytes as four lines of 128, each with 120 bytes of data and an 8 byte
 // flag at its end. NVLink keeps the 128 bytes that eight lanes store together in one piece, so the
-// flag vouches for the whole line: nearly the wire's rate with no fence. Not for PCIe.
+// flag covers the whole line: nearly full bandwidth with no fence. Not for PCIe.
 #ifndef TUCCL_EXECUTOR_LL128_CUH
 #define TUCCL_EXECUTOR_LL128_CUH
 
@@ -35,7 +35,8 @@ __device__ __forceinline__ void store_ll128(void *slot, ulonglong2 value) {
                  : "memory");
 }
 
-// One look at a lane's part of a piece: whether the flag, if this lane holds it, is there.
+// Reads a lane's part of a piece once; returns whether its flag, if this lane holds one, has
+// arrived.
 __device__ __forceinline__ bool peek_ll128(const void *slot, bool has_flag, uint64_t flag,
                                            ulonglong2 *value) {
     asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"

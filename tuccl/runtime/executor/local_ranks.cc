@@ -94,8 +94,8 @@ void free_left() {
         const std::lock_guard<std::mutex> lock(all.mutex);
         left.swap(all.later);
     }
-    for (Later &one : left)
-        (void)run_apart(one.device, [ranks = std::move(one.ranks)] { ranks->free(); });
+    for (Later &entry : left)
+        (void)run_apart(entry.device, [ranks = std::move(entry.ranks)] { ranks->free(); });
 }
 
 } // namespace tuccl

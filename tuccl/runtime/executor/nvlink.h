@@ -22,11 +22,12 @@ NvlinkEnds nvlink_ends(const char *bus_id);
 
 // Having some NVLink is not enough: bridges join pairs of cards, and traffic between pairs takes
 // PCIe, which does not keep an LL128 line in one piece.
-inline bool nvlink_joins(const NvlinkEnds &one, const NvlinkEnds &other) {
-    if ((one.own != 0 && one.own == other.own) || (one.has_switch != 0 && other.has_switch != 0))
+inline bool nvlink_joins(const NvlinkEnds &first, const NvlinkEnds &second) {
+    if ((first.own != 0 && first.own == second.own) ||
+        (first.has_switch != 0 && second.has_switch != 0))
         return true;
-    for (const uint32_t neighbour : one.neighbours)
-        if (neighbour != 0 && neighbour == other.own)
+    for (const uint32_t neighbour : first.neighbours)
+        if (neighbour != 0 && neighbour == second.own)
             return true;
     return false;
 }

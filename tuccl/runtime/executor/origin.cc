@@ -12,7 +12,7 @@ namespace tuccl {
 
 namespace {
 
-// A communicator and those made from it.
+// A communicator and its children.
 struct Family {
     bool is_known;
     Digest secret;
@@ -41,9 +41,9 @@ void enter(Origin *origin, int rank) {
 
 } // namespace
 
-// Ranks number a communicator's children alike as long as NCCL makes all of them. After a failure
-// they may not, and two ranks could take different children for one: this one takes part in no
-// more of them.
+// Ranks number a communicator's children alike as long as NCCL creates all of them. After a failure
+// two ranks could take different children for the same one: this rank takes part in no more of
+// them.
 class Birth {
   public:
     explicit Birth(ncclComm_t parent) : parent_(parent) {
@@ -90,8 +90,8 @@ Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank) {
     return origin;
 }
 
-// Ranks make communicators from one in the same order; those of a color are one. Which numbers they
-// get there nobody knows yet: they go by their numbers in the parent.
+// Ranks split a communicator in the same order; ranks of one color form one child. Their numbers in
+// the child are not known yet, so they use those in the parent.
 Origin origin_from(ncclComm_t parent, int color) {
     Origin origin;
     {

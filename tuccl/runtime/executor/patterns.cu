@@ -1,4 +1,4 @@
-// Which kernel a call gets, and how a message larger than the staging area is cut into launches.
+// Selection of a call's kernel, and division of messages above the staging area into launches.
 #include "device_comm.h"
 #include "patterns.cuh"
 
@@ -11,7 +11,7 @@ namespace {
 
 using Kernel = void (*)(Peers, Work);
 
-// Kernels are made for 2, 4 and 8 ranks, and once for any number.
+// Kernels are compiled for 2, 4 and 8 ranks, and once for any number.
 template <template <uint32_t> class Of> Kernel for_ranks(uint32_t ranks) {
     switch (ranks) {
     case 2:
@@ -96,8 +96,7 @@ template <typename Port> Kernel kernel_of_port(const tuccl_call &call, uint32_t 
     }
 }
 
-// For whole buffers there are kernels only where they are made for the number of ranks and the
-// type.
+// Kernels for whole buffers exist only for compiled numbers of ranks and types.
 template <template <bool kWhole> class Port>
 Kernel kernel_of(const tuccl_call &call, uint32_t ranks, bool whole) {
     return whole ? kernel_of_port<Port<true>>(call, ranks)
@@ -127,9 +126,8 @@ bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
     return phases <= (call.protocol == TUCCL_LL ? comm.peers.ll_phases : comm.peers.ll128_phases);
 }
 
-// Every kernel that a communicator of so many ranks may launch. CUDA loads a kernel when it is
-// first used, and that may wait for what runs: beside a kernel that waits for another rank, for
-// ever.
+// Loads every kernel that a communicator of `ranks` ranks may launch. CUDA loads a kernel at its
+// first use, which may wait for a running kernel: for ever, if that waits for another rank.
 int load_patterns(uint32_t ranks) {
     static constexpr uint8_t kReducing[][2] = {{TUCCL_ALL_REDUCE, TUCCL_PATTERN_ONE_PHASE},
                                                {TUCCL_ALL_REDUCE, TUCCL_PATTERN_TWO_PHASE},

@@ -1,10 +1,8 @@
-// The patterns that carry small and middle messages: everybody writes to everybody it concerns,
-// over NVLink, at once. One kernel a call, no host, no barrier: a flag in each line says that it is
-// there.
+// Patterns for small and medium messages: all ranks write to all their receivers at once, over
+// NVLink. One kernel per call, no host, no barrier: a flag in each line marks its arrival.
 //
-// Each is written once for both protocols, over the ports of ports.cuh. What takes a small message
-// its time is what one load waits for that another one could have waited for beside it, and
-// instructions that lie far apart.
+// Each is written once for both protocols, over the ports of ports.cuh. The time of a small message
+// is dominated by loads that wait for each other, and by instructions far apart.
 //
 // Kernels find staging areas in the order of ranks after this one, their own first: an index that
 // is known when they are compiled.
@@ -27,10 +25,9 @@ __device__ __forceinline__ uint64_t next_epoch(const Peers &peers) {
     return *static_cast<volatile uint64_t *>(peers.counters) + 1;
 }
 
-// LL's flags are the low half of the epoch, and 2^32 small calls take hours only: a line that was
-// not written since then would look new. So twice in a round, at the end of an epoch, its lines get
-// a flag that lies half a round ahead. Nobody writes to them before this rank's next epoch has
-// sent.
+// LL's flags are the low half of the epoch, and 2^32 small calls take only hours: a line not
+// written since then would look new. So twice in a round, at the end of an epoch, its lines get a
+// flag half a round ahead. No rank writes to them before this rank's next epoch has sent.
 __device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) {
     if ((epoch & 0x7FFFFFFEU) != 0 || epoch < 2)
         return;
@@ -45,7 +42,7 @@ __device__ __forceinline__ void renew_flags(const Peers &peers, uint64_t epoch) 
     }
 }
 
-// The last block to come here ends the epoch; all have read it by then, and what came in it.
+// The last block ends the epoch; all blocks have read the epoch and its messages by then.
 __device__ __forceinline__ void end_epoch(const Peers &peers, uint64_t epoch) {
     __syncthreads();
     if (threadIdx.x != 0)
@@ -68,12 +65,13 @@ __device__ __forceinline__ char *lines_of(const Peers &peers, uint32_t after, ui
            (Port::area_of(peers, 2 * phase + half) + from * Port::part_of(peers));
 }
 
-__device__ __forceinline__ bool is_aligned(const void *one, const void *other, size_t stride) {
-    return (reinterpret_cast<uintptr_t>(one) | reinterpret_cast<uintptr_t>(other) | stride) % 16 ==
+__device__ __forceinline__ bool is_aligned(const void *first, const void *second, size_t stride) {
+    return (reinterpret_cast<uintptr_t>(first) | reinterpret_cast<uintptr_t>(second) | stride) %
+               16 ==
            0;
 }
 
-// The k-th peer after this rank: each rank begins with another one, so that they do not crowd.
+// The k-th peer after this rank: each rank begins with a different peer, to spread the load.
 __device__ __forceinline__ uint32_t peer_after(uint32_t rank, uint32_t k, uint32_t ranks) {
     const uint32_t peer = rank + k;
     return peer >= ranks ? peer - ranks : peer;
@@ -93,17 +91,16 @@ template <uint32_t kRanks> __host__ __device__ constexpr uint32_t most_others() 
     return most_ranks<kRanks>() - 1;
 }
 
-// The others in the order of their numbers.
+// The k-th peer in the order of ranks.
 #define TUCCL_EACH_OTHER(k)                                                                        \
     _Pragma("unroll") for (uint32_t k = 0; k < most_others<kRanks>();                              \
                            k++) if (kRanks || k + 1 < ranks)
 
-__device__ __forceinline__ uint32_t other(uint32_t self, uint32_t k) {
+__device__ __forceinline__ uint32_t peer_rank(uint32_t self, uint32_t k) {
     return k < self ? k : k + 1;
 }
 
-// Waits for the lines of all others; all are looked at before any is waited for. After an abort
-// whatever is there.
+// Waits for the lines of all peers; reads all before it waits for any. Undefined after an abort.
 template <typename Port, uint32_t kRanks>
 __device__ __forceinline__ void receive_all(const Port &port, const Peers &peers, uint32_t phase,
                                             uint64_t epoch, uint32_t line,
@@ -111,22 +108,22 @@ __device__ __forceinline__ void receive_all(const Port &port, const Peers &peers
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
     const char *lines[most_others<kRanks>()];
     TUCCL_EACH_OTHER(k) {
-        lines[k] = lines_of<Port>(peers, 0, other(peers.rank, k), phase, epoch) + line;
+        lines[k] = lines_of<Port>(peers, 0, peer_rank(peers.rank, k), phase, epoch) + line;
     }
     for (uint32_t polls = 1;; polls++) {
-        bool there = true;
+        bool has_arrived = true;
         TUCCL_EACH_OTHER(k) {
-            there &= port.peek(lines[k], epoch, &parts[k]);
+            has_arrived &= port.peek(lines[k], epoch, &parts[k]);
         }
-        if (Port::all(there))
+        if (Port::all(has_arrived))
             return;
         if (polls % kPollsPerLook == 0 && !Port::all(!aborted(peers.abort)))
             return;
     }
 }
 
-// A rank's part: what came from it, or the own one. By value: an index that is known only at run
-// time would put all parts into local memory.
+// A rank's part, received or own. By value: an index known only at run time would put all parts
+// into local memory.
 template <uint32_t kRanks>
 __device__ __forceinline__ Part part_of(uint32_t rank, uint32_t self, Part own,
                                         const Part (&others)[most_others<kRanks>()]) {
@@ -138,7 +135,7 @@ __device__ __forceinline__ Part part_of(uint32_t rank, uint32_t self, Part own,
     return part;
 }
 
-// The sum of everybody's part, in the order of ranks.
+// The sum of all ranks' parts, in the order of ranks.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __device__ __forceinline__ Part sum_of(const Work &work, const Peers &peers, Part own,
                                        const Part (&parts)[most_others<kRanks>()]) {
@@ -158,7 +155,7 @@ __device__ __forceinline__ Part sum_of(const Work &work, const Peers &peers, Par
     return {low.word(ranks), Port::kWords == 2 ? high.word(ranks) : 0};
 }
 
-// What a kernel begins with.
+// State at a kernel's start.
 template <typename Port> struct Start {
     Port port;
     uint32_t units; // Of a block.
@@ -203,12 +200,12 @@ struct Shards {
         return rank * stride;
     }
     __device__ __forceinline__ uint32_t left(uint32_t rank, uint32_t offset) const {
-        const uint32_t there = left_of(total, rank * stride);
-        return left_of(there < stride ? there : stride, offset);
+        const uint32_t remaining = left_of(total, rank * stride);
+        return left_of(remaining < stride ? remaining : stride, offset);
     }
 };
 
-// all_reduce in one phase: everybody sends all of its data to everybody and adds up by itself.
+// all_reduce in one phase: every rank sends all of its data to all ranks and reduces by itself.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     one_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
@@ -253,7 +250,7 @@ __device__ __forceinline__ Part scatter_parts(const Start<Port> &start, const Pe
     return parts[0];
 }
 
-// Everybody's part reduced, this rank's own among them.
+// Reduces all ranks' parts, including this rank's own.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __device__ __forceinline__ Part reduce_parts(const Start<Port> &start, const Peers &peers,
                                              const Work &work, uint64_t epoch, uint32_t line,
@@ -263,7 +260,7 @@ __device__ __forceinline__ Part reduce_parts(const Start<Port> &start, const Pee
     return sum_of<Port, Reduce, kRanks>(work, peers, own, parts);
 }
 
-// Puts everybody's part where it belongs, this rank's own among them.
+// Stores all ranks' parts in their places, including this rank's own.
 template <typename Port, uint32_t kRanks, typename Places>
 __device__ __forceinline__ void
 gather_parts(const Start<Port> &start, const Peers &peers, const Places &blocks, char *receive,
@@ -274,13 +271,13 @@ gather_parts(const Start<Port> &start, const Peers &peers, const Places &blocks,
                      blocks.left(peers.rank, offset), start.aligned);
     receive_all<Port, kRanks>(start.port, peers, phase, epoch, line, parts);
     TUCCL_EACH_OTHER(k) {
-        const uint32_t from = other(peers.rank, k);
+        const uint32_t from = peer_rank(peers.rank, k);
         start.port.store(receive + blocks.first(from) + offset, parts[k], blocks.left(from, offset),
                          start.aligned);
     }
 }
 
-// all_reduce in two phases: shards go to their owner, who adds up and sends the result to all.
+// all_reduce in two phases: shards go to their owner, which reduces and sends the result to all.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     two_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
@@ -304,7 +301,7 @@ __global__ void __launch_bounds__(1024)
     end_epoch(peers, epoch);
 }
 
-// all_gather: everybody sends its block to everybody.
+// all_gather: every rank sends its block to all ranks.
 template <typename Port, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     gather(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
@@ -325,7 +322,7 @@ __global__ void __launch_bounds__(1024)
     end_epoch(peers, epoch);
 }
 
-// reduce_scatter: everybody sends to each rank its block, who adds up.
+// reduce_scatter: every rank sends each rank its block, which that rank reduces.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     scatter(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
@@ -344,7 +341,7 @@ __global__ void __launch_bounds__(1024)
     end_epoch(peers, epoch);
 }
 
-// alltoall: everybody sends to each rank its block, who keeps it.
+// alltoall: every rank sends each rank its block, which that rank stores.
 template <typename Port, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
     exchange(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {

@@ -24,7 +24,7 @@ const char *setting(const char *name) {
     return value != nullptr && value[0] != '\0' ? value : nullptr;
 }
 
-// Who forbids NCCL peer-to-peer copies knows a reason: on some hosts they hang, or damage data.
+// Respects settings that forbid NCCL peer-to-peer copies: on some hosts they hang, or damage data.
 bool p2p_is_forbidden() {
     const char *disable = setting("NCCL_P2P_DISABLE");
     const char *level = setting("NCCL_P2P_LEVEL");

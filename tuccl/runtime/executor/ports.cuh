@@ -1,8 +1,8 @@
-// How a thread moves its share of a message between the user's buffer and the lines of a protocol.
+// Moves of a thread's share of a message between the user's buffer and a protocol's lines.
 //
-// A `Port` moves a unit of data (a word under LL, a warp's piece under LL128); what a thread holds
-// of a unit is a `Part`. kWhole says that parts of the user's buffers are there or not, never half,
-// and aligned (is_whole).
+// A `Port` moves a unit of data (a word under LL, a warp's piece under LL128); a thread's share of
+// a unit is a `Part`. kWhole: parts of the user's buffers are complete or absent, and aligned
+// (is_whole).
 #ifndef TUCCL_EXECUTOR_PORTS_CUH
 #define TUCCL_EXECUTOR_PORTS_CUH
 
@@ -82,12 +82,12 @@ template <bool kWhole> struct LlPort {
     }
     __device__ __forceinline__ bool peek(const char *lines, uint64_t epoch, Part *part) const {
         uint2 data;
-        const bool there = peek_ll(lines, static_cast<uint32_t>(epoch), &data);
+        const bool has_arrived = peek_ll(lines, static_cast<uint32_t>(epoch), &data);
         *part = {data.x | static_cast<uint64_t>(data.y) << 32, 0};
-        return there;
+        return has_arrived;
     }
-    __device__ __forceinline__ static bool all(bool there) {
-        return there;
+    __device__ __forceinline__ static bool all(bool has_arrived) {
+        return has_arrived;
     }
 };
 
@@ -116,9 +116,8 @@ template <bool kWhole> struct Ll128Port {
     __device__ __forceinline__ static uint32_t unit_step() {
         return gridDim.x * blockDim.x / 32;
     }
-    // Lanes go different ways here, and must be together again for what comes next: a line is sent
-    // in one piece by the lanes that store together, and its flag vouches for what is loaded with
-    // it.
+    // Lanes diverge here and must converge again: a line is sent in one piece by lanes that store
+    // together, and its flag covers only data loaded with it.
     __device__ __forceinline__ Part load(const char *unit, uint32_t left, bool aligned) const {
         const Part part =
             load_part<kWhole>(unit + lane.offset, lane.bytes, left_of(left, lane.offset), aligned);
@@ -136,13 +135,13 @@ template <bool kWhole> struct Ll128Port {
     }
     __device__ __forceinline__ bool peek(const char *lines, uint64_t epoch, Part *part) const {
         ulonglong2 both;
-        const bool there = peek_ll128(lines + slot, lane.has_flag, epoch, &both);
+        const bool has_arrived = peek_ll128(lines + slot, lane.has_flag, epoch, &both);
         *part = {both.x, both.y};
-        return there;
+        return has_arrived;
     }
-    // Lanes without a flag know by those that have one.
-    __device__ __forceinline__ static bool all(bool there) {
-        return __all_sync(kWholeWarp, there);
+    // Lanes without a flag follow those that have one.
+    __device__ __forceinline__ static bool all(bool has_arrived) {
+        return __all_sync(kWholeWarp, has_arrived);
     }
 };
 

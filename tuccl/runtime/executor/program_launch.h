@@ -17,7 +17,7 @@ struct Programs {
         MovesNeed need;
     };
     void *here;
-    void *there;
+    void *on_device;
     std::vector<Rearranged> rearranged; // By their number.
 };
 

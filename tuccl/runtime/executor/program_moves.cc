@@ -28,7 +28,7 @@ MovePlace chunk_at(uint8_t buffer, uint32_t chunk) {
     return place;
 }
 
-// Takes all steps in rounds, and writes down for each rank what it does.
+// Performs all steps in rounds, and records each rank's moves.
 class Rounds {
   public:
     explicit Rounds(const tuccl_program &program)
@@ -105,7 +105,7 @@ class Rounds {
         if (at == own.steps)
             return false;
         const tuccl_program_step &step = program_.steps[own.first_step + at];
-        // Before anything is made of it: one step may move 65,535 chunks.
+        // Checked first: one step may move 65,535 chunks.
         too_many_ = step.type != TUCCL_STEP_NOP &&
                     ranks_[rank].moves.size() + step.count > kMostMovesBefore;
         if (too_many_)
@@ -179,7 +179,7 @@ class Rounds {
     bool too_many_ = false;
 };
 
-// Makes few moves of many, which do the same to memory and messages.
+// Combines moves into fewer ones with the same effect on memory and messages.
 class Joining {
   public:
     Joining(const tuccl_program &program, uint32_t rank, uint64_t comparisons,
@@ -187,7 +187,7 @@ class Joining {
         : program_(program), rank_(rank), comparisons_left_(comparisons), moves_(*moves) {
     }
 
-    // False when the comparisons were used up.
+    // False if the comparisons were used up.
     bool run() {
         for (size_t i = 0; i < moves_.size() && comparisons_left_ > 0; i++)
             while (absorb(&i)) {
@@ -206,7 +206,7 @@ class Joining {
     }
 
   private:
-    // Where a chunk lies when the call is in place: input and output share memory.
+    // Position of a chunk in an in-place call, where input and output share memory.
     uint32_t in_place(const MovePlace &place) const {
         const uint32_t part = rank_ * tuccl_program_part_chunks(program_.header);
         const bool input = place.buffer == TUCCL_BUFFER_INPUT;
@@ -244,7 +244,7 @@ class Joining {
                            [](const MovePlace &place) { return place.is_message; });
     }
 
-    // Whether nobody reads what lies in a place behind a move before it is written anew.
+    // Returns whether no later move reads a place before it is overwritten.
     bool is_dead_after(size_t at, const MovePlace &place) const {
         if (holds(moves_[at].outputs, place))
             return true;
@@ -257,7 +257,7 @@ class Joining {
         return place.buffer == TUCCL_BUFFER_SCRATCH;
     }
 
-    // What a move only keeps for a later one, the later one does itself.
+    // Merges a move into a later one that alone reads its result.
     bool absorb(size_t *at) {
         Move &later = moves_[*at];
         for (size_t input = 0; input < later.inputs.size(); input++) {
@@ -296,7 +296,7 @@ class Joining {
         return true;
     }
 
-    // What a move does with a value that an earlier one has in its hands, the earlier one does.
+    // Moves outputs to an earlier move that already holds the value.
     bool give_to_earlier(size_t at) {
         const Move &later = moves_[at];
         if (later.inputs.size() != 1 || later.inputs[0].is_message)
@@ -334,7 +334,7 @@ class Joining {
             std::vector<MovePlace> &outputs = moves_[i].outputs;
             for (size_t j = outputs.size(); j-- > 0;) {
                 const MovePlace place = outputs[j];
-                // A message is taken in any case: its sender counts on that.
+                // A message is always received: its sender relies on it.
                 if (place.is_message || place.buffer != TUCCL_BUFFER_SCRATCH ||
                     (outputs.size() == 1 && any_message(moves_[i].inputs)))
                     continue;
@@ -351,11 +351,11 @@ class Joining {
         return touch(one.outputs, other.inputs) || touch(one.outputs, other.outputs) ||
                touch(one.inputs, other.outputs);
     }
-    // Others wait for what is sent; what waits for a message comes last.
+    // Sends come first, since peers wait for them; moves that wait for a message come last.
     static uint32_t urgency(const Move &move) {
         return (any_message(move.outputs) ? 0 : 2) + (any_message(move.inputs) ? 1 : 0);
     }
-    // By rounds and urgency, as far as memory allows.
+    // Sorts by round and urgency, as far as memory dependences allow.
     void sort() {
         std::vector<Move> sorted;
         while (!moves_.empty()) {
@@ -376,7 +376,7 @@ class Joining {
         moves_ = sorted;
     }
 
-    // Neighbours that have nothing to do with each other load together.
+    // Merges adjacent independent moves, so that they load together.
     void group() {
         for (size_t i = 0; i + 1 < moves_.size();) {
             Move &one = moves_[i];

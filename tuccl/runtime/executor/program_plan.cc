@@ -6,7 +6,7 @@ namespace tuccl {
 
 namespace {
 
-// What every protocol can move without a rest: a pair of LL lines.
+// Granularity that suits every protocol: a pair of LL lines.
 constexpr uint64_t kGrain = 16;
 // Slots begin where LL128's pieces may.
 constexpr uint64_t kSlotGrain = 512;
@@ -37,7 +37,7 @@ bool fits(const tuccl_program_header &header, const tuccl_call &call) {
     // Any call may be in place, and ranks decide alike without looking; an alltoall never is.
     if ((header.flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 && call.operation != TUCCL_ALLTOALL)
         return false;
-    // NCCL divides before it adds: what overflows 16 bits on the way here has an average there.
+    // NCCL divides before it adds: sums that overflow 16 bits here have an average there.
     if (adds && (call.reduction >= TUCCL_REDUCTIONS ||
                  (call.reduction == TUCCL_AVG &&
                   (call.type == TUCCL_FLOAT16 || (header.flags & TUCCL_PROGRAM_AVERAGES) == 0))))
@@ -71,7 +71,7 @@ uint64_t most_tile_bytes(uint32_t protocol, uint64_t slot_bytes, uint64_t messag
     }
 }
 
-// How connections and chunks are cut, whatever a call's size.
+// Division of connections and chunks, independent of a call's size.
 struct Cut {
     uint64_t slot_bytes;
     uint64_t most_tile_bytes; // 0: not so.
@@ -112,8 +112,8 @@ uint64_t *half_of(tuccl_staging *staging, uint32_t protocol) {
     }
 }
 
-// What a connection carries in one loop may need fewer slots than it has, and these may be larger
-// then: one loop that finds room needs no credits.
+// The messages of one loop may need fewer slots than a connection has, which can then be larger: a
+// single loop that fits needs no credits.
 void make_one_tile(const tuccl_program_header &header, uint32_t protocol, const MovesNeed &moves,
                    ProgramLaunch *launch) {
     if (launch->tiles <= 1 || moves.scratch_chunks > 0 || moves.messages == 0)

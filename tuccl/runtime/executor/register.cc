@@ -6,7 +6,7 @@ namespace tuccl {
 
 namespace {
 
-// What a thread was told, by some bits of the address; all zero at first, which matches nothing.
+// A thread's cached results by some bits of the address; zero initially, which matches nothing.
 struct Remembered {
     uint64_t generation;
     ncclComm_t nccl;
@@ -40,7 +40,7 @@ void Register::add(ncclComm_t nccl, Serving serving) {
 
 Communicator *Register::find(ncclComm_t nccl) {
     const uint64_t generation = generation_.load(std::memory_order_acquire);
-    // Communicators are large objects of their own: bits from 12 on tell them apart.
+    // Communicators are large separate objects: bits from 12 on distinguish them.
     Remembered &slot = remembered[(reinterpret_cast<uintptr_t>(nccl) >> 12) % kRemembered];
     if (slot.generation != generation || slot.nccl != nccl)
         slot = {generation, nccl, find_locked(nccl)};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kPause = std::chrono::microseconds(200);
 
-// Anybody on the host can list names of files: nothing follows from one.
+// Any user of the host can list file names, so a name must reveal nothing.
 std::string file_name(const Digest &secret) {
     static const char kDigits[] = "0123456789abcdef";
     const Digest digest = hmac_sha256(secret, "name of the roll's file");

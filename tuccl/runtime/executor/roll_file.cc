@@ -23,7 +23,7 @@ constexpr char kPrefix[] = "tuccl-roll-";
 constexpr size_t kNameDigits = 32;
 constexpr uint32_t kMostSlots = 65536; // Of 32 bytes; those of other hosts take no memory here.
 constexpr mode_t kMode = 0600;
-// Others hold what makes a try fail for microseconds.
+// Other ranks hold the locks that make a try fail only for microseconds.
 constexpr int kTries = 100;
 constexpr auto kPause = std::chrono::milliseconds(1);
 
@@ -60,8 +60,8 @@ bool is_roll(const char *name) {
            std::strspn(name + prefix, "0123456789abcdef") == kNameDigits;
 }
 
-// Removes this user's rolls whose ranks are all dead. Who has just opened one, and not locked it
-// yet, finds that it is gone and opens another.
+// Removes this user's rolls whose ranks are all dead. A rank that has opened one without a lock yet
+// finds it removed and opens another.
 void sweep() {
     DIR *folder = opendir(kFolder);
     if (folder == nullptr)
@@ -237,7 +237,7 @@ void RollFile::remove_name() {
         (void)unlink(path_.c_str());
 }
 
-// Who unlocks last can lock the whole file, and then nobody else is in it.
+// The rank that unlocks last can lock the whole file: then no other rank uses it.
 void RollFile::take_back() {
     if (file_ < 0)
         return;

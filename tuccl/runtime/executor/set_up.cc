@@ -56,7 +56,7 @@ Greeting greet(const Plan &plan) {
     return greeting;
 }
 
-// NULL, or why not.
+// Returns NULL, or the reason of a failure.
 const char *connect(tuccl_device_comm *device, const Plan &plan,
                     const std::vector<Greeting> &greetings) {
     unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES] = {};
@@ -74,7 +74,7 @@ void warn_off(const Place &place, const std::string &reason) {
                 place.rank, place.ranks, reason.c_str());
 }
 
-// What keeps this rank from asking the others: on all of them something does, or on none.
+// Returns the reason not to contact the other ranks, which exists on all ranks or on none.
 std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
     if (place.ranks > TUCCL_MAX_RANKS)
         return "it serves 2 to " + std::to_string(TUCCL_MAX_RANKS) + " ranks";
@@ -112,7 +112,7 @@ void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
         warn_off(place, verdict.reason);
 }
 
-// After what may disturb kernels on other devices of this process.
+// Called after the steps that may disturb kernels on other devices of this process.
 void wait_for_this_process(const std::vector<Greeting> &greetings, const Greeting &mine,
                            const std::function<bool()> &gives_up) {
     const auto threads =
@@ -131,13 +131,14 @@ struct DeviceComm {
     std::shared_ptr<LocalRanks> local;
     ~DeviceComm() {
         tuccl_device_comm_destroy(device);
-        // What others left, if they serve and this one failed, the next communicator's end frees.
+        // Memory left by other ranks, if they serve and this one failed, is freed at the next
+        // communicator's end.
         if (local != nullptr && local->leave(nullptr))
             free_later(device_number, std::move(local));
     }
 };
 
-// However set-up ends, nobody waits for this rank any more.
+// Releases the ranks that wait for this one, however set-up ends.
 struct Arriving {
     RollCall *roll;
     ~Arriving() {
@@ -156,8 +157,8 @@ struct Waiting {
     }
 };
 
-// Two rounds: handles and everything that can be known beforehand, then whether they could be
-// opened. NULL with the verdict, or why this rank could not even take part.
+// Exchanges two rounds: handles and prerequisites, then whether the handles could be opened.
+// Returns NULL with the verdict, or why this rank could not take part.
 const char *agree(Exchange *exchange, const Place &place, const Plan &plan, const Waiting &waiting,
                   DeviceComm *made, Verdict *verdict) {
     const auto ranks = static_cast<uint32_t>(place.ranks);
@@ -233,8 +234,8 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
         return kNcclSuccess;
     }
     Plan plan = make_plan(*origin.table, static_cast<uint32_t>(place.ranks));
-    // All ranks know then that none of them wants anything. NCCL would connect rings for a
-    // greeting, which take memory and time that a communicator of sends and receives never needs.
+    // All ranks know then that none requests the executor. For a greeting NCCL would connect rings,
+    // whose memory and time a communicator of sends and receives never needs.
     if (plan.fault.empty() && !plan.has_something() && roll.marks_agree) {
         tell(plan, place, {plan.wanted, !plan.wanted, {}});
         return kNcclSuccess;

@@ -21,7 +21,7 @@ uint64_t divided(uint64_t value, uint64_t by) {
     return value / by + (value % by != 0 ? 1 : 0);
 }
 
-// What one rank sends another in one phase of the largest call.
+// Bytes that one rank sends another in one phase of the largest call.
 uint64_t message_bytes(uint32_t operation, const Rule &rule, uint32_t ranks) {
     if (rule.pattern == TUCCL_PATTERN_ONE_PHASE)
         return rule.max_bytes;
@@ -30,7 +30,7 @@ uint64_t message_bytes(uint32_t operation, const Rule &rule, uint32_t ranks) {
                                          : divided(rule.max_bytes, ranks);
 }
 
-// Calls that need more than the most are cut into several launches.
+// Calls above the maximum are divided into several launches.
 uint32_t part_bytes(uint64_t message, Unit unit, uint32_t most) {
     const uint64_t units =
         std::min<uint64_t>(divided(message, unit.data_bytes), most / unit.line_bytes);

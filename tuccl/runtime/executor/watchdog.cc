@@ -21,9 +21,9 @@ class Watchdog {
     Watchdog() : process_(getpid()), thread_([this] { watch(); }) {
     }
 
-    // At exit: before NCCL and CUDA take themselves apart.
+    // At exit: before NCCL and CUDA are destroyed.
     void stop() {
-        if (getpid() != process_) // A fork has no such thread.
+        if (getpid() != process_) // A forked process has no such thread.
             return;
         {
             const std::lock_guard<std::mutex> lock(mutex_);
@@ -54,7 +54,7 @@ class Watchdog {
     std::condition_variable wake_;
     bool stopped_ = false;
     pid_t process_;
-    std::thread thread_; // Last: it uses the others.
+    std::thread thread_; // Last member: it uses the others.
 };
 
 } // namespace

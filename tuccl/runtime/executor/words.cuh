@@ -1,6 +1,5 @@
-// Reductions on words of 8 bytes, whatever elements they hold. Ranks are added in the order of
-// their numbers on every rank, so all get the same bits; 16-bit floats are added in 32 bits and
-// rounded once.
+// Reductions on words of 8 bytes, whatever elements they hold. Every rank adds in the order of
+// ranks, so all get the same bits; 16-bit floats are added in 32 bits and rounded once.
 #ifndef TUCCL_EXECUTOR_WORDS_CUH
 #define TUCCL_EXECUTOR_WORDS_CUH
 
@@ -18,7 +17,7 @@
 
 namespace tuccl {
 
-// What an element is added in.
+// The type in which elements are added.
 template <typename Element> struct WideOf {
     using Type = Element;
 };
@@ -75,7 +74,7 @@ template <> struct Bits<__nv_bfloat16> {
     }
 };
 
-// What is added and multiplied: whole numbers without a sign, whose overflow is defined.
+// The type of additions and multiplications: unsigned integers, whose overflow is defined.
 template <typename Wide, bool kIsWhole = std::is_integral<Wide>::value> struct Ring {
     using Type = Wide;
 };
@@ -84,29 +83,29 @@ template <typename Wide> struct Ring<Wide, true> {
 };
 
 // The larger and the smaller one; of a NaN and a number the number, as NCCL has it.
-template <typename Wide> __device__ __forceinline__ Wide larger(Wide one, Wide other) {
+template <typename Wide> __device__ __forceinline__ Wide larger(Wide first, Wide second) {
     if constexpr (std::is_floating_point<Wide>::value)
-        return fmax(one, other);
-    return one > other ? one : other;
+        return fmax(first, second);
+    return first > second ? first : second;
 }
-template <typename Wide> __device__ __forceinline__ Wide smaller(Wide one, Wide other) {
+template <typename Wide> __device__ __forceinline__ Wide smaller(Wide first, Wide second) {
     if constexpr (std::is_floating_point<Wide>::value)
-        return fmin(one, other);
-    return one < other ? one : other;
+        return fmin(first, second);
+    return first < second ? first : second;
 }
 
 template <typename Wide>
-__device__ __forceinline__ Wide combine(Wide one, Wide other, uint32_t reduction) {
+__device__ __forceinline__ Wide combine(Wide first, Wide second, uint32_t reduction) {
     using Number = typename Ring<Wide>::Type;
     switch (reduction) {
     case TUCCL_PROD:
-        return static_cast<Wide>(static_cast<Number>(one) * static_cast<Number>(other));
+        return static_cast<Wide>(static_cast<Number>(first) * static_cast<Number>(second));
     case TUCCL_MAX:
-        return larger(one, other);
+        return larger(first, second);
     case TUCCL_MIN:
-        return smaller(one, other);
+        return smaller(first, second);
     default:
-        return static_cast<Wide>(static_cast<Number>(one) + static_cast<Number>(other));
+        return static_cast<Wide>(static_cast<Number>(first) + static_cast<Number>(second));
     }
 }
 
