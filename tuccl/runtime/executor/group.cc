@@ -25,7 +25,7 @@ struct Part {
 
 struct Group {
     std::vector<Part> parts;
-    std::vector<Made> made;
+    std::vector<NewCommunicator> created;
 };
 
 thread_local int depth = 0;
@@ -124,10 +124,10 @@ int group_end() {
     if (result == kNcclSuccess)
         for (const Part &part : parts)
             end_part(part);
-    std::vector<Made> made;
-    made.swap(group.made);
+    std::vector<NewCommunicator> created;
+    created.swap(group.created);
     // Also after a failure: the other ranks of new communicators wait for this one.
-    result = set_up_made(made, result);
+    result = set_up_new(created, result);
     return failed != kNcclSuccess ? failed : result;
 }
 
@@ -145,7 +145,7 @@ int group_simulate_end(ncclSimInfo *info) {
             failed = result;
     }
     group.parts.clear();
-    group.made.clear();
+    group.created.clear();
     depth = 0;
     const int result = real_nccl().GroupSimulateEnd(info);
     return failed != kNcclSuccess ? failed : result;
@@ -173,8 +173,8 @@ int group_call(const NcclCall &call) {
     return result != kNcclSuccess ? result : give_to_nccl(&part, call);
 }
 
-void group_makes(const Made &made) {
-    group.made.push_back(made);
+void group_makes(const NewCommunicator &created) {
+    group.created.push_back(created);
 }
 
 } // namespace tuccl

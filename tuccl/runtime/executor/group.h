@@ -10,8 +10,8 @@
 #ifndef TUCCL_EXECUTOR_GROUP_H
 #define TUCCL_EXECUTOR_GROUP_H
 
-#include "made.h"
 #include "nccl_call.h"
+#include "new_communicators.h"
 
 namespace tuccl {
 
@@ -26,7 +26,7 @@ int group_simulate_end(ncclSimInfo *info);
 // A call in an open group.
 int group_call(const NcclCall &call);
 // A communicator that NCCL creates when the group ends.
-void group_makes(const Made &made);
+void group_makes(const NewCommunicator &created);
 
 } // namespace tuccl
 

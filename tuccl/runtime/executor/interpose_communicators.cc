@@ -1,7 +1,7 @@
 // NCCL's functions that create and end communicators, as the job calls them.
-#include "apart.h"
+#include "detached_work.h"
 #include "group.h"
-#include "made.h"
+#include "new_communicators.h"
 #include "real_nccl.h"
 #include "register.h"
 
@@ -15,13 +15,13 @@ namespace tuccl {
 namespace {
 
 // Steps after NCCL was called to create communicators.
-int after_making(const std::vector<Made> &made, int result) {
+int after_making(const std::vector<NewCommunicator> &created, int result) {
     if (result != kNcclSuccess && result != kNcclInProgress)
         return result;
     if (!group_is_open())
-        return set_up_made(made, result);
-    for (const Made &one : made)
-        group_makes(one);
+        return set_up_new(created, result);
+    for (const NewCommunicator &communicator : created)
+        group_makes(communicator);
     return result;
 }
 
@@ -39,7 +39,7 @@ int destroy_last(ncclComm_t comm, int device, std::shared_ptr<LocalRanks> local)
         return result;
     }
     const auto result = std::make_shared<int>(kNcclSuccess);
-    const bool is_done = run_apart(device, [comm, local, result] {
+    const bool is_done = run_detached(device, [comm, local, result] {
         *result = real_nccl().CommDestroy(comm);
         local->free();
     });
@@ -135,29 +135,30 @@ EXPORTED int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
     const std::vector<Origin> origins =
         tuccl::origins_here(count > 0 ? static_cast<size_t>(count) : 0);
     const int result = real_nccl().CommInitAll(comms, count, devices);
-    std::vector<tuccl::Made> made;
+    std::vector<tuccl::NewCommunicator> created;
     for (int i = 0; result == tuccl::kNcclSuccess && i < count; i++)
-        made.push_back({&comms[i], origins[static_cast<size_t>(i)]});
-    return after_making(made, result);
+        created.push_back({&comms[i], origins[static_cast<size_t>(i)]});
+    return after_making(created, result);
 }
 
-EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made,
+EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *created,
                            ncclConfig *config) {
     if (real_nccl().CommSplit == nullptr)
         return kNcclInvalidUsage;
     const Origin origin = origin_from(comm, color);
-    return after_making({{made, origin}}, real_nccl().CommSplit(comm, color, key, made, config));
+    return after_making({{created, origin}},
+                        real_nccl().CommSplit(comm, color, key, created, config));
 }
 
-EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *made,
+EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *created,
                             ncclConfig *config, int flags) {
     if (real_nccl().CommShrink == nullptr)
         return kNcclInvalidUsage;
     if ((flags & tuccl::kNcclShrinkAbort) != 0)
         tuccl::give_up(comm);
     const Origin origin = origin_from(comm, 0);
-    return after_making({{made, origin}}, real_nccl().CommShrink(comm, excluded, excluded_count,
-                                                                 made, config, flags));
+    return after_making({{created, origin}}, real_nccl().CommShrink(comm, excluded, excluded_count,
+                                                                    created, config, flags));
 }
 
 EXPORTED int ncclCommFinalize(ncclComm_t comm) {

@@ -1,6 +1,6 @@
 #include "local_ranks.h"
 
-#include "apart.h"
+#include "detached_work.h"
 #include "log.h"
 
 #include <unordered_map>
@@ -95,7 +95,7 @@ void free_left() {
         left.swap(all.later);
     }
     for (Later &entry : left)
-        (void)run_apart(entry.device, [ranks = std::move(entry.ranks)] { ranks->free(); });
+        (void)run_detached(entry.device, [ranks = std::move(entry.ranks)] { ranks->free(); });
 }
 
 } // namespace tuccl

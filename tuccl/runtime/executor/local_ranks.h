@@ -5,12 +5,12 @@
 // Freeing waits for everything that runs on a device. A rank that left earlier may have called
 // another communicator's collective since then, which ends when the rank that is last to leave,
 // behind its destroy, calls it too. So where the last rank is not the only one here, it does not
-// wait: a thread that nobody waits for frees the memory (apart.h), and calls NCCL's ncclCommDestroy
-// before that, which waits for all these devices as well. Why that thread comes to its end: while
-// memory of a device is freed, CUDA launches nothing there, but what runs there already needs calls
-// of other ranks alone, and these launch on their own devices. They come to these calls, because
-// ranks call their communicators in one order, as NCCL asks of them. Only one device at a time is
-// held up so; two could hold up what each other's kernels wait for.
+// wait: a thread that nobody waits for frees the memory (detached_work.h), and calls NCCL's
+// ncclCommDestroy before that, which waits for all these devices as well. Why that thread comes to
+// its end: while memory of a device is freed, CUDA launches nothing there, but what runs there
+// already needs calls of other ranks alone, and these launch on their own devices. They come to
+// these calls, because ranks call their communicators in one order, as NCCL asks of them. Only one
+// device at a time is held up so; two could hold up what each other's kernels wait for.
 #ifndef TUCCL_EXECUTOR_LOCAL_RANKS_H
 #define TUCCL_EXECUTOR_LOCAL_RANKS_H
 

@@ -69,17 +69,17 @@ class Rounds {
 
     bool add_links(uint32_t rank) {
         for (uint32_t i = 0; i < program_.ranks[rank].threadblocks; i++) {
-            const tuccl_program_threadblock &one = block(rank, i);
+            const tuccl_program_threadblock &sender = block(rank, i);
             const uint32_t count = messages_[program_.ranks[rank].first_threadblock + i];
-            if (one.send_peer == TUCCL_NO_PEER || count == 0)
+            if (sender.send_peer == TUCCL_NO_PEER || count == 0)
                 continue;
             if (count > TUCCL_PROGRAM_SLOTS)
                 return false;
-            const auto connection = static_cast<uint8_t>(one.send_connection);
+            const auto connection = static_cast<uint8_t>(sender.send_connection);
             const auto per_tile = static_cast<uint8_t>(count);
             ranks_[rank].outgoing.push_back(
-                {static_cast<uint8_t>(one.send_peer), connection, per_tile});
-            ranks_[one.send_peer].incoming.push_back(
+                {static_cast<uint8_t>(sender.send_peer), connection, per_tile});
+            ranks_[sender.send_peer].incoming.push_back(
                 {static_cast<uint8_t>(rank), connection, per_tile});
         }
         return true;
@@ -214,30 +214,30 @@ class Joining {
             program_.header->operation == (input ? TUCCL_ALL_GATHER : TUCCL_REDUCE_SCATTER);
         return place.chunk + (moves ? part : 0);
     }
-    static bool same(const MovePlace &one, const MovePlace &other) {
-        return !one.is_message && !other.is_message && one.buffer == other.buffer &&
-               one.chunk == other.chunk;
+    static bool same(const MovePlace &first, const MovePlace &second) {
+        return !first.is_message && !second.is_message && first.buffer == second.buffer &&
+               first.chunk == second.chunk;
     }
-    bool overlap(const MovePlace &one, const MovePlace &other) const {
+    bool overlap(const MovePlace &first, const MovePlace &second) const {
         comparisons_left_ -= comparisons_left_ > 0 ? 1 : 0;
-        if (one.is_message || other.is_message)
+        if (first.is_message || second.is_message)
             return false;
-        if (same(one, other))
+        if (same(first, second))
             return true;
-        return one.buffer != TUCCL_BUFFER_SCRATCH && other.buffer != TUCCL_BUFFER_SCRATCH &&
-               in_place(one) == in_place(other);
+        return first.buffer != TUCCL_BUFFER_SCRATCH && second.buffer != TUCCL_BUFFER_SCRATCH &&
+               in_place(first) == in_place(second);
     }
-    bool touches(const std::vector<MovePlace> &places, const MovePlace &one) const {
+    bool touches(const std::vector<MovePlace> &places, const MovePlace &first) const {
         return std::any_of(places.begin(), places.end(),
-                           [&](const MovePlace &place) { return overlap(place, one); });
+                           [&](const MovePlace &place) { return overlap(place, first); });
     }
     bool touch(const std::vector<MovePlace> &places, const std::vector<MovePlace> &others) const {
         return std::any_of(others.begin(), others.end(),
-                           [&](const MovePlace &other) { return touches(places, other); });
+                           [&](const MovePlace &second) { return touches(places, second); });
     }
-    static bool holds(const std::vector<MovePlace> &places, const MovePlace &one) {
+    static bool holds(const std::vector<MovePlace> &places, const MovePlace &first) {
         return std::any_of(places.begin(), places.end(),
-                           [&](const MovePlace &place) { return same(place, one); });
+                           [&](const MovePlace &place) { return same(place, first); });
     }
     static bool any_message(const std::vector<MovePlace> &places) {
         return std::any_of(places.begin(), places.end(),
@@ -281,16 +281,17 @@ class Joining {
         }
         return false;
     }
-    bool may_absorb(size_t one, size_t other, const MovePlace &place) const {
-        const Move &earlier = moves_[one];
-        const Move &later = moves_[other];
-        const auto reads = std::count_if(later.inputs.begin(), later.inputs.end(),
-                                         [&](const MovePlace &one) { return overlap(one, place); });
+    bool may_absorb(size_t earlier_at, size_t later_at, const MovePlace &place) const {
+        const Move &earlier = moves_[earlier_at];
+        const Move &later = moves_[later_at];
+        const auto reads =
+            std::count_if(later.inputs.begin(), later.inputs.end(),
+                          [&](const MovePlace &input) { return overlap(input, place); });
         if (reads != 1 || earlier.outputs.size() != 1 || !same(earlier.outputs[0], place) ||
             earlier.inputs.size() + later.inputs.size() - 1 > kMostInputs ||
-            (earlier.completes && later.adds) || !is_dead_after(other, place))
+            (earlier.completes && later.adds) || !is_dead_after(later_at, place))
             return false;
-        for (size_t i = one + 1; i < other; i++)
+        for (size_t i = earlier_at + 1; i < later_at; i++)
             if (touches(moves_[i].inputs, place) || touch(earlier.inputs, moves_[i].outputs))
                 return false;
         return true;
@@ -318,12 +319,12 @@ class Joining {
         }
         return false;
     }
-    bool may_do_earlier(size_t one, size_t other) const {
-        const Move &later = moves_[other];
-        if (moves_[one].outputs.size() + later.outputs.size() > kMostOutputs ||
-            touch(moves_[one].outputs, later.outputs))
+    bool may_do_earlier(size_t earlier_at, size_t later_at) const {
+        const Move &later = moves_[later_at];
+        if (moves_[earlier_at].outputs.size() + later.outputs.size() > kMostOutputs ||
+            touch(moves_[earlier_at].outputs, later.outputs))
             return false;
-        for (size_t i = one + 1; i < other; i++)
+        for (size_t i = earlier_at + 1; i < later_at; i++)
             if (touch(moves_[i].inputs, later.outputs) || touch(moves_[i].outputs, later.outputs))
                 return false;
         return true;
@@ -347,9 +348,9 @@ class Joining {
         }
     }
 
-    bool conflict(const Move &one, const Move &other) const {
-        return touch(one.outputs, other.inputs) || touch(one.outputs, other.outputs) ||
-               touch(one.inputs, other.outputs);
+    bool conflict(const Move &first, const Move &second) const {
+        return touch(first.outputs, second.inputs) || touch(first.outputs, second.outputs) ||
+               touch(first.inputs, second.outputs);
     }
     // Sends come first, since peers wait for them; moves that wait for a message come last.
     static uint32_t urgency(const Move &move) {
@@ -379,18 +380,18 @@ class Joining {
     // Merges adjacent independent moves, so that they load together.
     void group() {
         for (size_t i = 0; i + 1 < moves_.size();) {
-            Move &one = moves_[i];
-            const Move &other = moves_[i + 1];
-            if (!may_group(one, other)) {
+            Move &move = moves_[i];
+            const Move &next = moves_[i + 1];
+            if (!may_group(move, next)) {
                 i++;
                 continue;
             }
-            for (MovePlace output : other.outputs) {
-                output.from = static_cast<uint8_t>(one.inputs.size());
-                one.outputs.push_back(output);
+            for (MovePlace output : next.outputs) {
+                output.from = static_cast<uint8_t>(move.inputs.size());
+                move.outputs.push_back(output);
             }
-            one.inputs.push_back(other.inputs[0]);
-            one.round = std::max(one.round, other.round);
+            move.inputs.push_back(next.inputs[0]);
+            move.round = std::max(move.round, next.round);
             moves_.erase(moves_.begin() + static_cast<ptrdiff_t>(i) + 1);
         }
     }

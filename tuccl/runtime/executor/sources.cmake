@@ -1,14 +1,14 @@
-# What libtuccl-executor.so is compiled of, by CMake and by `tuccl build-executor`.
+# Sources of libtuccl-executor.so, for CMake and `tuccl build-executor`.
 #
 # Its host side is what its tests link with stand-ins of NCCL and of the CUDA side.
 set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
 set(executor_host_sources
   ${executor_folder}/agreement.cc
-  ${executor_folder}/apart.cc
   ${executor_folder}/bundle_rules.cc
   ${executor_folder}/choose.cc
   ${executor_folder}/communicator.cc
   ${executor_folder}/decision.cc
+  ${executor_folder}/detached_work.cc
   ${executor_folder}/exchange.cc
   ${executor_folder}/group.cc
   ${executor_folder}/host_identity.cc
@@ -16,8 +16,8 @@ set(executor_host_sources
   ${executor_folder}/interpose_communicators.cc
   ${executor_folder}/local_ranks.cc
   ${executor_folder}/log.cc
-  ${executor_folder}/made.cc
   ${executor_folder}/nccl_call.cc
+  ${executor_folder}/new_communicators.cc
   ${executor_folder}/origin.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc

@@ -63,9 +63,9 @@ void start_watchdog() {
     if (real_nccl().CommGetAsyncError == nullptr)
         return;
     static Watchdog *const only = [] {
-        static Watchdog *const made = new Watchdog;
-        std::atexit([] { made->stop(); });
-        return made;
+        static Watchdog *const instance = new Watchdog;
+        std::atexit([] { instance->stop(); });
+        return instance;
     }();
     (void)only;
 }

@@ -1,6 +1,6 @@
 // Set-up of new communicators, between their creation by NCCL and their return to the caller.
-#ifndef TUCCL_EXECUTOR_MADE_H
-#define TUCCL_EXECUTOR_MADE_H
+#ifndef TUCCL_EXECUTOR_NEW_COMMUNICATORS_H
+#define TUCCL_EXECUTOR_NEW_COMMUNICATORS_H
 
 #include "origin.h"
 
@@ -9,7 +9,7 @@
 namespace tuccl {
 
 // A communicator that NCCL was called to create.
-struct Made {
+struct NewCommunicator {
     ncclComm_t *comm;
     Origin origin;
 };
@@ -17,7 +17,7 @@ struct Made {
 // Sets up the communicators of one call or group, given NCCL's result: success or in progress. Then
 // set-up continues in the background until async_error reports its end. Returns the caller's
 // result. NULL communicators (of a split) are skipped.
-int set_up_made(const std::vector<Made> &made, int result);
+int set_up_new(const std::vector<NewCommunicator> &created, int result);
 
 // ncclCommGetAsyncError: until set-up has ended, a communicator is in progress.
 int async_error(ncclComm_t comm, int *error);

@@ -1,4 +1,4 @@
-#include "made.h"
+#include "new_communicators.h"
 
 #include "real_nccl.h"
 #include "rendezvous.h"
@@ -46,13 +46,13 @@ void run(ncclComm_t comm, Origin origin, Background *background) {
     background->ended.store(true);
 }
 
-void start(const Made &made) {
-    const ncclComm_t comm = *made.comm;
+void start(const NewCommunicator &created) {
+    const ncclComm_t comm = *created.comm;
     Backgrounds &all = backgrounds();
     const std::lock_guard<std::mutex> lock(all.mutex);
     auto &background = all.by_comm[comm];
     background = std::make_unique<Background>();
-    background->thread = std::thread(run, comm, made.origin, background.get());
+    background->thread = std::thread(run, comm, created.origin, background.get());
     all.count.store(all.by_comm.size());
 }
 
@@ -69,39 +69,39 @@ std::unique_ptr<Background> take(ncclComm_t comm) {
 }
 
 // Each in its own thread, because each waits for its ranks, which may be among the others.
-int set_up_together(const std::vector<Made> &made) {
-    std::vector<int> results(made.size(), kNcclSuccess);
-    Latch ready(made.size());
+int set_up_together(const std::vector<NewCommunicator> &created) {
+    std::vector<int> results(created.size(), kNcclSuccess);
+    Latch ready(created.size());
     std::vector<std::thread> threads;
-    for (size_t i = 1; i < made.size(); i++)
+    for (size_t i = 1; i < created.size(); i++)
         threads.emplace_back(
-            [&, i] { results[i] = set_up(*made[i].comm, made[i].origin, nullptr, &ready); });
-    results[0] = set_up(*made[0].comm, made[0].origin, nullptr, &ready);
+            [&, i] { results[i] = set_up(*created[i].comm, created[i].origin, nullptr, &ready); });
+    results[0] = set_up(*created[0].comm, created[0].origin, nullptr, &ready);
     for (std::thread &thread : threads)
         thread.join();
     int failed = kNcclSuccess;
-    for (size_t i = 0; i < made.size(); i++) {
+    for (size_t i = 0; i < created.size(); i++) {
         if (results[i] == kNcclSuccess)
             continue;
         failed = results[i];
-        forget_origin(*made[i].comm);
-        (void)real_nccl().CommAbort(*made[i].comm);
-        *made[i].comm = nullptr;
+        forget_origin(*created[i].comm);
+        (void)real_nccl().CommAbort(*created[i].comm);
+        *created[i].comm = nullptr;
     }
     return failed;
 }
 
 } // namespace
 
-int set_up_made(const std::vector<Made> &made, int result) {
+int set_up_new(const std::vector<NewCommunicator> &created, int result) {
     if (result != kNcclSuccess && result != kNcclInProgress)
         return result;
-    std::vector<Made> present;
-    for (const Made &one : made) {
-        accept(one.origin);
-        if (*one.comm != nullptr) {
-            present.push_back(one);
-            remember_origin(*one.comm, one.origin);
+    std::vector<NewCommunicator> present;
+    for (const NewCommunicator &communicator : created) {
+        accept(communicator.origin);
+        if (*communicator.comm != nullptr) {
+            present.push_back(communicator);
+            remember_origin(*communicator.comm, communicator.origin);
         }
     }
     if (present.empty())
@@ -109,8 +109,8 @@ int set_up_made(const std::vector<Made> &made, int result) {
     if (result == kNcclSuccess)
         return set_up_together(present);
     if (result == kNcclInProgress && real_nccl().CommGetAsyncError != nullptr)
-        for (const Made &one : present)
-            start(one);
+        for (const NewCommunicator &communicator : present)
+            start(communicator);
     return result;
 }
 

@@ -1,4 +1,4 @@
-#include "apart.h"
+#include "detached_work.h"
 
 #include "device_exchange.h"
 
@@ -30,15 +30,15 @@ struct Works {
 
 Works &works() {
     static Works *const only = [] {
-        static Works *const made = new Works;
+        static Works *const instance = new Works;
         // CUDA must not be destroyed meanwhile. A forked process has no such threads.
         std::atexit([] {
-            std::unique_lock<std::mutex> lock(made->mutex);
-            if (getpid() == made->process)
-                (void)made->changed.wait_for(lock, kPatienceAtExit,
-                                             [] { return made->running == 0; });
+            std::unique_lock<std::mutex> lock(instance->mutex);
+            if (getpid() == instance->process)
+                (void)instance->changed.wait_for(lock, kPatienceAtExit,
+                                                 [] { return instance->running == 0; });
         });
-        return made;
+        return instance;
     }();
     return *only;
 }
@@ -66,7 +66,7 @@ void act(int device, const std::shared_ptr<Work> &work) {
 
 } // namespace
 
-bool run_apart(int device, std::function<void()> act_of_work) {
+bool run_detached(int device, std::function<void()> act_of_work) {
     const auto work = std::make_shared<Work>(Work{std::move(act_of_work), false});
     Works &all = works();
     {
