@@ -31,7 +31,7 @@ TINY_RUN = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64
 
 
 class StartOptions(TypedDict, total=False):
-    """Of `subprocess.run`."""
+    """Arguments of `subprocess.run`."""
 
     env: Mapping[str, str]
     input: str
@@ -40,7 +40,7 @@ class StartOptions(TypedDict, total=False):
 def run_in(
     folder: Path, command: Sequence[str | Path], **options: Unpack[StartOptions]
 ) -> subprocess.CompletedProcess[str]:
-    """What a command says and ends with, however it ends."""
+    """Output and exit code of a command, however it ends."""
     return subprocess.run(
         [*map(str, command)],
         cwd=folder,
@@ -54,7 +54,7 @@ def run_in(
 
 @dataclass(frozen=True)
 class TunedWorkspace:
-    """What `tuccl init --topology H200 SMALL_RUN` left and said."""
+    """Workspace and output of `tuccl init --topology H200 SMALL_RUN`."""
 
     root: Path
     stdout: str

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 _MOST_BYTES = 1 << 17
-"""Of a request, most of which is its environment."""
+"""Most bytes of a request, nearly all of which is its environment."""
 
 
 class ReadyCommand:

@@ -320,9 +320,9 @@ def test_json_tells_what_is_there(finished: list[Path], run_inside: Run) -> None
     done = run_inside("build-executor", "--arch", "121", "--json")
     document = json.loads(done.stdout)
     assert document["schema_version"] == 1
-    assert [one["path"] for one in document["builds"]] == list(map(str, finished))
-    assert [one["architectures"] for one in document["builds"]] == [["80", "121"]] * 2
-    assert [one["compiled"] for one in document["builds"]] == [False, False]
+    assert [build["path"] for build in document["builds"]] == list(map(str, finished))
+    assert [build["architectures"] for build in document["builds"]] == [["80", "121"]] * 2
+    assert [build["compiled"] for build in document["builds"]] == [False, False]
 
 
 def test_without_gpus_architectures_must_be_named(

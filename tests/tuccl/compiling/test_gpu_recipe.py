@@ -36,7 +36,7 @@ def meaning(words: Sequence[str]) -> set[str]:
 
 
 def words_of(entry: dict[str, str]) -> list[str]:
-    """Of CMake's command, with those that it leaves to a file."""
+    """Words of CMake's command, with those that it leaves to a file."""
     words = shlex.split(entry["command"])
     for place, word in enumerate(words):
         if word == "--options-file":
@@ -93,8 +93,9 @@ def test_it_is_linked_as_cmake_links_it(program: GpuProgram, configured: Path) -
 def test_no_source_is_forgotten() -> None:
     executor, p2p = PROGRAMS
     for program in (executor, p2p):
-        there = {file for file in program.folder.iterdir() if file.suffix in {".cc", ".cpp", ".cu"}}
+        suffixes = {".cc", ".cpp", ".cu"}
+        present = {file for file in program.folder.iterdir() if file.suffix in suffixes}
         listed = set(sources_of(program))
-        assert there <= listed
+        assert present <= listed
         assert all(source.is_file() for source in listed)
     assert Path(executor.package / "crc32.c") in sources_of(executor)

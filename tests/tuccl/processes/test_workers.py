@@ -83,7 +83,7 @@ def test_the_choice_does_not_depend_on_the_number_of_workers() -> None:
     with worker_processes(2) as workers:
         together = choose(workers=workers)
     told = [
-        [(one.algorithm, one.sketch.name, one.time_us) for one in choice.tried]
+        [(tried.algorithm, tried.sketch.name, tried.time_us) for tried in choice.tried]
         for choice in (alone, together)
     ]
     assert told[0] == told[1]

@@ -1,4 +1,4 @@
-"""What is particular to a baseline; what all strategies must do is in test_strategies.py."""
+"""Properties of single baselines; test_strategies.py has those of all strategies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a search is charged, and what it knows."""
+"""The cost that a search is charged, and the samples that it knows."""
 
 import math
 

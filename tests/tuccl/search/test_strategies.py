@@ -1,4 +1,4 @@
-"""What every strategy must do, tried on all of them."""
+"""Properties of every strategy."""
 
 from collections.abc import Callable
 from functools import partial

@@ -29,8 +29,8 @@ def test_too_few_values_for_the_error_give_the_extremes() -> None:
 def test_the_bound_holds_for_about_99_per_cent_of_samples() -> None:
     rng = np.random.default_rng(5)
     found = [median_interval(list(rng.normal(0.0, 1.0, 15)), 0.01) for _ in range(4000)]
-    assert sum(one.low > 0.0 for one in found) <= 0.01 * 4000
-    assert sum(one.high < 0.0 for one in found) <= 0.01 * 4000
+    assert sum(interval.low > 0.0 for interval in found) <= 0.01 * 4000
+    assert sum(interval.high < 0.0 for interval in found) <= 0.01 * 4000
 
 
 def test_bounds_of_a_mean_by_hand() -> None:

@@ -183,9 +183,9 @@ def test_the_nearest_unseen_configuration_is_the_nearest(taken: set[Config], sta
 
 
 def distance(a: Config, b: Config) -> int:
-    (family, positions), (other, others) = SPACE.positions(a), SPACE.positions(b)
-    steps = sum(abs(x - y) for x, y in zip(positions, others, strict=True))
-    return steps + (family != other)
+    (family, positions), (family_b, positions_b) = SPACE.positions(a), SPACE.positions(b)
+    steps = sum(abs(x - y) for x, y in zip(positions, positions_b, strict=True))
+    return steps + (family != family_b)
 
 
 def test_the_star_reaches_out_along_each_axis_at_doubling_distances() -> None:
@@ -215,7 +215,7 @@ def test_under_a_profile_built_ins_carry_its_further_variables_and_schedules_do_
 
 
 def test_a_record_may_hold_several_values_of_further_variables() -> None:
-    configs = [Config("ring", "LL", 4, settings=one) for one in ((), (("NCCL_A", 1),))]
+    configs = [Config("ring", "LL", 4, settings=settings) for settings in ((), (("NCCL_A", 1),))]
     space = space_of("record", configs)
     assert list(space) == configs
     assert list(with_profile(space, configs[1].profile)) == configs[1:]

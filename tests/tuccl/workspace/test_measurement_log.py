@@ -155,8 +155,8 @@ def line(**changes: object) -> str:
 def test_a_damaged_line_is_named_and_what_stands_before_it_is_used(
     tmp_path: Path, record: str, said: str
 ) -> None:
-    other = line(config=["tree", "LL", 1, 2, 3, 4])
-    path = logged(tmp_path / "log", other, record, line(), line(first=1))
+    tree = line(config=["tree", "LL", 1, 2, 3, 4])
+    path = logged(tmp_path / "log", tree, record, line(), line(first=1))
     content = path.read_bytes()
     told: list[str] = []
     (kept,) = read_log(path, "id", told.append).all
@@ -168,7 +168,7 @@ def test_a_damaged_line_is_named_and_what_stands_before_it_is_used(
         assert log.measure(TASK, kept.config, 1).samples_us == (1.0,)
         assert backend.asked == []
     begin = f"note: {path} is damaged in line 3 ("
-    assert [one.startswith(begin) for one in told] == [True, True]
+    assert [message.startswith(begin) for message in told] == [True, True]
     assert told[0].endswith("): 3 lines from there on are not used")
     assert said in told[0]
     assert told[1].endswith(
