@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <dirent.h>
@@ -24,6 +25,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 using stand_in::Shared;
@@ -201,6 +203,9 @@ void be_ranks(Job *job, int process, uint32_t seed) {
         });
     for (std::thread &rank : ranks)
         rank.join();
+    // Freeing a communicator is detached work, which a busy machine may complete later.
+    for (int waited_ms = 0; open_files() != files && waited_ms < 10000; waited_ms += 10)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (open_files() != files)
         fail(std::to_string(files) + " files were open, and now " + std::to_string(open_files()));
 }
