@@ -69,7 +69,7 @@ def test_constants_of_a_calibrated_machine_are_used_and_said(h200: Topology) -> 
 def test_a_variable_that_the_model_does_not_know_is_no_free_gain(h200: Topology) -> None:
     backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
     config = Config("ring", "LL", 4, settings=(("NCCL_CGA_CLUSTER_SIZE", 2),))
-    with pytest.raises(ConfigurationFailedError, match="nothing of NCCL_CGA_CLUSTER_SIZE"):
+    with pytest.raises(ConfigurationFailedError, match="does not know NCCL_CGA_CLUSTER_SIZE"):
         time_us(backend, MIB, config)
 
 

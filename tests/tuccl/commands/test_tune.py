@@ -280,7 +280,7 @@ def test_dry_run_tells_the_size_of_the_search_and_does_nothing(
         (("--backend", "simulated", "--records", "r.parquet"), 2, "--records is for"),
         (("--records", "nowhere.parquet"), 2, "cannot read"),
         (("--records", "nowhere.csv"), 2, "no nowhere_topo.xml lies beside it"),
-        (("--records", "r.parquet", "--step", "2"), 2, "--step has no meaning"),
+        (("--records", "r.parquet", "--step", "2"), 2, "--step does not apply"),
         (("--records", "r.parquet", "--operations", "broadcast"), 2, "no size in this range for"),
         (("--records", "r.parquet", "--min-size", "1M"), 2, "it holds all_gather 4K to 64K"),
         (("--records", "r.parquet", "--strategy", "luck"), 2, "strategy 'luck' is unknown"),
