@@ -55,8 +55,7 @@ def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
     shown.add_column("size", justify="right", no_wrap=True)
     executor = Runner.EXECUTOR in gains.runners
     headings = ("stock", "job", "speedup", *(("plugin",) if executor else ()))
-    in_turn = _has_starts_in_turn(gains)
-    rows = [_job_cells(gain, table, in_turn=in_turn) for gain in gains.keys]
+    rows = [_job_cells(gain, table) for gain in gains.keys]
     for heading in headings:
         shown.add_column(heading, justify="right", no_wrap=True)
     shown.add_column("what runs", overflow="fold")
@@ -71,34 +70,29 @@ def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
     return shown
 
 
-def _has_starts_in_turn(gains: JobGains) -> bool:
-    """Whether any row compares stock NCCL and the profile by starts in turn."""
-    return any(
-        gain.runner is Runner.PROFILE and gain.key.profile_ratio is not None for gain in gains.keys
-    )
-
-
-def _job_cells(
-    gain: KeyGain, table: Table, *, in_turn: bool = False
-) -> tuple[str, str, str, str, str]:
+def _job_cells(gain: KeyGain, table: Table) -> tuple[str, str, str, str, str]:
     """Return stock's time, the job's, speedup, the time without the executor, and what runs."""
     stock, job = f"{gain.key.stock_us:.1f}", f"{gain.time_us:.1f}"
     if gain.runner is Runner.NCCL:
         return (stock, "-", "-", "-", OWN_CHOICE)
     faster = f"{gain.speedup:.2f}x"
     if gain.runner is Runner.PROFILE or gain.entry is None:
-        rests_on = f", {_rests_on(gain)}" if in_turn else ""
-        return (stock, job, faster, job, f"{UNDER_PROFILE}{rests_on}")
+        return (stock, job, faster, job, UNDER_PROFILE)
     if gain.runner is Runner.PLUGIN:
         return (stock, job, faster, job, describe_builtin(gain.entry))
     alone = "-" if gain.without_executor is Runner.NCCL else f"{gain.without_executor_us:.1f}"
     return (stock, job, faster, alone, describe_schedule(gain.entry, table))
 
 
-def _rests_on(gain: KeyGain) -> str:
-    """Return the number of starts behind a row of the profile."""
-    ratio = gain.key.profile_ratio
-    return "not in turn" if ratio is None else count_of(ratio.starts, "start")
+def _starts_of_profile_lines(gains: JobGains) -> list[str]:
+    """Return the line on the starts behind the rows of the profile."""
+    rows = [gain for gain in gains.keys if gain.runner is Runner.PROFILE]
+    starts = [gain.key.profile_ratio.starts for gain in rows if gain.key.profile_ratio]
+    if not starts:
+        return []
+    others = len(rows) - len(starts)
+    line = f"{count_of(len(starts), 'row')} of these: mean of {max(starts)} starts of each in turn"
+    return [line + ("; the others: one start of each, at different times" if others else "")]
 
 
 def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
@@ -110,11 +104,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     runs = UNDER_PROFILE if table.profile else OWN_CHOICE
     if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
         lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
-    if _has_starts_in_turn(gains):
-        lines.append(
-            "starts, not in turn: of stock NCCL and the profile, started in turn as for --floor, "
-            "or at different times, which differ more"
-        )
+    lines += _starts_of_profile_lines(gains)
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
