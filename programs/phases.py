@@ -1,0 +1,83 @@
+"""`PhasedSchedule`: a schedule across hosts, as a list of phases that all ranks run alike.
+
+Between kernels inside each node, chunks cross the network in rounds: NCCL's own collectives on rails.
+The ranks of a communicator form a grid: `nodes` nodes of `local_ranks` ranks each, and rank
+`node * local_ranks + local` has place `local` in its node. The ranks with equal places form a rail.
+
+Phases run one after the other on every rank. A phase is one collective call, or several with equal
+strides between their buffers: inside each node (`LOCAL`), or along each rail (`RAIL`); or a sum of
+several chunks of one rank (`SUM`), which needs no other rank. Offsets count chunks of the call's
+buffers and do not depend on the rank, so the form has the same size for any number of ranks.
+
+Chunks: all_reduce divides its buffer into `input_chunks`; of all_gather, reduce_scatter and alltoall
+a chunk is what NCCL's `count` says, so that the larger buffer has one for each rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from programs.layout import Pattern
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+
+
+class PhaseKind(IntEnum):
+    """The ranks that take part in a phase; the values are codes of the binary form."""
+
+    LOCAL = 0
+    """A collective of the ranks of each node, by the executor's kernels."""
+    RAIL = 1
+    """A collective of the ranks of each rail, by NCCL."""
+    SUM = 2
+    """The reduction of adjacent chunks of one rank."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """The first chunk of an operand."""
+
+    buffer: Buffer
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase, alike on all ranks."""
+
+    kind: PhaseKind
+    collective: Collective
+    """Of `SUM`: `Collective.REDUCE`."""
+    source: Place
+    target: Place
+    chunks: int = 1
+    """NCCL's `count` of the collective, in chunks: of the send buffer for all_gather, of the receive
+    buffer for reduce_scatter, for each peer for alltoall. Of `SUM`: chunks of a summand."""
+    repeats: int = 1
+    """Number of calls. Of `SUM`: number of summands, which are adjacent."""
+    source_stride: int = 0
+    """Chunks from the source of one call to that of the next."""
+    target_stride: int = 0
+    pattern: Pattern = Pattern.NONE
+    """Of `LOCAL`: the kernel, as in a program's header."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhasedSchedule:
+    """A schedule for nodes of equal size."""
+
+    name: str
+    """Name of the plan, unique among those for one collective."""
+    collective: Collective
+    nodes: int
+    local_ranks: int
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    phases: tuple[Phase, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks of the communicator."""
+        return self.nodes * self.local_ranks
