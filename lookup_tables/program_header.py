@@ -17,11 +17,15 @@ from lookup_tables.table import Shape
 
 MAGIC = b"TUCCLPRG"
 VERSION = 1
+"""Version of a program: steps of the ranks of one host."""
+PHASED_VERSION = 2
+"""Version of a phased program: a schedule across hosts. `programs.phase_layout` describes it."""
 
 HEADER = struct.Struct("<8sII8sIIBBBBIIIIIIHHII")
 """Fields: magic, version, crc32, content address, bytes, features; operation, pattern, flags, root;
 ranks, chunks per loop, threadblocks, steps; largest of any rank: threadblocks, connections; chunks
-of the largest message, steps of the longest threadblock; most scratch chunks of any rank, zero."""
+of the largest message, steps of the longest threadblock; most scratch chunks of any rank, zero.
+The header of a phased program is as long, and equal as far as the ranks."""
 CRC_OFFSET = 12
 CRC_BYTES = 4
 ADDRESS_OFFSET = 16
@@ -67,6 +71,11 @@ def sealed(data: bytes) -> bytes:
     return data[:CRC_OFFSET] + crc + data[CRC_OFFSET + CRC_BYTES :]
 
 
+def is_phased(data: bytes) -> bool:
+    """Return whether a program, whose seal is right, is a phased one."""
+    return bool(HEADER.unpack_from(data)[1] == PHASED_VERSION)
+
+
 def check_seal(data: bytes) -> None:
     """Check that bytes are an unchanged program of a known version.
 
@@ -78,10 +87,10 @@ def check_seal(data: bytes) -> None:
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         raise ValueError("it is no program")
     _, version, crc, address, size, features = HEADER.unpack_from(data)[:6]
-    if version != VERSION or features != 0:
+    if version not in {VERSION, PHASED_VERSION} or features != 0:
         raise ValueError(
             f"it is of version {version} with features {features:#x}, "
-            f"this release reads {VERSION} without any"
+            f"this release reads {VERSION} and {PHASED_VERSION} without any"
         )
     if size != len(data) or crc != program_crc(data) or address != content_address(data):
         raise ValueError("its size, sum or content address is wrong")

@@ -36,6 +36,14 @@ def test_what_a_section_has_no_room_for_is_left_out(monkeypatch: pytest.MonkeyPa
                 read_programs_section(whole, "b")
 
 
+def test_phased_programs_are_sealed_like_others() -> None:
+    phased = header.sealed(of_version(header.PHASED_VERSION, PROGRAM))
+    assert header.is_phased(phased)
+    assert not header.is_phased(PROGRAM)
+    section = programs_section([PROGRAM, phased])
+    assert read_programs_section(section, "b") == (PROGRAM, phased)
+
+
 def test_a_bundle_from_before_programs_is_read() -> None:
     data = bytearray(bundle_bytes(make_table([], schedules=STORED)))
     kind = data.index(struct.pack("<II", 8, 0), 32)
@@ -64,14 +72,16 @@ def test_a_record_of_another_program_is_found() -> None:
         read_programs_section(bytes(section), "b")
 
 
-def newer(data: bytes) -> bytes:
-    return data[:8] + struct.pack("<I", 2) + data[12:]
+def of_version(number: int, data: bytes) -> bytes:
+    return data[:8] + struct.pack("<I", number) + data[12:]
 
 
 BROKEN = {
     "no program": b"<algo/>",
     "larger than any program": bytes(header.MOST_BYTES + 8),
-    "of version 2 with features 0x0, this release reads 1": header.sealed(newer(PROGRAM)),
+    "of version 3 with features 0x0, this release reads 1 and 2": header.sealed(
+        of_version(3, PROGRAM)
+    ),
     "features 0x4": header.sealed(PROGRAM[:28] + struct.pack("<I", 4) + PROGRAM[32:]),
     "size, sum or content address": PROGRAM[:-8],
 }
