@@ -1,5 +1,23 @@
-"""The error of `programs`."""
+"""The errors of `programs`: one type per cause, each message says what and why.
+
+NoProgramError        no executor can run a schedule
+├── PhaseFormError    a phased schedule breaks a rule of the form
+└── PhaseProofError   a phased schedule does not compute its operation
+NoPlanError           there is no plan of a name
+"""
 
 
 class NoProgramError(Exception):
     """No executor can run a schedule; NCCL serves its calls."""
+
+
+class PhaseFormError(NoProgramError):
+    """A phased schedule breaks a rule of the form: a limit, or the bounds of a buffer."""
+
+
+class PhaseProofError(NoProgramError):
+    """A phased schedule does not compute its operation."""
+
+
+class NoPlanError(Exception):
+    """There is no plan of this name for these nodes."""

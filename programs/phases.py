@@ -1,16 +1,17 @@
 """`PhasedSchedule`: a schedule across hosts, as a list of phases that all ranks run alike.
 
-Between kernels inside each node, chunks cross the network in rounds: NCCL's own collectives on rails.
-The ranks of a communicator form a grid: `nodes` nodes of `local_ranks` ranks each, and rank
-`node * local_ranks + local` has place `local` in its node. The ranks with equal places form a rail.
+Between kernels inside each node, chunks cross the network in rounds: NCCL's own collectives on
+rails. The ranks of a communicator form a grid: `nodes` nodes of `local_ranks` ranks each, and rank
+`node * local_ranks + local` has place `local` in its node. The ranks with equal places form a
+rail.
 
 Phases run one after the other on every rank. A phase is one collective call, or several with equal
 strides between their buffers: inside each node (`LOCAL`), or along each rail (`RAIL`); or a sum of
 several chunks of one rank (`SUM`), which needs no other rank. Offsets count chunks of the call's
 buffers and do not depend on the rank, so the form has the same size for any number of ranks.
 
-Chunks: all_reduce divides its buffer into `input_chunks`; of all_gather, reduce_scatter and alltoall
-a chunk is what NCCL's `count` says, so that the larger buffer has one for each rank.
+Chunks: all_reduce divides its buffer into `input_chunks`; of all_gather, reduce_scatter and
+alltoall a chunk is what NCCL's `count` says, so that the larger buffer has one for each rank.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from programs.layout import Pattern
+from programs.layout import BUFFERS, Pattern
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 
@@ -52,8 +53,8 @@ class Phase:
     source: Place
     target: Place
     chunks: int = 1
-    """NCCL's `count` of the collective, in chunks: of the send buffer for all_gather, of the receive
-    buffer for reduce_scatter, for each peer for alltoall. Of `SUM`: chunks of a summand."""
+    """NCCL's `count` of the collective, in chunks: of the send buffer for all_gather, of the
+    receive buffer for reduce_scatter, for each peer for alltoall. Of `SUM`: chunks of a summand."""
     repeats: int = 1
     """Number of calls. Of `SUM`: number of summands, which are adjacent."""
     source_stride: int = 0
@@ -61,6 +62,27 @@ class Phase:
     target_stride: int = 0
     pattern: Pattern = Pattern.NONE
     """Of `LOCAL`: the kernel, as in a program's header."""
+
+    def source_chunks(self, group: int) -> int:
+        """Return the chunks that one call reads.
+
+        Args:
+            group: Ranks of the node or of the rail.
+        """
+        if self.kind is PhaseKind.SUM:
+            return self.chunks * self.repeats
+        spread = self.collective in {Collective.REDUCE_SCATTER, Collective.ALLTOALL}
+        return self.chunks * (group if spread else 1)
+
+    def target_chunks(self, group: int) -> int:
+        """Return the chunks that one call writes."""
+        spread = self.collective in {Collective.ALL_GATHER, Collective.ALLTOALL}
+        return self.chunks * (group if spread else 1)
+
+    @property
+    def calls(self) -> int:
+        """Number of calls; a sum is one."""
+        return 1 if self.kind is PhaseKind.SUM else self.repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +103,13 @@ class PhasedSchedule:
     def ranks(self) -> int:
         """Number of ranks of the communicator."""
         return self.nodes * self.local_ranks
+
+    def group(self, phase: Phase) -> int:
+        """Return the ranks that take part in a call of a phase."""
+        members = {PhaseKind.LOCAL: self.local_ranks, PhaseKind.RAIL: self.nodes}
+        return members.get(phase.kind, 1)
+
+    def chunks_of(self, buffer: Buffer) -> int:
+        """Return the chunks of a buffer of each rank."""
+        sizes = (self.input_chunks, self.output_chunks, self.scratch_chunks)
+        return sizes[BUFFERS.index(buffer)]

@@ -17,6 +17,7 @@ from lookup_tables.table import StoredSchedule
 from programs import layout
 from programs.compiler import packed
 from programs.errors import NoProgramError
+from programs.phase_compiler import read_phases
 from synthesizer.ir.algorithm import (
     Algorithm,
     ChunkRef,
@@ -36,8 +37,13 @@ def check_programs(schedules: Iterable[StoredSchedule], source: str) -> None:
         TableFileError: A program is damaged, or does not compute its operation.
     """
     for schedule in schedules:
-        if schedule.program:
-            read_program(schedule.program, f"{source}: schedule {schedule.content_hash}")
+        if not schedule.program:
+            continue
+        name = f"{source}: schedule {schedule.content_hash}"
+        if header.is_phased(schedule.program):
+            read_phases(schedule.program, name)
+        else:
+            read_program(schedule.program, name)
 
 
 def read_program(data: bytes, source: str) -> Algorithm:
@@ -48,6 +54,8 @@ def read_program(data: bytes, source: str) -> Algorithm:
     """
     try:
         header.check_seal(data)
+        if header.is_phased(data):
+            raise ValueError("it has phases")
         algorithm = _unpack(data)
         if packed(algorithm) != data:
             raise ValueError("its bytes differ from those of its steps")

@@ -1,0 +1,83 @@
+"""The bytes of phased programs, and their reader."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.errors import TableFileError
+from lookup_tables.program_header import check_seal, is_phased, sealed
+from lookup_tables.table import StoredSchedule
+from programs.compiler import compile_program, pattern_in
+from programs.layout import Pattern
+from programs.phase_compiler import compile_phases, phased_program_of, read_phases
+from programs.phase_plans import plan_by_name
+from programs.phases import PhasedSchedule
+from programs.reader import check_programs, read_program
+from synthesizer.ir.collectives import Collective
+from tests.programs.schedules import exchange
+from tests.programs.test_phase_plans import all_plans
+
+GOLDEN = Path(__file__).parent / "golden" / "phased.program.hex"
+PLAN = plan_by_name(Collective.REDUCE_SCATTER, "exchange", 2, 4)
+
+
+def test_the_bytes_of_a_phased_program_are_fixed() -> None:
+    """Deployed executors read these bytes: a change needs a new version."""
+    wanted = bytes.fromhex(GOLDEN.read_text())
+    assert compile_phases(PLAN) == wanted
+    assert len(wanted) == 72 + 3 * 32
+
+
+@pytest.mark.parametrize("plan", all_plans(3, 2) + all_plans(2, 1), ids=lambda plan: plan.name)
+def test_a_phased_program_reads_back_as_its_schedule(plan: PhasedSchedule) -> None:
+    program = compile_phases(plan)
+    check_seal(program)
+    assert is_phased(program)
+    assert pattern_in(program) is Pattern.NONE
+    assert read_phases(program, "p") == replace(plan, name="")
+
+
+def test_what_no_executor_can_run_has_no_program() -> None:
+    assert phased_program_of(PLAN) == compile_phases(PLAN)
+    assert phased_program_of(replace(PLAN, nodes=1)) == b""
+    assert phased_program_of(replace(PLAN, phases=PLAN.phases[:2])) == b""
+
+
+def test_the_programs_of_a_table_may_be_of_both_versions() -> None:
+    sound = [
+        StoredSchedule("aa", "exchange", "", compile_program(exchange())),
+        StoredSchedule("bb", "exchange", "", compile_phases(PLAN)),
+        StoredSchedule("cc", "for nine ranks", ""),
+    ]
+    check_programs(sound, "t")
+    data = bytearray(compile_phases(PLAN))
+    data[72 + 8] = 1  # The first phase writes one chunk further on.
+    wrong = StoredSchedule("dd", "exchange", "", sealed(bytes(data)))
+    with pytest.raises(TableFileError, match=r"t: schedule dd: .* damaged \(phase 1 reads a chunk"):
+        check_programs([*sound, wrong], "t")
+
+
+def test_each_reader_refuses_the_other_version() -> None:
+    with pytest.raises(TableFileError, match=r"p: .* \(it has phases"):
+        read_program(compile_phases(PLAN), "p")
+    with pytest.raises(TableFileError, match=r"p: .* \(it has no phases"):
+        read_phases(compile_program(exchange()), "p")
+
+
+def test_mutated_bytes_are_refused_or_read_as_what_they_say() -> None:
+    rng = random.Random(1)
+    good = [compile_phases(plan) for plan in all_plans(2, 2)]
+    for _ in range(3000):
+        data = bytearray(rng.choice(good))
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(16, len(data))] = rng.choice([0, 1, 2, 3, 127, 255])
+        if rng.random() < 0.1:
+            del data[rng.randrange(72, len(data)) :]
+        changed = sealed(bytes(data))
+        with contextlib.suppress(TableFileError):
+            assert compile_phases(read_phases(changed, "p")) == changed
