@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 runtime=$root/tuccl/runtime
-for source in program program_rehearsal program_section crc32; do
+for source in phased program program_rehearsal program_section crc32; do
     cc -std=c11 -O2 -D_POSIX_C_SOURCE=200809L -I"$runtime" -c "$runtime/$source.c" \
         -o "$folder/$source.o"
 done

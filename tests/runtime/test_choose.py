@@ -14,7 +14,7 @@ from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 CC_SOURCES = ("bundle_rules.cc", "choose.cc", "decision.cc", "program_plan.cc", "staging_need.cc")
 C_SOURCES = (
     *("bundle.c", "bundle_file.c", "crc32.c"),
-    *("program.c", "program_rehearsal.c", "program_section.c"),
+    *("phased.c", "program.c", "program_rehearsal.c", "program_section.c"),
 )
 
 

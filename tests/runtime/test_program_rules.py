@@ -26,9 +26,7 @@ from tests.runtime.host_node import C_SOURCES, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 
-SOURCES = [
-    RUNTIME / name for name in ("program.c", "program_rehearsal.c", "program_section.c", "crc32.c")
-]
+SOURCES = [RUNTIME / name for name in C_SOURCES]
 GOLDEN = Path(__file__).parents[1] / "lookup_tables" / "golden" / "exchange.program.hex"
 Check = Callable[[bytes], str]
 

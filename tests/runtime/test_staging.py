@@ -20,7 +20,7 @@ MIB = 1 << 20
 CUT = (8, 512, 0)
 C_SOURCES = (
     *("bundle.c", "bundle_file.c", "crc32.c"),
-    *("program.c", "program_rehearsal.c", "program_section.c"),
+    *("phased.c", "program.c", "program_rehearsal.c", "program_section.c"),
 )
 CC_SOURCES = ("bundle_rules.cc", "decision.cc", "program_plan.cc", "staging_need.cc")
 

@@ -235,18 +235,26 @@ static bool steps_are_sound(const struct tuccl_program *program) {
     return largest == program->header->largest_message;
 }
 
-bool tuccl_program_check(const void *data, size_t bytes, struct tuccl_program *program, char *why,
-                         size_t why_bytes) {
+bool tuccl_program_is_sealed(const void *data, size_t bytes, uint32_t version, char *why,
+                             size_t why_bytes) {
     const struct tuccl_program_header *header = data;
-    memset(program, 0, sizeof *program);
     if (bytes < sizeof *header || memcmp(header->magic, TUCCL_PROGRAM_MAGIC, 8) != 0)
         return refuse(why, why_bytes, "is no program");
     if (bytes > TUCCL_PROGRAM_MOST_BYTES)
         return refuse(why, why_bytes, "is larger than any program");
-    if (header->version != TUCCL_PROGRAM_VERSION || header->features != 0)
+    if (header->version != version || header->features != 0)
         return refuse(why, why_bytes, "is one of a newer release");
     if (header->bytes != bytes || crc_of(data, bytes) != header->crc)
         return refuse(why, why_bytes, "is damaged");
+    return true;
+}
+
+bool tuccl_program_check(const void *data, size_t bytes, struct tuccl_program *program, char *why,
+                         size_t why_bytes) {
+    const struct tuccl_program_header *header = data;
+    memset(program, 0, sizeof *program);
+    if (!tuccl_program_is_sealed(data, bytes, TUCCL_PROGRAM_VERSION, why, why_bytes))
+        return false;
     program->header = header;
     if (!header_is_sound(header) || !place_records(data, bytes, program))
         return refuse(why, why_bytes, "contradicts itself in its header");

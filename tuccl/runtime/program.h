@@ -35,12 +35,19 @@ uint32_t tuccl_program_buffer_chunks(const struct tuccl_program *program, uint32
 /* Returns the chunks of one rank's part of the larger buffer, or of all of it without parts. */
 uint32_t tuccl_program_part_chunks(const struct tuccl_program_header *header);
 
-/* Returns whether a bundle's section of programs and each program in it are sound. */
+/* Returns whether a bundle's section of programs and each program in it are sound: programs of this
+ * version, and phased ones (phased.h). */
 bool tuccl_programs_check(const void *section, size_t bytes, char *why, size_t why_bytes);
 
-/* Number of programs in a sound section; the program of a schedule, false without one. */
+/* Number of programs in a sound section; the program of a schedule, false without one and for a
+ * phased one, which tuccl_phased_at gives. */
 uint32_t tuccl_programs_count(const void *section);
 bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program);
+
+/* For program.c and phased.c: returns whether `data` begins with the header of a program of this
+ * version, has its size and its sum; if not, `why` names the fault. */
+bool tuccl_program_is_sealed(const void *data, size_t bytes, uint32_t version, char *why,
+                             size_t why_bytes);
 
 /* For program.c: returns whether every threadblock completes (program_rehearsal.c). */
 bool tuccl_program_ends(const struct tuccl_program *program);

@@ -1,4 +1,5 @@
 /* The bundle's section of programs. */
+#include "phased.h"
 #include "program.h"
 
 #include <stdio.h>
@@ -8,17 +9,30 @@ static const struct tuccl_programs_record *records_of(const void *section) {
     return (const void *)((const unsigned char *)section + sizeof(struct tuccl_programs_head));
 }
 
+/* Returns whether a program is a phased one; both versions begin alike. */
+static bool is_phased(const void *data) {
+    return ((const struct tuccl_program_header *)data)->version == TUCCL_PHASED_VERSION;
+}
+
+static bool program_is_sound(const unsigned char *data, size_t bytes, char *why, size_t why_bytes) {
+    struct tuccl_program program;
+    struct tuccl_phased phased;
+    if (bytes >= sizeof(struct tuccl_program_header) && is_phased(data))
+        return tuccl_phased_check(data, bytes, &phased, why, why_bytes);
+    return tuccl_program_check(data, bytes, &program, why, why_bytes);
+}
+
 static bool record_is_sound(const unsigned char *section,
                             const struct tuccl_programs_record *record, char *why,
                             size_t why_bytes) {
     static const unsigned char no_address[TUCCL_PROGRAM_HASH_BYTES];
-    struct tuccl_program program;
+    const unsigned char *data = section + record->offset;
+    const struct tuccl_program_header *header = (const void *)data;
     if (record->bytes == 0)
         return record->crc == 0 &&
                memcmp(record->content_address, no_address, sizeof no_address) == 0;
-    return tuccl_program_check(section + record->offset, record->bytes, &program, why, why_bytes) &&
-           program.header->crc == record->crc &&
-           memcmp(program.header->content_address, record->content_address,
+    return program_is_sound(data, record->bytes, why, why_bytes) && header->crc == record->crc &&
+           memcmp(header->content_address, record->content_address,
                   sizeof record->content_address) == 0;
 }
 
@@ -54,13 +68,29 @@ uint32_t tuccl_programs_count(const void *section) {
     return ((const struct tuccl_programs_head *)section)->count;
 }
 
-bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program) {
+/* Returns a schedule's program, of either version; NULL without one. */
+static const void *program_at(const void *section, uint32_t index) {
     if (index >= tuccl_programs_count(section) || records_of(section)[index].bytes == 0)
+        return NULL;
+    return (const unsigned char *)section + records_of(section)[index].offset;
+}
+
+bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program) {
+    const unsigned char *data = program_at(section, index);
+    if (data == NULL || is_phased(data))
         return false;
-    const unsigned char *data = (const unsigned char *)section + records_of(section)[index].offset;
     program->header = (const void *)data;
     program->ranks = (const void *)(data + sizeof *program->header);
     program->threadblocks = (const void *)(program->ranks + program->header->ranks);
     program->steps = (const void *)(program->threadblocks + program->header->threadblock_count);
+    return true;
+}
+
+bool tuccl_phased_at(const void *section, uint32_t index, struct tuccl_phased *phased) {
+    const unsigned char *data = program_at(section, index);
+    if (data == NULL || !is_phased(data))
+        return false;
+    phased->header = (const void *)data;
+    phased->phases = (const void *)(phased->header + 1);
     return true;
 }

@@ -37,6 +37,7 @@ set(executor_table_sources
   ${executor_folder}/../bundle_file.c
   ${executor_folder}/../crc32.c
   ${executor_folder}/../machine.c
+  ${executor_folder}/../phased.c
   ${executor_folder}/../program.c
   ${executor_folder}/../program_rehearsal.c
   ${executor_folder}/../program_section.c)
