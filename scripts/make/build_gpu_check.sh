@@ -13,5 +13,5 @@ for source in phased program program_rehearsal program_section crc32; do
 done
 nvcc -std=c++17 -O3 -lineinfo -arch="${TUCCL_CUDA_ARCHITECTURE:-native}" \
     -I"$runtime" -I"$runtime/executor" -o "$2" "$root/tests/runtime/gpu/$1.cu" \
-    "$runtime/executor/"{patterns.cu,interpreter.cu,device_comm.cu,device_exchange.cu,moves_launch.cc,nvlink.cc,program_moves.cc,program_plan.cc,random_number.cc,staging_need.cc} \
+    "$runtime/executor/"{patterns.cu,interpreter.cu,device_comm.cu,device_exchange.cu,moves_launch.cc,nvlink.cc,phase_plan.cc,program_moves.cc,program_plan.cc,random_number.cc,staging_need.cc,sums.cu} \
     "$folder"/*.o -ldl

@@ -11,7 +11,14 @@ from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_executor import EXECUTOR, compile_all, link
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 
-CC_SOURCES = ("bundle_rules.cc", "choose.cc", "decision.cc", "program_plan.cc", "staging_need.cc")
+CC_SOURCES = (
+    "bundle_rules.cc",
+    "choose.cc",
+    "decision.cc",
+    "phase_plan.cc",
+    "program_plan.cc",
+    "staging_need.cc",
+)
 C_SOURCES = (
     *("bundle.c", "bundle_file.c", "crc32.c"),
     *("phased.c", "program.c", "program_rehearsal.c", "program_section.c"),

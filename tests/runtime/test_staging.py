@@ -22,7 +22,13 @@ C_SOURCES = (
     *("bundle.c", "bundle_file.c", "crc32.c"),
     *("phased.c", "program.c", "program_rehearsal.c", "program_section.c"),
 )
-CC_SOURCES = ("bundle_rules.cc", "decision.cc", "program_plan.cc", "staging_need.cc")
+CC_SOURCES = (
+    "bundle_rules.cc",
+    "decision.cc",
+    "phase_plan.cc",
+    "program_plan.cc",
+    "staging_need.cc",
+)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tupl
     if fake_nodes == 1:
         return tuple(Seat(place, {}) for _, place in seats)
     return tuple(
-        Seat(place, {**_appearing_as(number), **share_variable(rank, len(seats))})
+        Seat(place, {**appearing_as(number), **share_variable(rank, len(seats))})
         for rank, (number, place) in enumerate(seats)
     )
 
@@ -67,7 +67,7 @@ def _nodes(places: Sequence[Place], fake_nodes: int) -> list[list[int]]:
     return [list(range(start, start + size)) for start in range(0, len(places), size)]
 
 
-def _appearing_as(node: int) -> dict[str, str]:
+def appearing_as(node: int) -> dict[str, str]:
     """Return variables that let NCCL see a process as on another host, over TCP on loopback."""
     return {
         "NCCL_HOSTID": f"tuccl-node{node}",

@@ -17,10 +17,11 @@ tuccl_staging need_of(const char *path, uint32_t ranks) {
     auto bundle = std::make_shared<tuccl_bundle>();
     char why[200];
     tuccl::Plan plan;
+    const tuccl::Grid grid = {1, ranks, 0, 0};
     if (tuccl_bundle_load(path, bundle.get(), why, sizeof why) != TUCCL_BUNDLE_GOOD ||
-        !tuccl::take_bundle_rules(bundle, ranks, false, &plan).empty())
+        !tuccl::take_bundle_rules(bundle, grid, false, &plan).empty())
         std::exit(2);
-    return tuccl::staging_need(plan.decision, bundle->programs, ranks);
+    return tuccl::staging_need(plan.decision, bundle->programs, grid);
 }
 
 } // namespace

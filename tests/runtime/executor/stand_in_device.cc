@@ -7,6 +7,7 @@
 #include "stand_in_shared.h"
 #include "stand_in_streams.h"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -29,6 +30,9 @@ struct tuccl_device_comm {
     int device;
     std::atomic<int> running;
     stand_in::Event remembered;
+    std::vector<unsigned char> scratch;
+    std::unique_ptr<Stream> side;
+    std::array<stand_in::Event, TUCCL_DEVICE_MARKS> marks;
 };
 
 struct tuccl_exchange {
@@ -131,7 +135,7 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
                    std::to_string(comm->rank));
     launched++;
     const stand_in::Part part = {call->send, call->receive,   call->count, call->operation,
-                                 call->type, call->reduction, call->root};
+                                 call->type, call->reduction, call->root,  call->stride_bytes};
     const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
     comm->running += captured ? 0 : 1;
     stand_in::put_kernel(static_cast<Stream *>(stream), comm->device, [comm, captured, part] {
@@ -154,6 +158,42 @@ int tuccl_device_order(struct tuccl_device_comm *, void *before, void *after) {
         std::abort();
     }
     return error;
+}
+
+const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes) {
+    if (fails("prepare_phases", comm->rank))
+        return "there is no device memory for what lies between phases";
+    comm->scratch.resize(scratch_bytes);
+    comm->side = std::make_unique<Stream>();
+    return nullptr;
+}
+
+void *tuccl_device_scratch(const struct tuccl_device_comm *comm) {
+    return const_cast<unsigned char *>(comm->scratch.data());
+}
+
+void *tuccl_device_side_stream(const struct tuccl_device_comm *comm) {
+    return comm->side.get();
+}
+
+int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {
+    return stand_in::record(static_cast<Stream *>(stream), &comm->marks.at(mark));
+}
+
+int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {
+    return stand_in::wait(static_cast<Stream *>(stream), comm->marks.at(mark));
+}
+
+int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *target, size_t count,
+                     uint32_t summands, uint8_t type, uint8_t reduction, void *stream) {
+    std::vector<stand_in::Part> parts;
+    for (uint32_t i = 0; i < summands; i++)
+        parts.push_back(
+            {static_cast<const unsigned char *>(source) + i * count * stand_in::bytes_of(type),
+             nullptr, count, TUCCL_REDUCE, type, reduction, 0});
+    stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
+                         [parts, count, target] { stand_in::reduce(parts, 0, count, target); });
+    return 0;
 }
 
 int tuccl_device_enter(int device, struct tuccl_device_scope *before) {

@@ -22,6 +22,7 @@ struct Part {
     int type;
     int reduction;
     int root;
+    size_t stride = 0; // Bytes from block to block in the larger buffer; 0: they are adjacent.
 };
 
 class Meeting {
@@ -101,7 +102,11 @@ void add_up(const std::vector<Part> &parts, size_t first, size_t count, T *resul
     }
 }
 
-inline void reduce(const std::vector<Part> &parts, size_t first, size_t count, void *result) {
+// Of the elements that begin `offset` bytes into each buffer.
+inline void reduce(std::vector<Part> parts, size_t offset, size_t count, void *result) {
+    const size_t first = 0;
+    for (Part &part : parts)
+        part.send = static_cast<const unsigned char *>(part.send) + offset;
     const int reduction = parts[0].reduction;
     switch (parts[0].type) {
     case 2:
@@ -152,14 +157,18 @@ template <typename Met> void run(Met *meeting, int rank, const Part &mine) {
         break;
     case 3:
         result.resize(block);
-        reduce(parts, index * mine.count, mine.count, result.data());
+        reduce(parts, index * (mine.stride != 0 ? mine.stride : block), mine.count, result.data());
         break;
     default:
         for (const Part &part : parts)
             append(static_cast<const unsigned char *>(part.send) + index * block, block);
     }
-    if (meeting->meet() && !result.empty())
-        std::memcpy(mine.receive, result.data(), result.size());
+    if (!meeting->meet() || result.empty())
+        return;
+    const size_t piece = mine.operation == 2 && mine.stride != 0 ? block : result.size();
+    for (size_t at = 0; at < result.size(); at += piece)
+        std::memcpy(static_cast<unsigned char *>(mine.receive) + at / piece * mine.stride,
+                    result.data() + at, piece);
 }
 
 } // namespace stand_in

@@ -106,22 +106,24 @@ class BundleFile {
 // Rules of the entry that is in force, for communicators of every size.
 size_t check_rules(const tuccl_bundle &bundle) {
     size_t rules = 0;
-    for (uint32_t ranks = 2; ranks <= TUCCL_MAX_RANKS; ranks++)
+    for (uint32_t ranks = 2; ranks <= TUCCL_MAX_RANKS; ranks++) {
+        const tuccl::Grid grid = {1, ranks, 0, 0};
         for (uint32_t operation = 0; operation < tuccl::kOperations; operation++) {
             tuccl::Rule rule = {};
             tuccl_program program;
-            if (!tuccl::make_rule(*tuccl::chosen_entry(), bundle, operation, ranks, &rule))
+            if (!tuccl::make_rule(*tuccl::chosen_entry(), bundle, operation, grid, &rule))
                 continue;
             CHECK(tuccl_programs_at(bundle.programs, rule.program, &program));
             CHECK(program.header->ranks == ranks && program.header->operation == operation);
             CHECK(rule.protocol <= TUCCL_SIMPLE && rule.min_bytes <= rule.max_bytes);
             tuccl::Decision decision;
             CHECK(decision.add(operation, rule));
-            const tuccl_staging need = tuccl::staging_need(decision, bundle.programs, ranks);
+            const tuccl_staging need = tuccl::staging_need(decision, bundle.programs, grid);
             CHECK(tuccl::staging_bytes(need, ranks) <=
                   tuccl::staging_bytes(tuccl::most_staging(ranks), ranks));
             rules++;
         }
+    }
     CHECK(rules <= 1);
     return rules;
 }

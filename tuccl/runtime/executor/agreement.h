@@ -12,7 +12,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 2; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 3; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -25,9 +25,9 @@ struct Greeting {
     uint64_t process; // Equal for ranks of one process.
     uint64_t number;  // Number of this set-up; rank 0's is used.
     unsigned char handle[TUCCL_HANDLE_BYTES];
-    uint32_t staging; // Checksum of its staging layout.
-    uint32_t zero;
-    char fault[80]; // Why this rank cannot serve; empty if it can.
+    uint32_t staging; // Checksum of its staging layout; before it is known, of what determines it.
+    uint32_t does_not_block; // Whether the communicator does not.
+    char fault[80];          // Why this rank cannot serve; empty if it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 

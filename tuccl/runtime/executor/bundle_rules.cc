@@ -2,6 +2,7 @@
 
 extern "C" {
 #include "bundle.h"
+#include "phased.h"
 #include "program.h"
 }
 
@@ -15,23 +16,49 @@ bool has_root(uint32_t operation) {
     return operation == TUCCL_BROADCAST || operation == TUCCL_REDUCE;
 }
 
-// Returns whether any of the checked programs is for this number of ranks.
-bool has_program_for(const void *programs, uint32_t ranks) {
+bool is_for(const tuccl_phased &phased, const Grid &grid) {
+    return phased.header->nodes == grid.nodes && phased.header->local_ranks == grid.local_ranks;
+}
+
+// Returns whether any of the checked programs is for such a communicator.
+bool has_program_for(const void *programs, const Grid &grid) {
     tuccl_program program;
+    tuccl_phased phased;
     for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
-        if (tuccl_programs_at(programs, index, &program) && program.header->ranks == ranks)
+        if (grid.nodes == 1 ? tuccl_programs_at(programs, index, &program) &&
+                                  program.header->ranks == grid.local_ranks
+                            : tuccl_phased_at(programs, index, &phased) && is_for(phased, grid))
             return true;
     return false;
+}
+
+bool make_phased_rule(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
+                      const Grid &grid, Rule *rule) {
+    tuccl_phased phased;
+    rule->pattern = TUCCL_PATTERN_NONE;
+    rule->root = kAnyRoot;
+    return tuccl_phased_at(programs, entry.schedule, &phased) && is_for(phased, grid) &&
+           phased.header->operation == operation;
+}
+
+bool make_local_rule(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
+                     uint32_t ranks, Rule *rule) {
+    tuccl_program program;
+    if (!tuccl_programs_at(programs, entry.schedule, &program) ||
+        program.header->operation != operation || program.header->ranks != ranks)
+        return false;
+    rule->pattern = program.header->pattern;
+    // Patterns serve every root, a program only its own.
+    const bool any_root = !has_root(operation) || rule->pattern != TUCCL_PATTERN_NONE;
+    rule->root = any_root ? kAnyRoot : program.header->root;
+    return true;
 }
 
 } // namespace
 
 bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint32_t operation,
-               uint32_t ranks, Rule *rule) {
-    tuccl_program program;
+               const Grid &grid, Rule *rule) {
     if (entry.schedule >= tuccl_programs_count(bundle.programs) ||
-        !tuccl_programs_at(bundle.programs, entry.schedule, &program) ||
-        program.header->operation != operation || program.header->ranks != ranks ||
         entry.schedule_nthreads > kMostThreads)
         return false;
     rule->min_bytes = entry.min_bytes;
@@ -40,17 +67,16 @@ bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint
     rule->program = entry.schedule;
     rule->nchannels = entry.schedule_nchannels;
     rule->nthreads = static_cast<uint16_t>(entry.schedule_nthreads);
-    rule->pattern = program.header->pattern;
     rule->protocol = entry.schedule_protocol;
-    // Patterns serve every root, a program only its own.
-    const bool any_root = !has_root(operation) || rule->pattern != TUCCL_PATTERN_NONE;
-    rule->root = any_root ? kAnyRoot : program.header->root;
-    return true;
+    return grid.nodes == 1
+               ? make_local_rule(entry, bundle.programs, operation, grid.local_ranks, rule)
+               : make_phased_rule(entry, bundle.programs, operation, grid, rule);
 }
 
-std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, uint32_t ranks,
+std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, const Grid &grid,
                               bool chooses, Plan *plan) {
-    const tuccl_shape_record *shape = tuccl_bundle_shape(bundle.get(), ranks, 1, ranks);
+    const tuccl_shape_record *shape =
+        tuccl_bundle_shape(bundle.get(), grid.ranks(), grid.nodes, grid.local_ranks);
     if ((shape == nullptr && !chooses) || bundle->programs == nullptr)
         return {};
     char why[200];
@@ -60,13 +86,23 @@ std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle,
         const tuccl_range_record range = shape->of_operation[operation];
         for (uint32_t i = range.first; i < range.first + range.count; i++) {
             Rule rule = {};
-            if (make_rule(bundle->entries[i], *bundle, operation, ranks, &rule))
+            if (make_rule(bundle->entries[i], *bundle, operation, grid, &rule))
                 plan->decision.add(operation, rule);
         }
     }
-    if (plan->decision.rule_count() > 0 || (chooses && has_program_for(bundle->programs, ranks)))
+    if (plan->decision.rule_count() > 0 || (chooses && has_program_for(bundle->programs, grid)))
         plan->bundle = bundle;
     return {};
+}
+
+bool has_rules_for(const tuccl_bundle &bundle, uint32_t ranks, bool chooses) {
+    if (bundle.programs == nullptr)
+        return false;
+    for (uint32_t nodes = 1; nodes <= ranks; nodes++)
+        if (ranks % nodes == 0 &&
+            (chooses || tuccl_bundle_shape(&bundle, ranks, nodes, ranks / nodes)))
+            return true;
+    return false;
 }
 
 } // namespace tuccl

@@ -18,8 +18,8 @@ bool reduces(CallKind kind) {
 // Returns the choice as a rule of this communicator.
 bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32_t operation,
                  uint64_t bytes, Rule *rule) {
-    return serving.bundle != nullptr && bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
-           make_rule(entry, *serving.bundle, operation, serving.ranks, rule);
+    return serving.chooses && bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
+           make_rule(entry, *serving.bundle, operation, serving.grid, rule);
 }
 
 } // namespace
@@ -29,10 +29,10 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     // (ncclRedOpCreatePreMulSum).
     if (call.kind > kAlltoAll || call.type < 0 || call.type >= TUCCL_TYPES || call.reduction < 0 ||
         call.reduction >= TUCCL_REDUCTIONS || call.root < 0 ||
-        static_cast<uint32_t>(call.root) >= serving_.ranks || call.count == 0)
+        static_cast<uint32_t>(call.root) >= serving_.grid.ranks() || call.count == 0)
         return false;
     const auto bytes =
-        table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, serving_.ranks);
+        table_bytes(call.kind, static_cast<uint32_t>(call.type), call.count, serving_.grid.ranks());
     if (!bytes)
         return false;
     Rule own;
@@ -57,13 +57,22 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     decided->nthreads = rule->nthreads;
     decided->program = rule->program;
     decided->buffer_bytes = rule->buffer_bytes;
+    decided->stride_bytes = 0;
+    if (serving_.phases != nullptr)
+        return serving_.phases->supports(*decided);
     return tuccl_device_supports(serving_.device, decided) != 0;
 }
 
 int Communicator::launch(const tuccl_call &call, ncclStream stream) {
-    if (serving_.order.before(serving_.device, stream) != 0 ||
-        tuccl_device_launch(serving_.device, &call, stream) != 0 ||
-        serving_.order.after(serving_.device) != 0)
+    if (serving_.order.before(serving_.device, stream) != 0)
+        return kNcclUnhandledCudaError;
+    if (serving_.phases != nullptr) {
+        if (const int failed = serving_.phases->run(call, stream))
+            return failed;
+    } else if (tuccl_device_launch(serving_.device, &call, stream) != 0) {
+        return kNcclUnhandledCudaError;
+    }
+    if (serving_.order.after(serving_.device) != 0)
         return kNcclUnhandledCudaError;
     count_call();
     return kNcclSuccess;

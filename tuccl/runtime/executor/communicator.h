@@ -3,8 +3,10 @@
 #define TUCCL_EXECUTOR_COMMUNICATOR_H
 
 #include "decision.h"
+#include "grid.h"
 #include "local_ranks.h"
 #include "nccl_call.h"
+#include "phase_runner.h"
 #include "stream_order.h"
 
 #include <atomic>
@@ -18,11 +20,14 @@ namespace tuccl {
 struct Serving {
     tuccl_device_comm *device = nullptr;
     int device_number = 0;
-    uint32_t ranks = 0;
+    Grid grid = {};
     std::shared_ptr<LocalRanks> local;
     Decision decision;
-    // Bundle of the device's programs; NULL unless the process makes choices.
+    // Bundle of its programs; NULL on one node unless the process makes choices.
     std::shared_ptr<const tuccl_bundle> bundle;
+    bool chooses = false;
+    std::unique_ptr<const PhaseRunner> phases; // NULL on one node.
+    ncclComm_t rail = nullptr;                 // Created for this communicator.
     StreamOrder order;
 };
 
@@ -42,6 +47,15 @@ class Communicator {
 
     // Ends running calls and stops serving; false if it had stopped before.
     bool give_up();
+
+    // Whether its calls contain calls of NCCL, which must not be in a group.
+    bool runs_phases() const {
+        return serving_.phases != nullptr;
+    }
+    // Of the ranks with this rank's place on all nodes, made for this communicator; NULL without.
+    ncclComm_t rail() const {
+        return serving_.rail;
+    }
 
     // For a communicator that was taken out of service.
     int device_number() const {

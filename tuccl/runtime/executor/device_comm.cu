@@ -9,6 +9,7 @@
 #include "nvlink.h"
 #include "program_plan.h"
 #include "random_number.h"
+#include "sums.h"
 
 #include <chrono>
 #include <cstddef>
@@ -223,8 +224,8 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
                                      const struct tuccl_staging *staging_wanted,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]) {
     *comm = nullptr;
-    if (ranks < 2 || ranks > TUCCL_MAX_RANKS || rank >= ranks)
-        return "it serves 2 to 8 ranks";
+    if (ranks > TUCCL_MAX_RANKS || rank >= ranks)
+        return "it serves at most 8 ranks of a node";
     auto *made = new (std::nothrow) tuccl_device_comm{};
     if (made == nullptr)
         return "there is no memory";
@@ -240,7 +241,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     void *staging = made->peers.staging[rank];
     if (reason == nullptr && cudaIpcGetMemHandle(&told_to_others.memory, staging) != cudaSuccess)
         reason = "its staging area cannot be shared (no IPC)";
-    if (reason == nullptr && tuccl::load_patterns(ranks) != cudaSuccess)
+    if (reason == nullptr && ranks > 1 && tuccl::load_patterns(ranks) != cudaSuccess)
         reason = "its kernels are not for this device";
     if (reason != nullptr) {
         tuccl_device_comm_destroy(made);
@@ -300,6 +301,12 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
             (void)cudaIpcCloseMemHandle(address);
     (void)cudaFree(comm->peers.staging[comm->peers.rank]);
     (void)cudaFree(comm->peers.counters);
+    (void)cudaFree(comm->scratch);
+    if (comm->side_stream != nullptr)
+        (void)cudaStreamDestroy(comm->side_stream);
+    for (cudaEvent_t mark : comm->marks)
+        if (mark != nullptr)
+            (void)cudaEventDestroy(mark);
     if (comm->abort_word != nullptr)
         (void)cudaFreeHost(comm->abort_word);
     for (cudaEvent_t event : {comm->ordering, comm->remembered})
@@ -341,4 +348,44 @@ int tuccl_device_remember(struct tuccl_device_comm *comm, void *before) {
 int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after) {
     const OnDevice current(comm->device);
     return cudaStreamWaitEvent(static_cast<cudaStream_t>(after), comm->remembered, 0);
+}
+
+const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes) {
+    const OnDevice current(comm->device);
+    if (tuccl::load_sums() != cudaSuccess)
+        return told("its kernels are not for this device");
+    if (cudaMalloc(&comm->scratch, scratch_bytes) != cudaSuccess)
+        return told("there is no device memory for what lies between phases");
+    if (cudaStreamCreateWithFlags(&comm->side_stream, cudaStreamNonBlocking) != cudaSuccess)
+        return told("no stream could be made");
+    for (cudaEvent_t &mark : comm->marks)
+        if (cudaEventCreateWithFlags(&mark, cudaEventDisableTiming) != cudaSuccess)
+            return told("no event could be made");
+    return nullptr;
+}
+
+void *tuccl_device_scratch(const struct tuccl_device_comm *comm) {
+    return comm->scratch;
+}
+
+void *tuccl_device_side_stream(const struct tuccl_device_comm *comm) {
+    return comm->side_stream;
+}
+
+int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {
+    const OnDevice current(comm->device);
+    return cudaEventRecord(comm->marks[mark], static_cast<cudaStream_t>(stream));
+}
+
+int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {
+    const OnDevice current(comm->device);
+    return cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), comm->marks[mark], 0);
+}
+
+int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *target, size_t count,
+                     uint32_t summands, uint8_t type, uint8_t reduction, void *stream) {
+    const OnDevice current(comm->device);
+    return tuccl::launch_sum({static_cast<const char *>(source), static_cast<char *>(target),
+                              count * tuccl::type_bytes(type), summands, reduction},
+                             type, static_cast<cudaStream_t>(stream));
 }

@@ -21,6 +21,10 @@ struct tuccl_device_comm {
     cudaEvent_t remembered; // Separate, since an event recorded in a capture is invalid outside it.
     tuccl::Programs programs;
     uint32_t here; // A bit for each rank of this process.
+    // For schedules across hosts.
+    void *scratch;
+    cudaStream_t side_stream;
+    std::array<cudaEvent_t, TUCCL_DEVICE_MARKS> marks;
 };
 
 namespace tuccl {

@@ -86,6 +86,9 @@ struct tuccl_call {
     uint16_t nthreads;
     uint32_t program; /* Index in the section of programs; of a pattern none is looked at. */
     uint64_t buffer_bytes;
+    /* Bytes from one rank's block to the next in the buffer that has several; 0: blocks are
+     * adjacent. For patterns of all_gather and reduce_scatter. */
+    uint64_t stride_bytes;
 };
 
 /* One communicator on one device, opaque to the host side. */
@@ -105,7 +108,8 @@ struct tuccl_staging {
     uint64_t program_scratch_bytes;
 };
 
-/* Two calls create a communicator, with an exchange of all handles between them:
+/* One rank alone has no peers: it serves nothing but what phases need.
+ * Two calls create a communicator, with an exchange of all handles between them:
  *   tuccl_device_comm_create   takes staging memory on the current device, writes its handle;
  *   tuccl_device_comm_connect  opens the staging of the others from their handles, in rank order.
  * Both return NULL on success, else the reason in half a sentence (static text). */
@@ -135,6 +139,23 @@ int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuc
 /* Enqueues the call on a stream (a cudaStream_t). Returns 0 or a cudaError_t. */
 int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
                         void *stream);
+
+/* For schedules across hosts: memory of this communicator for what lies between phases, a stream
+ * beside the job's, and events. Called once, after connecting; freed with the communicator. NULL on
+ * success, else the reason in half a sentence. */
+enum { TUCCL_DEVICE_MARKS = 64 };
+const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes);
+void *tuccl_device_scratch(const struct tuccl_device_comm *comm);
+void *tuccl_device_side_stream(const struct tuccl_device_comm *comm);
+/* Marks the current end of a stream's work, and makes another stream wait for a mark; also while
+ * they are captured. Return 0 or a cudaError_t. */
+int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *stream);
+int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stream);
+
+/* Reduces `summands` adjacent arrays of `count` elements each into `target`, in their order.
+ * Returns 0 or a cudaError_t. */
+int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *target, size_t count,
+                     uint32_t summands, uint8_t type, uint8_t reduction, void *stream);
 
 /* Aborts all running and future kernels of this communicator; their results are undefined. */
 void tuccl_device_abort(struct tuccl_device_comm *comm);

@@ -19,6 +19,7 @@ struct Held {
 struct Part {
     ncclComm_t nccl;
     bool for_nccl; // It contains a call that the executor cannot run.
+    bool waits;    // For the group's end.
     std::vector<Held> held;
     std::vector<ncclStream> nccl_streams; // Streams of the calls passed to NCCL.
 };
@@ -36,19 +37,8 @@ Part &part_of(ncclComm_t nccl) {
                                     [nccl](const Part &part) { return part.nccl == nccl; });
     if (found != group.parts.end())
         return *found;
-    group.parts.push_back({nccl, false, {}, {}});
+    group.parts.push_back({nccl, false, false, {}, {}});
     return group.parts.back();
-}
-
-// Called after NCCL has enqueued its calls.
-void end_part(const Part &part) {
-    Communicator *communicator =
-        part.nccl_streams.empty() ? nullptr : Register::of_process().find(part.nccl);
-    if (communicator == nullptr)
-        return;
-    const InUse use(communicator, part.nccl);
-    if (use)
-        (void)communicator->order_done();
 }
 
 int give_to_nccl(Part *part, const NcclCall &call) {
@@ -71,8 +61,15 @@ int release_to_nccl(Part *part) {
     return result;
 }
 
-// Runs the calls that were held back. Launches never block, so one thread may serve the
-// communicators of several devices.
+int launch_held(const Part &part, Communicator *communicator) {
+    for (const Held &held : part.held)
+        if (const int result = communicator->launch(held.decided, held.call.stream))
+            return result;
+    return kNcclSuccess;
+}
+
+// Runs the calls that were held back, but for those that contain calls of NCCL: these wait for the
+// group's end. Launches never block, so one thread may serve the communicators of several devices.
 int run_part(Part *part) {
     Communicator *communicator = Register::of_process().find(part->nccl);
     if (communicator == nullptr)
@@ -80,13 +77,34 @@ int run_part(Part *part) {
     const InUse use(communicator, part->nccl);
     if (!use)
         return release_to_nccl(part);
-    for (const Held &held : part->held)
-        if (const int result = communicator->launch(held.decided, held.call.stream))
+    part->waits = communicator->runs_phases();
+    if (!part->waits)
+        if (const int result = launch_held(*part, communicator))
             return result;
     for (const ncclStream stream : part->nccl_streams)
         if (const int result = communicator->order_next(stream))
             return result;
     return kNcclSuccess;
+}
+
+int pass_on_held(const Part &part) {
+    for (const Held &held : part.held)
+        if (const int result = pass_on(held.call))
+            return result;
+    return kNcclSuccess;
+}
+
+// Called after NCCL has enqueued its calls.
+int end_part(const Part &part) {
+    Communicator *communicator = Register::of_process().find(part.nccl);
+    if (communicator == nullptr)
+        return part.waits ? pass_on_held(part) : int{kNcclSuccess};
+    const InUse use(communicator, part.nccl);
+    if (!use)
+        return part.waits ? pass_on_held(part) : int{kNcclSuccess};
+    if (!part.nccl_streams.empty())
+        (void)communicator->order_done();
+    return part.waits ? launch_held(part, communicator) : int{kNcclSuccess};
 }
 
 } // namespace
@@ -122,8 +140,11 @@ int group_end() {
     depth = 0;
     int result = real_nccl().GroupEnd();
     if (result == kNcclSuccess)
-        for (const Part &part : parts)
-            end_part(part);
+        for (const Part &part : parts) {
+            const int ended = end_part(part);
+            if (failed == kNcclSuccess)
+                failed = ended;
+        }
     std::vector<NewCommunicator> created;
     created.swap(group.created);
     // Also after a failure: the other ranks of new communicators wait for this one.

@@ -56,7 +56,10 @@ int destroy(ncclComm_t comm) {
     int device = 0;
     if (communicator != nullptr) {
         device = communicator->device_number();
+        const ncclComm_t rail = communicator->rail();
         last = Register::of_process().dispose(communicator);
+        if (rail != nullptr)
+            (void)real_nccl().CommDestroy(rail);
     }
     const int result = last != nullptr ? destroy_last(comm, device, std::move(last))
                                        : real_nccl().CommDestroy(comm);
@@ -71,8 +74,11 @@ int abort(ncclComm_t comm) {
     cancel_set_up(comm);
     forget_origin(comm);
     Communicator *communicator = Register::of_process().take(comm);
-    if (communicator != nullptr)
+    if (communicator != nullptr) {
         communicator->give_up();
+        if (const ncclComm_t rail = communicator->rail())
+            (void)real_nccl().CommAbort(rail);
+    }
     const int result = real_nccl().CommAbort(comm);
     if (communicator == nullptr)
         return result;
@@ -83,13 +89,16 @@ int abort(ncclComm_t comm) {
 }
 
 // Stops the executor on a communicator that continues to exist; its further calls are NCCL's.
-void give_up(ncclComm_t comm) {
+void give_up(ncclComm_t comm, int revoke_flags) {
     Communicator *communicator = Register::of_process().find(comm);
     if (communicator == nullptr)
         return;
     const InUse use(communicator, comm);
-    if (use)
-        communicator->give_up();
+    if (!use)
+        return;
+    communicator->give_up();
+    if (communicator->rail() != nullptr && real_nccl().CommRevoke != nullptr)
+        (void)real_nccl().CommRevoke(communicator->rail(), revoke_flags);
 }
 
 } // namespace
@@ -155,7 +164,7 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
     if (real_nccl().CommShrink == nullptr)
         return kNcclInvalidUsage;
     if ((flags & tuccl::kNcclShrinkAbort) != 0)
-        tuccl::give_up(comm);
+        tuccl::give_up(comm, 0);
     const Origin origin = origin_from(comm, 0);
     return after_making({{created, origin}}, real_nccl().CommShrink(comm, excluded, excluded_count,
                                                                     created, config, flags));
@@ -180,7 +189,7 @@ EXPORTED int ncclCommRevoke(ncclComm_t comm, int flags) {
     if (real_nccl().CommRevoke == nullptr)
         return kNcclInvalidUsage;
     tuccl::cancel_set_up(comm);
-    tuccl::give_up(comm);
+    tuccl::give_up(comm, flags);
     return real_nccl().CommRevoke(comm, flags);
 }
 

@@ -1,6 +1,7 @@
 #include "new_communicators.h"
 
 #include "real_nccl.h"
+#include "register.h"
 #include "rendezvous.h"
 #include "set_up.h"
 
@@ -114,10 +115,26 @@ int set_up_new(const std::vector<NewCommunicator> &created, int result) {
     return result;
 }
 
+namespace {
+
+// An error of the communicator that the executor split from it for a rail.
+int error_of_rail(ncclComm_t comm) {
+    Communicator *communicator = Register::of_process().find(comm);
+    const ncclComm_t rail = communicator != nullptr ? communicator->rail() : nullptr;
+    int error = kNcclSuccess;
+    if (rail == nullptr || real_nccl().CommGetAsyncError(rail, &error) != kNcclSuccess)
+        return kNcclSuccess;
+    return error == kNcclInProgress ? int{kNcclSuccess} : error;
+}
+
+} // namespace
+
 int async_error(ncclComm_t comm, int *error) {
     if (real_nccl().CommGetAsyncError == nullptr)
         return kNcclInvalidUsage;
     const int result = real_nccl().CommGetAsyncError(comm, error);
+    if (result == kNcclSuccess && *error == kNcclSuccess)
+        *error = error_of_rail(comm);
     Backgrounds &all = backgrounds();
     if (all.count.load() == 0 || result != kNcclSuccess ||
         (*error != kNcclSuccess && *error != kNcclInProgress))

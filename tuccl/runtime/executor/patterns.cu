@@ -116,8 +116,9 @@ size_t type_bytes(uint32_t type) {
 }
 
 bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
-    if (call.type >= TUCCL_TYPES || call.reduction >= TUCCL_REDUCTIONS || call.nchannels == 0 ||
-        call.nthreads < 32 || call.nthreads > 1024 || call.nthreads % 32 != 0)
+    if (comm.peers.ranks < 2 || call.type >= TUCCL_TYPES || call.reduction >= TUCCL_REDUCTIONS ||
+        call.nchannels == 0 || call.nthreads < 32 || call.nthreads > 1024 ||
+        call.nthreads % 32 != 0)
         return false;
     if (!has_pattern_kernel(call.operation, call.pattern, call.protocol) ||
         (call.protocol == TUCCL_LL128 && !comm.nvlink))
@@ -172,6 +173,7 @@ int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
     const size_t part =
         low_latency ? capacity<LlPort<true>>(comm.peers) : capacity<Ll128Port<true>>(comm.peers);
     const size_t slice = sharded ? part * ranks : part;
+    const size_t stride = call.stride_bytes != 0 ? call.stride_bytes : bytes;
     Peers peers = comm.peers;
     for (uint32_t after = 0; after < ranks; after++)
         peers.staging[after] = comm.peers.staging[(peers.rank + after) % ranks];
@@ -179,7 +181,7 @@ int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaSt
         const size_t now = bytes - first < slice ? bytes - first : slice;
         Work work = {static_cast<const char *>(call.send) + first,
                      static_cast<char *>(call.receive) + first,
-                     sharded ? (now + 16 * ranks - 1) / (16 * ranks) * 16 : bytes,
+                     sharded ? (now + 16 * ranks - 1) / (16 * ranks) * 16 : stride,
                      static_cast<uint32_t>(now),
                      call.type,
                      call.reduction};

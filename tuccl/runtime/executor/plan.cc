@@ -88,19 +88,28 @@ std::shared_ptr<const Table> read_table() {
     return table;
 }
 
-Plan make_plan(const Table &table, uint32_t ranks) {
+Plan begin_plan(const Table &table) {
     Plan plan;
     plan.wanted = table.wanted;
     plan.chooses = table.chooses;
     plan.sum = table.sum;
     plan.source = table.source;
     plan.fault = table.fault;
+    return plan;
+}
+
+Plan make_plan(const Table &table, const Grid &grid) {
+    Plan plan = begin_plan(table);
     if (!table.fault.empty() || table.bundle == nullptr)
         return plan;
-    plan.fault = take_bundle_rules(table.bundle, ranks, table.chooses, &plan);
-    if (plan.has_something())
-        plan.staging = table.chooses ? most_staging(ranks)
-                                     : staging_need(plan.decision, plan.bundle->programs, ranks);
+    plan.fault = take_bundle_rules(table.bundle, grid, table.chooses, &plan);
+    if (!plan.has_something())
+        return plan;
+    plan.staging = table.chooses ? most_staging(grid.local_ranks)
+                                 : staging_need(plan.decision, plan.bundle->programs, grid);
+    if (grid.nodes > 1)
+        plan.scratch_bytes =
+            table.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.bundle->programs);
     return plan;
 }
 

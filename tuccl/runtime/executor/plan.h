@@ -3,6 +3,7 @@
 #define TUCCL_EXECUTOR_PLAN_H
 
 #include "decision.h"
+#include "grid.h"
 
 #include <memory>
 #include <string>
@@ -34,6 +35,7 @@ struct Plan {
     std::string fault;
     Decision decision;
     tuccl_staging staging = {}; // Staging memory for the decision's calls, or for any.
+    uint64_t scratch_bytes = 0; // Memory between phases; 0 on one node.
     // Bundle with checked programs for the communicator; NULL without programs.
     std::shared_ptr<const tuccl_bundle> bundle;
 
@@ -42,7 +44,10 @@ struct Plan {
     }
 };
 
-Plan make_plan(const Table &table, uint32_t ranks);
+// The plan before the ranks' nodes are known; it has no rules.
+Plan begin_plan(const Table &table);
+
+Plan make_plan(const Table &table, const Grid &grid);
 
 } // namespace tuccl
 

@@ -1,8 +1,10 @@
 #include "set_up.h"
 
+#include "bundle_rules.h"
 #include "exchange.h"
 #include "host_identity.h"
 #include "log.h"
+#include "phase_runner.h"
 #include "random_number.h"
 #include "real_nccl.h"
 #include "register.h"
@@ -40,14 +42,17 @@ void set_fault(Greeting *greeting, const std::string &fault) {
     greeting->fault[fault.copy(greeting->fault, sizeof greeting->fault - 1)] = '\0';
 }
 
+uint32_t sum_of(const void *data, size_t bytes) {
+    return tuccl_crc32(0, static_cast<const unsigned char *>(data), bytes);
+}
+
 Greeting greet(const Plan &plan) {
     Greeting greeting = {};
     greeting.magic = kGreetingMagic;
     greeting.version = kExecutorVersion;
     greeting.sum = plan.sum;
     greeting.wanted = plan.wanted ? 1 : 0;
-    greeting.staging =
-        tuccl_crc32(0, reinterpret_cast<const unsigned char *>(&plan.staging), sizeof plan.staging);
+    greeting.staging = plan.chooses ? 1 : 0;
     greeting.host = host_identity();
     static const uint64_t process = random_number();
     greeting.process = process;
@@ -57,16 +62,17 @@ Greeting greet(const Plan &plan) {
 }
 
 // Returns NULL, or the reason of a failure.
-const char *connect(tuccl_device_comm *device, const Plan &plan,
+const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &grid,
                     const std::vector<Greeting> &greetings) {
     unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES] = {};
-    for (size_t rank = 0; rank < greetings.size(); rank++)
-        std::memcpy(handles[rank], greetings[rank].handle, TUCCL_HANDLE_BYTES);
-    const char *fault = tuccl_device_comm_connect(device, handles);
-    if (fault == nullptr)
-        fault = tuccl_device_comm_load_programs(device, plan.bundle->programs,
-                                                plan.bundle->program_bytes);
-    return fault;
+    for (uint32_t local = 0; local < grid.local_ranks; local++)
+        std::memcpy(handles[local], greetings[grid.first_of_node() + local].handle,
+                    TUCCL_HANDLE_BYTES);
+    if (const char *fault = tuccl_device_comm_connect(device, handles))
+        return fault;
+    return grid.nodes > 1 ? tuccl_device_prepare_phases(device, plan.scratch_bytes)
+                          : tuccl_device_comm_load_programs(device, plan.bundle->programs,
+                                                            plan.bundle->program_bytes);
 }
 
 void warn_off(const Place &place, const std::string &reason) {
@@ -76,14 +82,14 @@ void warn_off(const Place &place, const std::string &reason) {
 
 // Returns the reason not to contact the other ranks, which exists on all ranks or on none.
 std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
-    if (place.ranks > TUCCL_MAX_RANKS)
-        return "it serves 2 to " + std::to_string(TUCCL_MAX_RANKS) + " ranks";
     if (!origin.is_known)
         return "its parent was made by a function that the executor does not know, or another "
                "child "
                "of it could not be made";
     if (origin.roll == nullptr)
-        return "NCCL does not say which rank this is";
+        return place.ranks > TUCCL_MAX_RANKS
+                   ? "it serves 2 to " + std::to_string(TUCCL_MAX_RANKS) + " ranks of a host"
+                   : "NCCL does not say which rank this is";
     const auto ranks = static_cast<uint32_t>(place.ranks);
     *roll = origin.roll->read(ranks);
     if (!roll->fault.empty())
@@ -95,17 +101,26 @@ std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
     return {};
 }
 
-void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
-    const auto ranks = static_cast<uint32_t>(place.ranks);
+std::string describe(const Grid &grid) {
+    const std::string ranks = std::to_string(grid.local_ranks) + " ranks";
+    return grid.nodes == 1 ? ranks + " on one node"
+                           : std::to_string(grid.nodes) + " nodes of " + ranks;
+}
+
+void tell(const Plan &plan, const Place &place, const Grid &grid, const Verdict &verdict) {
     if (verdict.serve && !plan.has_something())
-        log_info("%s (CRC %08x) has nothing for the executor with %d ranks on one node",
-                 plan.source.c_str(), plan.sum, place.ranks);
+        log_info("%s (CRC %08x) has nothing for the executor with %s", plan.source.c_str(),
+                 plan.sum, describe(grid).c_str());
     else if (verdict.serve)
-        log_info(
-            "executor serves rank %d of %d: %s (CRC %08x), %zu ranges%s, %.1f MiB of device memory",
-            place.rank, place.ranks, plan.source.c_str(), plan.sum, plan.decision.rule_count(),
-            plan.chooses ? " and what the process chooses" : "",
-            static_cast<double>(staging_bytes(plan.staging, ranks)) / (1 << 20));
+        log_info("executor serves rank %d of %d%s: %s (CRC %08x), %zu ranges%s, %.1f MiB of "
+                 "device memory",
+                 place.rank, place.ranks,
+                 grid.nodes > 1 ? (" (" + describe(grid) + ")").c_str() : "", plan.source.c_str(),
+                 plan.sum, plan.decision.rule_count(),
+                 plan.chooses ? " and what the process chooses" : "",
+                 static_cast<double>(staging_bytes(plan.staging, grid.local_ranks) +
+                                     plan.scratch_bytes) /
+                     (1 << 20));
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
     else
@@ -114,22 +129,27 @@ void tell(const Plan &plan, const Place &place, const Verdict &verdict) {
 
 // Called after the steps that may disturb kernels on other devices of this process.
 void wait_for_this_process(const std::vector<Greeting> &greetings, const Greeting &mine,
-                           const std::function<bool()> &gives_up) {
+                           uint64_t step, const std::function<bool()> &gives_up) {
     const auto threads =
         std::count_if(greetings.begin(), greetings.end(),
                       [&](const Greeting &greeting) { return greeting.process == mine.process; });
     if (threads > 1)
-        meet_in_process(greetings.front().number, static_cast<size_t>(threads), gives_up);
+        meet_in_process(greetings.front().number + step, static_cast<size_t>(threads), gives_up);
 }
 
-// The device's part of set-up; taken back unless the executor serves.
-struct DeviceComm {
-    explicit DeviceComm(int number) : device_number(number) {
+// The parts that set-up makes; taken back unless the executor serves.
+struct Parts {
+    explicit Parts(int number) : device_number(number) {
     }
     const int device_number;
+    Grid grid = {};
+    Plan plan;
     tuccl_device_comm *device = nullptr;
     std::shared_ptr<LocalRanks> local;
-    ~DeviceComm() {
+    ncclComm_t rail = nullptr;
+    ~Parts() {
+        if (rail != nullptr)
+            (void)real_nccl().CommAbort(rail);
         tuccl_device_comm_destroy(device);
         // Memory left by other ranks, if they serve and this one failed, is freed at the next
         // communicator's end.
@@ -157,64 +177,127 @@ struct Waiting {
     }
 };
 
-// Exchanges two rounds: handles and prerequisites, then whether the handles could be opened.
-// Returns NULL with the verdict, or why this rank could not take part.
-const char *agree(Exchange *exchange, const Place &place, const Plan &plan, const Waiting &waiting,
-                  DeviceComm *made, Verdict *verdict) {
-    const auto ranks = static_cast<uint32_t>(place.ranks);
-    Greeting mine = greet(plan);
-    if (plan.fault.empty() && plan.has_something())
-        if (const char *fault =
-                tuccl_device_comm_create(&made->device, static_cast<uint32_t>(place.rank), ranks,
-                                         &plan.staging, mine.handle))
-            set_fault(&mine, fault);
-    waiting.ready->wait_for_others();
+// Creates the communicator of this rank's rail. All ranks call it.
+const char *make_rail(ncclComm_t comm, const Grid &grid, ncclComm_t *rail) {
+    if (real_nccl().CommSplit == nullptr)
+        return "NCCL has no ncclCommSplit, which came with 2.18";
+    const int result = real_nccl().CommSplit(comm, static_cast<int>(grid.local),
+                                             static_cast<int>(grid.node), rail, nullptr);
+    return result == kNcclSuccess && *rail != nullptr ? nullptr
+                                                      : "NCCL could not split its communicator";
+}
+
+// Makes what this rank needs for its plan. Returns NULL, or the reason of a failure.
+const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
+    const Grid &grid = parts->grid;
+    // First, because the others wait inside NCCL for this rank. One rank per node is a rail
+    // already.
+    const char *fault = nullptr;
+    if (grid.nodes > 1 && grid.local_ranks > 1)
+        fault = make_rail(comm, grid, &parts->rail);
+    if (fault == nullptr)
+        fault = tuccl_device_comm_create(&parts->device, grid.local, grid.local_ranks,
+                                         &parts->plan.staging, handle);
+    return fault;
+}
+
+// Exchanges three rounds: prerequisites and hosts, from which all ranks make the same plan; then
+// handles; then whether the handles could be opened. Returns NULL with the verdict, or why this
+// rank could not take part.
+const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Table &table,
+                  const Waiting &waiting, Parts *parts, Verdict *verdict) {
     const auto gives_up = [&waiting] { return waiting.is_over(); };
-    waiting.roll->wait_for_those_here(gives_up);
+    Greeting mine = greet(parts->plan);
+    mine.does_not_block = waiting.cancelled != nullptr ? 1 : 0; // It is set up in the background.
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
-    // Equal sums are equal tables, and equal staging says that all choose or none, so that all
-    // ranks stop here alike.
-    if (!verdict->serve || !plan.has_something())
+    if (!verdict->serve)
         return nullptr;
-    made->local = LocalRanks::join(greetings.front().number); // The same on all ranks.
-    if (const char *fault = connect(made->device, plan, greetings))
+    const std::string obstacle =
+        find_grid(greetings, static_cast<uint32_t>(place.rank), &parts->grid);
+    if (!obstacle.empty()) {
+        *verdict = {false, false, obstacle};
+        return nullptr;
+    }
+    parts->plan = make_plan(table, parts->grid);
+    if (parts->plan.fault.empty() && !parts->plan.has_something())
+        return nullptr; // On all ranks alike: they have the same table.
+    const uint64_t number = greetings.front().number;
+    const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
+                             parts->plan.scratch_bytes};
+    mine.staging = sum_of(sums, sizeof sums);
+    set_fault(&mine, parts->plan.fault);
+    if (parts->plan.fault.empty())
+        if (const char *fault = make_parts(comm, parts, mine.handle))
+            set_fault(&mine, fault);
+    wait_for_this_process(greetings, mine, 0, gives_up);
+    if (const char *fault = exchange->round(mine, &greetings))
+        return fault;
+    *verdict = judge(greetings);
+    if (!verdict->serve)
+        return nullptr;
+    parts->local = LocalRanks::join(number + parts->grid.node); // The same on all ranks of a node.
+    if (const char *fault = connect(parts->device, parts->plan, parts->grid, greetings))
         set_fault(&mine, fault);
-    wait_for_this_process(greetings, mine, gives_up);
+    wait_for_this_process(greetings, mine, 1, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
     return nullptr;
 }
 
-const char *serve(ncclComm_t comm, const Place &place, Plan plan, const Waiting &waiting) {
+Serving serving_of(ncclComm_t comm, Parts *parts) {
+    Serving serving;
+    serving.device = parts->device;
+    serving.device_number = parts->device_number;
+    serving.grid = parts->grid;
+    serving.local = std::move(parts->local);
+    serving.decision = std::move(parts->plan.decision);
+    serving.chooses = parts->plan.chooses;
+    serving.rail = parts->rail;
+    if (parts->grid.nodes > 1) {
+        const ncclComm_t rail = parts->rail != nullptr ? parts->rail : comm;
+        serving.phases = std::make_unique<const PhaseRunner>(
+            parts->device, rail, parts->plan.scratch_bytes, parts->plan.bundle->programs);
+    }
+    if (parts->plan.chooses || parts->grid.nodes > 1)
+        serving.bundle = std::move(parts->plan.bundle);
+    parts->device = nullptr;
+    parts->rail = nullptr;
+    return serving;
+}
+
+const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
+                  const Waiting &waiting) {
     Verdict verdict = {};
-    DeviceComm made(place.device);
+    Parts parts(place.device);
+    parts.plan = begin_plan(*origin.table);
     Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.cancelled, *waiting.roll);
     if (const char *fault = exchange.open())
         return fault;
-    if (const char *fault = agree(&exchange, place, plan, waiting, &made, &verdict)) {
+    waiting.ready->wait_for_others();
+    waiting.roll->wait_for_those_here([&waiting] { return waiting.is_over(); });
+    if (const char *fault =
+            agree(comm, &exchange, place, *origin.table, waiting, &parts, &verdict)) {
         if (exchange.is_broken())
-            made.device = nullptr; // Freeing would wait for a kernel that may never end.
+            parts.device = nullptr; // Freeing would wait for a kernel that may never end.
         return fault;
     }
-    tell(plan, place, verdict);
-    if (!verdict.serve || !plan.has_something())
+    tell(parts.plan, place, parts.grid, verdict);
+    if (!verdict.serve || !parts.plan.has_something())
         return nullptr;
-    Serving serving;
-    serving.device = made.device;
-    serving.device_number = place.device;
-    serving.ranks = static_cast<uint32_t>(place.ranks);
-    serving.local = std::move(made.local);
-    serving.decision = std::move(plan.decision);
-    if (plan.chooses)
-        serving.bundle = std::move(plan.bundle);
-    made.device = nullptr;
-    Register::of_process().add(comm, std::move(serving));
+    Register::of_process().add(comm, serving_of(comm, &parts));
     start_watchdog();
     return nullptr;
+}
+
+// Whether all ranks know without a greeting that the executor has nothing to do. For a greeting
+// NCCL would connect rings, whose memory and time a communicator of sends and receives never needs.
+bool needs_no_greeting(const Table &table, const Roll &roll, uint32_t ranks) {
+    return table.fault.empty() && roll.marks_agree &&
+           (table.bundle == nullptr || !has_rules_for(*table.bundle, ranks, table.chooses));
 }
 
 } // namespace
@@ -233,17 +316,16 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
             warn_off(place, obstacle);
         return kNcclSuccess;
     }
-    Plan plan = make_plan(*origin.table, static_cast<uint32_t>(place.ranks));
-    // All ranks know then that none requests the executor. For a greeting NCCL would connect rings,
-    // whose memory and time a communicator of sends and receives never needs.
-    if (plan.fault.empty() && !plan.has_something() && roll.marks_agree) {
-        tell(plan, place, {plan.wanted, !plan.wanted, {}});
+    if (needs_no_greeting(*origin.table, roll, static_cast<uint32_t>(place.ranks))) {
+        const Plan plan = begin_plan(*origin.table);
+        const Grid unknown = {1, static_cast<uint32_t>(place.ranks), 0, 0};
+        tell(plan, place, unknown, {plan.wanted, !plan.wanted, {}});
         return kNcclSuccess;
     }
     tuccl_device_scope before;
     const char *fault = "its device cannot be made the current one";
     if (tuccl_device_enter(place.device, &before) == 0) {
-        fault = serve(comm, place, std::move(plan), {cancelled, &ready, origin.roll.get()});
+        fault = serve(comm, place, origin, {cancelled, &ready, origin.roll.get()});
         tuccl_device_leave(&before);
     }
     free_left();

@@ -10,6 +10,7 @@ set(executor_host_sources
   ${executor_folder}/decision.cc
   ${executor_folder}/detached_work.cc
   ${executor_folder}/exchange.cc
+  ${executor_folder}/grid.cc
   ${executor_folder}/group.cc
   ${executor_folder}/host_identity.cc
   ${executor_folder}/interpose_collectives.cc
@@ -19,6 +20,8 @@ set(executor_host_sources
   ${executor_folder}/nccl_call.cc
   ${executor_folder}/new_communicators.cc
   ${executor_folder}/origin.cc
+  ${executor_folder}/phase_plan.cc
+  ${executor_folder}/phase_runner.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
   ${executor_folder}/random_number.cc
@@ -49,4 +52,5 @@ set(executor_device_sources
   ${executor_folder}/moves_launch.cc
   ${executor_folder}/nvlink.cc
   ${executor_folder}/patterns.cu
-  ${executor_folder}/program_moves.cc)
+  ${executor_folder}/program_moves.cc
+  ${executor_folder}/sums.cu)

@@ -4,12 +4,18 @@
 #define TUCCL_EXECUTOR_STAGING_NEED_H
 
 #include "decision.h"
+#include "grid.h"
 
 namespace tuccl {
 
-// Returns the need of the rules of a communicator of `ranks` ranks; `programs` is a sound section
-// of a bundle, NULL without programs.
-tuccl_staging staging_need(const Decision &decision, const void *programs, uint32_t ranks);
+// Returns the need of the rules of a communicator; `programs` is a sound section of a bundle, NULL
+// without programs.
+tuccl_staging staging_need(const Decision &decision, const void *programs, const Grid &grid);
+
+// Most memory between phases. Calls that need more are NCCL's.
+constexpr uint64_t kMostScratchBytes = uint64_t{256} << 20;
+// Returns the memory between phases that the rules of a communicator across nodes need.
+uint64_t scratch_need(const Decision &decision, const void *programs);
 
 // Returns the need of any rule.
 tuccl_staging most_staging(uint32_t ranks);

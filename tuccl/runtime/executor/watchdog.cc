@@ -40,14 +40,21 @@ class Watchdog {
             Register::of_process().for_each(look_at);
     }
 
-    static void look_at(Communicator &communicator) {
+    static int error_of(ncclComm_t comm) {
         int error = kNcclSuccess;
-        const int result = real_nccl().CommGetAsyncError(communicator.nccl(), &error);
-        if (result == kNcclSuccess && (error == kNcclSuccess || error == kNcclInProgress))
-            return;
-        if (communicator.give_up())
+        const int result = real_nccl().CommGetAsyncError(comm, &error);
+        if (result != kNcclSuccess)
+            return result;
+        return error == kNcclInProgress ? int{kNcclSuccess} : error;
+    }
+
+    static void look_at(Communicator &communicator) {
+        int error = error_of(communicator.nccl());
+        if (error == kNcclSuccess && communicator.rail() != nullptr)
+            error = error_of(communicator.rail());
+        if (error != kNcclSuccess && communicator.give_up())
             log_warning("executor ends what runs on a communicator: NCCL reports error %d on it",
-                        result != kNcclSuccess ? result : error);
+                        error);
     }
 
     std::mutex mutex_;

@@ -1,0 +1,89 @@
+// Division of a call across hosts into slices, and the operands of each phase: host code that looks
+// at nothing that differs between ranks but the buffers' addresses.
+//
+// A call has chunks (programs/phases.py). A slice holds an equal part of each chunk of all_gather,
+// reduce_scatter and alltoall, or a contiguous part of all_reduce's buffer with chunks of its own.
+// Slices go through the phases one behind the other, so that the network carries one while kernels
+// work on another. Between phases a slice's chunks lie in a window of the scratch memory.
+//
+// What is left of an all_reduce when its elements do not divide into chunks, fewer elements than
+// chunks, is reduced by one small call inside the node and one along the rail, beside the last
+// slice's first rail phase.
+#ifndef TUCCL_EXECUTOR_PHASE_PLAN_H
+#define TUCCL_EXECUTOR_PHASE_PLAN_H
+
+#include "executor.h"
+
+extern "C" {
+#include "phased.h"
+}
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tuccl {
+
+// A slice takes the window of one that is through all phases by then (phase_runner.cc).
+constexpr uint32_t kFewestWindows = 3;
+constexpr uint32_t kMostPhases = 8;
+// More slices gain nothing: the first and the last are a small part of the call by then.
+constexpr uint32_t kMostSlices = 64;
+constexpr uint64_t kWindowGrain = 512;
+// Scratch memory behind the windows for the left-over elements of all_reduce.
+constexpr uint64_t kLeftOverBytes = 512;
+
+struct Slicing {
+    uint64_t slices;
+    uint64_t slice_elements; // Of a chunk; of all chunks together for all_reduce.
+    uint64_t left_over;      // Elements at the end of all_reduce's buffer.
+    uint64_t window_bytes;
+    uint32_t windows;
+
+    uint64_t scratch_bytes() const {
+        return windows * window_bytes + kLeftOverBytes;
+    }
+};
+
+// Returns how a call is divided; the same on every rank.
+Slicing slice_call(const tuccl_phased &phased, const tuccl_call &call);
+
+// One collective call or sum of a phase.
+struct PhaseCall {
+    const char *source;
+    char *target;
+    uint64_t count;        // Elements, as NCCL counts.
+    uint64_t stride_bytes; // Of blocks in the buffer that has several; 0: adjacent.
+};
+
+// The addresses of one call on one rank.
+class PhaseOperands {
+  public:
+    PhaseOperands(const tuccl_phased &phased, const tuccl_call &call, const Slicing &slicing,
+                  char *scratch);
+
+    // The `repeat`-th call of a phase on a slice.
+    PhaseCall of(const tuccl_phase &phase, uint64_t slice, uint32_t repeat) const;
+    // The left-over elements: from the input to the scratch memory, and from there to the output.
+    PhaseCall left_over_local() const;
+    PhaseCall left_over_rail() const;
+
+  private:
+    struct Operand {
+        char *address;
+        uint64_t pitch_bytes; // From one chunk to the next.
+    };
+    Operand find(uint8_t buffer, uint64_t chunk, uint64_t slice) const;
+    uint64_t elements_of(uint64_t slice) const;
+    char *left_over_scratch() const;
+
+    const tuccl_phased &phased_;
+    const tuccl_call &call_;
+    const Slicing &slicing_;
+    char *scratch_;
+    uint64_t element_bytes_;
+    bool is_divided_; // Of an operation whose larger buffer has a block for each rank.
+};
+
+} // namespace tuccl
+
+#endif

@@ -1,0 +1,219 @@
+#include "phase_runner.h"
+
+#include "real_nccl.h"
+
+namespace tuccl {
+
+namespace {
+
+// Marks of all phases of the slices that have windows, and two for the ends of a call.
+static_assert((kMostPhases - 1) * kMostPhases + 2 <= TUCCL_DEVICE_MARKS, "marks of a call");
+
+bool averages_integers(const tuccl_call &call) {
+    return call.reduction == TUCCL_AVG && call.type <= TUCCL_UINT64;
+}
+
+tuccl_call local_call(const tuccl_call &whole, const tuccl_phase &phase, const PhaseCall &call) {
+    tuccl_call local = whole;
+    local.send = call.source;
+    local.receive = call.target;
+    local.count = call.count;
+    local.operation = phase.operation;
+    local.pattern = phase.pattern;
+    local.root = 0;
+    local.stride_bytes = call.stride_bytes;
+    return local;
+}
+
+// The left-over elements are few: one phase suffices.
+tuccl_call left_over_call(const tuccl_call &whole, const PhaseCall &call) {
+    tuccl_phase phase = {};
+    phase.operation = TUCCL_ALL_REDUCE;
+    phase.pattern = TUCCL_PATTERN_ONE_PHASE;
+    tuccl_call local = local_call(whole, phase, call);
+    local.nchannels = 1;
+    return local;
+}
+
+int to_nccl(int cuda_error) {
+    return cuda_error == 0 ? kNcclSuccess : kNcclUnhandledCudaError;
+}
+
+} // namespace
+
+// One call on its way into the streams.
+class PhaseRunner::Run {
+  public:
+    Run(const PhaseRunner &runner, const tuccl_phased &phased, const tuccl_call &call,
+        const Slicing &slicing, ncclStream stream)
+        : runner_(runner), phased_(phased), call_(call), slicing_(slicing), stream_(stream),
+          side_(slicing.slices > 1 ? tuccl_device_side_stream(runner.device_) : stream),
+          operands_(phased, call, slicing,
+                    static_cast<char *>(tuccl_device_scratch(runner.device_))) {
+    }
+
+    // A slice is in its phase p at time slice + p; of several at one time the oldest goes first.
+    int enqueue() const {
+        const uint64_t phases = phased_.header->phase_count;
+        if (slicing_.slices == 0)
+            return left_over_alone();
+        if (side_ != stream_)
+            if (const int failed = join(kStartMark, stream_, side_))
+                return failed;
+        for (uint64_t time = 0; time < slicing_.slices + phases - 1; time++)
+            for (uint64_t phase = phases; phase-- > 0;) {
+                if (phase > time || time - phase >= slicing_.slices)
+                    continue;
+                const int failed = run_phase(static_cast<uint32_t>(phase), time - phase);
+                if (failed != kNcclSuccess)
+                    return failed;
+            }
+        return side_ != stream_ ? join(kEndMark, side_, stream_) : int{kNcclSuccess};
+    }
+
+  private:
+    static constexpr uint32_t kStartMark = TUCCL_DEVICE_MARKS - 2;
+    static constexpr uint32_t kEndMark = TUCCL_DEVICE_MARKS - 1;
+
+    int join(uint32_t mark, ncclStream before, ncclStream after) const {
+        const int error = tuccl_device_mark(runner_.device_, mark, before);
+        return to_nccl(error != 0 ? error : tuccl_device_await(runner_.device_, mark, after));
+    }
+
+    ncclStream stream_of(uint32_t phase) const {
+        return phased_.phases[phase].kind == TUCCL_PHASE_RAIL ? side_ : stream_;
+    }
+    uint32_t mark_of(uint32_t phase, uint64_t slice) const {
+        return static_cast<uint32_t>(slice % slicing_.windows) * kMostPhases + phase;
+    }
+
+    int run_phase(uint32_t phase, uint64_t slice) const {
+        const ncclStream own = stream_of(phase);
+        const uint32_t last = phased_.header->phase_count - 1;
+        const bool changes_in = phase > 0 && stream_of(phase - 1) != own;
+        const bool changes_out = phase < last && stream_of(phase + 1) != own;
+        int error = 0;
+        if (changes_in)
+            error = tuccl_device_await(runner_.device_, mark_of(phase - 1, slice), own);
+        // The window was used by an earlier slice.
+        if (error == 0 && phase == 0 && slice >= slicing_.windows && stream_of(last) != own)
+            error =
+                tuccl_device_await(runner_.device_, mark_of(last, slice - slicing_.windows), own);
+        if (error != 0)
+            return kNcclUnhandledCudaError;
+        if (const int failed = run_calls(phase, slice, own))
+            return failed;
+        if (changes_out || (phase == last && own != stream_of(0)))
+            error = tuccl_device_mark(runner_.device_, mark_of(phase, slice), own);
+        return to_nccl(error);
+    }
+
+    int run_calls(uint32_t number, uint64_t slice, ncclStream stream) const {
+        const tuccl_phase &phase = phased_.phases[number];
+        const bool takes_left_over = slicing_.left_over > 0 && slice + 1 == slicing_.slices;
+        switch (phase.kind) {
+        case TUCCL_PHASE_LOCAL:
+            if (takes_left_over && number == 0)
+                if (const int failed = launch_left_over(stream))
+                    return failed;
+            for (uint32_t repeat = 0; repeat < phase.repeats; repeat++) {
+                const tuccl_call local =
+                    local_call(call_, phase, operands_.of(phase, slice, repeat));
+                if (tuccl_device_launch(runner_.device_, &local, stream) != 0)
+                    return kNcclUnhandledCudaError;
+            }
+            return kNcclSuccess;
+        case TUCCL_PHASE_SUM: {
+            const PhaseCall sum = operands_.of(phase, slice, 0);
+            return to_nccl(tuccl_device_sum(runner_.device_, sum.source, sum.target, sum.count,
+                                            phase.repeats, call_.type, call_.reduction, stream));
+        }
+        default:
+            return call_rail(phase, slice, takes_left_over && is_first_rail(number), stream);
+        }
+    }
+
+    bool is_first_rail(uint32_t number) const {
+        for (uint32_t i = 0; i < number; i++)
+            if (phased_.phases[i].kind == TUCCL_PHASE_RAIL)
+                return false;
+        return true;
+    }
+
+    // NCCL launches the calls of a group together.
+    int call_rail(const tuccl_phase &phase, uint64_t slice, bool with_left_over,
+                  ncclStream stream) const {
+        const bool groups = phase.repeats > 1 || with_left_over;
+        int failed = groups ? real_nccl().GroupStart() : int{kNcclSuccess};
+        if (failed != kNcclSuccess)
+            return failed;
+        for (uint32_t repeat = 0; repeat < phase.repeats && failed == kNcclSuccess; repeat++)
+            failed = pass_on_rail(phase.operation, operands_.of(phase, slice, repeat), stream);
+        if (failed == kNcclSuccess && with_left_over)
+            failed = pass_on_rail(TUCCL_ALL_REDUCE, operands_.left_over_rail(), stream);
+        const int ended = groups ? real_nccl().GroupEnd() : int{kNcclSuccess};
+        return failed != kNcclSuccess ? failed : ended;
+    }
+
+    int pass_on_rail(uint8_t operation, const PhaseCall &call, ncclStream stream) const {
+        const bool reduces = operation == TUCCL_ALL_REDUCE || operation == TUCCL_REDUCE_SCATTER;
+        return pass_on({call.source, call.target, call.count, call_.type,
+                        reduces ? call_.reduction : 0, 0, runner_.rail_, stream,
+                        static_cast<CallKind>(operation)});
+    }
+
+    int launch_left_over(ncclStream stream) const {
+        const tuccl_call local = left_over_call(call_, operands_.left_over_local());
+        return to_nccl(tuccl_device_launch(runner_.device_, &local, stream));
+    }
+
+    int left_over_alone() const {
+        if (const int failed = launch_left_over(stream_))
+            return failed;
+        return pass_on_rail(TUCCL_ALL_REDUCE, operands_.left_over_rail(), stream_);
+    }
+
+    const PhaseRunner &runner_;
+    const tuccl_phased &phased_;
+    const tuccl_call &call_;
+    const Slicing &slicing_;
+    const ncclStream stream_;
+    const ncclStream side_; // Of rail phases.
+    const PhaseOperands operands_;
+};
+
+bool PhaseRunner::supports(const tuccl_call &call) const {
+    tuccl_phased phased;
+    // Any call may be in place, and ranks decide alike without looking; an alltoall never is.
+    if (!tuccl_phased_at(programs_, call.program, &phased) ||
+        phased.header->operation != call.operation || phased.header->phase_count >= kMostPhases ||
+        averages_integers(call) ||
+        ((phased.header->flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 &&
+         call.operation != TUCCL_ALLTOALL))
+        return false;
+    const Slicing slicing = slice_call(phased, call);
+    if (slicing.scratch_bytes() > scratch_bytes_)
+        return false;
+    const PhaseCall nothing = {};
+    for (uint32_t i = 0; i < phased.header->phase_count; i++) {
+        const tuccl_phase &phase = phased.phases[i];
+        const bool lacks = phase.kind == TUCCL_PHASE_RAIL && phase.operation == TUCCL_ALLTOALL &&
+                           real_nccl().AlltoAll == nullptr;
+        const tuccl_call local = local_call(call, phase, nothing);
+        if (lacks ||
+            (phase.kind == TUCCL_PHASE_LOCAL && tuccl_device_supports(device_, &local) == 0))
+            return false;
+    }
+    const tuccl_call left_over = left_over_call(call, nothing);
+    return slicing.left_over == 0 || tuccl_device_supports(device_, &left_over) != 0;
+}
+
+int PhaseRunner::run(const tuccl_call &call, ncclStream stream) const {
+    tuccl_phased phased;
+    if (!tuccl_phased_at(programs_, call.program, &phased))
+        return kNcclInvalidUsage;
+    const Slicing slicing = slice_call(phased, call);
+    return Run(*this, phased, call, slicing, stream).enqueue();
+}
+
+} // namespace tuccl

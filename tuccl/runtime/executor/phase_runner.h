@@ -1,0 +1,48 @@
+// Runs calls across hosts: kernels inside the node, NCCL's collectives along the rail.
+//
+// Phases inside the node run on the call's stream. Where a call has several slices, its rail phases
+// run on a stream of the communicator's own, so that the network carries one slice while kernels
+// work on the next; events keep the phases of a slice in order. All ranks enqueue the same phases
+// in the same order, and every phase waits only for phases enqueued before it. So ranks cannot wait
+// for each other in a circle, even if a device runs all streams one after the other.
+#ifndef TUCCL_EXECUTOR_PHASE_RUNNER_H
+#define TUCCL_EXECUTOR_PHASE_RUNNER_H
+
+#include "nccl_call.h"
+#include "phase_plan.h"
+
+#include <cstddef>
+
+namespace tuccl {
+
+class PhaseRunner {
+  public:
+    // `device`: of the ranks of this node, prepared for phases with `scratch_bytes`. `rail`: the
+    // communicator of the ranks with this rank's place, in the order of nodes.
+    PhaseRunner(tuccl_device_comm *device, ncclComm_t rail, size_t scratch_bytes,
+                const void *programs)
+        : device_(device), rail_(rail), scratch_bytes_(scratch_bytes), programs_(programs) {
+    }
+
+    // Returns whether it can run a call; the same on every rank.
+    bool supports(const tuccl_call &call) const;
+
+    // Enqueues a call; not inside a group of NCCL's. Returns an ncclResult_t.
+    int run(const tuccl_call &call, ncclStream stream) const;
+
+    ncclComm_t rail() const {
+        return rail_;
+    }
+
+  private:
+    class Run;
+
+    tuccl_device_comm *device_;
+    ncclComm_t rail_;
+    size_t scratch_bytes_;
+    const void *programs_;
+};
+
+} // namespace tuccl
+
+#endif
