@@ -12,6 +12,8 @@ With --programs half of the calls that have schedules (in huge all) are interpre
 as a pattern.
 load: minutes of such calls on several streams and in graphs, two communicators at once, compared on
 the device, with communicators created again and growth of memory and descriptors.
+With --nodes the ranks appear as those of several hosts, over TCP on loopback, and the executor runs
+schedules across hosts.
 huge: more than 2^31 elements a rank. lifecycle: how communicators begin and end, case by case.
 
 Exit code 0: all results are correct; 1: a result is wrong; 2: a part could not run or hung.
@@ -58,7 +60,7 @@ def check_calls(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     while not failures and done < arguments.calls:
         calls = min(arguments.calls_per_job, arguments.calls - done)
         words = {"part": "calls", "first": arguments.first + done, "calls": calls}
-        results = run_job(arguments, folder / f"job{jobs}", words, processes=arguments.gpus)
+        results = run_job(arguments, folder / f"job{jobs}", words, processes=arguments.ranks)
         failures = failures_of(results)
         # Rank 0 takes part in every call.
         taken.update(results[0]["taken"])
@@ -93,7 +95,7 @@ def check_load(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seconds": 60 * arguments.minutes,
         "seconds_between": min(20.0, 15 * arguments.minutes),
     }
-    results = run_job(arguments, folder / "load", words, processes=arguments.gpus)
+    results = run_job(arguments, folder / "load", words, processes=arguments.ranks)
     first = results[0]
     if not any("by executor" in what for what in first["taken"]):
         raise JobError("the executor ran none of them: nothing was checked")
@@ -110,7 +112,7 @@ def check_load(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def check_huge(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Run one job for all messages."""
     words = {"part": "huge", "count": arguments.huge_count}
-    results = run_job(arguments, folder / "huge", words, processes=arguments.gpus)
+    results = run_job(arguments, folder / "huge", words, processes=arguments.ranks)
     first = results[0]
     return {
         "count": arguments.huge_count,
@@ -126,7 +128,7 @@ def check_lifecycle(arguments: argparse.Namespace, folder: Path) -> dict[str, An
     found: dict[str, Any] = {"cases": {}, "failures": [], "errors": []}
     for case in arguments.cases:
         begin = time.monotonic()
-        processes = 1 if case in IN_ONE_PROCESS else arguments.gpus
+        processes = 1 if case in IN_ONE_PROCESS else arguments.ranks
         words = {"part": "lifecycle", "case": case}
         try:
             results = run_job(arguments, folder / case, words, processes=processes)
@@ -176,6 +178,12 @@ def parse_arguments() -> argparse.Namespace:
         help=f"of lifecycle; {', '.join(BY_NCCL_ALONE)}: without the executor, if it is named",
     )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument(
+        "--nodes", type=int, default=1, help="let the ranks appear as those of several nodes"
+    )
+    parser.add_argument(
+        "--share-gpus", action="store_true", help="each node has all GPUs, which MPS must share"
+    )
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument(
         "--limit", type=float, default=300, help="seconds until a job is killed, beside its load"
@@ -227,7 +235,10 @@ def main() -> int:
     code = 2
     try:
         arguments.gpus = arguments.gpus or count_gpus(2)
-        report["ranks"] = arguments.gpus
+        arguments.ranks = arguments.gpus * (arguments.nodes if arguments.share_gpus else 1)
+        if arguments.ranks % arguments.nodes:
+            raise TucclError(f"{arguments.ranks} ranks are not {arguments.nodes} equal nodes")
+        report["ranks"] = arguments.ranks
         with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
             code = max([check(arguments, part, Path(folder), report) for part in arguments.part])
     except (TucclError, OSError) as error:

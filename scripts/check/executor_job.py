@@ -23,6 +23,7 @@ from runtime_sweep import executor_variables
 from lookup_tables.bundles.bundle import load_bundle
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_library import find_nccl
+from tuccl.measuring.seating import appearing_as
 from tuccl.schedules.executor_schedules import programs_bundle
 from tuccl.words.sizes import parse_size
 
@@ -44,13 +45,15 @@ def run_job(
     job = {
         "folder": str(folder),
         "nccl": str(find_nccl(arguments.nccl).path.resolve()),
-        "ranks": arguments.gpus,
+        "ranks": arguments.ranks,
+        "gpus": arguments.gpus,
         "wanted": asdict(wanted_of(arguments, kernels)),
         "seed": arguments.seed,
         **words,
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    started = start(processes, folder, environment_of(arguments, folder))
+    environments = [environment_of(arguments, folder, rank) for rank in range(processes)]
+    started = start(folder, environments)
     limit: float = arguments.limit + job.get("seconds", 0)
     with heartbeat(folder, arguments.heartbeat):
         ends = wait_for_all(started, time.monotonic() + limit)
@@ -63,36 +66,37 @@ def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:
     Returns:
         Schedules that kernels run; the interpreted ones are of `arguments.programs`.
     """
-    kernels, schedules = kernels_of(range(2, arguments.gpus + 1))
+    local_ranks = arguments.ranks // arguments.nodes if arguments.nodes > 1 else None
+    kernels, schedules = kernels_of(range(2, arguments.ranks + 1), local_ranks)
     if arguments.programs is not None:
         schedules += load_bundle(arguments.programs / _BUNDLE).schedules
     (folder / _BUNDLE).write_bytes(programs_bundle(schedules))
     return kernels
 
 
-def environment_of(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """The environment of a job with the executor preloaded."""
+def environment_of(arguments: argparse.Namespace, folder: Path, rank: int) -> dict[str, str]:
+    """The environment of a rank with the executor preloaded."""
     environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
     environment |= executor_variables(arguments.executor, folder / _BUNDLE)
     # Tools such as compute-sanitizer also use LD_PRELOAD.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
+    if arguments.nodes > 1:
+        environment |= appearing_as(rank // (arguments.ranks // arguments.nodes))
     environment["PYTHONPATH"] = str(ROOT)
     environment["PYTHONFAULTHANDLER"] = "1"  # Who crashes in a library says where.
     return environment
 
 
-def start(
-    processes: int, folder: Path, environment: Mapping[str, str]
-) -> list[subprocess.Popen[bytes]]:
-    """Start one process for each rank, or one for all."""
+def start(folder: Path, environments: Sequence[Mapping[str, str]]) -> list[subprocess.Popen[bytes]]:
+    """Start a process for each environment: one for each rank, or one for all."""
     command = [
         sys.executable,
         str(ROOT / "scripts" / "check" / "executor_rank.py"),
         str(folder / "job.json"),
     ]
     started = []
-    for rank in range(processes):
+    for rank, environment in enumerate(environments):
         with (folder / f"out{rank}").open("wb") as out:
             started.append(
                 subprocess.Popen(
@@ -148,12 +152,14 @@ def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
 
 def wanted_of(arguments: argparse.Namespace, kernels: Hashes) -> Wanted:
     """The ranges from which calls are drawn."""
-    runners = {} if arguments.programs is None else read_runners(arguments.programs, arguments.gpus)
+    runners = (
+        {} if arguments.programs is None else read_runners(arguments.programs, arguments.ranks)
+    )
     return Wanted(
         tuple(arguments.operations),
         tuple(arguments.types),
         tuple(arguments.reductions),
-        arguments.gpus,
+        arguments.ranks,
         parse_size(arguments.largest),
         kernels,
         runners,

@@ -34,7 +34,7 @@ class Session:
         self.ranks: int = job["ranks"]
         self.kernels: Mapping[str, Mapping[str, Mapping[str, str]]] = job["wanted"]["kernels"]
         """Content hashes, as in `Wanted.kernels`."""
-        self.cuda = Cuda(rank)
+        self.cuda = Cuda(rank % job["gpus"])
         self.real = Nccl(job["nccl"], as_seen=False)
         self.seen = Nccl(job["nccl"], as_seen=True)
         self.executor = ExecutorLibrary()

@@ -1,4 +1,4 @@
-"""Expert schedules for GPUs of one node, and the executor's kernels that run them.
+"""Expert schedules for GPUs of one node or several, and the executor's kernels that run them.
 
 Scripts that choose schedules call by call write them to a bundle without entries.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import permutations
 
-from lookup_tables.program_header import HEADER, sealed
+from lookup_tables.program_header import HEADER, content_address, sealed
 from lookup_tables.table import StoredSchedule
 from programs.compiler import compile_program, pattern_in
 from programs.layout import Pattern
+from programs.phase_compiler import compile_phases
+from programs.phase_plans import phased_plans
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
@@ -27,6 +29,8 @@ KERNELS = {
 Hashes = dict[str, dict[str, dict[str, str]]]
 """Content hashes of schedules that kernels run, by ranks, operation and pattern."""
 _PATTERN_FIELD = 7
+PHASED = "phased "
+"""Beginning of the pattern of schedules across nodes; the name of the plan follows."""
 
 
 def switched(ranks: int) -> Sketch:
@@ -77,12 +81,39 @@ def kernel_schedules(ranks: int) -> dict[tuple[str, str], StoredSchedule]:
     return found
 
 
-def kernels_of(counts: Iterable[int]) -> tuple[Hashes, list[StoredSchedule]]:
-    """Schedules for kernels at several numbers of ranks: their names, and the schedules."""
+def phased_schedules(nodes: int, local_ranks: int) -> dict[tuple[str, str], StoredSchedule]:
+    """All schedules across nodes, by operation and pattern."""
+    found: dict[tuple[str, str], StoredSchedule] = {}
+    for collective in KERNELS:
+        for plan in phased_plans(collective, nodes, local_ranks):
+            program = compile_phases(plan)
+            content_hash = content_address(program).hex()
+            found[collective.value, f"{PHASED}{plan.name}"] = StoredSchedule(
+                content_hash, plan.name, "", program
+            )
+    return found
+
+
+def kernels_of(
+    counts: Iterable[int], local_ranks: int | None = None
+) -> tuple[Hashes, list[StoredSchedule]]:
+    """Schedules for kernels at several numbers of ranks: their names, and the schedules.
+
+    Args:
+        counts: Numbers of ranks.
+        local_ranks: Ranks of each node; None: one node has them all. Where the last node would be
+            smaller than the others, there are none.
+    """
     names: Hashes = {}
     schedules: list[StoredSchedule] = []
     for ranks in counts:
-        for (operation, pattern), schedule in kernel_schedules(ranks).items():
+        if local_ranks is None or (ranks <= local_ranks and ranks > 1):
+            found = kernel_schedules(ranks)
+        elif ranks % local_ranks == 0:
+            found = phased_schedules(ranks // local_ranks, local_ranks)
+        else:
+            continue
+        for (operation, pattern), schedule in found.items():
             of_operation = names.setdefault(str(ranks), {}).setdefault(operation, {})
             of_operation[pattern] = schedule.content_hash
             schedules.append(schedule)

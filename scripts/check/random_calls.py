@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from kernel_schedules import PHASED
 
 from lookup_tables.table import NcclProtocol, ScheduleConfig
 from tuccl.engines.executor_library import Choice
@@ -219,6 +220,8 @@ def _offset(random: np.random.Generator) -> int:
 def _rule(
     random: np.random.Generator, operation: str, size_bytes: int, kernels: Mapping[str, str]
 ) -> Rule | None:
+    if any(pattern.startswith(PHASED) for pattern in kernels):
+        return _phased_rule(random, operation, size_bytes, kernels)
     small = size_bytes <= 512 * K
     patterns = ["direct"]
     if operation == "all_reduce":
@@ -231,6 +234,19 @@ def _rule(
         return None
     sizes = size_bytes, size_bytes
     return rule_by((operation, pattern), kernels[pattern], sizes, protocol, (blocks, threads))
+
+
+def _phased_rule(
+    random: np.random.Generator, operation: str, size_bytes: int, kernels: Mapping[str, str]
+) -> Rule:
+    pattern = str(random.choice(sorted(kernels)))
+    cut = (
+        int(random.choice([1, 2, 8, 32])),
+        int(random.choice([32, 96, 256, 512])),
+        1 << int(random.integers(12, 23)),
+    )
+    protocol = str(random.choice(["LL", "LL128"]))
+    return rule_by((operation, pattern), kernels[pattern], (size_bytes, size_bytes), protocol, cut)
 
 
 def _program_rule(
