@@ -285,7 +285,12 @@ def _tune(
         hashes = [c.content_hash for c in promising]
         return Space("executor", executor_families(hashes, ll128=ll128))
 
-    spaces = SearchSpaces(partial(builtins_of, request), schedules, partial(promising_of, request))
+    spaces = SearchSpaces(
+        partial(builtins_of, request),
+        schedules,
+        partial(promising_of, request),
+        jobs_run_schedules=backend_kind(settings.backend).has_executor,
+    )
     with (
         open_backend(settings.backend, request) as backend,
         MeasurementLog(run.measurements, backend, begun.identity, request.tell) as log,

@@ -19,6 +19,14 @@ intersection-union test: Berger, Technometrics 24, 1982, p. 295).
 
 The order of several profiles rotates from round to round, so that a machine that slows down does
 not penalize the last one. A single profile always follows stock NCCL.
+
+A key that a schedule of the executor serves is judged by the schedule, which is what the job gets.
+The schedule is timed in the same starts, after all of NCCL's calls. It counts only if its lower
+bound is above `CLEAR_GAIN`. That margin exceeds the gain that an entry has to prove, so a schedule
+that passes here wins the entry too, and differences between starts do not take it away. Otherwise
+the key is judged by NCCL's calls. A job without the executor runs those, so their ratios are kept
+for such keys (`Verdict.without_executor`), and `tuccl.tuning.tune` looks after the decision whether
+each of them got its schedule.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -50,6 +58,8 @@ _SUSPECTS = 8
 """Number of keys that are timed because they may be the worst."""
 _SAMPLES = 11
 """Samples of each call in a start."""
+CLEAR_GAIN = 1.05
+"""Ratio that the lower bound of a schedule must exceed for the schedule to serve a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,8 @@ class KeyRatio:
     """Confidence bounds; all three are 0 where the key cannot run under the profile."""
     resolution: float = 0.0
     """Smallest loss that can be told from none, if the profile is judged alone."""
+    schedule: Config | None = None
+    """The executor's call that was timed; None: one of NCCL's."""
 
     def is_under(self, floor: float, *, expected: bool) -> bool:
         """Whether the key counts as under the floor.
@@ -99,6 +111,8 @@ class Verdict:
     """Whether every key was shown to be at or above the floor."""
     own_choice: tuple[KeyRatio, ...] = ()
     """Ratios of NCCL's own choice under the profile, for keys that were timed in all rounds."""
+    without_executor: tuple[KeyRatio, ...] = ()
+    """Ratios of NCCL's best call for keys that were judged by schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +122,23 @@ class Finalist:
     profile: ProcessProfile
     """Any profile but stock's."""
     calls: Mapping[Task, Sequence[Config]]
-    """Calls of each key that may be the worst; the best call counts. All finalists have the same
-    keys."""
+    """NCCL's calls of each key that may be the worst; the best call counts. All finalists have the
+    same keys."""
+    schedules: Mapping[Task, Config] = field(default_factory=dict)
+    """Schedules that serve some of these keys."""
+
+
+def loss_without_executor(verdict: Verdict, floor: float) -> KeyRatio | None:
+    """The served key that NCCL's calls leave least of, if that is known to be under the floor.
+
+    One start shows it by its upper bound alone.
+    """
+    under = [
+        key
+        for key in verdict.without_executor
+        if (key.ratio if verdict.starts > 1 else key.high) < floor
+    ]
+    return min(under, key=lambda key: (key.ratio, key.task), default=None)
 
 
 def judged(profile: ProcessProfile, keys: Sequence[KeyRatio], floor: float, starts: int) -> Verdict:
@@ -149,10 +178,10 @@ def compare_in_turn(
         if starts in _LOOKS.planned:
             for finalist in tuple(remaining):
                 profile = finalist.profile
-                keys = key_ratios(list(finalist.calls), ratios[profile], starts, len(finalists))
+                keys, others = _by_job(finalist, ratios[profile], starts, len(finalists))
                 own = _own_choice(finalist, ratios[profile], starts, len(finalists))
                 verdict = judged(profile, keys, floor, starts)
-                verdicts[profile] = replace(verdict, own_choice=own)
+                verdicts[profile] = replace(verdict, own_choice=own, without_executor=others)
                 if any(key.high < floor for key in keys):
                     remaining.remove(finalist)
         if not remaining or any(verdict.proved for verdict in verdicts.values()):
@@ -182,7 +211,7 @@ def key_ratios(
             best[task] = logs
     error = _LOOKS.error_at(starts, _ERROR, last=starts == _MOST_STARTS)
     of_profile = bonferroni(error, profiles)
-    of_key = bonferroni(of_profile, len(tasks))
+    of_key = bonferroni(of_profile, max(1, len(tasks)))
     keys = []
     for task in tasks:
         if task not in best:
@@ -197,6 +226,30 @@ def key_ratios(
         alone = student_interval(logs, mean, error)
         keys.append(KeyRatio(task, ratio, low, high, ratio - alone.low))
     return keys
+
+
+def _by_job(
+    finalist: Finalist, ratios: Ratios, starts: int, profiles: int
+) -> tuple[list[KeyRatio], tuple[KeyRatio, ...]]:
+    """Ratios of what a job gets, and of NCCL's best call for keys that schedules serve.
+
+    A key that NCCL cannot run is served by none: not every call of its size may go to the executor.
+    """
+    by_nccl = {call: own for call, own in ratios.items() if not call[1].is_schedule}
+    keys = key_ratios(list(finalist.calls), by_nccl, starts, profiles)
+    if not finalist.schedules:
+        return keys, ()
+    by_schedule = {call: own for call, own in ratios.items() if call[1].is_schedule}
+    runs = {key.task for key in keys if key.ratio}
+    served = [
+        replace(key, schedule=finalist.schedules[key.task])
+        for key in key_ratios(list(finalist.schedules), by_schedule, starts, profiles)
+        if key.low > CLEAR_GAIN and key.task in runs
+    ]
+    tasks = {key.task for key in served}
+    left = [task for task in finalist.calls if task not in tasks]
+    by_job = [*key_ratios(left, by_nccl, starts, profiles), *served]
+    return by_job, tuple(key for key in keys if key.task in tasks)
 
 
 def _own_choice(
@@ -259,4 +312,7 @@ def _time_finalist(finalist: Finalist, fresh: Fresh) -> dict[tuple[Task, Config]
         for config in configs:
             with suppress(ConfigurationFailedError):
                 times_us[task, config] = median(fresh(task, config, _SAMPLES))
+    for task, schedule in finalist.schedules.items():
+        with suppress(ConfigurationFailedError):
+            times_us[task, schedule] = median(fresh(task, schedule, _SAMPLES))
     return times_us

@@ -13,7 +13,9 @@ between those of the axis are tried near the best.
 With a floor, a profile must leave every key that share of stock's speed. A profile whose visit
 shows it clearly under the floor cannot win. The best of the rest, and the safest of those that gain
 nearly as much, are started in turn with stock NCCL until one is clear of the floor
-(`tuccl.tuning.profile_verdicts`). Where all are under it the race goes on from the next best.
+(`tuccl.tuning.profile_verdicts`). Where all are under it the race goes on from the next best. Keys
+that a schedule of the executor serves are held to the floor by the schedule. The gain remains that
+of NCCL's calls, so a profile that costs jobs without the executor much still gains less.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.profile_axes import ProfileAxes, profile_axes
 from tuccl.trials.space import Space
-from tuccl.tuning.guaranteed_minimum import Floor, Verdict
+from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Measure, Visit, Visitor
 
@@ -53,6 +55,8 @@ class RaceResult:
     forgone: tuple[Verdict, ...] = ()
     """Verdicts on profiles that were faster on average but are under the floor, or less clear of it
     than the winner; the fastest first."""
+    by_schedule: frozenset[Task] = frozenset()
+    """Keys that the winner leaves above the floor by their schedules alone."""
 
     def speedup(self, profile: ProcessProfile) -> float:
         """Weighted geometric mean over the raced keys of stock's time over the profile's best."""
@@ -68,6 +72,7 @@ def race(
     affords: Callable[[int], bool] = lambda _: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
+    served: Mapping[Task, KeyRatio] | None = None,
 ) -> RaceResult:
     """Find the profile with the best gain over all keys, by coordinate moves.
 
@@ -82,8 +87,9 @@ def race(
         progress: Receives the profile that is visited next.
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
+        served: Ratios of the schedules that serve keys.
     """
-    visitor = Visitor(spaces, measure, stock_us, weights or {})
+    visitor = Visitor(spaces, measure, stock_us, weights or {}, served=served or {})
     visited: dict[ProcessProfile, Visit] = {}
     verdicts = Verdicts(floor, visited)
     axes = profile_axes(spaces.values())
@@ -104,7 +110,20 @@ def race(
         out_of_budget=climb.out_of_budget,
         verdict=None if floor is None else verdicts.on(winner),
         forgone=tuple(v for v in forgone if not v.holds or v.profile in verdicts.compared),
+        by_schedule=frozenset() if floor is None else _by_schedule(winner, verdicts, floor.least),
     )
+
+
+def _by_schedule(winner: Visit, verdicts: Verdicts, least: float) -> frozenset[Task]:
+    """Keys that a profile leaves above the floor by their schedules alone.
+
+    Starts in turn tell better than the visit what NCCL's calls take.
+    """
+    if winner.profile == STOCK.profile:
+        return frozenset()
+    by_nccl = {key.task: key for key in winner.without_executor}
+    by_nccl |= {key.task: key for key in verdicts.on(winner).without_executor}
+    return frozenset(task for task, key in by_nccl.items() if key.is_under(least, expected=True))
 
 
 @dataclass

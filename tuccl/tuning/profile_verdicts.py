@@ -4,6 +4,9 @@ A profile whose visit shows it clearly under the floor cannot win. The best of t
 safest of those that gain nearly as much, are finalists: they are started in turn with stock NCCL
 (`tuccl.tuning.guaranteed_minimum`). Among those that hold, the best profile that is clear of the
 floor wins; where none is clear of it, the profile whose worst key has the highest ratio.
+
+Keys that a schedule serves are judged by the schedule. Those that would be suspects by NCCL's calls
+are timed in these starts as well, since a job without the executor gets NCCL's.
 """
 
 from __future__ import annotations
@@ -47,12 +50,13 @@ class Verdicts:
             return Verdict(visit.profile, None, holds=True, starts=0)
         if visit.profile in self.compared:
             return self.compared[visit.profile]
+        others = visit.without_executor
         worst = min(visit.keys, key=lambda key: (key.high, key.task))
         if worst.high < self.floor.least:
-            return Verdict(visit.profile, worst, holds=False, starts=1)
+            return Verdict(visit.profile, worst, holds=False, starts=1, without_executor=others)
         likely = min(self._corrected(visit), key=lambda key: (key.ratio, key.task), default=worst)
         holds = likely is worst or likely.ratio >= self.floor.least
-        return Verdict(visit.profile, likely, holds, starts=1)
+        return Verdict(visit.profile, likely, holds, starts=1, without_executor=others)
 
     def needs_no_starts(self, visit: Visit) -> bool:
         """Whether a profile is known to hold: there is no floor, or its visit showed it."""
@@ -85,7 +89,12 @@ class Verdicts:
         """
         if self.floor is None:
             return True
-        ratios = [{key.task: key.ratio for key in visit.keys} for visit in visits]
+        by_job = [{key.task: key.ratio for key in visit.keys} for visit in visits]
+        by_nccl = [
+            by_task | {key.task: key.ratio for key in visit.without_executor}
+            for by_task, visit in zip(by_job, visits, strict=True)
+        ]
+        ratios = [*by_job, *by_nccl]
         worst = list(dict.fromkeys(task for by_task in ratios for task in suspects(by_task)))
         finalists = [_finalist(visit, worst) for visit in visits]
         judged = compare_in_turn(finalists, self.floor.least, self.floor.fresh, affords)
@@ -123,17 +132,26 @@ class Verdicts:
         Without it every profile with the same loss would have to be started in turn.
         """
         for verdict in self.compared.values():
-            if verdict.holds or verdict.worst is None or not verdict.worst.ratio:
+            worst = verdict.worst
+            if verdict.holds or worst is None or not worst.ratio or worst.schedule is not None:
                 continue
-            task = verdict.worst.task
-            visited = {key.task: key for key in self.visited[verdict.profile].keys}[task]
-            own = {key.task: key for key in visit.keys}[task]
-            correction = verdict.worst.ratio / visited.ratio
-            yield KeyRatio(task, *(correction * ratio for ratio in (own.ratio, own.low, own.high)))
+            task = worst.task
+            visited = _by_nccl(self.visited[verdict.profile])[task]
+            own = _by_nccl(visit)[task]
+            correction = worst.ratio / visited.ratio
+            ratio, low, high = (correction * bound for bound in (own.ratio, own.low, own.high))
+            yield KeyRatio(task, ratio, low, high)
+
+
+def _by_nccl(visit: Visit) -> dict[Task, KeyRatio]:
+    """Ratios of NCCL's best call by key."""
+    return {key.task: key for key in (*visit.keys, *visit.without_executor)}
 
 
 def _finalist(visit: Visit, worst: Sequence[Task]) -> Finalist:
     """A profile with NCCL's own choice and the best call for each of the worst keys."""
     default = visit.profile.default
     calls = {task: list(dict.fromkeys((default, visit.best[task][0]))) for task in worst}
-    return Finalist(visit.profile, calls)
+    served = {key.task: key.schedule for key in visit.keys if key.schedule is not None}
+    schedules = {task: served[task] for task in worst if task in served}
+    return Finalist(visit.profile, calls, schedules)

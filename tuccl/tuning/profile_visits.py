@@ -61,7 +61,10 @@ class Visit:
     speedup: float
     """Weighted geometric mean over keys of stock / best; 0 where a key cannot run."""
     keys: tuple[KeyRatio, ...] = ()
-    """Ratios of all keys, with bounds that allow for the deviation of other starts."""
+    """Ratios of what a job gets for all keys, with bounds that allow for the deviation of other
+    starts: a schedule's ratio where one serves the key, else that of NCCL's best call."""
+    without_executor: tuple[KeyRatio, ...] = ()
+    """Ratios of NCCL's best call for keys that schedules serve."""
 
 
 @dataclass
@@ -74,6 +77,8 @@ class Visitor:
     weights: Mapping[Task, float]
     times: dict[Task, dict[Config, float]] = field(default_factory=dict)
     """Median times in us by key and call, under any profile."""
+    served: Mapping[Task, KeyRatio] = field(default_factory=dict)
+    """Ratios of schedules that serve keys, under any profile."""
     hopeless: dict[Task, set[Config]] = field(default_factory=dict)
     """Calls by key, without a profile, that are not tried again."""
     visits: list[Visit] = field(default_factory=list)
@@ -92,8 +97,11 @@ class Visitor:
                 errors[task] = log_deviation(samples_us) / math.sqrt(len(samples_us))
         speedup = math.exp(self._mean(best, 0.0)) if len(best) == len(self.spaces) else 0.0
         gain = self._mean(best, _LOSS_WEIGHT) if speedup else -math.inf
-        keys = self._keys(best, errors)
-        self.visits.append(Visit(profile, best, gain, self._error(errors), speedup, keys))
+        by_nccl = self._keys(best, errors)
+        # A key that NCCL cannot run is served by none.
+        others = tuple(key for key in by_nccl if key.task in self.served and key.ratio)
+        keys = tuple(self.served[key.task] if key in others else key for key in by_nccl)
+        self.visits.append(Visit(profile, best, gain, self._error(errors), speedup, keys, others))
         return self.visits[-1]
 
     def best_calls(self, task: Task) -> list[Config]:

@@ -2,7 +2,8 @@
 
 1. Stock NCCL is timed on every key: the reference of the run, and the basis for its budget.
 2. Process profiles race over all keys at once (`tuccl.tuning.profile_race`): one table has one
-   profile.
+   profile. Where there is a floor and jobs can run schedules, the searches of schedules begin
+   before, since the floor counts what a job gets (`tuccl.tuning.served_keys`).
 3. Under the winner each key is searched separately, from the best calls of the race and of the next
    smaller size. Built-ins and schedules are searched apart, because a job without the executor
    needs the best built-in even where a schedule is faster.
@@ -14,6 +15,8 @@
    be confirmed over several starts of the workers. Where the difference is large all entries have
    to be, and keys may borrow the winner of a neighbouring size (`tuccl.tuning.confirmation`). If
    winners change by that, borders are located once more.
+7. If the profile keeps a key above the floor only by a schedule that won no entry after all, that
+   key is left to NCCL and everything from the race on is done again.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ from tuccl.search.strategy import SearchResult, Strategy, run_search
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.profile_axes import profile_axes
 from tuccl.trials.space import SPELLED_OUT, Space, with_profile
-from tuccl.tuning import breakpoints, confirmation
+from tuccl.tuning import breakpoints, confirmation, served_keys
 from tuccl.tuning.decision import PAIRS, Decision, decide
-from tuccl.tuning.guaranteed_minimum import Floor
+from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.profile_race import RaceResult, race
 from tuccl.tuning.race_progress import RaceProgress
 from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour
@@ -48,6 +51,9 @@ _SEARCHES = {
     "schedules' parameters": "search of schedules",
 }
 """Names for people, by the names from which seeds are derived."""
+_SHORT = "first look at schedules"
+_SHORT_SHARE = 0.1
+"""Share of the budget that the short searches of schedules may take."""
 _FINALISTS = 2
 """Finalists of each search."""
 _WARM = 6
@@ -66,6 +72,8 @@ class SearchSpaces:
     """Schedules with the executor's parameters; empty where there is no executor."""
     promising: Callable[[Task, Space], Sequence[Config]] = lambda _task, _space: ()
     """Configurations of a space to try first, by a model."""
+    jobs_run_schedules: bool = False
+    """Whether the schedules run as in a job, on the executor; a model's do not."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,56 @@ def tune(
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
     """
     run = _Run(settings, keys_of(settings, shape), spaces, log, progress, seconds_pass=seconds_pass)
-    raced = run.race_profiles(run.stock.begin())
+    stock_us = run.stock.begin()
+    served = run.served_by_schedules(stock_us)
+    while True:
+        tuned = _from_the_race_on(run, spaces, stock_us, served)
+        lost = [task for task in tuned.raced.by_schedule if not tuned.confirmed[task].schedule]
+        if not lost:
+            break
+        served = {task: key for task, key in served.items() if task not in lost}
+    profile, confirmed = tuned.raced.winner, tuned.confirmed
+    stock_us = run.stock.means_us()
+    if profile == STOCK.profile:
+        # The decision's own reference: samples of other starts may contradict its gain.
+        stock_us |= {
+            task: decision.profile_default_us
+            for task, decision in confirmed.items()
+            if decision.has_entry
+        }
+    keys = (
+        KeyResult(task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task])
+        for task in run.tasks
+    )
+    return TuningResult(profile, tuned.raced, tuple(keys), run.spending.spent_s, tuned.starts)
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """Results of the stages from the race on, by key."""
+
+    raced: RaceResult
+    found: Mapping[Task, tuple[SearchResult, ...]]
+    confirmed: Mapping[Task, Decision]
+    ranges: Mapping[Task, tuple[int, int]]
+    starts: int | None
+
+
+def _from_the_race_on(
+    run: _Run,
+    spaces: SearchSpaces,
+    stock_us: Mapping[Task, float],
+    served: Mapping[Task, KeyRatio],
+) -> _Tuned:
+    """Race profiles, search under the winner, decide and confirm.
+
+    Args:
+        run: The run.
+        spaces: Spaces of the backend.
+        stock_us: Stock NCCL's time by key.
+        served: Ratios of the schedules that serve keys.
+    """
+    raced = run.race_profiles(stock_us, served)
     profile = raced.winner
     builtins = run.search(
         "one profile", lambda task: with_profile(spaces.builtins(task), profile), raced.calls
@@ -134,25 +191,13 @@ def tune(
         task: run.decide(task, found[task], raced.calls.get(task, ()), profile)
         for task in run.tasks
     }
-    progress("confirmation", len(run.tasks), len(run.tasks))
+    run.end_confirmation()
     ranges = run.locate(decisions, profile)
     run.stock.again()
     confirmed, starts = run.confirm_over_starts(decisions, raced)
     if any(confirmed[task].winner != decisions[task].winner for task in run.tasks):
         ranges = run.locate(confirmed, profile)
-    stock_us = run.stock.means_us()
-    if profile == STOCK.profile:
-        # The decision's own reference: samples of other starts may contradict its gain.
-        stock_us |= {
-            task: decision.profile_default_us
-            for task, decision in confirmed.items()
-            if decision.has_entry
-        }
-    keys = (
-        KeyResult(task, found[task], confirmed[task], stock_us[task], ranges[task])
-        for task in run.tasks
-    )
-    return TuningResult(profile, raced, tuple(keys), run.spending.spent_s, starts)
+    return _Tuned(raced, found, confirmed, ranges, starts)
 
 
 class _Run:
@@ -181,6 +226,8 @@ class _Run:
         """Seconds reserved for the stages after the searches."""
         self._search_s = 0.0
         """Seconds that the race leaves to the searches."""
+        self._short_s: dict[Task, float] = {}
+        """Seconds of the short searches before the race, by key."""
 
     def _plan(self) -> None:
         """Divide the budget: reserve seconds for the searches and for the stages after them."""
@@ -208,8 +255,28 @@ class _Run:
             self._progress("starts", starts, starts)
         return confirmed, starts
 
-    def race_profiles(self, stock_us: Mapping[Task, float]) -> RaceResult:
-        """Select the profile of the table."""
+    def served_by_schedules(self, stock_us: Mapping[Task, float]) -> dict[Task, KeyRatio]:
+        """Find the keys that a schedule serves, among those that decide the profile.
+
+        Without a floor or a choice of profiles, or where jobs do not run the schedules, no key is
+        looked at.
+        """
+        tasks = representative(self.tasks)
+        profiles = profile_axes([self._spaces.builtins(task) for task in tasks]).size
+        if self._settings.floor is None or not self._spaces.jobs_run_schedules or profiles == 1:
+            return {}
+        each_s = _SHORT_SHARE * self.spending.left_s / len(tasks)
+        self._short_s = {
+            task: min(each_s, served_keys.SAMPLES * self.stock.sample_s[task]) for task in tasks
+        }
+        found = self.search("schedules' parameters", self._spaces.schedules, {}, short=True)
+        spending = self.spending
+        return served_keys.served_keys(found, stock_us, spending.measure, spending.is_right)
+
+    def race_profiles(
+        self, stock_us: Mapping[Task, float], served: Mapping[Task, KeyRatio]
+    ) -> RaceResult:
+        """Select the profile of the table, where schedules serve some keys."""
         self._plan()
         started_s = self.spending.spent_s
         visit_s = 0.0
@@ -235,6 +302,7 @@ class _Run:
             affords=affords,
             progress=race_progress.visit,
             comparing=race_progress.compare,
+            served=served,
         )
         race_progress.end()
         return raced
@@ -244,15 +312,23 @@ class _Run:
         stage: str,
         space_of: Callable[[Task], Space],
         warm: Mapping[Task, Sequence[Config]],
+        *,
+        short: bool = False,
     ) -> dict[Task, SearchResult]:
-        """Search every key that has a space, from `warm` and the best of the next smaller size."""
+        """Search every key that has a space, from `warm` and the best of the next smaller size.
+
+        With `short` only the keys that decide the profile are searched, for a few samples. A later
+        search begins with the same ones.
+        """
         results: dict[Task, SearchResult] = {}
-        shown = _SEARCHES[stage]
-        spaces = {task: space_of(task) for task in self.tasks}
-        searched = [task for task in self.tasks if spaces[task].families]
+        shown = _SHORT if short else _SEARCHES[stage]
+        spaces = {task: space_of(task) for task in (self._short_s if short else self.tasks)}
+        searched = [task for task, space in spaces.items() if space.families]
         for done, task in enumerate(searched):
             self._progress(shown, done, len(searched), share=self._share(searched, done))
             share_s = (self.spending.left_s - self._kept_s) / (len(searched) - done)
+            if short:
+                share_s = self._short_s[task]
             measure = partial(self.spending.measure_running, task)
             meter = Meter(measure, MAX_REPEATS, max(0.0, share_s))
             results[task] = run_search(
@@ -309,6 +385,10 @@ class _Run:
         ranges = self._borders.ranges(winners)
         self._progress("borders", 1, 1)
         return ranges
+
+    def end_confirmation(self) -> None:
+        """Report that all keys are decided."""
+        self._progress("confirmation", len(self.tasks), len(self.tasks))
 
     def _share(self, tasks: Sequence[Task], done: int) -> float:
         """Share of the time that the first `done` keys take; in a model all take the same."""

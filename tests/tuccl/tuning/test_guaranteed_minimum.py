@@ -12,6 +12,7 @@ from tuccl.tuning.guaranteed_minimum import (
     KeyRatio,
     Verdict,
     compare_in_turn,
+    loss_without_executor,
     suspects,
 )
 from tuccl.tuning.spending import Fresh
@@ -19,6 +20,7 @@ from tuccl.tuning.spending import Fresh
 TASKS = [Task(Operation.ALL_GATHER, 1 << (10 + i), Shape(4, 1, 4)) for i in range(8)]
 PROFILE = ProcessProfile(buffer_bytes=1 << 20)
 RING = PROFILE.applied_to(Config("ring", "LL", 4))
+SCHEDULE = Config("schedule:0a", "LL", 4, 512)
 FLOOR = 0.99
 
 
@@ -270,3 +272,90 @@ def test_suspects_are_the_lowest() -> None:
     ratios = {task: 1.0 - 0.01 * number for number, task in enumerate(TASKS)}
     gaining = Task(Operation.ALL_REDUCE, 64, Shape(4, 1, 4))
     assert suspects({**ratios, gaining: 1.5}) == TASKS[::-1]
+
+
+class Served:
+    """Stock takes 10 us; NCCL under the profile 10.13 for the first key, 10 for the second.
+
+    The second start of each kind takes 0.1 % more, the third 0.1 % less.
+    """
+
+    def __init__(self, schedule_us: float | None, nccl_runs: bool = True) -> None:
+        self.schedule_us = schedule_us
+        self.nccl_runs = nccl_runs
+        self.up: ProcessProfile | None = None
+        self.starts = 0
+        self.order: list[Config] = []
+
+    def __call__(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+        self.order.append(config)
+        if config.is_schedule:
+            if self.schedule_us is None:
+                raise ConfigurationFailedError("it hung")
+            return (self.schedule_us,) * count
+        if config.profile != self.up:
+            self.up = config.profile
+            self.starts += 1
+        if config != STOCK and task == TASKS[0] and not self.nccl_runs:
+            raise ConfigurationFailedError("it hung")
+        factor = 1.013 if config != STOCK and task == TASKS[0] else 1.0
+        shift = (0.0, 0.001, -0.001)[self.starts % 3]
+        return (10.0 * factor * (1.0 + shift),) * count
+
+
+def served_verdict(fresh: Served) -> Verdict:
+    calls = {task: [PROFILE.default] for task in TASKS[:2]}
+    finalist = Finalist(PROFILE, calls, {TASKS[0]: SCHEDULE})
+    return compare_in_turn([finalist], FLOOR, fresh, lambda _: True)[PROFILE]
+
+
+def test_a_key_that_a_schedule_serves_is_judged_by_the_schedule() -> None:
+    """NCCL's call of 1 KB gets 10 / 10.13 = 0.987; the job gets the schedule, 10 / 5 = 2."""
+    machine = Served(schedule_us=5.0)
+    verdict = served_verdict(machine)
+    assert verdict.holds
+    assert verdict.proved
+    assert verdict.worst is not None
+    assert (verdict.worst.task, verdict.worst.schedule) == (TASKS[1], None)
+    assert machine.order[2:5] == [PROFILE.default] * 2 + [SCHEDULE], "after NCCL's calls"
+    (by_nccl,) = verdict.without_executor
+    assert by_nccl.task == TASKS[0]
+    assert by_nccl.ratio == pytest.approx(1.0 / 1.013, rel=0.001)
+    assert loss_without_executor(verdict, FLOOR) == by_nccl
+    assert loss_without_executor(verdict, 0.98) is None
+    assert {key.task for key in verdict.own_choice} == set(TASKS[:2])
+
+
+def test_the_ratio_of_a_schedule_is_that_of_its_own_starts() -> None:
+    """Where every key is served, the schedule's key is the worst: 10 / 8 = 1.25."""
+    finalist = Finalist(PROFILE, {TASKS[0]: [PROFILE.default]}, {TASKS[0]: SCHEDULE})
+    verdict = compare_in_turn([finalist], FLOOR, Served(8.0), lambda _: True)[PROFILE]
+    assert verdict.holds
+    assert verdict.worst is not None
+    assert verdict.worst.schedule == SCHEDULE
+    assert verdict.worst.ratio == pytest.approx(1.25, rel=0.001)
+
+
+@pytest.mark.parametrize("schedule_us", [9.7, None], ids=["1.03x", "failing"])
+def test_a_schedule_that_is_not_clearly_faster_serves_no_key(schedule_us: float | None) -> None:
+    verdict = served_verdict(Served(schedule_us))
+    assert not verdict.holds
+    assert verdict.worst is not None
+    assert (verdict.worst.task, verdict.worst.schedule) == (TASKS[0], None)
+    assert verdict.worst.ratio == pytest.approx(1.0 / 1.013, rel=0.001)
+    assert verdict.without_executor == ()
+
+
+def test_a_schedule_does_not_serve_a_key_that_nccl_cannot_run() -> None:
+    verdict = served_verdict(Served(5.0, nccl_runs=False))
+    assert verdict.worst == KeyRatio(TASKS[0], 0.0, 0.0, 0.0)
+    assert not verdict.holds
+
+
+def test_one_start_shows_a_loss_without_the_executor_by_its_upper_bound_alone() -> None:
+    doubtful = KeyRatio(TASKS[0], 0.985, 0.97, 1.0)
+    clear = KeyRatio(TASKS[1], 0.96, 0.945, 0.975)
+    by_visit = Verdict(PROFILE, None, True, 1, without_executor=(doubtful,))
+    assert loss_without_executor(by_visit, FLOOR) is None
+    both = Verdict(PROFILE, None, True, 1, without_executor=(doubtful, clear))
+    assert loss_without_executor(both, FLOOR) == clear

@@ -11,7 +11,7 @@ from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.profile_axes import profile_axes
 from tuccl.trials.space import Family, Knob, Space, space_of
-from tuccl.tuning.guaranteed_minimum import Floor
+from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.profile_race import race
 
 SHAPE = Shape(4, 1, 4)
@@ -188,6 +188,58 @@ def test_with_a_floor_the_best_profile_does_not_win_if_it_costs_a_key_too_much()
     winner, ruled_out = raced(machine, 0.99)
     assert winner == ProcessProfile(min_nchannels=16)
     assert set(ruled_out.values()) <= {1}, "one visit shows 5 %"
+
+
+class Serving(Lossy):
+    """A schedule takes half of stock's 10 us of the small key, under any profile."""
+
+    def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+        if config.is_schedule:
+            return Measured((0.5 * STOCK_US[task],) * repeats, 0.0)
+        return super().__call__(task, config, repeats)
+
+
+SERVED = {SMALL: KeyRatio(SMALL, 2.0, 1.95, 2.05, schedule=Config("schedule:0a", "LL", 4, 512))}
+
+
+def test_a_profile_that_costs_only_what_schedules_serve_wins_and_its_cost_is_known() -> None:
+    """It takes 1.012 x 1.01 of stock's time of the small key without the executor."""
+    best = ProcessProfile(buffer_bytes=1 << 20, min_nchannels=16)
+    machine = Serving()
+    assert race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh)).winner != best
+    result = race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh), served=SERVED)
+    assert (result.winner, result.forgone) == (best, ())
+    assert result.by_schedule == {SMALL}
+    assert result.verdict is not None
+    assert result.verdict.holds
+    (visited,) = result.verdict.without_executor
+    assert visited.task is SMALL
+    assert math.isclose(visited.ratio, 1.0 / (1.012 * 1.01))
+
+
+def test_served_keys_are_started_in_turn_too_where_others_need_starts() -> None:
+    """The large key gains nothing here, which one start cannot show."""
+    third = Task(Operation.ALL_REDUCE, 1 << 29, SHAPE)
+    stock_us = STOCK_US | {third: 200.0}
+
+    class Third(Serving):
+        def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+            if task != third:
+                return super().__call__(task, config, repeats)
+            factor = 0.8 if config.buffer_bytes == 1 << 20 else 1.0
+            return Measured((200.0 * factor,) * repeats, 0.0)
+
+    machine = Third()
+    machine.effects = {(SMALL, "buffer_bytes", 1 << 20): 1.013}
+    spaces = dict.fromkeys((*TASKS, third), SPACE)
+    floor = Floor(0.99, machine.fresh)
+    result = race(spaces, stock_us, machine, floor=floor, served=SERVED)
+    assert result.winner.buffer_bytes == 1 << 20
+    assert result.verdict is not None
+    assert result.verdict.starts == 3
+    (by_nccl,) = result.verdict.without_executor
+    assert math.isclose(by_nccl.ratio, 1.0 / 1.013)
+    assert {key.task for key in result.verdict.own_choice} == {SMALL, LARGE, third}
 
 
 def test_a_profile_that_a_visit_cannot_judge_is_started_in_turn_with_stock() -> None:

@@ -173,6 +173,111 @@ def test_the_floor_decides_whether_a_key_may_pay_for_others(
     assert again.measured == again.starts == 0
 
 
+SCHEDULES = Family("schedule:0a", "LL", (2, 4, 8), (256, 512), (0,))
+WITH_EXECUTOR = replace(
+    SPACES,
+    schedules=lambda task: Space("executor", (SCHEDULES,) if task.size_bytes < 8192 else ()),
+    jobs_run_schedules=True,
+)
+
+
+class Executor(SmallBuffers):
+    """As `SmallBuffers`; below 8 KiB a schedule takes half of the time.
+
+    With `slows` it takes longer than NCCL once its data was checked twice: before the race, and
+    before its entry is decided.
+    """
+
+    def __init__(self, *, slows: bool = False, wrong: bool = False) -> None:
+        super().__init__()
+        self.slows, self.wrong = slows, wrong
+        self.checks = 0
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        if not config.is_schedule:
+            return super().measure(task, config, first, repeats)
+        self.order.append(config)
+        time_us = 21.0 if self.slows and self.checks > 1 else 10.0
+        return Measured((time_us,) * repeats, 1e-3 * repeats)
+
+    def check(self, task: Task, config: Config) -> None:
+        self.checks += config.is_schedule
+        if config.is_schedule and self.wrong:
+            raise ConfigurationFailedError(f"12 bytes of {task.name} are wrong")
+
+
+def tuned_with_executor(
+    folder: Path, machine: Machine, spaces: SearchSpaces = WITH_EXECUTOR
+) -> TuningResult:
+    with MeasurementLog(folder / "log", machine, "id") as log:
+        return tune(SETTINGS, SHAPE, spaces, log, silent)
+
+
+def test_the_floor_counts_the_schedule_that_a_job_runs(tmp_path: Path) -> None:
+    """The small buffer costs NCCL's 1 KB 1.3 %, which a schedule takes half of stock's time for."""
+    machine = Executor()
+    result = tuned_with_executor(tmp_path, machine)
+    assert result.profile == ProcessProfile(buffer_bytes=1 << 20)
+    first, *_ = result.keys
+    assert result.race.by_schedule == {first.task}
+    assert first.decision.schedule is not None
+    assert result.race.verdict is not None
+    (by_nccl,) = result.race.verdict.without_executor
+    assert by_nccl.ratio == pytest.approx(1.0 / 1.013, rel=0.003)
+    again = Executor()
+    assert tuned_with_executor(tmp_path, again) == result
+    assert again.order == []
+
+
+def test_schedules_that_only_a_model_runs_do_not_count_towards_the_floor(tmp_path: Path) -> None:
+    machine = Executor()
+    spaces = replace(WITH_EXECUTOR, jobs_run_schedules=False)
+    result = tuned_with_executor(tmp_path, machine, spaces)
+    assert result.profile == STOCK.profile
+    assert result.keys[0].decision.schedule is not None
+    first = next(at for at, config in enumerate(machine.order) if config.is_schedule)
+    visited = {config.profile for config in machine.order[:first]}
+    assert len(visited) > 3, "the race came first"
+
+
+def test_short_searches_take_a_tenth_of_the_budget_at_most(tmp_path: Path) -> None:
+    """A key has 0.1 x 300 s / 3 = 10 s, 10 samples of a schedule; 11 are looked at once more."""
+
+    class Slow(Executor):
+        before_the_race = 0
+
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            measured = super().measure(task, config, first, repeats)
+            if config.is_schedule:
+                self.before_the_race += repeats if self.starts == 0 else 0
+                return replace(measured, seconds=1.0 * repeats)
+            return replace(measured, seconds=0.5 * repeats + measured.seconds)
+
+    machine = Slow()
+    settings = replace(SETTINGS, budget_s=300.0)
+    with MeasurementLog(tmp_path / "log", machine, "id") as log:
+        tune(settings, SHAPE, WITH_EXECUTOR, log, silent)
+    assert machine.starts > 0
+    assert 11 <= machine.before_the_race <= 10 + 11
+
+
+def test_a_schedule_with_wrong_data_does_not_count_towards_the_floor(tmp_path: Path) -> None:
+    result = tuned_with_executor(tmp_path, Executor(wrong=True))
+    assert result.profile == STOCK.profile
+
+
+def test_a_profile_that_rests_on_a_schedule_without_an_entry_is_given_up(tmp_path: Path) -> None:
+    machine = Executor(slows=True)
+    result = tuned_with_executor(tmp_path, machine)
+    first, *_ = result.keys
+    assert first.decision.schedule is None
+    assert first.decision.rejected
+    assert result.profile == STOCK.profile
+    assert result.race.by_schedule == frozenset()
+    named = {verdict.worst.task for verdict in result.race.forgone if verdict.worst}
+    assert named == {first.task}
+
+
 class Opposed(Machine):
     """256 threads gain 5 % of an all_gather and cost 6 % of an all_reduce."""
 
