@@ -21,7 +21,7 @@ from tuccl.reports.choice_text import (
     profile_text,
 )
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
-from tuccl.reports.report import FloorReport, ProfileReport, Report
+from tuccl.reports.report import FloorReport, LossWithoutExecutor, ProfileReport, Report
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
@@ -151,6 +151,8 @@ def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str
         if not floor.chosen.holds:
             leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
         lines.append(f"{leaves} {_bounds(floor.chosen)}")
+    if floor.without_executor is not None:
+        lines.append(_without_executor(floor.without_executor))
     average = "weighted average" if weighed else "average"
     for profile in floor.forgone[:_FORGONE]:
         under = not profile.holds and profile.ratio < floor.least
@@ -165,9 +167,27 @@ def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str
 
 def _bounds(profile: ProfileReport) -> str:
     """Return `0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
-    seen = "one start" if profile.starts == 1 else f"{profile.starts} starts of each"
-    key = f"{profile.operation} {format_size(profile.size_bytes)}"
-    return f"{profile.ratio:.3f}x at {key} ({profile.low:.3f} to {profile.high:.3f}, {seen})"
+    by = " by a schedule" if profile.schedule else ""
+    return f"{profile.ratio:.3f}x at {_key(profile)}{by} ({_seen(profile)})"
+
+
+def _without_executor(loss: LossWithoutExecutor) -> str:
+    """Return a line on what a job pays for the profile where it lacks the executor."""
+    more = 100.0 * (1.0 / loss.ratio - 1.0)
+    return (
+        f"without the executor, {_key(loss)} takes {more:.1f} % longer under this profile "
+        f"({loss.ratio:.3f}x, {_seen(loss)})"
+    )
+
+
+def _key(judged: ProfileReport | LossWithoutExecutor) -> str:
+    return f"{judged.operation} {format_size(judged.size_bytes)}"
+
+
+def _seen(judged: ProfileReport | LossWithoutExecutor) -> str:
+    """Return `0.970 to 0.978, 3 starts of each`."""
+    seen = "one start" if judged.starts == 1 else f"{judged.starts} starts of each"
+    return f"{judged.low:.3f} to {judged.high:.3f}, {seen}"
 
 
 def starts_lines(starts: int | None) -> list[str]:

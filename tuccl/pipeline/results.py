@@ -27,6 +27,7 @@ from tuccl.reports.report import (
     ComparisonReport,
     FloorReport,
     KeyReport,
+    LossWithoutExecutor,
     ProfileRatio,
     ProfileReport,
     Report,
@@ -36,7 +37,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 from tuccl.tuning.decision import CONFIDENCE, Comparison
-from tuccl.tuning.guaranteed_minimum import Verdict
+from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import KeyResult, TuningResult
@@ -179,18 +180,34 @@ def build_report(
         graphs=timing.graph,
         in_place=timing.in_place,
         starts=tuning.starts,
-        floor=None if settings.floor is None else _floor_report(settings.floor, tuning.race),
+        floor=None if settings.floor is None else floor_report(settings.floor, tuning.race),
         weights={operation.value: weight for operation, weight in settings.weights},
         laboratory=settings.laboratory,
     )
 
 
-def _floor_report(least: float, race: RaceResult) -> FloorReport:
+def floor_report(least: float, race: RaceResult) -> FloorReport:
+    """The effect of the floor: the worst key of the chosen profile and of better ones."""
     forgone = [_profile_report(verdict, race) for verdict in race.forgone]
     return FloorReport(
         least=least,
         chosen=None if race.verdict is None else _profile_report(race.verdict, race),
         forgone=[report for report in forgone if report is not None],
+        without_executor=None if race.verdict is None else _executor_report(race.verdict, least),
+    )
+
+
+def _executor_report(verdict: Verdict, least: float) -> LossWithoutExecutor | None:
+    key = loss_without_executor(verdict, least)
+    if key is None:
+        return None
+    return LossWithoutExecutor(
+        operation=key.task.operation.value,
+        size_bytes=key.task.size_bytes,
+        ratio=key.ratio,
+        low=key.low,
+        high=key.high,
+        starts=verdict.starts,
     )
 
 
@@ -218,6 +235,7 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
         high=worst.high,
         starts=verdict.starts,
         holds=verdict.holds,
+        schedule="" if worst.schedule is None else worst.schedule.schedule,
     )
 
 

@@ -111,6 +111,21 @@ class ProfileReport(_Model):
     starts: int
     """Starts of the profile in turn with stock NCCL; 1: only the visit in the race."""
     holds: bool
+    schedule: str = ""
+    """Content hash of the schedule that the worst key was judged by; empty: NCCL's best call."""
+
+
+class LossWithoutExecutor(_Model):
+    """A key that a schedule serves, by NCCL's best call under the profile."""
+
+    operation: str
+    size_bytes: int
+    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
+    """Stock NCCL's time over that of the call."""
+    low: float
+    high: float
+    starts: int
+    """As `ProfileReport.starts`."""
 
 
 class FloorReport(_Model):
@@ -123,6 +138,9 @@ class FloorReport(_Model):
     forgone: list[ProfileReport]
     """Profiles that were faster on average, but under the floor or less clear of it; the fastest
     first."""
+    without_executor: LossWithoutExecutor | None = None
+    """The key that loses most where a job lacks the executor; None: none is known to be under the
+    floor then, or a report of an earlier release."""
 
 
 class Report(_Model):

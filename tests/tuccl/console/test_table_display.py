@@ -10,7 +10,14 @@ from tests.tuccl.tuned_tables import (
 )
 from tuccl.console.table_display import floor_lines, print_table, starts_lines, summary_lines
 from tuccl.reports.job_gains import job_gains
-from tuccl.reports.report import FloorReport, KeyReport, ProfileRatio, ProfileReport, Report
+from tuccl.reports.report import (
+    FloorReport,
+    KeyReport,
+    LossWithoutExecutor,
+    ProfileRatio,
+    ProfileReport,
+    Report,
+)
 
 CHOSEN = ProfileReport(
     profile={"NCCL_MIN_NCHANNELS": "64"},
@@ -154,6 +161,21 @@ def test_what_was_forgone_for_a_safer_profile_is_not_called_ruled_out() -> None:
     _, forgone = floor_lines(FloorReport(least=0.99, chosen=CHOSEN, forgone=[doubtful]))
     assert forgone.startswith("less clear of --floor 0.99: NCCL_BUFFSIZE=1048576")
     assert "leaves 0.993x at all_gather 4K" in forgone
+
+
+def test_what_a_job_without_the_executor_pays_for_the_profile_is_said() -> None:
+    """1 / 0.987 = 1.0132."""
+    loss = LossWithoutExecutor(
+        operation="all_reduce", size_bytes=1024, ratio=0.987, low=0.984, high=0.99, starts=3
+    )
+    chosen = CHOSEN.model_copy(update={"schedule": "0a", "ratio": 1.31})
+    report = FloorReport(least=0.99, chosen=chosen, forgone=[], without_executor=loss)
+    by_schedule, without = floor_lines(report)
+    assert "at least 1.310x at all_gather 4K by a schedule (0.992" in by_schedule
+    assert without == (
+        "without the executor, all_reduce 1K takes 1.3 % longer under this profile "
+        "(0.987x, 0.984 to 0.990, 3 starts of each)"
+    )
 
 
 def test_where_nothing_keeps_to_the_floor_that_is_said() -> None:
