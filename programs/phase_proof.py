@@ -21,8 +21,8 @@ from programs.phases import Phase, PhasedSchedule, PhaseKind, Place
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective, initial_contents, postcondition
 
-MOST_CELLS = 1 << 23
-"""Most chunks of all buffers of all ranks in a proof: 2,048 ranks of any plan, a few seconds."""
+MOST_CELLS = 1 << 22
+"""Most chunks of all buffers of all ranks in a proof: 1,024 ranks of any plan, ten seconds."""
 
 
 class Part(NamedTuple):
@@ -33,6 +33,10 @@ class Part(NamedTuple):
     """Ranks whose input chunks are added up, as bits."""
     divisor: int
     """Number by which an average has divided."""
+
+
+_NOTHING = Part(-1, 0, 0)
+"""The content of a chunk that nothing has written."""
 
 
 def prove(phased: PhasedSchedule) -> bool:
@@ -74,9 +78,9 @@ class _Machine:
         sizes = (phased.input_chunks, phased.output_chunks, phased.scratch_chunks)
         self.larger = max(sizes[:2])
         self.bases = [_bases(phased, rank, in_place=in_place) for rank in range(phased.ranks)]
-        self.memory: list[list[Part | None]] = []
+        self.memory: list[list[Part]] = []
         for rank, bases in enumerate(self.bases):
-            memory: list[Part | None] = [None] * (bases[Buffer.SCRATCH] + phased.scratch_chunks)
+            memory = [_NOTHING] * (bases[Buffer.SCRATCH] + phased.scratch_chunks)
             first = bases[Buffer.INPUT]
             contents = initial_contents(phased.collective, phased.ranks, self.larger, rank)
             memory[first : first + len(contents)] = [Part(*value, 1) for value in contents]
@@ -106,8 +110,8 @@ class _Machine:
 
     def _read(self, rank: int, place: Place, length: int, name: str) -> list[Part]:
         at = self.bases[rank][place.buffer] + place.chunk
-        values = [value for value in self.memory[rank][at : at + length] if value is not None]
-        if len(values) != length:
+        values = self.memory[rank][at : at + length]
+        if _NOTHING in values:
             raise PhaseProofError(f"{name} reads a chunk of rank {rank} that nothing has written")
         return values
 
@@ -184,9 +188,10 @@ def _adder(name: str) -> _Adder:
     def added(parts: Sequence[Part]) -> Part:
         chunk, ranks, divisor = parts[0]
         for part in parts[1:]:
-            if part.chunk != chunk or part.divisor != divisor or part.ranks & ranks:
+            other_chunk, other_ranks, other_divisor = part
+            if other_chunk != chunk or other_divisor != divisor or other_ranks & ranks:
                 raise PhaseProofError(f"{name} adds {_named(parts[0])} and {_named(part)}")
-            ranks |= part.ranks
+            ranks |= other_ranks
         return Part(chunk, ranks, divisor * len(parts))
 
     return added
@@ -215,8 +220,8 @@ def _results(phase: Phase, sources: list[list[Part]], added: _Adder) -> Iterator
             yield [added(source[i::chunks]) for i in range(chunks)]
 
 
-def _named(part: Part | None) -> str:
-    if part is None:
+def _named(part: Part) -> str:
+    if part is _NOTHING:
         return "nothing"
     ranks = part.ranks.bit_count()
     lowest = (part.ranks & -part.ranks).bit_length() - 1
