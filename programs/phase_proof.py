@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from programs.errors import PhaseFormError, PhaseProofError
 from programs.phase_form import REDUCING, check_form
-from programs.phases import Phase, PhasedSchedule, PhaseKind, Place
+from programs.phases import Phase, PhasedSchedule, PhaseKind, Place, groups
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective, initial_contents, postcondition
 
@@ -91,7 +91,7 @@ class _Machine:
         for number, phase in enumerate(self.phased.phases):
             name = f"{self.where}phase {number}"
             self._check_operands(phase, name)
-            for members in _groups(self.phased, phase):
+            for members in groups(self.phased, phase):
                 for call in range(phase.calls):
                     self._call(phase, members, call, name)
         for rank in range(self.phased.ranks):
@@ -162,17 +162,6 @@ def _bases(phased: PhasedSchedule, rank: int, *, in_place: bool) -> dict[Buffer,
         Buffer.OUTPUT: rank * outputs if phased.collective is Collective.REDUCE_SCATTER else 0,
         Buffer.SCRATCH: max(inputs, outputs),
     }
-
-
-def _groups(phased: PhasedSchedule, phase: Phase) -> Iterator[range]:
-    """Return the ranks of each node, of each rail, or each rank by itself."""
-    local_ranks, ranks = phased.local_ranks, phased.ranks
-    if phase.kind is PhaseKind.SUM:
-        yield from (range(rank, rank + 1) for rank in range(ranks))
-    elif phase.kind is PhaseKind.LOCAL:
-        yield from (range(first, first + local_ranks) for first in range(0, ranks, local_ranks))
-    else:
-        yield from (range(local, ranks, local_ranks) for local in range(local_ranks))
 
 
 def _place_of(phased: PhasedSchedule, phase: Phase, rank: int) -> int:

@@ -16,6 +16,7 @@ alltoall a chunk is what NCCL's `count` says, so that the larger buffer has one 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -113,3 +114,14 @@ class PhasedSchedule:
         """Return the chunks of a buffer of each rank."""
         sizes = (self.input_chunks, self.output_chunks, self.scratch_chunks)
         return sizes[BUFFERS.index(buffer)]
+
+
+def groups(phased: PhasedSchedule, phase: Phase) -> Iterator[range]:
+    """Return the ranks of each node, of each rail, or each rank by itself."""
+    local_ranks, ranks = phased.local_ranks, phased.ranks
+    if phase.kind is PhaseKind.SUM:
+        yield from (range(rank, rank + 1) for rank in range(ranks))
+    elif phase.kind is PhaseKind.LOCAL:
+        yield from (range(first, first + local_ranks) for first in range(0, ranks, local_ranks))
+    else:
+        yield from (range(local, ranks, local_ranks) for local in range(local_ranks))
