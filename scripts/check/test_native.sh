@@ -1,7 +1,7 @@
 #!/bin/sh
-# The native tests at length: a million mutated bundles, as many programs, and chosen entries, under
-# AddressSanitizer and UBSan from a seed of one's choice, then starts from several threads under
-# ThreadSanitizer.
+# The native tests at length: a million mutated bundles, as many programs and phased programs, and
+# chosen entries, under AddressSanitizer and UBSan from a seed of one's choice, then starts from
+# several threads under ThreadSanitizer.
 # Needs cmake, cc, and python3 with this project's packages.
 #   scripts/check/test_native.sh [SEED]
 set -eu
@@ -19,6 +19,13 @@ build() {
 PYTHONPATH=. "${PYTHON:-python3}" tests/runtime/write_bundles.py "$work"
 PYTHONPATH=.:scripts/check "${PYTHON:-python3}" tests/runtime/executor_tables.py "$work/tables"
 PYTHONPATH=. "${PYTHON:-python3}" scripts/make/write_programs.py "$work/programs" 3
+"${PYTHON:-python3}" - "$work/phased.program" <<'END'
+import sys
+from pathlib import Path
+
+golden = Path("tests/programs/golden/phased.program.hex").read_text()
+Path(sys.argv[1]).write_bytes(bytes.fromhex(golden))
+END
 build memory address,undefined
 build threads thread
 "$work/memory/tests/runtime/native/fuzz_bundle" "$work/good.tuccl" 500000 "$seed" damaged
@@ -26,6 +33,7 @@ build threads thread
 for program in "$work"/programs/3/all_reduce_*.program; do
     "$work/memory/tests/runtime/native/fuzz_program" "$program" 200000 "$seed"
 done
+"$work/memory/tests/runtime/native/fuzz_phased" "$work/phased.program" 1000000 "$seed"
 "$work/memory/tests/runtime/native/fuzz_choose" "$work/tables/chosen.tuccl" 200000 "$seed"
 "$work/memory/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
 "$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"

@@ -5,6 +5,7 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ from tests.programs.schedules import exchange
 from tests.programs.test_phase_plans import all_plans
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.host_node import C_SOURCES
+from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 from tests.runtime.test_program_rules import put, words_of
 
 PLAN = plan_by_name(Collective.REDUCE_SCATTER, "exchange", 2, 4)
@@ -195,3 +197,27 @@ def test_the_loader_accepts_what_keeps_the_form_and_nothing_else(check: Check) -
         accepted += keeps_the_form(changed)
         assert (check(changed) == "") == keeps_the_form(changed), changed.hex()
     assert 200 < accepted < 2500
+
+
+def phase_fuzzer_of(folder: Path, plugin_sources: list[Path]) -> Path:
+    needs_runtime(folder, *MEMORY)
+    own = [NATIVE / name for name in ("fuzz_phased.c", "harness.c", "mutation.c")]
+    return compile_c(folder / "fuzz_phased", [*own, *plugin_sources], *MEMORY)
+
+
+def test_mutated_phased_programs_do_no_harm(tmp_path: Path, plugin_sources: list[Path]) -> None:
+    fuzzer = phase_fuzzer_of(tmp_path, plugin_sources)
+    accepted = 0
+    plans = all_plans(2, 2) + all_plans(3, 1)
+    for seed, plan in enumerate(plans):
+        file = tmp_path / f"{seed}.program"
+        file.write_bytes(compile_phases(plan))
+        accepted += int(run(fuzzer, file, 5_000, seed).split(", ")[1].split()[0])
+    assert 10_000 < accepted < 4_000 * len(plans)
+    file = tmp_path / "large.program"
+    file.write_bytes(packed_phases(all_plans(MOST_NODES, 8)[-1], in_place=True))
+    assert run(fuzzer, file, 500, 5).startswith("500 mutated")
+    section = tmp_path / "section"
+    programs = [compile_program(exchange()), b"", *map(compile_phases, plans[:2])]
+    section.write_bytes(programs_section(programs))
+    assert run(fuzzer, section, 20_000, 9, "s").startswith("20000 mutated")

@@ -196,9 +196,10 @@ def test_what_python_reads_the_loader_accepts(check: Check) -> None:
 def fuzzer_of(folder: Path) -> Path:
     """Return the fuzzer, with the executor's source that rearranges programs."""
     needs_runtime(folder, *MEMORY)
+    own = (NATIVE / name for name in ("fuzz_program.c", "harness.c", "mutation.c"))
     objects = [
         compile_c(folder / f"{source.name}.o", [source], "-c", *MEMORY)
-        for source in (NATIVE / "fuzz_program.c", NATIVE / "harness.c", *RUNTIME.glob("*.c"))
+        for source in (*own, *RUNTIME.glob("*.c"))
         if source.name not in C_SOURCES
     ]
     sources = [NATIVE / "rearrange.cc", *objects]

@@ -6,8 +6,8 @@
  *
  * What is accepted is rearranged, too, as the executor does it. No input may take more than a few
  * seconds or tens of megabytes. Crashes and undefined behaviour are for the sanitizers to find. */
-#include "crc32.h"
 #include "harness.h"
+#include "mutation.h"
 #include "program.h"
 #include "rearrange.h"
 
@@ -15,37 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint32_t telling_values[] = {0,  1,    2,      3,          7,          8,
-                                          80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF};
-
-static void mutate(unsigned char *data, size_t bytes, uint64_t *state) {
-    size_t at = (size_t)random_below(state, bytes);
-    switch (random_below(state, 4)) {
-    case 0:
-        data[at] ^= (unsigned char)(1u << random_below(state, 8));
-        break;
-    case 1:
-        data[at] = (unsigned char)random_below(state, 10);
-        break;
-    case 2: {
-        uint32_t value = telling_values[random_below(state, sizeof telling_values / 4)];
-        memcpy(data + at / 4 * 4, &value, 4);
-        break;
-    }
-    default: { /* A step over another. */
-        size_t from = (size_t)random_below(state, bytes) / 24 * 24, to = at / 24 * 24;
-        if (from + 24 <= bytes && to + 24 <= bytes)
-            memmove(data + to, data + from, 24);
-        break;
-    }
-    }
-}
-
-static void seal(unsigned char *data, size_t bytes) {
-    size_t field = offsetof(struct tuccl_program_header, crc);
-    uint32_t crc = tuccl_crc32(tuccl_crc32(0, data, field), data + field + 4, bytes - field - 4);
-    memcpy(data + field, &crc, sizeof crc);
-}
+enum { STEP_BYTES = sizeof(struct tuccl_program_step) };
 
 static void look_at_step(const struct tuccl_program *program, uint32_t rank,
                          const struct tuccl_program_threadblock *block,
@@ -150,12 +120,8 @@ int main(int count_of_arguments, char **arguments) {
     char why[128];
     for (long i = 0; i < count; i++) {
         struct cost before = cost_so_far();
-        size_t bytes = random_below(&state, 20) ? whole : (size_t)random_below(&state, whole);
-        unsigned char *data = malloc(bytes + 1); /* Exactly, so that no read behind it is missed. */
-        CHECK(data != NULL);
-        memcpy(data, original, bytes);
-        for (uint64_t n = random_below(&state, 4); n > 0 && bytes >= 4; n--)
-            mutate(data, bytes / 4 * 4, &state);
+        size_t bytes = 0;
+        unsigned char *data = mutated(original, whole, STEP_BYTES, &state, &bytes);
         if (section) {
             bool sound = tuccl_programs_check(data, bytes, why, sizeof why);
             accepted += sound;
@@ -166,12 +132,7 @@ int main(int count_of_arguments, char **arguments) {
             }
         } else {
             struct tuccl_program program;
-            if (bytes >= sizeof *program.header) {
-                seal(data, bytes);
-                if (random_below(&state, 2))
-                    ((struct tuccl_program_header *)(void *)data)->bytes = (uint32_t)bytes;
-                seal(data, bytes);
-            }
+            seal(data, bytes, &state);
             if (tuccl_program_check(data, bytes, &program, why, sizeof why)) {
                 accepted++;
                 look_at(&program);

@@ -1,0 +1,60 @@
+#include "mutation.h"
+
+#include "crc32.h"
+#include "harness.h"
+#include "program_layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t telling_values[] = {0,  1,    2,      3,          7,          8,
+                                          80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF};
+
+static void mutate(unsigned char *data, size_t bytes, size_t record_bytes, uint64_t *state) {
+    size_t at = (size_t)random_below(state, bytes);
+    switch (random_below(state, 4)) {
+    case 0:
+        data[at] ^= (unsigned char)(1u << random_below(state, 8));
+        break;
+    case 1:
+        data[at] = (unsigned char)random_below(state, 10);
+        break;
+    case 2: {
+        uint32_t value = telling_values[random_below(state, sizeof telling_values / 4)];
+        memcpy(data + at / 4 * 4, &value, 4);
+        break;
+    }
+    default: { /* A record over another. */
+        size_t from = (size_t)random_below(state, bytes) / record_bytes * record_bytes,
+               to = at / record_bytes * record_bytes;
+        if (from + record_bytes <= bytes && to + record_bytes <= bytes)
+            memmove(data + to, data + from, record_bytes);
+        break;
+    }
+    }
+}
+
+unsigned char *mutated(const unsigned char *original, size_t whole, size_t record_bytes,
+                       uint64_t *state, size_t *bytes) {
+    *bytes = random_below(state, 20) ? whole : (size_t)random_below(state, whole);
+    unsigned char *data = malloc(*bytes + 1);
+    CHECK(data != NULL);
+    memcpy(data, original, *bytes);
+    for (uint64_t n = random_below(state, 4); n > 0 && *bytes >= 4; n--)
+        mutate(data, *bytes / 4 * 4, record_bytes, state);
+    return data;
+}
+
+static void set_sum(unsigned char *data, size_t bytes) {
+    size_t field = offsetof(struct tuccl_program_header, crc);
+    uint32_t crc = tuccl_crc32(tuccl_crc32(0, data, field), data + field + 4, bytes - field - 4);
+    memcpy(data + field, &crc, sizeof crc);
+}
+
+void seal(unsigned char *data, size_t bytes, uint64_t *state) {
+    if (bytes < sizeof(struct tuccl_program_header))
+        return;
+    if (random_below(state, 2))
+        ((struct tuccl_program_header *)(void *)data)->bytes = (uint32_t)bytes;
+    set_sum(data, bytes);
+}
