@@ -26,6 +26,7 @@ _PATTERNS = {
 }
 """Kernels of a node's collectives."""
 _LEAST_SUMMANDS = 2
+MOST_RAIL_CHANNELS = 64
 
 
 def check_form(phased: PhasedSchedule) -> None:
@@ -80,6 +81,9 @@ def _fault_of_kind(phased: PhasedSchedule, phase: Phase) -> str:
         known = phase.pattern in _PATTERNS.get(phase.collective, set())
         if phased.local_ranks == 1:
             return "is a node's, and nodes have one rank"
+    asks = phase.kind is PhaseKind.RAIL and phase.collective is not Collective.ALLTOALL
+    if phase.rail is not None and not (asks and 0 <= phase.rail.nchannels <= MOST_RAIL_CHANNELS):
+        return "has a configuration of a rail that NCCL does not take"
     if not known:
         return f"cannot be {phase.collective} with pattern {phase.pattern.name}"
     reduces = phase.kind is PhaseKind.SUM or phase.collective in REDUCING

@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 
 from lookup_tables import program_header
-from lookup_tables.bundle_layout import OPERATIONS
-from lookup_tables.table import Operation
+from lookup_tables.bundle_layout import ALGORITHMS, OPERATIONS, PROTOCOLS
+from lookup_tables.table import BuiltinConfig, Operation
 from programs.layout import BUFFERS, RUNS_IN_PLACE, Pattern
 from programs.phases import Phase, PhasedSchedule, PhaseKind, Place
 from synthesizer.ir.collectives import Collective
@@ -19,9 +19,10 @@ from synthesizer.ir.collectives import Collective
 HEADER = struct.Struct("<8sII8sIIBBBBIIIIIIIII")
 """Fields: as a program's header as far as ranks (the pattern and the root are 0); nodes, local
 ranks, chunks of input, output and scratch, phases, zero, zero."""
-PHASE = struct.Struct("<BBBBIIIIIIB3x")
+PHASE = struct.Struct("<BBBBIIIIIIBBBB")
 """Fields: kind, operation, source buffer, target buffer; source, target, chunks, repeats, source
-stride, target stride; pattern, zero."""
+stride, target stride; pattern; of a rail: algorithm + 1 (0: NCCL's own choice), protocol,
+channels."""
 
 MOST_PHASES = 64
 MOST_CHUNKS = 1 << 16
@@ -80,12 +81,12 @@ def _packed(phase: Phase) -> bytes:
         *(phase.kind, _code(phase.collective)),
         *(BUFFERS.index(source.buffer), BUFFERS.index(target.buffer)),
         *(source.chunk, target.chunk, phase.chunks, phase.repeats),
-        *(phase.source_stride, phase.target_stride, phase.pattern),
+        *(phase.source_stride, phase.target_stride, phase.pattern, *_packed_rail(phase.rail)),
     )
 
 
 def _unpacked(raw: tuple[int, ...]) -> Phase:
-    kind, operation, source, target, *numbers, pattern = raw
+    kind, operation, source, target, *numbers, pattern, algorithm, protocol, nchannels = raw
     source_chunk, target_chunk, chunks, repeats, source_stride, target_stride = numbers
     return Phase(
         kind=PhaseKind(kind),
@@ -97,4 +98,19 @@ def _unpacked(raw: tuple[int, ...]) -> Phase:
         source_stride=source_stride,
         target_stride=target_stride,
         pattern=Pattern(pattern),
+        rail=_unpacked_rail(algorithm, protocol, nchannels),
     )
+
+
+def _packed_rail(rail: BuiltinConfig | None) -> tuple[int, int, int]:
+    if rail is None:
+        return (0, 0, 0)
+    return (ALGORITHMS.index(rail.algorithm) + 1, PROTOCOLS.index(rail.protocol), rail.nchannels)
+
+
+def _unpacked_rail(algorithm: int, protocol: int, nchannels: int) -> BuiltinConfig | None:
+    if (algorithm, protocol, nchannels) == (0, 0, 0):
+        return None
+    if algorithm == 0:
+        raise ValueError("a rail has a protocol or channels without an algorithm")
+    return BuiltinConfig(ALGORITHMS[algorithm - 1], PROTOCOLS[protocol], nchannels)

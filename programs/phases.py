@@ -17,9 +17,10 @@ alltoall a chunk is what NCCL's `count` says, so that the larger buffer has one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from lookup_tables.table import BuiltinConfig
 from programs.layout import BUFFERS, Pattern
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
@@ -63,6 +64,9 @@ class Phase:
     target_stride: int = 0
     pattern: Pattern = Pattern.NONE
     """Of `LOCAL`: the kernel, as in a program's header."""
+    rail: BuiltinConfig | None = None
+    """Of `RAIL`: the configuration that the tuner plugin chooses; None: NCCL's own choice. NCCL
+    does not ask about alltoall."""
 
     def source_chunks(self, group: int) -> int:
         """Return the chunks that one call reads.
@@ -114,6 +118,20 @@ class PhasedSchedule:
         """Return the chunks of a buffer of each rank."""
         sizes = (self.input_chunks, self.output_chunks, self.scratch_chunks)
         return sizes[BUFFERS.index(buffer)]
+
+    def with_rails(self, rail: BuiltinConfig) -> PhasedSchedule:
+        """Return the schedule with a configuration for all calls along rails that NCCL asks about.
+
+        Its name says which: `exchange@ring-LL-1`.
+        """
+        phases = tuple(
+            replace(phase, rail=rail)
+            if phase.kind is PhaseKind.RAIL and phase.collective is not Collective.ALLTOALL
+            else phase
+            for phase in self.phases
+        )
+        words = (rail.algorithm.value, rail.protocol.value, str(rail.nchannels))
+        return replace(self, name=f"{self.name}@{'-'.join(words)}", phases=phases)
 
 
 def groups(phased: PhasedSchedule, phase: Phase) -> Iterator[range]:

@@ -11,8 +11,9 @@ import pytest
 
 from lookup_tables.errors import TableFileError
 from lookup_tables.program_header import check_seal, is_phased, sealed
-from lookup_tables.table import StoredSchedule
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, StoredSchedule
 from programs.compiler import compile_program, pattern_in
+from programs.errors import PhaseFormError
 from programs.layout import Pattern
 from programs.phase_compiler import compile_phases, phased_program_of, read_phases
 from programs.phase_plans import plan_by_name
@@ -81,3 +82,29 @@ def test_mutated_bytes_are_refused_or_read_as_what_they_say() -> None:
         changed = sealed(bytes(data))
         with contextlib.suppress(TableFileError):
             assert compile_phases(read_phases(changed, "p")) == changed
+
+
+def test_a_rails_configuration_is_part_of_the_program_and_of_the_name() -> None:
+    plan = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 2)
+    rail = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 1)
+    steered = plan.with_rails(rail)
+    assert steered.name == "exchange@ring-LL-1"
+    assert [phase.rail for phase in steered.phases] == [None, rail, None, None]
+    data = compile_phases(steered)
+    assert data != compile_phases(plan)
+    # Ring, LL and one channel, behind the 29 bytes of the second phase's other fields.
+    assert data[72 + 32 + 29 : 72 + 64] == bytes([2, 0, 1])
+    assert read_phases(data, "there").phases == steered.phases
+
+
+def test_nccl_does_not_ask_about_alltoall_and_takes_64_channels_at_most() -> None:
+    wrong = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 65)
+    plan = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 2)
+    with pytest.raises(PhaseFormError, match="phase 1 has a configuration of a rail"):
+        compile_phases(plan.with_rails(wrong))
+    spread = plan_by_name(Collective.ALLTOALL, "rails_last", 2, 2)
+    right = replace(wrong, nchannels=2)
+    assert spread.with_rails(right).phases == spread.phases
+    local, rail = spread.phases
+    with pytest.raises(PhaseFormError, match="phase 1 has a configuration of a rail"):
+        compile_phases(replace(spread, phases=(local, replace(rail, rail=right))))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from programs.errors import NoProgramError, PhaseFormError, PhaseProofError
 from programs.layout import Pattern
 from programs.phase_plans import plan_by_name
@@ -50,6 +51,12 @@ VALUES = {
     "source": PLACES,
     "target": PLACES,
     "pattern": st.sampled_from(Pattern),
+    "rail": st.builds(
+        BuiltinConfig,
+        st.sampled_from(NcclAlgorithm),
+        st.sampled_from(NcclProtocol),
+        st.integers(-1, 70),
+    ),
 }
 NUMBERS = st.integers(-1, 9)
 

@@ -56,7 +56,11 @@ struct tuccl_phase {
     uint32_t source_stride;
     uint32_t target_stride;
     uint8_t pattern;
-    uint8_t zero[3];
+    /* Of RAIL, the configuration that the tuner plugin chooses: algorithm + 1 (0: NCCL's own
+     * choice), protocol, channels (0: NCCL's count); by NCCL's codes, as in an entry. */
+    uint8_t rail_algorithm;
+    uint8_t rail_protocol;
+    uint8_t rail_nchannels;
 };
 
 static_assert(sizeof(struct tuccl_phased_header) == sizeof(struct tuccl_program_header), "header");

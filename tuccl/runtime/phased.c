@@ -9,6 +9,7 @@
 /* As in executor/executor.h and the bundle. */
 enum { REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALLTOALL };
 enum { NO_PATTERN, ONE_PHASE, TWO_PHASE, DIRECT };
+enum { ALGORITHMS = 7, PROTOCOLS = 3, LARGEST_NCHANNELS = 64 };
 
 static bool refuse(char *why, size_t why_bytes, const char *reason) {
     snprintf(why, why_bytes, "%s", reason);
@@ -89,14 +90,22 @@ static bool is_within(uint32_t least, uint32_t number) {
     return number >= least && number <= TUCCL_PHASED_MOST_CHUNKS;
 }
 
+/* NCCL does not ask its tuner about alltoall. */
+static bool rail_is_sound(const struct tuccl_phase *phase) {
+    if (phase->rail_algorithm == 0)
+        return phase->rail_protocol == 0 && phase->rail_nchannels == 0;
+    return phase->kind == TUCCL_PHASE_RAIL && phase->operation != ALLTOALL &&
+           phase->rail_algorithm <= ALGORITHMS && phase->rail_protocol < PROTOCOLS &&
+           phase->rail_nchannels <= LARGEST_NCHANNELS;
+}
+
 /* With these limits no product of two numbers and a group leaves 64 bits. */
 static bool numbers_are_sound(const struct tuccl_phase *phase) {
     bool strides = phase->source_stride != 0 || phase->target_stride != 0;
     return is_within(0, phase->source) && is_within(0, phase->target) &&
            is_within(1, phase->chunks) && is_within(1, phase->repeats) &&
            is_within(0, phase->source_stride) && is_within(0, phase->target_stride) &&
-           !(strides && tuccl_phase_calls(phase) == 1) && phase->zero[0] == 0 &&
-           phase->zero[1] == 0 && phase->zero[2] == 0;
+           !(strides && tuccl_phase_calls(phase) == 1) && rail_is_sound(phase);
 }
 
 static uint32_t chunks_of(const struct tuccl_phased_header *header, uint32_t buffer) {

@@ -2,6 +2,7 @@
 #include "control.h"
 #include "job_nccl.h"
 #include "machine.h"
+#include "rail_request.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -187,10 +188,24 @@ static int follow_control(struct tuccl_selection **context, const char *path, in
     return NCCL_SUCCESS;
 }
 
+/* Its requests are the same on all ranks, which have agreed before. */
+static int follow_rail(struct tuccl_selection **context, struct tuccl_rail_request *request,
+                       tuccl_nccl_logger logger) {
+    *context = tuccl_selection_create_for_rail(request);
+    if (*context == NULL)
+        __atomic_fetch_sub(&request->takers, 1, __ATOMIC_SEQ_CST);
+    else
+        INFO(logger, "TuCCL: the executor chooses for this communicator, a rail of its own");
+    return NCCL_SUCCESS;
+}
+
 int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,
                       size_t ranks_per_node, tuccl_nccl_logger logger) {
     struct startup startup = {.logger = logger};
     *context = NULL;
+    struct tuccl_rail_request *rail = tuccl_rail_request_take(ranks, nodes);
+    if (rail != NULL)
+        return follow_rail(context, rail, logger);
     const char *control = setting("TUCCL_CONTROL");
     if (control != NULL)
         return follow_control(context, control, abi, nodes, logger);

@@ -65,14 +65,27 @@ tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_sha
     return selection;
 }
 
-struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control) {
+static struct tuccl_selection *create_empty(void) {
     size_t bytes = sizeof(struct tuccl_selection);
     struct tuccl_selection *selection =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (selection == MAP_FAILED)
         return NULL;
     selection->mapped_bytes = bytes;
-    selection->control = control;
+    return selection;
+}
+
+struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control) {
+    struct tuccl_selection *selection = create_empty();
+    if (selection != NULL)
+        selection->control = control;
+    return selection;
+}
+
+struct tuccl_selection *tuccl_selection_create_for_rail(struct tuccl_rail_request *rail) {
+    struct tuccl_selection *selection = create_empty();
+    if (selection != NULL)
+        selection->rail = rail;
     return selection;
 }
 

@@ -32,11 +32,14 @@ struct tuccl_choices {
 };
 
 struct tuccl_control;
+struct tuccl_rail_request;
 
 struct tuccl_selection {
     size_t mapped_bytes;
     /* NULL unless calls are chosen by a control block: then there are no entries. */
     struct tuccl_control *control;
+    /* NULL unless the executor's requests choose: for the rails that it splits. */
+    struct tuccl_rail_request *rail;
     uint32_t entry_count;
     struct tuccl_choices of_function[TUCCL_FUNCTIONS];
     /* NULL unless lookups are explained. */
@@ -57,6 +60,9 @@ tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_sha
 
 /* A selection that asks `control`, which it owns from then on. NULL when there is no memory. */
 struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control);
+
+/* A selection that obeys the executor's requests. NULL when there is no memory. */
+struct tuccl_selection *tuccl_selection_create_for_rail(struct tuccl_rail_request *rail);
 
 void tuccl_selection_free(struct tuccl_selection *selection);
 

@@ -7,6 +7,7 @@
 #include "control.h"
 #include "explain.h"
 #include "plugin_init.h"
+#include "rail_request.h"
 #include "selection.h"
 #include "tuner_abi.h"
 
@@ -116,6 +117,17 @@ static void force_override(struct tuccl_control *control, const struct tuccl_que
             control, force(&override, cost, question->algorithms, question->protocols, nchannels));
 }
 
+static bool rail_choice(const struct tuccl_selection *selection, struct tuccl_choice *choice) {
+    uint64_t word = __atomic_load_n(&selection->rail->word, __ATOMIC_SEQ_CST);
+    *choice = (struct tuccl_choice){
+        .max_bytes = UINT64_MAX,
+        .algorithm = word & 0xFF,
+        .protocol = (word >> 8) & 0xFF,
+        .nchannels = (word >> 16) & 0xFFFF,
+    };
+    return choice->algorithm != TUCCL_RAIL_NO_REQUEST;
+}
+
 static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
                                   int pipelined_operations, float **cost, int algorithms,
                                   int protocols, int registered_buffers, int *nchannels) {
@@ -125,6 +137,12 @@ static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
     const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
     if (cost == NULL || selection == NULL)
         return NCCL_SUCCESS;
+    struct tuccl_choice requested;
+    if (selection->rail != NULL) {
+        if (rail_choice(selection, &requested))
+            force(&requested, (float *)(void *)cost, algorithms, protocols, nchannels);
+        return NCCL_SUCCESS;
+    }
     if (selection->control != NULL) {
         float *costs = (float *)(void *)cost;
         int count = nchannels != NULL ? *nchannels : 0;
@@ -180,6 +198,12 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int colln
     const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
     if (selection == NULL || algorithm == NULL || protocol == NULL)
         return NCCL_SUCCESS;
+    struct tuccl_choice requested;
+    if (selection->rail != NULL) {
+        if (rail_choice(selection, &requested))
+            force_in_v2(function, &requested, algorithm, protocol, nchannels);
+        return NCCL_SUCCESS;
+    }
     if (selection->control != NULL) {
         struct tuccl_question question = {.function = function, .bytes = bytes};
         struct tuccl_choice override;

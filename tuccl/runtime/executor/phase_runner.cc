@@ -143,6 +143,7 @@ class PhaseRunner::Run {
     // NCCL launches the calls of a group together.
     int call_rail(const tuccl_phase &phase, uint64_t slice, bool with_left_over,
                   ncclStream stream) const {
+        const RailRequested requested(runner_.request_, phase);
         const bool groups = phase.repeats > 1 || with_left_over;
         int failed = groups ? real_nccl().GroupStart() : int{kNcclSuccess};
         if (failed != kNcclSuccess)

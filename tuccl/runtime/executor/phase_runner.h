@@ -10,6 +10,7 @@
 
 #include "nccl_call.h"
 #include "phase_plan.h"
+#include "rail_request.h"
 
 #include <cstddef>
 
@@ -18,10 +19,12 @@ namespace tuccl {
 class PhaseRunner {
   public:
     // `device`: of the ranks of this node, prepared for phases with `scratch_bytes`. `rail`: the
-    // communicator of the ranks with this rank's place, in the order of nodes.
+    // communicator of the ranks with this rank's place, in the order of nodes. `request`: which the
+    // plugin of the rail obeys on all ranks; NULL: NCCL chooses along the rail.
     PhaseRunner(tuccl_device_comm *device, ncclComm_t rail, size_t scratch_bytes,
-                const void *programs)
-        : device_(device), rail_(rail), scratch_bytes_(scratch_bytes), programs_(programs) {
+                const void *programs, tuccl_rail_request *request)
+        : device_(device), rail_(rail), scratch_bytes_(scratch_bytes), programs_(programs),
+          request_(request) {
     }
 
     // Returns whether it can run a call; the same on every rank.
@@ -41,6 +44,7 @@ class PhaseRunner {
     ncclComm_t rail_;
     size_t scratch_bytes_;
     const void *programs_;
+    tuccl_rail_request *request_;
 };
 
 } // namespace tuccl

@@ -5,6 +5,7 @@
 #include "host_identity.h"
 #include "log.h"
 #include "phase_runner.h"
+#include "rail_request.h"
 #include "random_number.h"
 #include "real_nccl.h"
 #include "register.h"
@@ -147,6 +148,7 @@ struct Parts {
     tuccl_device_comm *device = nullptr;
     std::shared_ptr<LocalRanks> local;
     ncclComm_t rail = nullptr;
+    tuccl_rail_request *request = nullptr; // NULL unless the plugin obeys it on all ranks.
     ~Parts() {
         if (rail != nullptr)
             (void)real_nccl().CommAbort(rail);
@@ -178,23 +180,24 @@ struct Waiting {
 };
 
 // Creates the communicator of this rank's rail. All ranks call it.
-const char *make_rail(ncclComm_t comm, const Grid &grid, ncclComm_t *rail) {
+const char *make_rail(ncclComm_t comm, const Grid &grid, Parts *parts) {
     if (real_nccl().CommSplit == nullptr)
         return "NCCL has no ncclCommSplit, which came with 2.18";
-    const int result = real_nccl().CommSplit(comm, static_cast<int>(grid.local),
-                                             static_cast<int>(grid.node), rail, nullptr);
-    return result == kNcclSuccess && *rail != nullptr ? nullptr
-                                                      : "NCCL could not split its communicator";
+    parts->request = new_rail_request(grid.nodes);
+    const int result = split_with(parts->request, [&] {
+        return real_nccl().CommSplit(comm, static_cast<int>(grid.local),
+                                     static_cast<int>(grid.node), &parts->rail, nullptr);
+    });
+    return result == kNcclSuccess && parts->rail != nullptr
+               ? nullptr
+               : "NCCL could not split its communicator";
 }
 
 // Makes what this rank needs for its plan. Returns NULL, or the reason of a failure.
 const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const Grid &grid = parts->grid;
-    // First, because the others wait inside NCCL for this rank. One rank per node is a rail
-    // already.
-    const char *fault = nullptr;
-    if (grid.nodes > 1 && grid.local_ranks > 1)
-        fault = make_rail(comm, grid, &parts->rail);
+    // First, because the others wait inside NCCL for this rank.
+    const char *fault = grid.nodes > 1 ? make_rail(comm, grid, parts) : nullptr;
     if (fault == nullptr)
         fault = tuccl_device_comm_create(&parts->device, grid.local, grid.local_ranks,
                                          &parts->plan.staging, handle);
@@ -239,16 +242,20 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     if (!verdict->serve)
         return nullptr;
     parts->local = LocalRanks::join(number + parts->grid.node); // The same on all ranks of a node.
+    mine.obeys_requests = parts->request != nullptr && is_obeyed(*parts->request) ? 1 : 0;
     if (const char *fault = connect(parts->device, parts->plan, parts->grid, greetings))
         set_fault(&mine, fault);
     wait_for_this_process(greetings, mine, 1, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
+    if (!std::all_of(greetings.begin(), greetings.end(),
+                     [](const Greeting &greeting) { return greeting.obeys_requests != 0; }))
+        parts->request = nullptr;
     return nullptr;
 }
 
-Serving serving_of(ncclComm_t comm, Parts *parts) {
+Serving serving_of(Parts *parts) {
     Serving serving;
     serving.device = parts->device;
     serving.device_number = parts->device_number;
@@ -258,9 +265,9 @@ Serving serving_of(ncclComm_t comm, Parts *parts) {
     serving.chooses = parts->plan.chooses;
     serving.rail = parts->rail;
     if (parts->grid.nodes > 1) {
-        const ncclComm_t rail = parts->rail != nullptr ? parts->rail : comm;
         serving.phases = std::make_unique<const PhaseRunner>(
-            parts->device, rail, parts->plan.scratch_bytes, parts->plan.bundle->programs);
+            parts->device, parts->rail, parts->plan.scratch_bytes, parts->plan.bundle->programs,
+            parts->request);
     }
     if (parts->plan.chooses || parts->grid.nodes > 1)
         serving.bundle = std::move(parts->plan.bundle);
@@ -288,7 +295,7 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
     tell(parts.plan, place, parts.grid, verdict);
     if (!verdict.serve || !parts.plan.has_something())
         return nullptr;
-    Register::of_process().add(comm, serving_of(comm, &parts));
+    Register::of_process().add(comm, serving_of(&parts));
     start_watchdog();
     return nullptr;
 }

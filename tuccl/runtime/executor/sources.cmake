@@ -24,6 +24,7 @@ set(executor_host_sources
   ${executor_folder}/phase_runner.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
+  ${executor_folder}/rail_request.cc
   ${executor_folder}/random_number.cc
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc

@@ -1,0 +1,67 @@
+#include "rail_request.h"
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+
+namespace tuccl {
+
+namespace {
+
+std::mutex splitting;
+std::atomic<tuccl_rail_request *> offered{nullptr};
+
+struct Requests {
+    std::mutex mutex;
+    std::deque<tuccl_rail_request> all;
+};
+
+Requests &requests() {
+    static Requests *const only = new Requests;
+    return *only;
+}
+
+void set_word(tuccl_rail_request *request, uint64_t word) {
+    __atomic_store_n(&request->word, word, __ATOMIC_SEQ_CST);
+}
+
+} // namespace
+
+tuccl_rail_request *new_rail_request(uint32_t nodes) {
+    Requests &known = requests();
+    const std::lock_guard<std::mutex> lock(known.mutex);
+    known.all.push_back({TUCCL_RAIL_NO_REQUEST, nodes, 0});
+    return &known.all.back();
+}
+
+int split_with(tuccl_rail_request *request, const std::function<int()> &split) {
+    const std::lock_guard<std::mutex> lock(splitting);
+    offered.store(request);
+    const int result = split();
+    offered.store(nullptr);
+    return result;
+}
+
+bool is_obeyed(const tuccl_rail_request &request) {
+    return __atomic_load_n(&request.takers, __ATOMIC_SEQ_CST) == 1;
+}
+
+RailRequested::RailRequested(tuccl_rail_request *request, const tuccl_phase &phase)
+    : request_(phase.rail_algorithm != 0 ? request : nullptr) {
+    if (request_ != nullptr)
+        set_word(request_, (uint64_t{phase.rail_algorithm} - 1) |
+                               uint64_t{phase.rail_protocol} << 8 |
+                               uint64_t{phase.rail_nchannels} << 16);
+}
+
+RailRequested::~RailRequested() {
+    if (request_ != nullptr)
+        set_word(request_, TUCCL_RAIL_NO_REQUEST);
+}
+
+} // namespace tuccl
+
+extern "C" __attribute__((visibility("default"))) tuccl_rail_request *
+tuccl_executor_rail_request() {
+    return tuccl::offered.load();
+}

@@ -1,0 +1,40 @@
+// Requests to the tuner plugin for a rail's calls (tuccl/runtime/rail_request.h).
+#ifndef TUCCL_EXECUTOR_RAIL_REQUEST_H
+#define TUCCL_EXECUTOR_RAIL_REQUEST_H
+
+#include "../phase_layout.h"
+#include "../rail_request.h"
+
+#include <cstdint>
+#include <functional>
+
+namespace tuccl {
+
+// A request for a rail of so many nodes, which is never freed: a plugin may hold it.
+tuccl_rail_request *new_rail_request(uint32_t nodes);
+
+// Calls `split`, during which the plugin of the rail's communicator can take the request. Returns
+// the result of `split`.
+int split_with(tuccl_rail_request *request, const std::function<int()> &split);
+
+// Returns whether exactly the rail's communicator obeys the request.
+bool is_obeyed(const tuccl_rail_request &request);
+
+// Requests the configuration of a phase for the calls during its life.
+class RailRequested {
+  public:
+    // `request` may be NULL.
+    RailRequested(tuccl_rail_request *request, const tuccl_phase &phase);
+    ~RailRequested();
+    RailRequested(const RailRequested &) = delete;
+    RailRequested &operator=(const RailRequested &) = delete;
+
+  private:
+    tuccl_rail_request *request_;
+};
+
+} // namespace tuccl
+
+extern "C" tuccl_rail_request *tuccl_executor_rail_request();
+
+#endif
