@@ -186,8 +186,8 @@ class WorkersBackend:
                     raise ConfigurationFailedError(str(lost), seconds=spent_s) from lost
 
     def _profile(self, task: Task, config: Config) -> ProcessProfile:
-        """Return the profile to run under; schedules run under any, without a restart."""
-        return self._groups.profile_up(task.shape) if config.is_schedule else config.profile
+        """Return the profile to run under; without a restart where any will do."""
+        return config.profile if config.needs_profile else self._groups.profile_up(task.shape)
 
     def _recover(self, task: Task, config: Config, lost: GroupLostError) -> None:
         """Restart the workers, under the stock profile where this one has never worked."""

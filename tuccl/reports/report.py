@@ -13,6 +13,7 @@ from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.laboratory import Laboratory
+from tuccl.trials.config import SCHEDULE_PREFIXES
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
 REPORT_VERSION = 2
@@ -182,7 +183,8 @@ class Report(_Model):
     def readable(self, text: str) -> str:
         """Replace the hashes of schedules in a text by their names."""
         for content_hash, schedule in self.schedules.items():
-            text = text.replace(f"schedule:{content_hash}", schedule.name)
+            for prefix in SCHEDULE_PREFIXES:
+                text = text.replace(f"{prefix}{content_hash}", schedule.name)
         return text
 
     @model_validator(mode="before")

@@ -15,6 +15,15 @@ Settings = tuple[tuple[str, int], ...]
 DEFAULT_ALGORITHM = "default"
 """`Config.algorithm` of NCCL's own choice."""
 SCHEDULE_PREFIX = "schedule:"
+PHASES_PREFIX = "phases:"
+"""Prefix of a schedule across hosts, which calls NCCL and so depends on the process profile."""
+SCHEDULE_PREFIXES = (SCHEDULE_PREFIX, PHASES_PREFIX)
+_VARIABLES = {
+    "nthreads": "NCCL_NTHREADS",
+    "buffer_bytes": "NCCL_BUFFSIZE",
+    "min_nchannels": "NCCL_MIN_NCHANNELS",
+}
+"""Variables that fields of `ProcessProfile` stand for."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,12 +31,13 @@ class Config:
     """A configuration: what runs and with which parameters.
 
     For NCCL's built-in algorithms `nthreads`, `buffer_bytes` and `min_nchannels` hold per process
-    (they are read once from the environment), the rest per call; for schedules everything holds per
-    call.
+    (they are read once from the environment), the rest per call; for schedules everything but
+    `settings` holds per call.
     """
 
     algorithm: str
-    """A value of `NcclAlgorithm`, `schedule:<content hash>`, or `default`."""
+    """A value of `NcclAlgorithm`, `schedule:<content hash>`, `phases:<content hash>` for a schedule
+    across hosts, or `default`."""
     protocol: str = ""
     """A value of `NcclProtocol`; empty for `default`."""
     nchannels: int = 0
@@ -39,24 +49,33 @@ class Config:
     min_nchannels: int = 0
     """Channels that a communicator opens at least; 0: NCCL's own count."""
     settings: Settings = ()
-    """Further variables that NCCL reads once per process (`tuccl.trials.space.Knob`)."""
+    """Further variables that NCCL reads once per process (`tuccl.trials.space.Knob`); for schedules
+    across hosts all variables of the process profile."""
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether it runs only in processes with its profile.
+
+        Schedules inside a node do not call NCCL and run in any process.
+        """
+        return not self.algorithm.startswith(SCHEDULE_PREFIX)
 
     @property
     def profile(self) -> ProcessProfile:
-        """The process profile that it needs; schedules need none."""
+        """The process profile that it needs; schedules inside a node need none."""
         if self.is_schedule:
-            return ProcessProfile()
+            return ProcessProfile.of(self.settings)
         return ProcessProfile(self.nthreads, self.buffer_bytes, self.min_nchannels, self.settings)
 
     @property
     def schedule(self) -> str:
         """Content hash of the schedule, empty for built-ins."""
-        return self.algorithm.removeprefix(SCHEDULE_PREFIX) if self.is_schedule else ""
+        return self.algorithm.partition(":")[2] if self.is_schedule else ""
 
     @property
     def is_schedule(self) -> bool:
         """Whether a schedule runs instead of a built-in algorithm."""
-        return self.algorithm.startswith(SCHEDULE_PREFIX)
+        return self.algorithm.startswith(SCHEDULE_PREFIXES)
 
     @property
     def is_default(self) -> bool:
@@ -106,16 +125,23 @@ class ProcessProfile:
     settings: Settings = ()
     """Further variables."""
 
+    @classmethod
+    def of(cls, variables: Settings) -> ProcessProfile:
+        """The profile that sets these variables."""
+        values = dict(variables)
+        own = {field: values.pop(name, 0) for field, name in _VARIABLES.items()}
+        return cls(**own, settings=tuple(sorted(values.items())))
+
+    @property
+    def variables(self) -> Settings:
+        """All variables that it sets, sorted by name."""
+        own = ((name, getattr(self, field)) for field, name in _VARIABLES.items())
+        return tuple(sorted([*(pair for pair in own if pair[1]), *self.settings]))
+
     @property
     def environment(self) -> dict[str, str]:
         """Variables to export."""
-        values = {
-            "NCCL_BUFFSIZE": self.buffer_bytes,
-            "NCCL_MIN_NCHANNELS": self.min_nchannels,
-            "NCCL_NTHREADS": self.nthreads,
-        }
-        set_here = [*((name, value) for name, value in values.items() if value), *self.settings]
-        return {name: str(value) for name, value in sorted(set_here)}
+        return {name: str(value) for name, value in self.variables}
 
     @property
     def default(self) -> Config:

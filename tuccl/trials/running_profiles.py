@@ -26,5 +26,5 @@ class RunningProfiles:
         return starts
 
     def run(self, config: Config) -> bool:
-        """Turn to workers that can run a configuration; schedules run under any profile."""
-        return not config.is_schedule and self.use(config.profile)
+        """Turn to workers that can run a configuration; return whether they have to be started."""
+        return config.needs_profile and self.use(config.profile)

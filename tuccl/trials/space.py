@@ -18,7 +18,14 @@ from itertools import product
 
 import numpy as np
 
-from tuccl.trials.config import SCHEDULE_PREFIX, Config, ProcessProfile, Settings
+from tuccl.trials.config import (
+    PHASES_PREFIX,
+    SCHEDULE_PREFIX,
+    SCHEDULE_PREFIXES,
+    Config,
+    ProcessProfile,
+    Settings,
+)
 
 AXES = ("nchannels", "nthreads", "buffer_bytes", "min_nchannels")
 """The ordinal parameters, as fields of `Config` and of `Family`."""
@@ -92,7 +99,7 @@ class Family:
     @property
     def scopes(self) -> dict[str, Scope]:
         """Scope of each parameter."""
-        return EXECUTOR_SCOPES if self.algorithm.startswith(SCHEDULE_PREFIX) else BUILTIN_SCOPES
+        return EXECUTOR_SCOPES if self.algorithm.startswith(SCHEDULE_PREFIXES) else BUILTIN_SCOPES
 
     @property
     def size(self) -> int:
@@ -124,12 +131,15 @@ class Family:
 
     def under(self, profile: ProcessProfile) -> Family:
         """The family under one process profile: what can change from call to call is left."""
+        if self.algorithm.startswith(SCHEDULE_PREFIX):
+            return self
+        if self.algorithm.startswith(PHASES_PREFIX):
+            return replace(self, settings=profile.variables)
         axes = (
             axis if self.scopes[name] is Scope.CALL else (getattr(profile, name),)
             for name, axis in zip(AXES, self.axes, strict=True)
         )
-        settings = () if self.algorithm.startswith(SCHEDULE_PREFIX) else profile.settings
-        return _family((self.algorithm, self.protocol, settings), axes)
+        return _family((self.algorithm, self.protocol, profile.settings), axes)
 
 
 @dataclass(frozen=True)
@@ -241,7 +251,9 @@ class Space:
 def with_profile(space: Space, profile: ProcessProfile) -> Space:
     """The space under one process profile: built-ins keep what can change from call to call."""
     if space.recorded:
-        kept = (config for config in space if config.is_schedule or config.profile == profile)
+        kept = (
+            config for config in space if not config.needs_profile or config.profile == profile
+        )
         return space_of(f"{space.name}, one profile", kept)
     families = tuple(family.under(profile) for family in space.families)
     forced = Space(f"{space.name}, one profile", families)

@@ -38,7 +38,7 @@ class Spending:
         self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
         self._up = ProcessProfile()
-        """Process profile of the running workers; schedules run under any."""
+        """Process profile of the running workers."""
         self._restarts_s: dict[tuple[Task, Config], float] = {}
         """Part of a configuration's seconds that went into starts of workers."""
         self._failed: set[tuple[Task, Config]] = set()
@@ -103,7 +103,7 @@ class Spending:
         return True
 
     def _note_restart(self, task: Task, config: Config, seconds: float, restart_s: float) -> None:
-        if not config.is_schedule and config.profile != self._up:
+        if config.needs_profile and config.profile != self._up:
             known_s = self._restarts_s.get((task, config), 0.0)
             self._restarts_s[task, config] = known_s + min(seconds, restart_s)
             self._up = config.profile

@@ -6,7 +6,8 @@
    before, since the floor counts what a job gets (`tuccl.tuning.served_keys`).
 3. Under the winner each key is searched separately, from the best calls of the race and of the next
    smaller size. Built-ins and schedules are searched apart, because a job without the executor
-   needs the best built-in even where a schedule is faster.
+   needs the best built-in even where a schedule is faster. Schedules across hosts call NCCL, so
+   they are timed under the profile, too.
 4. The finalists of each key are compared with NCCL's own choice under the profile, in turn, and
    their data is checked.
 5. Where neighbouring sizes have different winners, the border between them is located.
@@ -182,7 +183,9 @@ def _from_the_race_on(
     builtins = run.search(
         "one profile", lambda task: with_profile(spaces.builtins(task), profile), raced.calls
     )
-    schedules = run.search("schedules' parameters", spaces.schedules, {})
+    schedules = run.search(
+        "schedules' parameters", lambda task: with_profile(spaces.schedules(task), profile), {}
+    )
     found = {
         task: tuple(results[task] for results in (builtins, schedules) if task in results)
         for task in run.tasks

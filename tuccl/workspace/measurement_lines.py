@@ -133,7 +133,7 @@ class Contents:
         if recorded.answers and not recorded.failed:
             self.restart_s = recorded.answers[-1].restart_s
         config = recorded.config
-        if not config.is_schedule and self.profiles[-1:] != [config.profile]:
+        if config.needs_profile and self.profiles[-1:] != [config.profile]:
             self.profiles.append(config.profile)
 
     @property

@@ -214,6 +214,26 @@ def test_under_a_profile_built_ins_carry_its_further_variables_and_schedules_do_
     assert Config("ring", "LL", 4, 256, 1 << 20, 32) not in space
 
 
+def test_schedules_across_hosts_carry_the_whole_profile() -> None:
+    profile = ProcessProfile(128, 1 << 20, 32, (("NCCL_SOCKET_NTHREADS", 1),))
+    family = Family("phases:5a5a", "LL", (4, 8), (256, 512), (1 << 18, 1 << 30))
+    (under,) = with_profile(Space("executor", (family,)), profile).families
+    assert under.axes == family.axes
+    config = under.at((1, 0, 0, 0))
+    assert config.profile == profile
+    assert config.needs_profile
+    assert config.is_schedule
+    assert config.schedule == "5a5a"
+    assert config.describe() == (
+        "phases:5a5a LL ch8 th256 buf256K NCCL_BUFFSIZE=1048576 NCCL_MIN_NCHANNELS=32 "
+        "NCCL_NTHREADS=128 NCCL_SOCKET_NTHREADS=1"
+    )
+    (stock,) = with_profile(Space("executor", (under,)), ProcessProfile()).families
+    assert stock == family
+    assert stock.at((0, 0, 0, 0)).needs_profile
+    assert not Config("schedule:5a5a", "LL").needs_profile
+
+
 def test_a_record_may_hold_several_values_of_further_variables() -> None:
     configs = [Config("ring", "LL", 4, settings=settings) for settings in ((), (("NCCL_A", 1),))]
     space = space_of("record", configs)

@@ -86,6 +86,19 @@ def test_profile_calls_and_border_are_those_of_the_machine(tmp_path: Path) -> No
         assert (key.task, key.decision.builtin.config) in machine.checked
 
 
+def test_a_schedule_across_hosts_is_timed_under_the_profile_of_the_table(tmp_path: Path) -> None:
+    across = Family("phases:a", "LL", (4, 8), (256,), (1 << 20,))
+    inside = Family("schedule:b", "LL", (4,), (256,), (1 << 20,))
+    spaces = replace(SPACES, schedules=lambda _: Space("executor", (across, inside)))
+    machine = Machine()
+    with MeasurementLog(tmp_path / "log", machine, "id") as log:
+        result = tune(SETTINGS, SHAPE, spaces, log, silent)
+        measured = [recorded.config for recorded in log.contents.all]
+    assert result.profile == ProcessProfile(nthreads=256)
+    profiles = {config.algorithm: config.profile for config in measured if config.is_schedule}
+    assert profiles == {"phases:a": result.profile, "schedule:b": ProcessProfile()}
+
+
 def test_a_run_that_continues_measures_nothing_again_and_ends_alike(tmp_path: Path) -> None:
     first = tuned(tmp_path, Machine())
     again = Machine()
