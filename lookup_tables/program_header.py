@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections.abc import Iterable
 
-from lookup_tables.table import Shape
+from lookup_tables.table import Shape, StoredSchedule
 
 MAGIC = b"TUCCLPRG"
 VERSION = 1
@@ -34,7 +35,7 @@ HASHED_FROM = 24
 """Offset of the first byte that the content address covers."""
 
 MOST_RANKS = 8
-"""Largest number of ranks that an executor serves; schedules for more ranks have no program."""
+"""Largest number of ranks of a node that an executor serves."""
 MOST_BYTES = 1 << 20
 """Largest program: a hundred times the schedules of eight ranks. With the two limits below it
 bounds the cost of loading a bundle's programs."""
@@ -49,8 +50,13 @@ SECTION_RECORD = struct.Struct("<QII8s")
 
 
 def executor_serves(shape: Shape) -> bool:
-    """Return whether an executor runs schedules on communicators of this shape."""
-    return shape.nodes == 1 and 2 <= shape.ranks <= MOST_RANKS
+    """Return whether an executor runs schedules on communicators of this shape.
+
+    On several nodes of equal size it runs phased programs alone (`is_phased`).
+    """
+    if shape.nodes > 1:
+        return 1 <= shape.ranks_per_node <= MOST_RANKS
+    return 2 <= shape.ranks <= MOST_RANKS
 
 
 def program_crc(data: bytes) -> int:
@@ -69,6 +75,18 @@ def sealed(data: bytes) -> bytes:
     data = data[:ADDRESS_OFFSET] + content_address(data) + data[HASHED_FROM:]
     crc = struct.pack("<I", program_crc(data))
     return data[:CRC_OFFSET] + crc + data[CRC_OFFSET + CRC_BYTES :]
+
+
+def runs_across_hosts(schedules: Iterable[StoredSchedule], content_hash: str) -> bool:
+    """Return whether an executor runs one of these schedules on several nodes.
+
+    Args:
+        schedules: Schedules of a table or bundle, whose programs were checked.
+        content_hash: Hash of the schedule.
+    """
+    programs = {schedule.content_hash: schedule.program for schedule in schedules}
+    program = programs.get(content_hash, b"")
+    return bool(program) and is_phased(program)
 
 
 def is_phased(data: bytes) -> bool:

@@ -16,12 +16,21 @@ from lookup_tables.table import (
     StoredSchedule,
     Table,
 )
+from programs.phase_compiler import compile_phases
+from programs.phase_plans import plan_by_name
+from synthesizer.ir.collectives import Collective
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
 
 FINGERPRINT = "ab" * 16
 NVIDIA, AMD = "10de:2335", "1002:74a1"
 FOUR_GPUS, TWO_HOSTS, SIXTEEN_GPUS = Shape(4, 1, 4), Shape(8, 2, 4), Shape(16, 1, 16)
 SCHEDULE = StoredSchedule("5a5a", "all_reduce_two_phase", "<algo/>")
+PHASED = StoredSchedule(
+    "5a5a",
+    "all_reduce_exchange",
+    "<algo/>",
+    compile_phases(plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 4)),
+)
 
 
 def tuned(
@@ -29,6 +38,7 @@ def tuned(
     backend: str = "nccl,executor",
     model: str = NVIDIA,
     profile: Mapping[str, str] | None = None,
+    stored: StoredSchedule = SCHEDULE,
 ) -> tuple[Table, Report]:
     """Four sizes of all_reduce: a schedule with and without built-in, a built-in, and nothing.
 
@@ -55,7 +65,7 @@ def tuned(
         schedules={},
         keys=[*keys, _key(8192, None, None)],
     )
-    table = Table("machine", FINGERPRINT, (model,), entries, profile, (SCHEDULE,))
+    table = Table("machine", FINGERPRINT, (model,), entries, profile, (stored,))
     return table, report
 
 

@@ -18,7 +18,7 @@ from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from lookup_tables.confirmation import Reference
 from lookup_tables.errors import TableError
 from lookup_tables.lookup import lookup
-from lookup_tables.program_header import executor_serves
+from lookup_tables.program_header import executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, Table
 from programs.reader import check_programs
 from tuccl.bench.surroundings import (
@@ -102,7 +102,11 @@ class ShippedTable(Contender):
         """Whether a job runs the entry's winner, rather than the built-in setting beside it."""
         if entry.schedule is None:
             return True
-        return self.has_executor and executor_serves(entry.key.shape)
+        shape = entry.key.shape
+        served = shape.nodes == 1 or runs_across_hosts(
+            self.bundle.schedules, entry.schedule.schedule
+        )
+        return self.has_executor and executor_serves(shape) and served
 
 
 def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True) -> ShippedTable:

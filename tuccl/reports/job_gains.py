@@ -1,7 +1,8 @@
 """`JobGains`: the gains of a job from a table on this installation, and the gains it misses.
 
-A table may hold more than a job can run: the executor serves one host with up to eight NVIDIA GPUs,
-has to be built, and is preloaded only for measured schedules. Every output that states the gain of
+A table may hold more than a job can run: the executor serves hosts with up to eight NVIDIA GPUs
+each, runs only plans of phases across hosts, has to be built, and is preloaded only for measured
+schedules. Every output that states the gain of
 a table counts only choices that a job runs here; schedules that it does not run are listed apart,
 with the reason.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 
-from lookup_tables.program_header import MOST_RANKS, executor_serves
+from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, Table
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import FinishedRun
@@ -59,9 +60,12 @@ class Obstacle(StrEnum):
 
 
 _SENTENCES = {
-    Obstacle.ACROSS_HOSTS: "no release of TuCCL runs schedules across hosts yet",
+    Obstacle.ACROSS_HOSTS: (
+        "no release of TuCCL runs schedules of this kind across hosts: "
+        "`tuccl init --backend nccl,executor` on the GPUs searches those that it runs"
+    ),
     Obstacle.TOO_MANY_GPUS: (
-        f"no release of TuCCL runs schedules on more than {MOST_RANKS} GPUs yet"
+        f"no release of TuCCL runs schedules on more than {MOST_RANKS} GPUs of a host yet"
     ),
     Obstacle.NOT_NVIDIA: "the executor runs on NVIDIA GPUs only",
     Obstacle.NOT_MEASURED: (
@@ -183,7 +187,7 @@ def obstacle_to(
     shape = entry.key.shape
     if entry.schedule is None:
         return None
-    if shape.nodes > 1:
+    if shape.nodes > 1 and not runs_across_hosts(table.schedules, entry.schedule.schedule):
         return Obstacle.ACROSS_HOSTS
     if not executor_serves(shape):
         return Obstacle.TOO_MANY_GPUS

@@ -17,6 +17,7 @@ from lookup_tables.table import (
     NcclProtocol,
     Operation,
     Shape,
+    StoredSchedule,
     Table,
 )
 from tests.tuccl.engines.nccl_stand_ins import StandIns
@@ -44,9 +45,10 @@ def ship_entries(
     *entries: Entry,
     profile: Mapping[str, str] | None = None,
     executor: bool = False,
+    schedules: tuple[StoredSchedule, ...] = (),
 ) -> Path:
     """A shipped directory of a table with these entries."""
-    table = Table("test", "test", (), entries, dict(profile or {}))
+    table = Table("test", "test", (), entries, dict(profile or {}), schedules)
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
     directory.mkdir()

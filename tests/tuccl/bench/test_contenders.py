@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import (
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+)
+from programs.phase_compiler import compile_phases
+from programs.phase_plans import plan_by_name
+from synthesizer.ir.collectives import Collective
 from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, all_gather_entry, ship_entries
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import StandIns
@@ -50,6 +60,25 @@ def test_a_job_has_the_variables_of_tuccl_env_wherever_it_lies(
     }
     assert table.has_executor
     assert table.promised(Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)) == pytest.approx(1.5)
+
+
+def test_across_hosts_a_table_promises_the_schedules_of_phases(
+    stand_ins: StandIns, tmp_path: Path
+) -> None:
+    """An executor runs no other schedules there, whatever the table says."""
+    two_nodes = Shape(4, 2, 2)
+    plan = plan_by_name(Collective.ALL_GATHER, "rails_first", 2, 2)
+    kernel = ScheduleConfig("5a5a", NcclProtocol.LL, 8, 512, M)
+    entry = replace(all_gather_entry(8, shape=two_nodes), schedule=kernel, time_us=16.0)
+    task = Task(Operation.ALL_GATHER, 2 * M, two_nodes)
+    for program, promised in ((compile_phases(plan), 4.0), (b"", 1.5)):
+        stored = StoredSchedule("5a5a", "all_gather_rails_first", "<algo/>", program)
+        folder = tmp_path / str(len(program))
+        ship_entries(folder, stand_ins, entry, executor=True, schedules=(stored,))
+        table = read_shipped_table(folder, "across")
+        assert table.promised(task) == pytest.approx(promised)
+    alone = read_shipped_table(folder, "alone", with_executor=False)
+    assert alone.promised(task) == pytest.approx(1.5)
 
 
 def test_without_the_executor_a_jobs_own_libraries_stay(

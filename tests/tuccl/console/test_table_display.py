@@ -79,7 +79,8 @@ def test_schedules_across_hosts_stand_apart_below_a_modelled_headline() -> None:
     assert lines[1].startswith("Computed by a model, not measured")
     assert lines[2] == (
         "apart from that, modelled and not run by a job here: schedules, 2.828x over all keys "
-        "(all_reduce 4.00x to 8.00x); no release of TuCCL runs schedules across hosts yet"
+        "(all_reduce 4.00x to 8.00x); no release of TuCCL runs schedules of this kind across "
+        "hosts: `tuccl init --backend nccl,executor` on the GPUs searches those that it runs"
     )
 
 

@@ -9,6 +9,7 @@ from tests.tuccl.tuned_tables import (
     AMD,
     FOUR_GPUS,
     NVIDIA,
+    PHASED,
     SIXTEEN_GPUS,
     TWO_HOSTS,
     tuned,
@@ -30,6 +31,17 @@ def test_on_one_host_with_the_executor_a_job_gets_the_schedules() -> None:
     assert math.isclose(gains.speedup_without_executor, 4 ** (1 / 4))
     assert not gains.obstacles
     assert gains.evidence is Evidence.MEASURED
+
+
+def test_across_hosts_a_job_gets_the_schedules_of_phases_that_were_measured() -> None:
+    gains = job_gains(*tuned(TWO_HOSTS, stored=PHASED), has_executor=True)
+    assert [gain.speedup for gain in gains.keys] == [4.0, 8.0, 2.0, 1.0]
+    assert gains.runners[Runner.EXECUTOR] == 2
+    assert not gains.obstacles
+    without = job_gains(*tuned(TWO_HOSTS, stored=PHASED), has_executor=False)
+    assert without.obstacles == {Obstacle.NOT_BUILT: 2}
+    modelled = job_gains(*tuned(TWO_HOSTS, "simulated", stored=PHASED), has_executor=True)
+    assert modelled.obstacles == {Obstacle.NOT_MEASURED: 2}
 
 
 @pytest.mark.parametrize(

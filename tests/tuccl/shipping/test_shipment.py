@@ -19,7 +19,7 @@ from lookup_tables.table import (
     Table,
 )
 from tests.tuccl.conftest import Run, TunedWorkspace
-from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, TWO_HOSTS, tuned
+from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, PHASED, TWO_HOSTS, tuned
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle
 from tuccl.shipping.environment_file import ShippedExecutor, environment_file
@@ -65,6 +65,8 @@ def test_the_executor_is_preloaded_once_where_a_job_runs_it(tmp_path: Path) -> N
     assert shipped == ShippedExecutor(executor, None)
     path.write_text(environment_file(table, tmp_path, 0, executor=shipped))
     assert sourced(path, "LD_PRELOAD") == [str(executor)]
+    across, _ = tuned(TWO_HOSTS, stored=PHASED)
+    assert shipped_executor(across, Evidence.MEASURED, executor) == shipped
     # An LD_PRELOAD of the job stays, and a second time adds nothing.
     assert sourced(path, "LD_PRELOAD", LD_PRELOAD=f"{executor} /x.so") == [f"{executor} /x.so"]
 
