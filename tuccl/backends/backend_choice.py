@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lookup_tables.program_header import MOST_RANKS, executor_serves
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
-from sketches.sketch import Sketch
-from synthesizer.ir.algorithm import Algorithm
 from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
@@ -31,6 +30,7 @@ from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
 from tuccl.records.record import Record
 from tuccl.runtime import PluginMissingError, executor_path
+from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
 from tuccl.trials.backend import Backend
 from tuccl.trials.config import Config, Task
@@ -56,8 +56,8 @@ class BackendRequest:
     """Relative standard deviation of modelled times."""
     model: ModelConstants = SHIPPED
     """Constants of the model of NCCL."""
-    schedules: Mapping[str, tuple[Algorithm, Sketch]] = field(default_factory=dict)
-    """Schedules by content hash, each with the sketch that it runs on."""
+    schedules: Mapping[str, Candidate] = field(default_factory=dict)
+    """Schedules by content hash."""
     record: Record | None = None
     """Record to replay."""
     places: Places | None = None
@@ -161,7 +161,7 @@ def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[
 def _simulated(request: BackendRequest) -> Iterator[Backend]:
     yield SimulatedBackend(
         request.topology,
-        request.schedules,
+        {name: (found.algorithm, found.sketch) for name, found in request.schedules.items()},
         seed=request.seed,
         spread=request.spread,
         constants=request.model,
@@ -188,10 +188,14 @@ def _workers(
             variables={} if request.places else variables,
             tell=request.tell,
         )
-        places = request.places or LocalPlaces(shape.ranks, request.laboratory.devices(shape.ranks))
-        return open_workers_backend(engine, places, options, shape)
+        return open_workers_backend(engine, _places(request), options, shape)
 
     return opened
+
+
+def _places(request: BackendRequest) -> Places:
+    ranks = request.shape.ranks
+    return request.places or LocalPlaces(ranks, request.laboratory.devices(ranks))
 
 
 def _nccl_variables(request: BackendRequest) -> dict[str, str]:
@@ -202,28 +206,38 @@ def _nccl_variables(request: BackendRequest) -> dict[str, str]:
 
 def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
     """Return every worker's variables, if schedules can run here."""
-    if request.shape.nodes > 1 or request.places:
-        raise UsageError(f"--backend {name} measures on one node: the executor serves no more")
-    return nccl_worker_variables(request.shape.ranks) | {PRELOAD_VARIABLE: _preloaded()}
+    shape = request.shape
+    if shape.nodes > 1 and not executor_serves(shape):
+        each = f"{shape.ranks_per_node} on each" if shape.ranks_per_node else "of different sizes"
+        raise UsageError(
+            f"--backend {name}: the executor serves several nodes where each has the same number "
+            f"of GPUs, at most {MOST_RANKS}; this machine has {shape.ranks} on {shape.nodes}, "
+            f"{each}: use --backend {NCCL}"
+        )
+    variables = _nccl_variables(request)
+    # Ranks of an MPI job have the variables of their own hosts, which have the same installation.
+    return {**({} if request.places else variables), PRELOAD_VARIABLE: _preloaded()}
 
 
 def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
     @contextmanager
     def opened(request: BackendRequest) -> Iterator[Backend]:
-        shape = request.shape
         variables = _executor_variables(name, request)
-        algorithms = {name: algorithm for name, (algorithm, _) in request.schedules.items()}
-        programs = executor_programs(algorithms)
+        programs = executor_programs(request.schedules.values())
+        places = _places(request)
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:
-            variables |= programs.write(Path(folder))
+            if len({place.host for place in places.places}) > 1:
+                variables |= programs.packed
+            else:
+                variables |= programs.write(Path(folder))
             options = WorkersOptions(
                 timing=request.timing,
+                laboratory=request.laboratory,
                 variables=variables,
                 schedules=programs.content_hashes,
                 tell=request.tell,
             )
-            places = LocalPlaces(shape.ranks)
-            with open_workers_backend("executor", places, options, shape) as backend:
+            with open_workers_backend("executor", places, options, request.shape) as backend:
                 backend.name = name
                 yield backend
 

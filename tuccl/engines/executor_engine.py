@@ -11,7 +11,8 @@ from ctypes import byref
 from zlib import crc32
 
 from lookup_tables.table import NcclProtocol, ScheduleConfig
-from tuccl.engines.executor_library import Choice, ExecutorLibrary
+from tuccl.engines.control_block import NO_OVERRIDE
+from tuccl.engines.executor_library import Choice, ExecutorLibrary, unpack_bundle
 from tuccl.engines.measure_library import NativeCall
 from tuccl.engines.nccl_engine import NcclEngine
 from tuccl.measuring.engine import Call
@@ -30,6 +31,7 @@ class ExecutorEngine(NcclEngine):
         Raises:
             EngineError: The executor was not preloaded, or this installation has no library.
         """
+        unpack_bundle()
         self._executor = ExecutorLibrary()
         self._taken: set[Call] = set()
         self._not_taken: dict[Call, str] = {}
@@ -59,6 +61,9 @@ class ExecutorEngine(NcclEngine):
         if choice is None:
             is_new = super()._prepare(call, native)
         else:
+            # NCCL chooses for the calls that a schedule across hosts makes, as it does in a job.
+            if self._control is not None:
+                self._control.request_override(NO_OVERRIDE)
             is_new = self._session.call("prepare", byref(native)) != 0
         if not is_new:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from base64 import b64decode
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,8 @@ from tuccl.measuring.errors import EngineError
 
 PRELOAD_VARIABLE = "LD_PRELOAD"
 BUNDLE_VARIABLE = "TUCCL_BUNDLE"
+PACKED_BUNDLE_VARIABLE = "TUCCL_PACKED_BUNDLE"
+"""A bundle in base64, for workers on hosts without its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,19 @@ class ExecutorLibrary:
         except (OSError, TableFileError) as error:
             raise EngineError(f"{BUNDLE_VARIABLE}: {error}") from error
         return {stored.content_hash: index for index, stored in enumerate(bundle.schedules)}
+
+
+def unpack_bundle() -> None:
+    """Let TUCCL_BUNDLE name the packed bundle, if there is one, as a file in memory.
+
+    The executor reads the file with each communicator, so it stays open in this process.
+    """
+    packed = os.environ.pop(PACKED_BUNDLE_VARIABLE, "")
+    if packed:
+        file = os.memfd_create("tuccl-bundle")
+        with os.fdopen(file, "wb", closefd=False) as stream:
+            stream.write(b64decode(packed))
+        os.environ[BUNDLE_VARIABLE] = f"/proc/self/fd/{file}"
 
 
 def is_preloaded() -> bool:

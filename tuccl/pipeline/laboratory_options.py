@@ -23,7 +23,7 @@ def require_possible(options: RunOptions) -> None:
         raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
     if options.share_gpus and not options.fake_nodes:
         raise UsageError("--share-gpus says what GPUs faked nodes have: name --fake-nodes, too")
-    if options.share_gpus and (kind.has_executor or not kind.measures_nccl):
+    if options.share_gpus and not kind.measures_nccl:
         raise UsageError(
             f"--share-gpus is for NCCL's ranks on this host; with --backend {backend} leave it out"
         )

@@ -13,7 +13,7 @@ from functools import partial
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from sketches.candidates import sketch_candidates, whole_machine
@@ -47,6 +47,7 @@ from tuccl.schedules.candidates import Candidate, make_candidates
 from tuccl.schedules.executor_schedules import executor_space, with_kernels
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
+from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.saved_candidates import are_saved, load_candidates, save_candidates
 from tuccl.trials.config import Task
 from tuccl.trials.presets import executor_families
@@ -127,8 +128,8 @@ def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:
 
 
 def _sketches(topology: Topology, settings: RunSettings, run: Run) -> Sequence[Sketch]:
-    """Sketches of the machine, saved in the run; none where the backend runs no schedules."""
-    if not settings.schedules:
+    """Sketches of the machine, saved in the run; none where no schedules are made on them."""
+    if not settings.schedules or _runs_phases(settings, topology):
         return ()
     operations = [Collective(operation.value) for operation in settings.operations]
     sketches = guided(operations, sketch_candidates(topology))
@@ -173,9 +174,11 @@ def _candidates(
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Schedules on the sketches of the machine, and the user's own."""
-    if not sketches:
+    if not settings.schedules:
         return {}
     machine = whole_machine(topology)
+    if _runs_phases(settings, topology):
+        return _phased(settings, communicator_shape(topology), machine, run)
     found = _schedules(settings, sketches, machine, run, progress)
     if backend_kind(settings.backend).has_executor:
         found = {
@@ -184,6 +187,27 @@ def _candidates(
         }
     own = own_candidates(own_schedules, sketches, machine, settings.sizes_bytes)
     return with_own(found, own)
+
+
+def _runs_phases(settings: RunSettings, topology: Topology) -> bool:
+    """Whether the backend runs plans of phases alone, as the executor does on several nodes."""
+    is_across = communicator_shape(topology).nodes > 1
+    return is_across and backend_kind(settings.backend).has_executor
+
+
+def _phased(
+    settings: RunSettings, shape: Shape, machine: Sketch, run: Run
+) -> dict[Operation, tuple[Candidate, ...]]:
+    """Load the saved plans, or make and save them."""
+    found: dict[Operation, tuple[Candidate, ...]] = {}
+    for operation in settings.operations:
+        directory = run.schedules / operation.value
+        candidates = load_candidates(directory, [machine])
+        if candidates is None:
+            candidates = phased_candidates(operation, shape, machine, settings.sizes_bytes)
+            save_candidates(directory, candidates)
+        found[operation] = candidates
+    return found
 
 
 def _schedules(
@@ -257,7 +281,7 @@ def backend_request(
         seed=settings.options.seed,
         spread=settings.spread,
         model=settings.model,
-        schedules={c.content_hash: (c.algorithm, c.sketch) for c in all_candidates},
+        schedules={c.content_hash: c for c in all_candidates},
         record=record,
         places=places,
         laboratory=settings.laboratory,
@@ -281,7 +305,7 @@ def _tune(
         found = candidates.get(task.operation, ())
         promising = [c for c in found if c.promises_for(task.size_bytes)]
         if backend_kind(settings.backend).has_executor:
-            return executor_space(promising, ll128=ll128)
+            return executor_space(promising, task.size_bytes, ll128=ll128)
         hashes = [c.content_hash for c in promising]
         return Space("executor", executor_families(hashes, ll128=ll128))
 

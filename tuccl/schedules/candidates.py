@@ -12,6 +12,8 @@ from functools import cached_property
 from math import inf
 
 from programs.compiler import program_of
+from programs.phase_compiler import compile_phases
+from programs.phases import PhasedSchedule
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.errors import DefectError, InfeasibleError
@@ -73,6 +75,9 @@ class Candidate:
     """Promises of the sizes that it is worth trying for."""
     own: bool = False
     """Whether the user wrote it."""
+    phases: PhasedSchedule | None = None
+    """Phases of a schedule that the executor runs across hosts; the algorithm is the same data
+    flow. None: it is no such schedule."""
 
     @cached_property
     def content_hash(self) -> str:
@@ -82,6 +87,8 @@ class Candidate:
     @cached_property
     def program(self) -> bytes:
         """Program of the executor; empty where it cannot run the schedule."""
+        if self.phases is not None:
+            return compile_phases(self.phases)
         return program_of(self.algorithm)
 
     def promises_for(self, size_bytes: int) -> bool:

@@ -2,29 +2,32 @@
 
 The workers of the executor's backend get all programs at their start, in a bundle without entries,
 and the choice of a program call by call. Schedules whose data flow has a kernel of its own are
-tried at every size, since the model of interpreted schedules does not apply to them.
+tried at every size, since the model of interpreted schedules does not apply to them. Across hosts
+the executor runs plans of phases alone (`tuccl.schedules.phased_candidates`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import Operation, StoredSchedule, Table
-from programs.compiler import compile_program, pattern_in, program_of
+from programs.compiler import compile_program, pattern_in
 from programs.errors import NoProgramError
 from programs.layout import Pattern
+from programs.phases import PhaseKind
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.reach import beyond_experts
-from tuccl.engines.executor_library import BUNDLE_VARIABLE
+from tuccl.engines.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
 from tuccl.schedules.candidates import Candidate, promises_of
-from tuccl.trials.presets import executor_families, pattern_families
+from tuccl.trials.presets import executor_families, pattern_families, phased_families
 from tuccl.trials.space import Space
 
 _NOWHERE = "executor-workers"
@@ -81,23 +84,44 @@ def with_kernels(
     return (*kernels, *interpreted)
 
 
-def executor_space(candidates: Sequence[Candidate], *, ll128: bool = True) -> Space:
+def executor_space(
+    candidates: Sequence[Candidate], size_bytes: int, *, ll128: bool = True
+) -> Space:
     """Return the space of schedules with the parameters of the executor's kernels.
 
     Args:
         candidates: The schedules.
+        size_bytes: Size of the calls, by which the slices of schedules across hosts are chosen.
         ll128: Whether the links keep 128 bytes in order, which LL128 needs.
     """
+    across = [candidate for candidate in candidates if candidate.phases is not None]
     kernels: list[str] = []
     interpreted: list[str] = []
     for candidate in candidates:
-        pattern = pattern_of_candidate(candidate)
-        (kernels if pattern else interpreted).append(candidate.content_hash)
+        if candidate.phases is None:
+            pattern = pattern_of_candidate(candidate)
+            (kernels if pattern else interpreted).append(candidate.content_hash)
     families = (
+        *(
+            family
+            for candidate in across
+            for family in phased_families(
+                candidate.content_hash,
+                size_bytes,
+                has_kernels=_has_kernels(candidate),
+                ll128=ll128,
+            )
+        ),
         *pattern_families(kernels, ll128=ll128),
         *executor_families(interpreted, ll128=ll128),
     )
     return Space("executor", families)
+
+
+def _has_kernels(candidate: Candidate) -> bool:
+    """Return whether a schedule across hosts runs kernels inside nodes."""
+    phases = () if candidate.phases is None else candidate.phases.phases
+    return any(phase.kind is PhaseKind.LOCAL for phase in phases)
 
 
 @dataclass(frozen=True)
@@ -115,17 +139,19 @@ class ExecutorPrograms:
         path.write_bytes(self.bundle)
         return {BUNDLE_VARIABLE: str(path) if self.bundle else "", "TUCCL_BUNDLE_CRC": ""}
 
+    @property
+    def packed(self) -> dict[str, str]:
+        """Variables that hold the bundle itself, for workers on other hosts."""
+        return {PACKED_BUNDLE_VARIABLE: b64encode(self.bundle).decode(), "TUCCL_BUNDLE_CRC": ""}
 
-def executor_programs(schedules: Mapping[str, Algorithm]) -> ExecutorPrograms:
-    """Compile all schedules that can run, each for communicators of its ranks on one node.
 
-    Args:
-        schedules: Schedules by content hash.
-    """
-    stored = []
-    for content_hash, algorithm in schedules.items():
-        if program := program_of(algorithm):
-            stored.append(StoredSchedule(content_hash, algorithm.name, _NO_XML, program))
+def executor_programs(schedules: Iterable[Candidate]) -> ExecutorPrograms:
+    """Return the programs of all schedules that can run."""
+    stored = [
+        StoredSchedule(schedule.content_hash, schedule.algorithm.name, _NO_XML, schedule.program)
+        for schedule in schedules
+        if schedule.program
+    ]
     content_hashes = frozenset(schedule.content_hash for schedule in stored)
     return ExecutorPrograms(content_hashes, programs_bundle(stored) if stored else b"")
 

@@ -108,7 +108,7 @@ def read_own_schedules(directory: Path, demands: Demands) -> tuple[OwnSchedule, 
             raise UsageError(f"{OPTION} {error}") from error
         refusal = _misfit(own, demands) or _defect(own.algorithm) or _unusable(own, machine)
         if refusal is None and demands.on_executor:
-            refusal = why_not_run(own.algorithm)
+            refusal = _not_run(own.algorithm, demands.shape)
         if refusal is not None:
             raise UsageError(f"{OPTION} {file}: {' '.join(refusal.split())}")
         twin = found.setdefault(own.algorithm.content_hash(), own)
@@ -268,6 +268,16 @@ def _defect(algorithm: Algorithm) -> str | None:
     """Return its first defect; None: it is proved."""
     verdict = verify(algorithm)
     return None if verdict.proved else f"it is wrong, {verdict.defects[0].describe()}"
+
+
+def _not_run(algorithm: Algorithm, shape: Shape) -> str | None:
+    """Return why the executor cannot run it; None: it can."""
+    if shape.nodes > 1:
+        return (
+            "TuCCL's executor runs its own plans alone across hosts; leave the schedules out, or "
+            "take one node"
+        )
+    return why_not_run(algorithm)
 
 
 def _unusable(own: OwnSchedule, machine: Sketch) -> str | None:

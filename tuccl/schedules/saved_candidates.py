@@ -1,6 +1,7 @@
 """Candidates of a run on disk: MSCCL XML with an index.
 
-A run that continues reads its schedules instead of synthesizing them again.
+A run that continues reads its schedules instead of synthesizing them again. For schedules across
+hosts the index has the name of the plan.
 """
 
 from __future__ import annotations
@@ -11,15 +12,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from programs.errors import NoPlanError
+from programs.phase_plans import plan_by_name
+from programs.phase_schedule import as_algorithm
+from programs.phases import PhasedSchedule
 from sketches.sketch import Sketch
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
 from tuccl.errors import WorkspaceError
 from tuccl.schedules.candidates import Candidate, Promise
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import read_text_if_present
 
 _INDEX = "index.json"
-_INDEX_VERSION = 1
+_INDEX_VERSION = 2
+_INDEX_VERSIONS = (1, 2)
+"""Versions that are read; 1 has no plans."""
 
 
 def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
@@ -39,6 +47,7 @@ def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
                 "file": file,
                 "sketch": candidate.sketch.name,
                 "origin": candidate.origin,
+                "plan": None if candidate.phases is None else _plan_row(candidate.phases),
                 "promises": [
                     {**asdict(promise), "ratio": promise.ratio} for promise in candidate.promises
                 ],
@@ -66,10 +75,12 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
     by_name = {sketch.name: sketch for sketch in sketches}
     try:
         index = json.loads(text)
-        if index["version"] != _INDEX_VERSION:
+        if index["version"] not in _INDEX_VERSIONS:
             raise WorkspaceError(f"{path} has version {index['version']}; move {directory} away")
         return tuple(_load_candidate(directory, row, by_name) for row in index["schedules"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (
+        ValueError, KeyError, TypeError, OverflowError, RecursionError, NoPlanError
+    ) as error:  # fmt: skip
         raise WorkspaceError(f"{path} is damaged ({error}); move {directory} away") from error
 
 
@@ -83,7 +94,20 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
         Promise(int(p["size_bytes"]), float(p["simulated_us"]), float(p["bound_us"]))
         for p in row["promises"]
     )
-    candidate = Candidate(algorithm, sketches[row["sketch"]], row["origin"], promises)
-    if candidate.content_hash != row["schedule"]:
+    phases = _plan(algorithm, row["plan"]) if row.get("plan") else None
+    sketch = sketches[row["sketch"]]
+    candidate = Candidate(algorithm, sketch, row["origin"], promises, phases=phases)
+    is_same = phases is None or as_algorithm(phases).content_hash() == row["schedule"]
+    if candidate.content_hash != row["schedule"] or not is_same:
         raise WorkspaceError(f"{path} was changed; move {directory} away to synthesize again")
     return candidate
+
+
+def _plan_row(phases: PhasedSchedule) -> dict[str, Any]:
+    return {"name": phases.name, "nodes": phases.nodes, "local_ranks": phases.local_ranks}
+
+
+def _plan(algorithm: Algorithm, row: dict[str, Any]) -> PhasedSchedule:
+    return plan_by_name(
+        algorithm.collective, str(row["name"]), int(row["nodes"]), int(row["local_ranks"])
+    )

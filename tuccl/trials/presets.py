@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
-from tuccl.trials.config import DEFAULT_ALGORITHM, SCHEDULE_PREFIX
+from tuccl.trials.config import DEFAULT_ALGORITHM, PHASES_PREFIX, SCHEDULE_PREFIX
 from tuccl.trials.space import Family, Knob, Space
 
 KIB = 1 << 10
@@ -48,6 +48,10 @@ ASKED_ABOUT = tuple(operation for operation, algorithms in _ALGORITHMS.items() i
 asking, so only schedules can be chosen there."""
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
 """Threads of the interpreter, at most 512 (`tuccl/runtime/executor/program_staging.h`)."""
+_MOST_SLICES = 16
+_SLICES = tuple(256 * KIB << 2 * i for i in range(6))
+UNSLICED = 1024 * MIB
+"""Largest slice of a schedule across hosts: calls of so many bytes run in one piece."""
 
 
 def nccl_families(
@@ -139,6 +143,31 @@ def pattern_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[F
             (64 * KIB,),
         )
         for schedule in schedules
+        for protocol in ((_LL, _LL128) if ll128 else (_LL,))
+    )
+
+
+def phased_families(
+    schedule: str, size_bytes: int, *, has_kernels: bool = True, ll128: bool = True
+) -> tuple[Family, ...]:
+    """A schedule across hosts, by content hash.
+
+    Its buffer size is that of the largest slice, by which a call is divided; slices that divide a
+    call alike occur once.
+
+    Args:
+        schedule: The content hash.
+        size_bytes: Size of the calls.
+        has_kernels: Whether it runs kernels inside nodes, which have protocols and channels.
+        ll128: See `nccl_families`.
+    """
+    slices = (size for size in _SLICES if size < size_bytes <= _MOST_SLICES * size)
+    buffers = (*slices, UNSLICED)
+    name = f"{PHASES_PREFIX}{schedule}"
+    if not has_kernels:
+        return (Family(name, _LL, (16,), (512,), buffers),)
+    return tuple(
+        Family(name, protocol, (1, 2, 4, 8, 16, 32), (256, 512), buffers)
         for protocol in ((_LL, _LL128) if ll128 else (_LL,))
     )
 

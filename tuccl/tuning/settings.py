@@ -172,12 +172,17 @@ def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
     """
     if Operation.ALLTOALL not in settings.operations:
         return
-    if not executor_serves(shape):
+    if not executor_serves(shape) or (shape.nodes > 1 and shape.ranks_per_node == 1):
         raise UsageError(
-            "alltoall is tuned by schedules alone, and the executor runs them on 2 to "
-            f"{MOST_RANKS} GPUs of one node; this machine has {shape.ranks} on {shape.nodes}; "
+            "alltoall is tuned by schedules alone, and the executor runs them on nodes of 2 to "
+            f"{MOST_RANKS} GPUs each; this machine has {shape.ranks} on {shape.nodes}; "
             "leave it out, or make a schedule for another runtime with "
             "`tuccl synthesize --op alltoall`"
+        )
+    if shape.nodes > 1 and not backend_kind(settings.backend).has_executor:
+        raise UsageError(
+            "alltoall across hosts is tuned by the executor's plans, which are measured on the "
+            "GPUs alone: use --backend nccl,executor there, or leave it out"
         )
     components = settings.nccl.split(".")
     version = tuple(int(text) for text in components if re.fullmatch(r"[0-9]{1,9}", text))

@@ -1,8 +1,10 @@
 /* A libtuccl-executor.so for tests without a GPU, over the stand-in of NCCL: it takes calls of an
  * operation that was chosen, or that TUCCL_BUNDLE has an entry for, whatever their size and ranks;
- * counts them, and lets NCCL do them. Like the real one it knows no Simple patterns. With
+ * counts them, and lets NCCL do them, those of phases on many channels, so that they are fast.
+ * Like the real one it knows no Simple patterns. With
  * STAND_IN_EXECUTOR_SPOILS its all_gather leaves out half of what it is to send. */
 #include "bundle.h"
+#include "phased.h"
 #include "program.h"
 
 #include <dlfcn.h>
@@ -57,19 +59,35 @@ static void *find(const char *name) {
     return dlsym(nccl, name);
 }
 
-static bool is_for(const struct tuccl_entry_record *entry, uint8_t operation) {
+static bool is_for(const struct tuccl_entry_record *entry, uint8_t operation, bool *has_phases) {
     struct tuccl_program program;
-    return bundle.programs != NULL && entry->schedule < tuccl_programs_count(bundle.programs) &&
-           tuccl_programs_at(bundle.programs, entry->schedule, &program) &&
-           program.header->operation == operation && entry->schedule_protocol != SIMPLE;
+    struct tuccl_phased phased;
+    if (bundle.programs == NULL || entry->schedule >= tuccl_programs_count(bundle.programs) ||
+        entry->schedule_protocol == SIMPLE)
+        return false;
+    if (tuccl_programs_at(bundle.programs, entry->schedule, &program))
+        return program.header->operation == operation;
+    bool taken = tuccl_phased_at(bundle.programs, entry->schedule, &phased) &&
+                 phased.header->operation == operation;
+    *has_phases |= taken;
+    return taken;
+}
+
+static void let_nccl_take_channels(bool many) {
+    static char *own;
+    const char *set = getenv("STAND_IN_CHANNELS");
+    if (own == NULL)
+        own = strdup(set != NULL ? set : "");
+    setenv("STAND_IN_CHANNELS", many ? "8" : own, 1);
 }
 
 static bool takes(uint8_t operation) {
     pthread_once(&loaded, load);
-    bool taken = has_chosen && is_for(&chosen, operation);
+    bool has_phases = false, taken = has_chosen && is_for(&chosen, operation, &has_phases);
     for (uint32_t i = 0; i < bundle.entry_count && !has_chosen; i++)
-        taken |= is_for(&bundle.entries[i], operation);
+        taken |= is_for(&bundle.entries[i], operation, &has_phases);
     calls += taken;
+    let_nccl_take_channels(has_phases);
     return taken;
 }
 

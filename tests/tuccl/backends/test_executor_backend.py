@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +20,14 @@ from programs.layout import Pattern
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.formats import msccl_xml
+from tests.sketches.machines import cluster
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.backends import backend_choice
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend, require_backend
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
 from tuccl.inputs.run_options import RunOptions
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.pipeline.stages import initialize
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
@@ -31,12 +36,15 @@ from tuccl.schedules.executor_schedules import (
     pattern_of_candidate,
     with_kernels,
 )
+from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.trials.backend import Backend
-from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.timing import Timing
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
 
 SHAPE = Shape(4, 1, 4)
+ACROSS = Shape(4, 2, 2)
 SIZES = (1024, 1 << 20)
 TOPOLOGY = read_topology(shipped_machines()["h200-4gpu"])
 TASK = Task(Operation.ALL_REDUCE, 1024, SHAPE)
@@ -73,7 +81,7 @@ def test_each_kernel_has_one_schedule_that_is_tried_at_every_size(
     for candidate in candidates:
         assert [promise.size_bytes for promise in candidate.promises] == list(SIZES)
         assert all(0 < promise.ratio <= 1 + 1e-9 for promise in candidate.promises)
-    space = executor_space(candidates)
+    space = executor_space(candidates, 1024)
     assert {family.protocol for family in space.families} == {"LL", "LL128"}
     assert space.size == 2 * 2 * 7 * 4
 
@@ -90,18 +98,17 @@ def test_schedules_of_no_kernel_stay_for_the_interpreter(
 
 def test_the_workers_bundle_names_every_program(candidates: tuple[Candidate, ...]) -> None:
     by_hash = {each.content_hash: each for each in candidates}
-    algorithms = {name: each.algorithm for name, each in by_hash.items()}
-    programs = executor_programs(algorithms)
+    programs = executor_programs(candidates)
     table = read_bundle(programs.bundle, "test")
     assert [schedule.program for schedule in table.schedules] == [
         by_hash[content_hash].program for content_hash in sorted(by_hash)
     ]
     order = [stored.content_hash for stored in table.schedules]
-    assert order == sorted(algorithms)
-    assert programs.content_hashes == set(algorithms)
+    assert order == sorted(by_hash)
+    assert programs.content_hashes == set(by_hash)
     # They are chosen call by call: the executor serves such a bundle without an entry.
     assert table.entries == ()
-    assert executor_programs({}).bundle == b""
+    assert executor_programs(()).bundle == b""
 
 
 @pytest.fixture
@@ -117,7 +124,7 @@ def stand_ins(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> StandIns:
 @pytest.fixture
 def backend(stand_ins: StandIns, candidates: tuple[Candidate, ...]) -> Iterator[Backend]:
     assert stand_ins.executor.exists()
-    schedules = {each.content_hash: (each.algorithm, each.sketch) for each in candidates}
+    schedules = {each.content_hash: each for each in candidates}
     request = BackendRequest(TOPOLOGY, SHAPE, schedules=schedules)
     with open_backend("nccl,executor", request) as opened:
         yield opened
@@ -152,7 +159,7 @@ def test_alltoall_which_no_tuner_is_asked_about_is_timed_as_sends_and_as_a_sched
     task = Task(Operation.ALLTOALL, 4096, SHAPE)
     (kernel,) = with_kernels(Operation.ALLTOALL, (), sketches, whole_machine(TOPOLOGY), SIZES)
     assert pattern_of_candidate(kernel) is Pattern.DIRECT
-    schedules = {kernel.content_hash: (kernel.algorithm, kernel.sketch)}
+    schedules = {kernel.content_hash: kernel}
     request = BackendRequest(TOPOLOGY, SHAPE, schedules=schedules)
     assert all(config.is_default for config in builtins_of(request, task))
     direct = Config(f"schedule:{kernel.content_hash}", "LL", 8, 256)
@@ -180,9 +187,60 @@ def test_without_an_executor_no_schedule_is_made_and_what_builds_it_is_named(
     assert not list((tmp_path / "workspace").rglob("schedules"))
 
 
-def test_the_executor_alone_leaves_nccl_as_it_is_and_serves_one_node() -> None:
+def test_a_schedule_across_hosts_runs_under_its_profile_and_lets_nccl_choose(
+    stand_ins: StandIns,
+) -> None:
+    """NCCL's calls in it have no setting of the call that was timed before."""
+    assert stand_ins.executor.exists()
+    topology = cluster(2, 2, 1)
+    (plan,) = phased_candidates(Operation.ALL_GATHER, ACROSS, whole_machine(topology), SIZES)
+    request = BackendRequest(
+        topology,
+        ACROSS,
+        schedules={plan.content_hash: plan},
+        laboratory=Laboratory(2),
+        timing=Timing(graph=False),
+    )
+    task = Task(Operation.ALL_GATHER, 4096, ACROSS)
+    slow = Config("ring", "Simple", 1)
+    across = Config(f"phases:{plan.content_hash}", "LL", 8, 256, 1 << 30)
+    threads = ProcessProfile(nthreads=256)
+    with open_backend("nccl,executor", request) as backend:
+        assert min(backend.measure(task, slow, 0, 2).samples_us) > 3000.0
+        assert min(backend.measure(task, across, 0, 2).samples_us) < 3000.0
+        backend.check(task, across)
+        before_s = backend.restart_s
+        backend.measure(task, replace(across, settings=threads.variables), 0, 1)
+        assert backend.restart_s != before_s, "workers are started again for another profile"
+
+
+def test_workers_of_other_hosts_get_the_programs_themselves(
+    candidates: tuple[Candidate, ...], stand_ins: StandIns
+) -> None:
+    variables = executor_programs(candidates).packed
+    program = (
+        "import os; from tuccl.engines.executor_library import ExecutorLibrary, unpack_bundle; "
+        "unpack_bundle(); print(os.environ['TUCCL_BUNDLE'], len(ExecutorLibrary()._positions))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **variables, "LD_PRELOAD": str(stand_ins.executor)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    path, count = done.stdout.split()
+    assert path.startswith("/proc/self/fd/")
+    assert int(count) == len(candidates)
+
+
+def test_the_executor_alone_leaves_nccl_as_it_is() -> None:
     request = BackendRequest(TOPOLOGY, SHAPE, tunes_nccl=False)
     assert list(builtins_of(request, TASK)) == [STOCK]
-    apart = BackendRequest(TOPOLOGY, Shape(4, 2, 2))
-    with pytest.raises(UsageError, match="one node"), open_backend("executor", apart):
-        pass
+
+
+@pytest.mark.parametrize("shape", [Shape(3, 2, 0), Shape(32, 2, 16)])
+def test_nodes_that_the_executor_does_not_serve_are_named(shape: Shape) -> None:
+    with pytest.raises(UsageError, match=f"this machine has {shape.ranks} on 2"):
+        require_backend("nccl,executor", BackendRequest(TOPOLOGY, shape))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from sketches.candidates import sketch_candidates, whole_machine
@@ -133,6 +133,14 @@ def test_a_file_that_is_no_schedule_is_refused(write: Write) -> None:
 def test_a_schedule_that_says_the_wrong_thing_is_not_proved(write: Write) -> None:
     text = write_msccl_xml(ring()).replace('dstoff="0"', 'dstoff="1"', 1)
     assert "it is wrong, " in refusal(write("mine.xml", text))
+
+
+def test_across_hosts_the_executor_runs_no_schedule_of_the_user(write: Write) -> None:
+    folder = write("program.py", IN_THE_LANGUAGE)
+    across = replace(demands(), shape=Shape(4, 2, 2))
+    assert len(read_own_schedules(folder, across)) == 1
+    said = refusal(folder, replace(across, on_executor=True))
+    assert "runs its own plans alone across hosts" in said
 
 
 def test_a_directory_without_schedules_is_refused(tmp_path: Path) -> None:

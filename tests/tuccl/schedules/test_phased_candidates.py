@@ -1,0 +1,131 @@
+"""Candidates for the executor on several nodes, their space and their copies on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.program_header import is_phased
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
+from programs.phase_compiler import compile_phases, read_phases
+from sketches.candidates import whole_machine
+from tests.sketches.machines import cluster
+from tuccl.errors import WorkspaceError
+from tuccl.models.figures import communicator_shape
+from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.executor_schedules import executor_programs, executor_space
+from tuccl.schedules.phased_candidates import phased_candidates
+from tuccl.schedules.saved_candidates import load_candidates, save_candidates
+from tuccl.trials.presets import UNSLICED
+
+SIZES = (1 << 10, 1 << 20, 1 << 26)
+TOPOLOGY = cluster(2, 2, 1)
+MACHINE = whole_machine(TOPOLOGY)
+
+
+def candidates(operation: Operation, topology: Topology = TOPOLOGY) -> tuple[Candidate, ...]:
+    shape = communicator_shape(topology)
+    return phased_candidates(operation, shape, whole_machine(topology), SIZES)
+
+
+@pytest.mark.parametrize(
+    ("operation", "plans"),
+    [
+        (
+            Operation.ALL_REDUCE,
+            ["rail_all_reduce", "exchange", "rail_all_reduce_full", "exchange_full"],
+        ),
+        (Operation.ALL_GATHER, ["rails_first"]),
+        (Operation.REDUCE_SCATTER, ["rails_last", "exchange"]),
+        (Operation.ALLTOALL, ["rails_last"]),
+        (Operation.BROADCAST, []),
+    ],
+)
+def test_each_plan_is_tried_at_every_size(operation: Operation, plans: list[str]) -> None:
+    assert communicator_shape(TOPOLOGY) == Shape(4, 2, 2)
+    found = candidates(operation)
+    assert [each.phases.name for each in found if each.phases is not None] == plans
+    assert len({each.content_hash for each in found}) == len(plans)
+    for each in found:
+        assert [promise.size_bytes for promise in each.promises] == list(SIZES)
+        assert all(0 < promise.ratio <= 1 + 1e-9 for promise in each.promises)
+
+
+def test_the_program_of_a_candidate_is_that_of_its_phases() -> None:
+    found = candidates(Operation.ALL_REDUCE)
+    programs = executor_programs(found)
+    assert programs.content_hashes == {each.content_hash for each in found}
+    for each in found:
+        assert each.phases is not None
+        assert is_phased(each.program)
+        assert each.program == compile_phases(each.phases)
+        assert read_phases(each.program, "test").phases == each.phases.phases
+
+
+def buffers_at(size_bytes: int) -> list[int]:
+    space = executor_space(candidates(Operation.ALL_GATHER), size_bytes)
+    assert len(set(space.configs)) == space.size
+    return sorted({config.buffer_bytes for config in space})
+
+
+def test_slices_divide_a_call_in_different_ways_and_into_sixteen_at_most() -> None:
+    kib, mib = 1 << 10, 1 << 20
+    assert buffers_at(kib) == buffers_at(256 * kib) == [UNSLICED]
+    assert buffers_at(mib) == [256 * kib, UNSLICED]
+    assert buffers_at(4 * mib) == [256 * kib, mib, UNSLICED]
+    assert buffers_at(64 * mib) == [4 * mib, 16 * mib, UNSLICED]
+    assert buffers_at(1024 * mib) == [64 * mib, 256 * mib, UNSLICED]
+
+
+def test_parameters_of_kernels_are_searched_where_there_are_kernels() -> None:
+    space = executor_space(candidates(Operation.ALL_GATHER), 1 << 10)
+    assert {family.protocol for family in space.families} == {"LL", "LL128"}
+    assert all(config.algorithm.startswith("phases:") for config in space)
+    assert space.size == 2 * 6 * 2
+    without = executor_space(candidates(Operation.ALL_GATHER), 1 << 10, ll128=False)
+    assert {family.protocol for family in without.families} == {"LL"}
+    alone = executor_space(candidates(Operation.ALL_REDUCE, cluster(2, 1, 1)), 1 << 10)
+    assert alone.size == 1
+
+
+def test_saved_plans_are_read_back_equal(tmp_path: Path) -> None:
+    found = candidates(Operation.REDUCE_SCATTER)
+    save_candidates(tmp_path, found)
+    assert load_candidates(tmp_path, [MACHINE]) == found
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"name": "exchange", "nodes": 2, "local_ranks": 2}, "was changed"),
+        ({"name": "detour", "nodes": 2, "local_ranks": 2}, "has no plan 'detour'"),
+        ({"name": "rails_last"}, "is damaged"),
+    ],
+)
+def test_a_plan_that_is_not_the_schedule_is_refused(
+    tmp_path: Path, plan: dict[str, object], said: str
+) -> None:
+    save_candidates(tmp_path, candidates(Operation.REDUCE_SCATTER))
+    path = tmp_path / "index.json"
+    index = json.loads(path.read_text())
+    index["schedules"][0]["plan"] = plan
+    path.write_text(json.dumps(index))
+    with pytest.raises(WorkspaceError, match=said):
+        load_candidates(tmp_path, [MACHINE])
+
+
+def test_an_index_of_version_1_is_read(tmp_path: Path) -> None:
+    found = candidates(Operation.ALL_GATHER)
+    save_candidates(tmp_path, found)
+    path = tmp_path / "index.json"
+    index = json.loads(path.read_text())
+    for row in index["schedules"]:
+        del row["plan"]
+    path.write_text(json.dumps({**index, "version": 1}))
+    loaded = load_candidates(tmp_path, [MACHINE])
+    assert loaded is not None
+    assert [each.content_hash for each in loaded] == [each.content_hash for each in found]
+    assert all(each.phases is None for each in loaded)
