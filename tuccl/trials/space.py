@@ -251,9 +251,7 @@ class Space:
 def with_profile(space: Space, profile: ProcessProfile) -> Space:
     """The space under one process profile: built-ins keep what can change from call to call."""
     if space.recorded:
-        kept = (
-            config for config in space if not config.needs_profile or config.profile == profile
-        )
+        kept = (config for config in space if not config.needs_profile or config.profile == profile)
         return space_of(f"{space.name}, one profile", kept)
     families = tuple(family.under(profile) for family in space.families)
     forced = Space(f"{space.name}, one profile", families)

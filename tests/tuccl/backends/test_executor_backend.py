@@ -28,6 +28,7 @@ from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.laboratory import Laboratory
+from tuccl.measuring.places import LocalPlaces, Place
 from tuccl.pipeline.stages import initialize
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
@@ -212,6 +213,31 @@ def test_a_schedule_across_hosts_runs_under_its_profile_and_lets_nccl_choose(
         before_s = backend.restart_s
         backend.measure(task, replace(across, settings=threads.variables), 0, 1)
         assert backend.restart_s != before_s, "workers are started again for another profile"
+
+
+class TwoHosts(LocalPlaces):
+    """Two hosts of two devices, as ranks of an MPI job report them."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.places = tuple(Place(host, device) for host in ("a", "b") for device in (0, 1))
+
+
+def test_ranks_of_several_hosts_run_schedules(
+    stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stand_ins.executor.exists()
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
+    topology = cluster(2, 2, 1)
+    (plan,) = phased_candidates(Operation.ALLTOALL, ACROSS, whole_machine(topology), SIZES)
+    task = Task(Operation.ALLTOALL, 4096, ACROSS)
+    across = Config(f"phases:{plan.content_hash}", "LL", 8, 256, 1 << 30)
+    request = BackendRequest(
+        topology, ACROSS, schedules={plan.content_hash: plan}, places=TwoHosts()
+    )
+    with open_backend("executor", request) as backend:
+        assert backend.measure(task, across, 0, 1).samples_us[0] > 0
+        backend.check(task, across)
 
 
 def test_workers_of_other_hosts_get_the_programs_themselves(

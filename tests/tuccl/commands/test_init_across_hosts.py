@@ -34,7 +34,7 @@ def tuccl(stand_ins: StandIns, run_tuccl: Run) -> Tuccl:
         "STAND_IN_GPUS": "2",
         "STAND_IN_MPS": "2",
         "STAND_IN_CHANNELS": "1",
-        "STAND_IN_SLOW_MS": "3",
+        "STAND_IN_SLOW_MS": "2",
     }
     assert stand_ins.executor.exists()
     return lambda *words: run_tuccl(*words, env=os.environ | variables)
@@ -64,7 +64,7 @@ def test_plans_of_phases_win_are_shipped_and_run(
     assert found is not None
     assert found.schedule is not None
     (stored,) = bundle.schedules
-    assert stored.name == "all_gather_rails_first"
+    assert stored.name == "all_gather_rails_first_2x2"
     assert is_phased(stored.program)
     assert not list(run.root.glob("sketches/*")), "no schedule is made on a sketch"
     table = tuccl("table")
