@@ -18,12 +18,15 @@ from attack_findings import Findings
 
 from lookup_tables.bundles.program_section import programs_section
 from programs.compiler import compile_program
+from programs.phase_compiler import compile_phases
 from synthesizer.ir.algorithm import Algorithm
 from tests.programs.schedules import chain, exchange, halves
+from tests.programs.test_phase_plans import all_plans
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_choose import choice_fuzzer_of
 from tests.runtime.test_native import MEMORY, NATIVE
+from tests.runtime.test_phased_rules import phase_fuzzer_of
 from tests.runtime.test_program_rules import fuzzer_of
 from tests.runtime.write_bundles import write_bundles
 
@@ -95,9 +98,16 @@ def fuzzers(folder: Path) -> list[Fuzzer]:
         program = folder / f"{name}.program"
         program.write_bytes(data)
         found.append(_fuzzer(f"programs ({name})", of_programs, program))
+    of_phases = phase_fuzzer_of(folder)
+    phased = [compile_phases(plan) for plan in all_plans(2, 2)]
+    for number, data in enumerate(phased):
+        program = folder / f"phases_{number}.program"
+        program.write_bytes(data)
+        found.append(_fuzzer(f"phased programs ({number})", of_phases, program))
     section = folder / "section"
-    section.write_bytes(programs_section(programs))
+    section.write_bytes(programs_section([*programs, *phased]))
     found.append(_fuzzer("sections", of_programs, section, "s"))
+    found.append(_fuzzer("phased sections", of_phases, section, "s"))
     table = folder / "chosen.tuccl"
     table.write_bytes(chosen_table())
     return [*found, _fuzzer("choices", choice_fuzzer_of(folder), table)]
