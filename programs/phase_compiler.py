@@ -35,6 +35,20 @@ def compile_phases(phased: PhasedSchedule) -> bytes:
     return packed_phases(phased, in_place=prove(phased))
 
 
+def phased_hash(phased: PhasedSchedule) -> str:
+    """Return 16 hex digits that identify what a phased schedule does, whatever its name.
+
+    Schedules that differ in the configuration of their rails alone have one data flow, and so the
+    same content hash as MSCCL-IR.
+
+    Raises:
+        PhaseFormError: As in `compile_phases`.
+        PhaseProofError: As in `compile_phases`.
+    """
+    address: bytes = program_header.HEADER.unpack_from(compile_phases(phased))[3]
+    return address.hex()
+
+
 def read_phases(data: bytes, source: str) -> PhasedSchedule:
     """Return the schedule of a phased program, which has no name.
 

@@ -7,10 +7,11 @@ are inside the node already go there by the executor's kernels.
 from __future__ import annotations
 
 from lookup_tables.program_header import MOST_RANKS
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from programs.errors import NoPlanError
 from programs.layout import Pattern
 from programs.phase_layout import MOST_NODES
-from programs.phases import Phase, PhasedSchedule, PhaseKind, Place
+from programs.phases import RAILS_MARK, Phase, PhasedSchedule, PhaseKind, Place
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 
@@ -45,19 +46,30 @@ def phased_plans(
 
 
 def plan_by_name(collective: Collective, name: str, nodes: int, local_ranks: int) -> PhasedSchedule:
-    """Return the plan of this name.
+    """Return the plan of this name, which may end with a configuration of its rails.
 
     Raises:
         NoPlanError: There is none.
     """
     plans = phased_plans(collective, nodes, local_ranks)
+    own, mark, rails = name.partition(RAILS_MARK)
     for plan in plans:
-        if plan.name == name:
-            return plan
+        if plan.name == own:
+            return plan.with_rails(_rails(name, rails)) if mark else plan
     names = ", ".join(plan.name for plan in plans) or "none"
     raise NoPlanError(
         f"{collective} on {nodes} nodes of {local_ranks} ranks has no plan {name!a}; known: {names}"
     )
+
+
+def _rails(name: str, words: str) -> BuiltinConfig:
+    try:
+        algorithm, protocol, nchannels = words.split("-")
+        return BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), int(nchannels))
+    except ValueError as error:
+        raise NoPlanError(
+            f"{name!a}: {words!a} is no configuration of rails, such as ring-LL-1"
+        ) from error
 
 
 def _all_reduce_plans(nodes: int, local_ranks: int) -> tuple[PhasedSchedule, ...]:

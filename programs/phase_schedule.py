@@ -1,4 +1,4 @@
-"""The data flow of a phased schedule as MSCCL-IR: for its content hash, XML, model and verifier.
+"""The data flow of a phased schedule as MSCCL-IR: for XML, the model and the verifier.
 
 An executor runs the phases; this form says what crosses which link. The kernels inside a node send
 directly, as their patterns do. On a rail, all_gather and alltoall send directly, all_reduce and

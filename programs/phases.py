@@ -25,6 +25,9 @@ from programs.layout import BUFFERS, Pattern
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 
+RAILS_MARK = "@"
+"""Between the name of a plan and the configuration of its rails."""
+
 
 class PhaseKind(IntEnum):
     """The ranks that take part in a phase; the values are codes of the binary form."""
@@ -131,7 +134,7 @@ class PhasedSchedule:
             for phase in self.phases
         )
         words = (rail.algorithm.value, rail.protocol.value, str(rail.nchannels))
-        return replace(self, name=f"{self.name}@{'-'.join(words)}", phases=phases)
+        return replace(self, name=f"{self.name}{RAILS_MARK}{'-'.join(words)}", phases=phases)
 
 
 def groups(phased: PhasedSchedule, phase: Phase) -> Iterator[range]:

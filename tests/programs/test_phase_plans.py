@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lookup_tables.program_header import HEADER
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from programs.errors import NoPlanError
-from programs.phase_compiler import compile_phases
+from programs.phase_compiler import compile_phases, phased_hash
 from programs.phase_plans import phased_plans, plan_by_name
 from programs.phase_proof import prove
+from programs.phase_schedule import as_algorithm
 from programs.phases import PhasedSchedule
 from synthesizer.ir.collectives import Collective
 
@@ -59,6 +63,25 @@ def test_a_plan_that_does_not_exist_is_named() -> None:
         plan_by_name(Collective.REDUCE_SCATTER, "rings", 2, 4)
     with pytest.raises(NoPlanError, match="known: none"):
         plan_by_name(Collective.BROADCAST, "rings", 2, 4)
+
+
+def test_a_name_may_end_with_a_configuration_of_rails() -> None:
+    rails = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.SIMPLE, 2)
+    plan = plan_by_name(Collective.ALL_REDUCE, "rail_all_reduce", 2, 4).with_rails(rails)
+    assert plan.name == "rail_all_reduce@tree-Simple-2"
+    assert plan_by_name(Collective.ALL_REDUCE, plan.name, 2, 4) == plan
+    for words in ("", "tree-Simple", "bush-Simple-2", "tree-Simple-two"):
+        with pytest.raises(NoPlanError, match="is no configuration of rails, such as ring-LL-1"):
+            plan_by_name(Collective.ALL_REDUCE, f"rail_all_reduce@{words}", 2, 4)
+
+
+def test_configurations_of_rails_have_hashes_of_their_own() -> None:
+    plan = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 4)
+    rails = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL)
+    plans = [plan, *(plan.with_rails(replace(rails, nchannels=n)) for n in range(5))]
+    assert len({phased_hash(plan) for plan in plans}) == 6
+    assert phased_hash(replace(plan, name="")) == phased_hash(plan)
+    assert len({as_algorithm(plan).content_hash() for plan in plans}) == 1
 
 
 def test_different_plans_have_different_addresses() -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import inf
 
 from programs.compiler import program_of
-from programs.phase_compiler import compile_phases
+from programs.phase_compiler import compile_phases, phased_hash
 from programs.phases import PhasedSchedule
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
@@ -82,6 +82,8 @@ class Candidate:
     @cached_property
     def content_hash(self) -> str:
         """Hash that identifies the schedule in configurations and in the table."""
+        if self.phases is not None:
+            return phased_hash(self.phases)
         return self.algorithm.content_hash()
 
     @cached_property

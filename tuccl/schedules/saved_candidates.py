@@ -97,7 +97,7 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
     phases = _plan(algorithm, row["plan"]) if row.get("plan") else None
     sketch = sketches[row["sketch"]]
     candidate = Candidate(algorithm, sketch, row["origin"], promises, phases=phases)
-    is_same = phases is None or as_algorithm(phases).content_hash() == row["schedule"]
+    is_same = phases is None or as_algorithm(phases).content_hash() == algorithm.content_hash()
     if candidate.content_hash != row["schedule"] or not is_same:
         raise WorkspaceError(f"{path} was changed; move {directory} away to synthesize again")
     return candidate

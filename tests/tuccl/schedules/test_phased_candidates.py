@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lookup_tables.program_header import is_phased
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from probes.topology.graph import Topology
 from programs.phase_compiler import compile_phases, read_phases
+from programs.phase_schedule import as_algorithm
 from sketches.candidates import whole_machine
 from tests.sketches.machines import cluster
 from tuccl.errors import WorkspaceError
@@ -117,8 +119,24 @@ def test_a_plan_that_is_not_the_schedule_is_refused(
         load_candidates(tmp_path, [MACHINE])
 
 
+def test_plans_that_differ_in_their_rails_alone_are_different_candidates(tmp_path: Path) -> None:
+    (plain, *_) = candidates(Operation.ALL_REDUCE)
+    assert plain.phases is not None
+    steered = tuple(
+        replace(plain, algorithm=as_algorithm(phases), phases=phases)
+        for nchannels in (1, 2)
+        for rails in [BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, nchannels)]
+        for phases in [plain.phases.with_rails(rails)]
+    )
+    found = (plain, *steered)
+    assert len({each.content_hash for each in found}) == 3
+    assert len({each.algorithm.content_hash() for each in found}) == 1
+    save_candidates(tmp_path, found)
+    assert load_candidates(tmp_path, [MACHINE]) == found
+
+
 def test_an_index_of_version_1_is_read(tmp_path: Path) -> None:
-    found = candidates(Operation.ALL_GATHER)
+    found = tuple(replace(each, phases=None) for each in candidates(Operation.ALL_GATHER))
     save_candidates(tmp_path, found)
     path = tmp_path / "index.json"
     index = json.loads(path.read_text())
