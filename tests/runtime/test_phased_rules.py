@@ -11,6 +11,7 @@ import pytest
 
 from lookup_tables.bundles.program_section import programs_section
 from lookup_tables.program_header import sealed
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from programs.compiler import compile_program
 from programs.errors import PhaseFormError
 from programs.phase_compiler import compile_phases
@@ -108,7 +109,9 @@ DEFECTS: dict[str, tuple[str, Callable[[bytearray], None]]] = {
     "calls that write the same": ("phases", put(PHASES + 24, "<I", 0)),
     "no kernel": ("phases", put(PHASES + 28, "B", 0)),
     "pattern 4": ("phases", put(PHASES + 28, "B", 4)),
-    "a phase's zeros": ("phases", put(PHASES + 31, "B", 1)),
+    "a configuration of kernels": ("phases", put(PHASES + 29, "B", 2)),
+    "channels of kernels": ("phases", put(PHASES + 31, "B", 1)),
+    "a configuration of alltoall": ("phases", put(PHASES + 32 + 29, "B", 2)),
     "a pattern on the rail": ("phases", put(PHASES + 32 + 28, "B", 3)),
     "strides of one call": ("phases", put(PHASES + 32 + 20, "<I", 1)),
     "a sum of one": ("phases", put(SUM + 16, "<I", 1)),
@@ -132,6 +135,31 @@ def test_plans_are_sound(check: Check) -> None:
         assert check(compile_phases(plan)) == ""
     large = [packed_phases(plan, in_place=True) for plan in all_plans(MOST_NODES, 8)]
     assert [check(data) for data in large] == [""] * 8
+
+
+RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
+STEERED = plan_by_name(Collective.REDUCE_SCATTER, "rails_last", 2, 4).with_rails(RING)
+
+
+@pytest.mark.parametrize(
+    ("rails", "sound"),
+    [
+        ((0, 0, 0), True),
+        ((1, 0, 0), True),
+        ((7, 2, 64), True),
+        ((0, 1, 0), False),
+        ((0, 0, 1), False),
+        ((8, 0, 0), False),
+        ((1, 3, 0), False),
+        ((1, 0, 65), False),
+    ],
+)
+def test_a_rails_configuration_is_one_of_nccls(
+    rails: tuple[int, int, int], sound: bool, check: Check
+) -> None:
+    data = bytearray(compile_phases(STEERED))
+    put(PHASES + 32 + 29, "BBB", *rails)(data)
+    assert (check(sealed(bytes(data))) == "") == sound
 
 
 def test_a_wrong_sum_is_found(check: Check) -> None:
@@ -182,7 +210,8 @@ def keeps_the_form(data: bytes) -> bool:
 
 def test_the_loader_accepts_what_keeps_the_form_and_nothing_else(check: Check) -> None:
     rng = random.Random(2)
-    good = [compile_phases(plan) for plan in (*all_plans(2, 2), *all_plans(3, 4), *all_plans(2, 1))]
+    plans = (STEERED, *all_plans(2, 2), *all_plans(3, 4), *all_plans(2, 1))
+    good = [compile_phases(plan) for plan in plans]
     telling = [0, 1, 2, 3, 4, 5, 8, 16, 65535, 65536, 65537, 2**31, 2**32 - 1]
     accepted = 0
     for _ in range(5000):
@@ -209,7 +238,7 @@ def phase_fuzzer_of(folder: Path) -> Path:
 def test_mutated_phased_programs_do_no_harm(tmp_path: Path) -> None:
     fuzzer = phase_fuzzer_of(tmp_path)
     accepted = 0
-    plans = all_plans(2, 2) + all_plans(3, 1)
+    plans = [*all_plans(2, 2), *all_plans(3, 1), STEERED]
     for seed, plan in enumerate(plans):
         file = tmp_path / f"{seed}.program"
         file.write_bytes(compile_phases(plan))

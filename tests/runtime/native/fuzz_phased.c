@@ -47,6 +47,10 @@ static void look_at_phase(const struct tuccl_phased *phased, const struct tuccl_
           phase->target_buffer == TUCCL_BUFFER_SCRATCH);
     CHECK(phase->kind != TUCCL_PHASE_LOCAL || phased->header->local_ranks > 1);
     CHECK((phase->pattern != 0) == (phase->kind == TUCCL_PHASE_LOCAL));
+    CHECK(phase->rail_algorithm <= 7 && phase->rail_protocol <= 2 && phase->rail_nchannels <= 64);
+    CHECK(phase->rail_algorithm != 0 || (phase->rail_protocol | phase->rail_nchannels) == 0);
+    CHECK(phase->rail_algorithm == 0 ||
+          (phase->kind == TUCCL_PHASE_RAIL && phase->operation != ALLTOALL));
     uint32_t calls = phase->kind == TUCCL_PHASE_SUM ? 1 : phase->repeats;
     uint64_t read = (uint64_t)blocks_of(phased->header, phase, true) * phase->chunks;
     uint64_t written = (uint64_t)blocks_of(phased->header, phase, false) * phase->chunks;
