@@ -10,7 +10,7 @@ from __future__ import annotations
 from lookup_tables.program_header import MOST_RANKS
 from programs.errors import PhaseFormError
 from programs.layout import Pattern
-from programs.phase_layout import MOST_CHUNKS, MOST_NODES, MOST_PHASES
+from programs.phase_layout import MOST_CHUNKS, MOST_LANES, MOST_NODES, MOST_PHASES
 from programs.phases import Phase, PhasedSchedule, PhaseKind
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
@@ -45,6 +45,8 @@ def check_form(phased: PhasedSchedule) -> None:
     _check_buffers(phased)
     if not 1 <= len(phased.phases) <= MOST_PHASES:
         raise PhaseFormError(f"{len(phased.phases)} phases, allowed are 1 to {MOST_PHASES}")
+    if not 1 <= phased.lanes <= MOST_LANES:
+        raise PhaseFormError(f"{phased.lanes} lanes, allowed are 1 to {MOST_LANES}")
     for number, phase in enumerate(phased.phases):
         fault = (
             _fault_of_kind(phased, phase)

@@ -18,7 +18,7 @@ from synthesizer.ir.collectives import Collective
 
 HEADER = struct.Struct("<8sII8sIIBBBBIIIIIIIII")
 """Fields: as a program's header as far as ranks (the pattern and the root are 0); nodes, local
-ranks, chunks of input, output and scratch, phases, zero, zero."""
+ranks, chunks of input, output and scratch, phases, lanes, zero."""
 PHASE = struct.Struct("<BBBBIIIIIIBBBB")
 """Fields: kind, operation, source buffer, target buffer; source, target, chunks, repeats, source
 stride, target stride; pattern; of a rail: algorithm + 1 (0: NCCL's own choice), protocol,
@@ -28,6 +28,7 @@ MOST_PHASES = 64
 MOST_CHUNKS = 1 << 16
 """Most chunks of a buffer: one for each rank of a large communicator."""
 MOST_NODES = 1 << 12
+MOST_LANES = 8
 
 
 def packed_phases(phased: PhasedSchedule, *, in_place: bool) -> bytes:
@@ -44,7 +45,7 @@ def packed_phases(phased: PhasedSchedule, *, in_place: bool) -> bytes:
         *(_code(phased.collective), Pattern.NONE, RUNS_IN_PLACE * in_place, 0),
         *(phased.ranks, phased.nodes, phased.local_ranks),
         *(phased.input_chunks, phased.output_chunks, phased.scratch_chunks),
-        *(len(phased.phases), 0, 0),
+        *(len(phased.phases), phased.lanes, 0),
     )
     return program_header.sealed(head + b"".join(map(_packed, phased.phases)))
 
@@ -58,7 +59,7 @@ def unpacked_phases(data: bytes) -> PhasedSchedule:
         IndexError: As ValueError.
     """
     fields = HEADER.unpack_from(data)
-    nodes, local_ranks, inputs, outputs, scratch = fields[11:16]
+    nodes, local_ranks, inputs, outputs, scratch, _, lanes = fields[11:18]
     return PhasedSchedule(
         name="",
         collective=Collective(OPERATIONS[fields[6]].value),
@@ -68,6 +69,7 @@ def unpacked_phases(data: bytes) -> PhasedSchedule:
         output_chunks=outputs,
         scratch_chunks=scratch,
         phases=tuple(map(_unpacked, PHASE.iter_unpack(data[HEADER.size :]))),
+        lanes=lanes,
     )
 
 

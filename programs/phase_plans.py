@@ -10,8 +10,8 @@ from lookup_tables.program_header import MOST_RANKS
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from programs.errors import NoPlanError
 from programs.layout import Pattern
-from programs.phase_layout import MOST_NODES
-from programs.phases import RAILS_MARK, Phase, PhasedSchedule, PhaseKind, Place
+from programs.phase_layout import MOST_LANES, MOST_NODES
+from programs.phases import LANES_MARK, RAILS_MARK, Phase, PhasedSchedule, PhaseKind, Place
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 
@@ -46,20 +46,28 @@ def phased_plans(
 
 
 def plan_by_name(collective: Collective, name: str, nodes: int, local_ranks: int) -> PhasedSchedule:
-    """Return the plan of this name, which may end with a configuration of its rails.
+    """Return the plan of this name, which may end with its lanes and a configuration of its rails.
 
     Raises:
         NoPlanError: There is none.
     """
     plans = phased_plans(collective, nodes, local_ranks)
-    own, mark, rails = name.partition(RAILS_MARK)
+    spread, mark, rails = name.partition(RAILS_MARK)
+    own, times, lanes = spread.partition(LANES_MARK)
     for plan in plans:
         if plan.name == own:
-            return plan.with_rails(_rails(name, rails)) if mark else plan
+            laned = plan.with_lanes(_lanes(name, lanes)) if times else plan
+            return laned.with_rails(_rails(name, rails)) if mark else laned
     names = ", ".join(plan.name for plan in plans) or "none"
     raise NoPlanError(
         f"{collective} on {nodes} nodes of {local_ranks} ranks has no plan {name!a}; known: {names}"
     )
+
+
+def _lanes(name: str, text: str) -> int:
+    if text not in map(str, range(2, MOST_LANES + 1)):
+        raise NoPlanError(f"{name!a}: {text!a} is no number of lanes, 2 to {MOST_LANES}")
+    return int(text)
 
 
 def _rails(name: str, words: str) -> BuiltinConfig:

@@ -27,6 +27,8 @@ from synthesizer.ir.collectives import Collective
 
 RAILS_MARK = "@"
 """Between the name of a plan and the configuration of its rails."""
+LANES_MARK = "*"
+"""Separator of a plan's name and the number of its lanes."""
 
 
 class PhaseKind(IntEnum):
@@ -54,7 +56,7 @@ class Phase:
 
     kind: PhaseKind
     collective: Collective
-    """Of `SUM`: `Collective.REDUCE`."""
+    """For `SUM` it is `Collective.REDUCE`."""
     source: Place
     target: Place
     chunks: int = 1
@@ -66,10 +68,10 @@ class Phase:
     """Chunks from the source of one call to that of the next."""
     target_stride: int = 0
     pattern: Pattern = Pattern.NONE
-    """Of `LOCAL`: the kernel, as in a program's header."""
+    """Kernel of `LOCAL`, as in a program's header."""
     rail: BuiltinConfig | None = None
-    """Of `RAIL`: the configuration that the tuner plugin chooses; None: NCCL's own choice. NCCL
-    does not ask about alltoall."""
+    """Configuration of `RAIL` that the tuner plugin chooses; None: NCCL's own choice. NCCL does not
+    ask about alltoall."""
 
     def source_chunks(self, group: int) -> int:
         """Return the chunks that one call reads.
@@ -106,6 +108,9 @@ class PhasedSchedule:
     output_chunks: int
     scratch_chunks: int
     phases: tuple[Phase, ...]
+    lanes: int = 1
+    """Communicators of each rail. Slices of a call are spread over them, so that several threads of
+    NCCL drive the network at once."""
 
     @property
     def ranks(self) -> int:
@@ -135,6 +140,13 @@ class PhasedSchedule:
         )
         words = (rail.algorithm.value, rail.protocol.value, str(rail.nchannels))
         return replace(self, name=f"{self.name}{RAILS_MARK}{'-'.join(words)}", phases=phases)
+
+    def with_lanes(self, lanes: int) -> PhasedSchedule:
+        """Return the schedule with so many communicators of each rail.
+
+        Its name says how many: `exchange*4`. To be called before `with_rails`.
+        """
+        return replace(self, name=f"{self.name}{LANES_MARK}{lanes}", lanes=lanes)
 
 
 def groups(phased: PhasedSchedule, phase: Phase) -> Iterator[range]:

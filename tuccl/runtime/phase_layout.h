@@ -12,6 +12,7 @@ enum {
     /* Chunks of a buffer: one for each rank of a large communicator. */
     TUCCL_PHASED_MOST_CHUNKS = 1 << 16,
     TUCCL_PHASED_MOST_NODES = 1 << 12,
+    TUCCL_PHASED_MOST_LANES = 8,
 };
 
 enum tuccl_phase_kind {
@@ -40,7 +41,9 @@ struct tuccl_phased_header {
     uint32_t output_chunks;
     uint32_t scratch_chunks;
     uint32_t phase_count;
-    uint32_t zero[2];
+    /* Communicators of each rail, over which the slices of a call are spread. */
+    uint32_t lanes;
+    uint32_t zero;
 };
 
 /* programs/phases.py says what the fields mean. */

@@ -61,7 +61,7 @@ static bool header_is_sound(const struct tuccl_phased_header *header, size_t byt
            header->local_ranks <= TUCCL_PROGRAM_MOST_RANKS &&
            header->ranks == header->nodes * header->local_ranks && buffers_are_sound(header) &&
            header->phase_count >= 1 && header->phase_count <= TUCCL_MOST_PHASES &&
-           header->zero[0] == 0 && header->zero[1] == 0 &&
+           header->lanes >= 1 && header->lanes <= TUCCL_PHASED_MOST_LANES && header->zero == 0 &&
            bytes == sizeof *header + header->phase_count * sizeof(struct tuccl_phase);
 }
 

@@ -31,7 +31,7 @@ struct tuccl_device_comm {
     std::atomic<int> running;
     stand_in::Event remembered;
     std::vector<unsigned char> scratch;
-    std::unique_ptr<Stream> side;
+    std::vector<std::unique_ptr<Stream>> sides;
     std::array<stand_in::Event, TUCCL_DEVICE_MARKS> marks;
 };
 
@@ -160,11 +160,13 @@ int tuccl_device_order(struct tuccl_device_comm *, void *before, void *after) {
     return error;
 }
 
-const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes) {
+const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes,
+                                        uint32_t streams) {
     if (fails("prepare_phases", comm->rank))
         return "there is no device memory for what lies between phases";
     comm->scratch.resize(scratch_bytes);
-    comm->side = std::make_unique<Stream>();
+    for (uint32_t i = 0; i < streams; i++)
+        comm->sides.push_back(std::make_unique<Stream>());
     return nullptr;
 }
 
@@ -172,8 +174,8 @@ void *tuccl_device_scratch(const struct tuccl_device_comm *comm) {
     return const_cast<unsigned char *>(comm->scratch.data());
 }
 
-void *tuccl_device_side_stream(const struct tuccl_device_comm *comm) {
-    return comm->side.get();
+void *tuccl_device_side_stream(const struct tuccl_device_comm *comm, uint32_t number) {
+    return comm->sides.at(number).get();
 }
 
 int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {

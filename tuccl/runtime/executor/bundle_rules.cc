@@ -6,6 +6,8 @@ extern "C" {
 #include "program.h"
 }
 
+#include <algorithm>
+
 namespace tuccl {
 
 namespace {
@@ -93,6 +95,15 @@ std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle,
     if (plan->decision.rule_count() > 0 || (chooses && has_program_for(bundle->programs, grid)))
         plan->bundle = bundle;
     return {};
+}
+
+uint32_t most_lanes(const void *programs, const Grid &grid) {
+    uint32_t most = 1;
+    tuccl_phased phased;
+    for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
+        if (tuccl_phased_at(programs, index, &phased) && is_for(phased, grid))
+            most = std::max(most, phased.header->lanes);
+    return most;
 }
 
 bool has_rules_for(const tuccl_bundle &bundle, uint32_t ranks, bool chooses) {

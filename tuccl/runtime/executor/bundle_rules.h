@@ -22,6 +22,9 @@ bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint
 std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, const Grid &grid,
                               bool chooses, Plan *plan);
 
+// Returns the most communicators of a rail that a program for such a communicator needs.
+uint32_t most_lanes(const void *programs, const Grid &grid);
+
 // Returns whether the bundle may have rules for a communicator of so many ranks, on any number of
 // nodes.
 bool has_rules_for(const tuccl_bundle &bundle, uint32_t ranks, bool chooses);

@@ -27,7 +27,7 @@ struct Serving {
     std::shared_ptr<const tuccl_bundle> bundle;
     bool chooses = false;
     std::unique_ptr<const PhaseRunner> phases; // NULL on one node.
-    ncclComm_t rail = nullptr;                 // Created for this communicator.
+    std::vector<ncclComm_t> rails;             // Created for this communicator.
     StreamOrder order;
 };
 
@@ -52,9 +52,9 @@ class Communicator {
     bool runs_phases() const {
         return serving_.phases != nullptr;
     }
-    // Of the ranks with this rank's place on all nodes, made for this communicator; NULL without.
-    ncclComm_t rail() const {
-        return serving_.rail;
+    // Of the ranks with this rank's place on all nodes, made for this communicator.
+    const std::vector<ncclComm_t> &rails() const {
+        return serving_.rails;
     }
 
     // For a communicator that was taken out of service.

@@ -302,8 +302,9 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     (void)cudaFree(comm->peers.staging[comm->peers.rank]);
     (void)cudaFree(comm->peers.counters);
     (void)cudaFree(comm->scratch);
-    if (comm->side_stream != nullptr)
-        (void)cudaStreamDestroy(comm->side_stream);
+    for (cudaStream_t stream : comm->side_streams)
+        if (stream != nullptr)
+            (void)cudaStreamDestroy(stream);
     for (cudaEvent_t mark : comm->marks)
         if (mark != nullptr)
             (void)cudaEventDestroy(mark);
@@ -350,14 +351,16 @@ int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after) {
     return cudaStreamWaitEvent(static_cast<cudaStream_t>(after), comm->remembered, 0);
 }
 
-const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes) {
+const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes,
+                                        uint32_t streams) {
     const OnDevice current(comm->device);
     if (tuccl::load_sums() != cudaSuccess)
         return told("its kernels are not for this device");
     if (cudaMalloc(&comm->scratch, scratch_bytes) != cudaSuccess)
         return told("there is no device memory for what lies between phases");
-    if (cudaStreamCreateWithFlags(&comm->side_stream, cudaStreamNonBlocking) != cudaSuccess)
-        return told("no stream could be made");
+    for (uint32_t i = 0; i < streams; i++)
+        if (cudaStreamCreateWithFlags(&comm->side_streams[i], cudaStreamNonBlocking) != cudaSuccess)
+            return told("no stream could be made");
     for (cudaEvent_t &mark : comm->marks)
         if (cudaEventCreateWithFlags(&mark, cudaEventDisableTiming) != cudaSuccess)
             return told("no event could be made");
@@ -368,8 +371,8 @@ void *tuccl_device_scratch(const struct tuccl_device_comm *comm) {
     return comm->scratch;
 }
 
-void *tuccl_device_side_stream(const struct tuccl_device_comm *comm) {
-    return comm->side_stream;
+void *tuccl_device_side_stream(const struct tuccl_device_comm *comm, uint32_t number) {
+    return comm->side_streams[number];
 }
 
 int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {

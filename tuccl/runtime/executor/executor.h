@@ -140,13 +140,14 @@ int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuc
 int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
                         void *stream);
 
-/* For schedules across hosts: memory of this communicator for what lies between phases, a stream
+/* For schedules across hosts: memory of this communicator for what lies between phases, streams
  * beside the job's, and events. Called once, after connecting; freed with the communicator. NULL on
  * success, else the reason in half a sentence. */
-enum { TUCCL_DEVICE_MARKS = 64 };
-const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes);
+enum { TUCCL_DEVICE_MARKS = 160, TUCCL_DEVICE_SIDE_STREAMS = 8 };
+const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes,
+                                        uint32_t streams);
 void *tuccl_device_scratch(const struct tuccl_device_comm *comm);
-void *tuccl_device_side_stream(const struct tuccl_device_comm *comm);
+void *tuccl_device_side_stream(const struct tuccl_device_comm *comm, uint32_t number);
 /* Marks the current end of a stream's work, and makes another stream wait for a mark; also while
  * they are captured. Return 0 or a cudaError_t. */
 int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *stream);

@@ -56,9 +56,9 @@ int destroy(ncclComm_t comm) {
     int device = 0;
     if (communicator != nullptr) {
         device = communicator->device_number();
-        const ncclComm_t rail = communicator->rail();
+        const std::vector<ncclComm_t> rails = communicator->rails();
         last = Register::of_process().dispose(communicator);
-        if (rail != nullptr)
+        for (const ncclComm_t rail : rails)
             (void)real_nccl().CommDestroy(rail);
     }
     const int result = last != nullptr ? destroy_last(comm, device, std::move(last))
@@ -76,7 +76,7 @@ int abort(ncclComm_t comm) {
     Communicator *communicator = Register::of_process().take(comm);
     if (communicator != nullptr) {
         communicator->give_up();
-        if (const ncclComm_t rail = communicator->rail())
+        for (const ncclComm_t rail : communicator->rails())
             (void)real_nccl().CommAbort(rail);
     }
     const int result = real_nccl().CommAbort(comm);
@@ -97,8 +97,9 @@ void give_up(ncclComm_t comm, int revoke_flags) {
     if (!use)
         return;
     communicator->give_up();
-    if (communicator->rail() != nullptr && real_nccl().CommRevoke != nullptr)
-        (void)real_nccl().CommRevoke(communicator->rail(), revoke_flags);
+    if (real_nccl().CommRevoke != nullptr)
+        for (const ncclComm_t rail : communicator->rails())
+            (void)real_nccl().CommRevoke(rail, revoke_flags);
 }
 
 } // namespace

@@ -117,14 +117,18 @@ int set_up_new(const std::vector<NewCommunicator> &created, int result) {
 
 namespace {
 
-// An error of the communicator that the executor split from it for a rail.
-int error_of_rail(ncclComm_t comm) {
+// An error of the communicators that the executor split from it for its rail.
+int error_of_rails(ncclComm_t comm) {
     Communicator *communicator = Register::of_process().find(comm);
-    const ncclComm_t rail = communicator != nullptr ? communicator->rail() : nullptr;
-    int error = kNcclSuccess;
-    if (rail == nullptr || real_nccl().CommGetAsyncError(rail, &error) != kNcclSuccess)
+    if (communicator == nullptr)
         return kNcclSuccess;
-    return error == kNcclInProgress ? int{kNcclSuccess} : error;
+    for (const ncclComm_t rail : communicator->rails()) {
+        int error = kNcclSuccess;
+        if (real_nccl().CommGetAsyncError(rail, &error) == kNcclSuccess && error != kNcclSuccess &&
+            error != kNcclInProgress)
+            return error;
+    }
+    return kNcclSuccess;
 }
 
 } // namespace
@@ -134,7 +138,7 @@ int async_error(ncclComm_t comm, int *error) {
         return kNcclInvalidUsage;
     const int result = real_nccl().CommGetAsyncError(comm, error);
     if (result == kNcclSuccess && *error == kNcclSuccess)
-        *error = error_of_rail(comm);
+        *error = error_of_rails(comm);
     Backgrounds &all = backgrounds();
     if (all.count.load() == 0 || result != kNcclSuccess ||
         (*error != kNcclSuccess && *error != kNcclInProgress))

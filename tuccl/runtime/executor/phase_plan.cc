@@ -45,6 +45,14 @@ bool can_be_sliced(const tuccl_phased &phased) {
 
 } // namespace
 
+uint64_t steps_before(const tuccl_phased &phased, uint32_t phase) {
+    uint64_t steps = phase;
+    for (uint32_t i = 0; i < phase; i++)
+        if (phased.phases[i].kind == TUCCL_PHASE_RAIL)
+            steps += phased.header->lanes - 1;
+    return steps;
+}
+
 Slicing slice_call(const tuccl_phased &phased, const tuccl_call &call) {
     const tuccl_phased_header &header = *phased.header;
     const uint64_t element = type_bytes_of(call.type);
@@ -62,7 +70,9 @@ Slicing slice_call(const tuccl_phased &phased, const tuccl_call &call) {
     slicing.slices = divided_up(elements, slicing.slice_elements);
     slicing.window_bytes =
         round_up(slicing.slice_elements / chunks * element * header.scratch_chunks, kWindowGrain);
-    const uint64_t windows = std::max<uint64_t>(kFewestWindows, header.phase_count);
+    // A slice takes the window of one that has enqueued all of its phases by then.
+    const uint64_t windows =
+        std::min<uint64_t>(steps_before(phased, header.phase_count), kMostWindows);
     slicing.windows =
         static_cast<uint32_t>(std::min(windows, std::max<uint64_t>(slicing.slices, 1)));
     return slicing;

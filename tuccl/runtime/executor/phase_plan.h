@@ -23,9 +23,8 @@ extern "C" {
 
 namespace tuccl {
 
-// A slice takes the window of one that is through all phases by then (phase_runner.cc).
-constexpr uint32_t kFewestWindows = 3;
 constexpr uint32_t kMostPhases = 8;
+constexpr uint32_t kMostWindows = 16;
 // More slices gain nothing: the first and the last are a small part of the call by then.
 constexpr uint32_t kMostSlices = 64;
 constexpr uint64_t kWindowGrain = 512;
@@ -43,6 +42,12 @@ struct Slicing {
         return windows * window_bytes + kLeftOverBytes;
     }
 };
+
+// Steps that a slice is behind its predecessor's, in the order in which phases are enqueued, before
+// a phase: one for each phase, and behind a rail phase one more for each further communicator of
+// the rail, so that all of them have a slice at the same time. Of `phase_count`: steps of all
+// phases.
+uint64_t steps_before(const tuccl_phased &phased, uint32_t phase);
 
 // Returns how a call is divided; the same on every rank.
 Slicing slice_call(const tuccl_phased &phased, const tuccl_call &call);

@@ -2,12 +2,17 @@
 
 #include "real_nccl.h"
 
+#include <algorithm>
+
 namespace tuccl {
 
 namespace {
 
 // Marks of all phases of the slices that have windows, and two for the ends of a call.
-static_assert((kMostPhases - 1) * kMostPhases + 2 <= TUCCL_DEVICE_MARKS, "marks of a call");
+static_assert(kMostWindows * kMostPhases + 1 + TUCCL_DEVICE_SIDE_STREAMS <= TUCCL_DEVICE_MARKS,
+              "marks of a call");
+static_assert(int{TUCCL_PHASED_MOST_LANES} <= int{TUCCL_DEVICE_SIDE_STREAMS},
+              "a stream for each communicator of a rail");
 
 bool averages_integers(const tuccl_call &call) {
     return call.reduction == TUCCL_AVG && call.type <= TUCCL_UINT64;
@@ -47,65 +52,86 @@ class PhaseRunner::Run {
     Run(const PhaseRunner &runner, const tuccl_phased &phased, const tuccl_call &call,
         const Slicing &slicing, ncclStream stream)
         : runner_(runner), phased_(phased), call_(call), slicing_(slicing), stream_(stream),
-          side_(slicing.slices > 1 ? tuccl_device_side_stream(runner.device_) : stream),
+          sides_(slicing.slices > 1 ? std::min<uint64_t>(slicing.slices, phased.header->lanes) : 0),
           operands_(phased, call, slicing,
                     static_cast<char *>(tuccl_device_scratch(runner.device_))) {
     }
 
-    // A slice is in its phase p at time slice + p; of several at one time the oldest goes first.
+    // At each step, of the slices that have a phase then the oldest goes first.
     int enqueue() const {
-        const uint64_t phases = phased_.header->phase_count;
+        const uint32_t phases = phased_.header->phase_count;
         if (slicing_.slices == 0)
             return left_over_alone();
-        if (side_ != stream_)
-            if (const int failed = join(kStartMark, stream_, side_))
-                return failed;
-        for (uint64_t time = 0; time < slicing_.slices + phases - 1; time++)
-            for (uint64_t phase = phases; phase-- > 0;) {
-                if (phase > time || time - phase >= slicing_.slices)
+        if (const int failed = fork())
+            return failed;
+        const uint64_t steps = slicing_.slices + steps_before(phased_, phases - 1);
+        for (uint64_t step = 0; step < steps; step++)
+            for (uint32_t phase = phases; phase-- > 0;) {
+                const uint64_t before = steps_before(phased_, phase);
+                if (before > step || step - before >= slicing_.slices)
                     continue;
-                const int failed = run_phase(static_cast<uint32_t>(phase), time - phase);
-                if (failed != kNcclSuccess)
+                if (const int failed = run_phase(phase, step - before))
                     return failed;
             }
-        return side_ != stream_ ? join(kEndMark, side_, stream_) : int{kNcclSuccess};
+        return join();
     }
 
   private:
-    static constexpr uint32_t kStartMark = TUCCL_DEVICE_MARKS - 2;
-    static constexpr uint32_t kEndMark = TUCCL_DEVICE_MARKS - 1;
+    static constexpr uint32_t kStartMark = kMostWindows * kMostPhases;
+    static constexpr uint32_t kFirstEndMark = kStartMark + 1;
 
-    int join(uint32_t mark, ncclStream before, ncclStream after) const {
-        const int error = tuccl_device_mark(runner_.device_, mark, before);
-        return to_nccl(error != 0 ? error : tuccl_device_await(runner_.device_, mark, after));
+    ncclStream side(uint64_t slice) const {
+        return tuccl_device_side_stream(runner_.device_, static_cast<uint32_t>(slice % sides_));
+    }
+    // The streams of rails start behind the job's work, and the job's further work behind theirs.
+    int fork() const {
+        if (sides_ == 0)
+            return kNcclSuccess;
+        int error = tuccl_device_mark(runner_.device_, kStartMark, stream_);
+        for (uint32_t i = 0; i < sides_ && error == 0; i++)
+            error = tuccl_device_await(runner_.device_, kStartMark, side(i));
+        return to_nccl(error);
+    }
+    int join() const {
+        int error = 0;
+        for (uint32_t i = 0; i < sides_ && error == 0; i++) {
+            error = tuccl_device_mark(runner_.device_, kFirstEndMark + i, side(i));
+            if (error == 0)
+                error = tuccl_device_await(runner_.device_, kFirstEndMark + i, stream_);
+        }
+        return to_nccl(error);
     }
 
-    ncclStream stream_of(uint32_t phase) const {
-        return phased_.phases[phase].kind == TUCCL_PHASE_RAIL ? side_ : stream_;
+    bool is_beside(uint32_t phase) const {
+        return sides_ > 0 && phased_.phases[phase].kind == TUCCL_PHASE_RAIL;
     }
     uint32_t mark_of(uint32_t phase, uint64_t slice) const {
         return static_cast<uint32_t>(slice % slicing_.windows) * kMostPhases + phase;
     }
 
     int run_phase(uint32_t phase, uint64_t slice) const {
-        const ncclStream own = stream_of(phase);
+        const ncclStream own = is_beside(phase) ? side(slice) : stream_;
         const uint32_t last = phased_.header->phase_count - 1;
-        const bool changes_in = phase > 0 && stream_of(phase - 1) != own;
-        const bool changes_out = phase < last && stream_of(phase + 1) != own;
+        const bool changes_in = phase > 0 && is_beside(phase - 1) != is_beside(phase);
+        const bool changes_out = phase < last && is_beside(phase + 1) != is_beside(phase);
         int error = 0;
         if (changes_in)
             error = tuccl_device_await(runner_.device_, mark_of(phase - 1, slice), own);
-        // The window was used by an earlier slice.
-        if (error == 0 && phase == 0 && slice >= slicing_.windows && stream_of(last) != own)
+        // The window was used by an earlier slice, whose last phase may be on another stream.
+        if (error == 0 && phase == 0 && slice >= slicing_.windows && ends_elsewhere())
             error =
                 tuccl_device_await(runner_.device_, mark_of(last, slice - slicing_.windows), own);
         if (error != 0)
             return kNcclUnhandledCudaError;
         if (const int failed = run_calls(phase, slice, own))
             return failed;
-        if (changes_out || (phase == last && own != stream_of(0)))
+        if (changes_out || (phase == last && ends_elsewhere()))
             error = tuccl_device_mark(runner_.device_, mark_of(phase, slice), own);
         return to_nccl(error);
+    }
+
+    bool ends_elsewhere() const {
+        return is_beside(0) || is_beside(phased_.header->phase_count - 1);
     }
 
     int run_calls(uint32_t number, uint64_t slice, ncclStream stream) const {
@@ -149,17 +175,20 @@ class PhaseRunner::Run {
         if (failed != kNcclSuccess)
             return failed;
         for (uint32_t repeat = 0; repeat < phase.repeats && failed == kNcclSuccess; repeat++)
-            failed = pass_on_rail(phase.operation, operands_.of(phase, slice, repeat), stream);
+            failed =
+                pass_on_rail(phase.operation, operands_.of(phase, slice, repeat), slice, stream);
         if (failed == kNcclSuccess && with_left_over)
-            failed = pass_on_rail(TUCCL_ALL_REDUCE, operands_.left_over_rail(), stream);
+            failed = pass_on_rail(TUCCL_ALL_REDUCE, operands_.left_over_rail(), slice, stream);
         const int ended = groups ? real_nccl().GroupEnd() : int{kNcclSuccess};
         return failed != kNcclSuccess ? failed : ended;
     }
 
-    int pass_on_rail(uint8_t operation, const PhaseCall &call, ncclStream stream) const {
+    int pass_on_rail(uint8_t operation, const PhaseCall &call, uint64_t slice,
+                     ncclStream stream) const {
+        const ncclComm_t rail = runner_.rails_[slice % phased_.header->lanes];
         const bool reduces = operation == TUCCL_ALL_REDUCE || operation == TUCCL_REDUCE_SCATTER;
         return pass_on({call.source, call.target, call.count, call_.type,
-                        reduces ? call_.reduction : 0, 0, runner_.rail_, stream,
+                        reduces ? call_.reduction : 0, 0, rail, stream,
                         static_cast<CallKind>(operation)});
     }
 
@@ -171,7 +200,7 @@ class PhaseRunner::Run {
     int left_over_alone() const {
         if (const int failed = launch_left_over(stream_))
             return failed;
-        return pass_on_rail(TUCCL_ALL_REDUCE, operands_.left_over_rail(), stream_);
+        return pass_on_rail(TUCCL_ALL_REDUCE, operands_.left_over_rail(), 0, stream_);
     }
 
     const PhaseRunner &runner_;
@@ -179,7 +208,7 @@ class PhaseRunner::Run {
     const tuccl_call &call_;
     const Slicing &slicing_;
     const ncclStream stream_;
-    const ncclStream side_; // Of rail phases.
+    const uint64_t sides_; // Streams of rail phases; 0: they run on the call's stream.
     const PhaseOperands operands_;
 };
 
@@ -187,8 +216,9 @@ bool PhaseRunner::supports(const tuccl_call &call) const {
     tuccl_phased phased;
     // Any call may be in place, and ranks decide alike without looking; an alltoall never is.
     if (!tuccl_phased_at(programs_, call.program, &phased) ||
-        phased.header->operation != call.operation || phased.header->phase_count >= kMostPhases ||
-        averages_integers(call) ||
+        phased.header->operation != call.operation || phased.header->phase_count > kMostPhases ||
+        steps_before(phased, phased.header->phase_count) > kMostWindows ||
+        phased.header->lanes > rails_.size() || averages_integers(call) ||
         ((phased.header->flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 &&
          call.operation != TUCCL_ALLTOALL))
         return false;

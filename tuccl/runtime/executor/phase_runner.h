@@ -13,18 +13,20 @@
 #include "rail_request.h"
 
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 namespace tuccl {
 
 class PhaseRunner {
   public:
-    // `device`: of the ranks of this node, prepared for phases with `scratch_bytes`. `rail`: the
-    // communicator of the ranks with this rank's place, in the order of nodes. `request`: which the
-    // plugin of the rail obeys on all ranks; NULL: NCCL chooses along the rail.
-    PhaseRunner(tuccl_device_comm *device, ncclComm_t rail, size_t scratch_bytes,
+    // `device`: of the ranks of this node, prepared for phases with `scratch_bytes`. `rails`:
+    // communicators of the ranks with this rank's place, in the order of nodes. `request`: which
+    // the plugin of the rail obeys on all ranks; NULL: NCCL chooses along the rail.
+    PhaseRunner(tuccl_device_comm *device, std::vector<ncclComm_t> rails, size_t scratch_bytes,
                 const void *programs, tuccl_rail_request *request)
-        : device_(device), rail_(rail), scratch_bytes_(scratch_bytes), programs_(programs),
-          request_(request) {
+        : device_(device), rails_(std::move(rails)), scratch_bytes_(scratch_bytes),
+          programs_(programs), request_(request) {
     }
 
     // Returns whether it can run a call; the same on every rank.
@@ -33,15 +35,11 @@ class PhaseRunner {
     // Enqueues a call; not inside a group of NCCL's. Returns an ncclResult_t.
     int run(const tuccl_call &call, ncclStream stream) const;
 
-    ncclComm_t rail() const {
-        return rail_;
-    }
-
   private:
     class Run;
 
     tuccl_device_comm *device_;
-    ncclComm_t rail_;
+    std::vector<ncclComm_t> rails_;
     size_t scratch_bytes_;
     const void *programs_;
     tuccl_rail_request *request_;

@@ -107,9 +107,12 @@ Plan make_plan(const Table &table, const Grid &grid) {
         return plan;
     plan.staging = table.chooses ? most_staging(grid.local_ranks)
                                  : staging_need(plan.decision, plan.bundle->programs, grid);
-    if (grid.nodes > 1)
-        plan.scratch_bytes =
-            table.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.bundle->programs);
+    if (grid.nodes == 1)
+        return plan;
+    plan.lanes = table.chooses ? most_lanes(plan.bundle->programs, grid)
+                               : lanes_need(plan.decision, plan.bundle->programs);
+    plan.scratch_bytes =
+        table.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.bundle->programs);
     return plan;
 }
 

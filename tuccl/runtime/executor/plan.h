@@ -36,6 +36,7 @@ struct Plan {
     Decision decision;
     tuccl_staging staging = {}; // Staging memory for the decision's calls, or for any.
     uint64_t scratch_bytes = 0; // Memory between phases; 0 on one node.
+    uint32_t lanes = 0;         // Communicators of each rail.
     // Bundle with checked programs for the communicator; NULL without programs.
     std::shared_ptr<const tuccl_bundle> bundle;
 

@@ -42,8 +42,8 @@ int split_with(tuccl_rail_request *request, const std::function<int()> &split) {
     return result;
 }
 
-bool is_obeyed(const tuccl_rail_request &request) {
-    return __atomic_load_n(&request.takers, __ATOMIC_SEQ_CST) == 1;
+bool is_obeyed(const tuccl_rail_request &request, uint32_t rails) {
+    return __atomic_load_n(&request.takers, __ATOMIC_SEQ_CST) == rails;
 }
 
 RailRequested::RailRequested(tuccl_rail_request *request, const tuccl_phase &phase)

@@ -17,8 +17,8 @@ tuccl_rail_request *new_rail_request(uint32_t nodes);
 // the result of `split`.
 int split_with(tuccl_rail_request *request, const std::function<int()> &split);
 
-// Returns whether exactly the rail's communicator obeys the request.
-bool is_obeyed(const tuccl_rail_request &request);
+// Returns whether exactly the rail's communicators obey the request.
+bool is_obeyed(const tuccl_rail_request &request, uint32_t rails);
 
 // Requests the configuration of a phase for the calls during its life.
 class RailRequested {

@@ -71,7 +71,7 @@ const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &gri
                     TUCCL_HANDLE_BYTES);
     if (const char *fault = tuccl_device_comm_connect(device, handles))
         return fault;
-    return grid.nodes > 1 ? tuccl_device_prepare_phases(device, plan.scratch_bytes)
+    return grid.nodes > 1 ? tuccl_device_prepare_phases(device, plan.scratch_bytes, plan.lanes)
                           : tuccl_device_comm_load_programs(device, plan.bundle->programs,
                                                             plan.bundle->program_bytes);
 }
@@ -147,10 +147,10 @@ struct Parts {
     Plan plan;
     tuccl_device_comm *device = nullptr;
     std::shared_ptr<LocalRanks> local;
-    ncclComm_t rail = nullptr;
+    std::vector<ncclComm_t> rails;
     tuccl_rail_request *request = nullptr; // NULL unless the plugin obeys it on all ranks.
     ~Parts() {
-        if (rail != nullptr)
+        for (const ncclComm_t rail : rails)
             (void)real_nccl().CommAbort(rail);
         tuccl_device_comm_destroy(device);
         // Memory left by other ranks, if they serve and this one failed, is freed at the next
@@ -179,25 +179,30 @@ struct Waiting {
     }
 };
 
-// Creates the communicator of this rank's rail. All ranks call it.
-const char *make_rail(ncclComm_t comm, const Grid &grid, Parts *parts) {
+// Creates the communicators of this rank's rail. All ranks call it.
+const char *make_rails(ncclComm_t comm, Parts *parts) {
     if (real_nccl().CommSplit == nullptr)
         return "NCCL has no ncclCommSplit, which came with 2.18";
+    const Grid &grid = parts->grid;
     parts->request = new_rail_request(grid.nodes);
-    const int result = split_with(parts->request, [&] {
-        return real_nccl().CommSplit(comm, static_cast<int>(grid.local),
-                                     static_cast<int>(grid.node), &parts->rail, nullptr);
-    });
-    return result == kNcclSuccess && parts->rail != nullptr
-               ? nullptr
-               : "NCCL could not split its communicator";
+    for (uint32_t i = 0; i < parts->plan.lanes; i++) {
+        ncclComm_t rail = nullptr;
+        const int result = split_with(parts->request, [&] {
+            return real_nccl().CommSplit(comm, static_cast<int>(grid.local),
+                                         static_cast<int>(grid.node), &rail, nullptr);
+        });
+        if (result != kNcclSuccess || rail == nullptr)
+            return "NCCL could not split its communicator";
+        parts->rails.push_back(rail);
+    }
+    return nullptr;
 }
 
 // Makes what this rank needs for its plan. Returns NULL, or the reason of a failure.
 const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const Grid &grid = parts->grid;
     // First, because the others wait inside NCCL for this rank.
-    const char *fault = grid.nodes > 1 ? make_rail(comm, grid, parts) : nullptr;
+    const char *fault = grid.nodes > 1 ? make_rails(comm, parts) : nullptr;
     if (fault == nullptr)
         fault = tuccl_device_comm_create(&parts->device, grid.local, grid.local_ranks,
                                          &parts->plan.staging, handle);
@@ -229,7 +234,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         return nullptr; // On all ranks alike: they have the same table.
     const uint64_t number = greetings.front().number;
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
-                             parts->plan.scratch_bytes};
+                             parts->plan.scratch_bytes, parts->plan.lanes};
     mine.staging = sum_of(sums, sizeof sums);
     set_fault(&mine, parts->plan.fault);
     if (parts->plan.fault.empty())
@@ -242,7 +247,8 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     if (!verdict->serve)
         return nullptr;
     parts->local = LocalRanks::join(number + parts->grid.node); // The same on all ranks of a node.
-    mine.obeys_requests = parts->request != nullptr && is_obeyed(*parts->request) ? 1 : 0;
+    mine.obeys_requests =
+        parts->request != nullptr && is_obeyed(*parts->request, parts->plan.lanes) ? 1 : 0;
     if (const char *fault = connect(parts->device, parts->plan, parts->grid, greetings))
         set_fault(&mine, fault);
     wait_for_this_process(greetings, mine, 1, gives_up);
@@ -263,16 +269,16 @@ Serving serving_of(Parts *parts) {
     serving.local = std::move(parts->local);
     serving.decision = std::move(parts->plan.decision);
     serving.chooses = parts->plan.chooses;
-    serving.rail = parts->rail;
+    serving.rails = parts->rails;
     if (parts->grid.nodes > 1) {
         serving.phases = std::make_unique<const PhaseRunner>(
-            parts->device, parts->rail, parts->plan.scratch_bytes, parts->plan.bundle->programs,
+            parts->device, parts->rails, parts->plan.scratch_bytes, parts->plan.bundle->programs,
             parts->request);
     }
     if (parts->plan.chooses || parts->grid.nodes > 1)
         serving.bundle = std::move(parts->plan.bundle);
     parts->device = nullptr;
-    parts->rail = nullptr;
+    parts->rails.clear();
     return serving;
 }
 

@@ -132,6 +132,16 @@ uint64_t scratch_need(const Decision &decision, const void *programs) {
     return std::min(need, kMostScratchBytes);
 }
 
+uint32_t lanes_need(const Decision &decision, const void *programs) {
+    uint32_t need = 1;
+    decision.for_each([&](uint32_t, const Rule &rule) {
+        tuccl_phased phased;
+        if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))
+            need = std::max(need, phased.header->lanes);
+    });
+    return need;
+}
+
 tuccl_staging most_staging(uint32_t ranks) {
     return {most_part(kMostLlAreaBytes, ranks),
             kPhases,

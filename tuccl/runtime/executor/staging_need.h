@@ -16,6 +16,8 @@ tuccl_staging staging_need(const Decision &decision, const void *programs, const
 constexpr uint64_t kMostScratchBytes = uint64_t{256} << 20;
 // Returns the memory between phases that the rules of a communicator across nodes need.
 uint64_t scratch_need(const Decision &decision, const void *programs);
+// Returns the communicators of a rail that they need.
+uint32_t lanes_need(const Decision &decision, const void *programs);
 
 // Returns the need of any rule.
 tuccl_staging most_staging(uint32_t ranks);

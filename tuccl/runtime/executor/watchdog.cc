@@ -50,8 +50,8 @@ class Watchdog {
 
     static void look_at(Communicator &communicator) {
         int error = error_of(communicator.nccl());
-        if (error == kNcclSuccess && communicator.rail() != nullptr)
-            error = error_of(communicator.rail());
+        for (const ncclComm_t rail : communicator.rails())
+            error = error == kNcclSuccess ? error_of(rail) : error;
         if (error != kNcclSuccess && communicator.give_up())
             log_warning("executor ends what runs on a communicator: NCCL reports error %d on it",
                         error);
