@@ -108,6 +108,7 @@ def executor_space(
             for family in phased_families(
                 candidate.content_hash,
                 size_bytes,
+                lanes=candidate.phases.lanes if candidate.phases else 1,
                 has_kernels=_has_kernels(candidate),
                 ll128=ll128,
             )

@@ -1,27 +1,49 @@
 """Candidates for the executor on several nodes: the plans of phases (`programs.phase_plans`).
 
-They depend on the number of nodes and of GPUs on each alone, and cost no synthesis. All of them are
-tried at every size, since no model knows the times of NCCL's calls between their kernels.
+They depend on the number of nodes and of GPUs on each alone, and cost no synthesis. Each plan comes
+with several configurations of NCCL's calls along rails and several numbers of lanes. No model knows
+the times of these calls, so all of them are tried, each at the sizes that it is for: latency
+decides up to `SMALL_BYTES`, where a call stays in one piece, and threads that drive the network
+decide above, where slices are spread over lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from programs.phase_plans import phased_plans
 from programs.phase_schedule import as_algorithm
+from programs.phases import PhasedSchedule, PhaseKind
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.ir.collectives import Collective
 from tuccl.schedules.candidates import Candidate, promises_of
 
+SMALL_BYTES = 64 << 10
+"""Largest call that is not worth a second slice: on two faked nodes of two H200 an empty round
+along a rail takes 25 us, as long as 64 KB."""
+_LATENCY_RAILS = (
+    BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 1),
+    BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2),
+    BuiltinConfig(NcclAlgorithm.PAT, NcclProtocol.SIMPLE, 1),
+)
+_BANDWIDTH_RAILS = (
+    BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 1),
+    BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 2),
+)
+_PAT = BuiltinConfig(NcclAlgorithm.PAT, NcclProtocol.SIMPLE, 1)
+"""NCCL has it for one rank per node, as on a rail, and for all_gather and reduce_scatter alone."""
+_LANES = (2, 4, 8)
+_WHOLE = "_full"
+"""End of the names of plans that send all of a call along each rail: for latency alone."""
+
 
 def phased_candidates(
     operation: Operation, shape: Shape, machine: Sketch, sizes_bytes: Sequence[int]
 ) -> tuple[Candidate, ...]:
-    """Return a candidate for each plan of an operation, for all sizes.
+    """Return the candidates of an operation, each with the sizes that it is for.
 
     Args:
         operation: The operation; some have no plan.
@@ -30,14 +52,47 @@ def phased_candidates(
         sizes_bytes: Sizes that are tuned.
     """
     collective = Collective(operation.value)
-    plans = phased_plans(collective, shape.nodes, shape.ranks_per_node)
-    if not plans:
-        return ()
+    small = [size for size in sizes_bytes if size <= SMALL_BYTES]
+    large = [size for size in sizes_bytes if size > SMALL_BYTES]
     bound = time_bound(collective, machine)
-    made = (
-        Candidate(as_algorithm(plan), machine, f"plan {plan.name}", phases=plan) for plan in plans
-    )
-    return tuple(
-        replace(candidate, promises=promises_of(candidate, bound, sizes_bytes))
-        for candidate in made
-    )
+    found: dict[str, Candidate] = {}
+    for plan in phased_plans(collective, shape.nodes, shape.ranks_per_node):
+        first = Candidate(as_algorithm(plan), machine, "", phases=plan)
+        promises = {p.size_bytes: p for p in promises_of(first, bound, sizes_bytes)}
+        for variants, sizes in ((_for_latency(plan), small), (_for_bandwidth(plan), large)):
+            for variant in variants if sizes else ():
+                origin = f"plan {variant.name}"
+                candidate = replace(first, origin=origin, phases=variant)
+                before = found.get(candidate.content_hash, candidate).promises
+                taken = tuple(promises[size] for size in sizes)
+                found.setdefault(candidate.content_hash, candidate)
+                found[candidate.content_hash] = replace(
+                    found[candidate.content_hash], promises=(*before, *taken)
+                )
+    return tuple(found.values())
+
+
+def _for_latency(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
+    yield plan
+    yield from _steered(plan, _LATENCY_RAILS)
+
+
+def _for_bandwidth(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
+    if plan.name.endswith(_WHOLE):
+        return
+    yield plan
+    yield from _steered(plan, (*_BANDWIDTH_RAILS, _PAT))
+    for lanes in _LANES:
+        laned = plan.with_lanes(lanes)
+        yield laned
+        yield from _steered(laned, _BANDWIDTH_RAILS)
+
+
+def _steered(plan: PhasedSchedule, rails: Sequence[BuiltinConfig]) -> Iterator[PhasedSchedule]:
+    """The plan with each configuration that one of its calls along rails can take."""
+    asked = {phase.collective for phase in plan.phases if phase.kind is PhaseKind.RAIL}
+    asked.discard(Collective.ALLTOALL)
+    for rail in rails:
+        takes_pat = asked <= {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
+        if asked and (rail.algorithm is not NcclAlgorithm.PAT or takes_pat):
+            yield plan.with_rails(rail)

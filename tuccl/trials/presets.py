@@ -48,8 +48,10 @@ ASKED_ABOUT = tuple(operation for operation, algorithms in _ALGORITHMS.items() i
 asking, so only schedules can be chosen there."""
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
 """Threads of the interpreter, at most 512 (`tuccl/runtime/executor/program_staging.h`)."""
-_MOST_SLICES = 16
-_SLICES = tuple(256 * KIB << 2 * i for i in range(6))
+_LEAST_SLICE = 64 * KIB
+_LL_UP_TO = 256 * KIB
+"""Largest calls whose kernels inside nodes are worth trying with LL, which doubles their bytes."""
+_LL128_FROM = 16 * KIB
 UNSLICED = 1024 * MIB
 """Largest slice of a schedule across hosts: calls of so many bytes run in one piece."""
 
@@ -148,7 +150,12 @@ def pattern_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[F
 
 
 def phased_families(
-    schedule: str, size_bytes: int, *, has_kernels: bool = True, ll128: bool = True
+    schedule: str,
+    size_bytes: int,
+    *,
+    lanes: int = 1,
+    has_kernels: bool = True,
+    ll128: bool = True,
 ) -> tuple[Family, ...]:
     """A schedule across hosts, by content hash.
 
@@ -158,18 +165,28 @@ def phased_families(
     Args:
         schedule: The content hash.
         size_bytes: Size of the calls.
+        lanes: Communicators of each rail, which take a slice each.
         has_kernels: Whether it runs kernels inside nodes, which have protocols and channels.
         ll128: See `nccl_families`.
     """
-    slices = (size for size in _SLICES if size < size_bytes <= _MOST_SLICES * size)
-    buffers = (*slices, UNSLICED)
+    buffers = _slice_sizes(size_bytes, lanes)
     name = f"{PHASES_PREFIX}{schedule}"
     if not has_kernels:
         return (Family(name, _LL, (16,), (512,), buffers),)
-    return tuple(
-        Family(name, protocol, (1, 2, 4, 8, 16, 32), (256, 512), buffers)
-        for protocol in ((_LL, _LL128) if ll128 else (_LL,))
-    )
+    protocols = [_LL] if size_bytes <= _LL_UP_TO or not ll128 else []
+    protocols += [_LL128] if size_bytes >= _LL128_FROM and ll128 else []
+    channels = (1, 2, 4, 8) if size_bytes <= _LL_UP_TO else (4, 8, 16, 32)
+    return tuple(Family(name, protocol, channels, (256, 512), buffers) for protocol in protocols)
+
+
+def _slice_sizes(size_bytes: int, lanes: int) -> tuple[int, ...]:
+    """Sizes of slices, powers of two: one slice for each lane, two and four."""
+    if size_bytes <= 2 * _LEAST_SLICE:
+        return (UNSLICED,)
+    slices = [lanes * times for times in (4, 2, 1) if lanes * times > 1]
+    sizes = {1 << (-(-size_bytes // count) - 1).bit_length() for count in slices}
+    sizes = {size for size in sizes if size >= _LEAST_SLICE} or {_LEAST_SLICE}
+    return tuple(sorted(sizes | ({UNSLICED} if lanes == 1 else set())))
 
 
 def paper_space(algorithm: str) -> Space:

@@ -61,6 +61,9 @@ _WARM = 6
 """Most configurations that a search takes over from the race, and from a neighbour."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
+_SCHEDULES_SHARE = 0.6
+"""Share of the seconds for searches that the search of NCCL's settings leaves to that of schedules,
+which has the larger space and wins most keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,10 @@ def _from_the_race_on(
     raced = run.race_profiles(stock_us, served)
     profile = raced.winner
     builtins = run.search(
-        "one profile", lambda task: with_profile(spaces.builtins(task), profile), raced.calls
+        "one profile",
+        lambda task: with_profile(spaces.builtins(task), profile),
+        raced.calls,
+        left_over=_SCHEDULES_SHARE if spaces.jobs_run_schedules else 0.0,
     )
     schedules = run.search(
         "schedules' parameters", lambda task: with_profile(spaces.schedules(task), profile), {}
@@ -317,19 +323,24 @@ class _Run:
         warm: Mapping[Task, Sequence[Config]],
         *,
         short: bool = False,
+        left_over: float = 0.0,
     ) -> dict[Task, SearchResult]:
         """Search every key that has a space, from `warm` and the best of the next smaller size.
 
         With `short` only the keys that decide the profile are searched, for a few samples. A later
-        search begins with the same ones.
+        search begins with the same ones. `left_over` is the share of the seconds for searches that
+        this one leaves to the next.
         """
         results: dict[Task, SearchResult] = {}
         shown = _SHORT if short else _SEARCHES[stage]
         spaces = {task: space_of(task) for task in (self._short_s if short else self.tasks)}
         searched = [task for task, space in spaces.items() if space.families]
+        kept_s = self._kept_s
+        if left_over:
+            kept_s += left_over * max(0.0, self.spending.left_s - kept_s)
         for done, task in enumerate(searched):
             self._progress(shown, done, len(searched), share=self._share(searched, done))
-            share_s = (self.spending.left_s - self._kept_s) / (len(searched) - done)
+            share_s = (self.spending.left_s - kept_s) / (len(searched) - done)
             if short:
                 share_s = self._short_s[task]
             measure = partial(self.spending.measure_running, task)
