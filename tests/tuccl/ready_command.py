@@ -6,6 +6,7 @@ arguments, directory, environment and streams of its run, and ends as the comman
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -90,6 +91,10 @@ def _load() -> None:
     import importlib  # noqa: PLC0415
     import pkgutil  # noqa: PLC0415
 
+    # pyarrow imports pandas when it makes its first table.
+    import pandas  # noqa: F401, ICN001, PLC0415
+    import pyarrow.parquet  # noqa: F401, PLC0415
+
     import tuccl.cli.app  # noqa: PLC0415
     import tuccl.commands  # noqa: PLC0415
     import tuccl.console  # noqa: PLC0415
@@ -126,6 +131,9 @@ def _serve(requests: socket.socket) -> bool:
 
 if __name__ == "__main__":
     _load()
+    # A child that collects or ends would otherwise touch, and so copy, the pages of all modules.
+    gc.collect()
+    gc.freeze()
     if _serve(socket.socket(fileno=int(sys.argv[1]))):
         from tuccl.__main__ import main
 
