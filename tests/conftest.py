@@ -1,5 +1,6 @@
 """Settings of the whole test suite."""
 
+import gc
 import signal
 from pathlib import Path
 
@@ -25,3 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = getattr(item, "originalname", item.name)
         if not LONG.isdisjoint({file, f"{file}::{name}"}):
             item.add_marker(pytest.mark.long)
+
+
+def pytest_collection_finish() -> None:
+    """Spare each garbage collection the modules and thousands of tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
