@@ -79,21 +79,32 @@ class Call:
         return RawCall(None, None, self.count, *codes, 0, *cut)
 
 
+def run_compiler(command: Sequence[str]) -> None:
+    done = compile_kept(command)
+    assert done.returncode == 0, done.stderr
+
+
 def compile_host(folder: Path, output: Path, sources: Sequence[Path], *flags: str) -> Path:
     """Compile the interpreter with a host compiler, its C sources with the C compiler."""
     if shutil.which(CXX) is None:
         pytest.skip(f"no C++ compiler: {CXX}")
+    compiling = [flag for flag in flags if flag != "-shared"]
     objects = [
-        compile_c(folder / f"{name}.o", [RUNTIME / name], "-fPIC", "-c", *flags)
+        compile_c(folder / f"{name}.o", [RUNTIME / name], "-fPIC", "-c", *compiling)
         for name in C_SOURCES
     ]
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     places = [f"-I{RUNTIME}", f"-I{RUNTIME / 'executor'}"]
+    options = [CXX, "-std=c++17", "-fPIC", *warnings, *compiling, *places]
     executor = [RUNTIME / "executor" / name for name in CC_SOURCES]
-    files = [*sources, *executor, *objects]
-    command = [CXX, "-std=c++17", "-fPIC", *warnings, *flags, *places, "-o", output, *files]
-    done = compile_kept([*map(str, command), "-lpthread"])
-    assert done.returncode == 0, done.stderr
+    # One by one, so that those of the executor are compiled once for all tests with these flags.
+    for source in (*executor, *sources):
+        if source.suffix == ".o":
+            objects.append(source)
+            continue
+        objects.append(folder / f"{source.name}.o")
+        run_compiler([*options, "-c", str(source), "-o", str(objects[-1])])
+    run_compiler([CXX, *flags, "-o", str(output), *map(str, objects), "-lpthread"])
     return output
 
 
