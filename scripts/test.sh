@@ -28,4 +28,5 @@ find probes synthesizer tuccl scripts tests -name '*.c' -o -name '*.h' -o -name 
   -o -name '*.cuh' | sort |
   xargs clang-format --dry-run --Werror
 mypy
-pytest -n 2 --dist loadfile -m "not slow" "$@"
+# In the order of tests/conftest.py, with the longest files first.
+pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
