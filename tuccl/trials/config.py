@@ -149,7 +149,9 @@ class ProcessProfile:
         return self.applied_to(STOCK)
 
     def applied_to(self, config: Config) -> Config:
-        """The same per-call choice of a built-in algorithm under this profile."""
+        """The same per-call choice under this profile; schedules inside a node run under any."""
+        if config.is_schedule:
+            return replace(config, settings=self.variables) if config.needs_profile else config
         return replace(
             config,
             nthreads=self.nthreads,

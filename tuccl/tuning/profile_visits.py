@@ -20,7 +20,7 @@ from tuccl.statistics.intervals import interval_of_two_starts
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.space import Space, with_profile
-from tuccl.tuning.guaranteed_minimum import KeyRatio
+from tuccl.tuning.guaranteed_minimum import CLEAR_GAIN, KeyRatio
 
 Measure = Callable[[Task, Config, int], Measured]
 """`measure(task, config, repeats)`: the first `repeats` samples, and the seconds of all of them."""
@@ -78,7 +78,8 @@ class Visitor:
     times: dict[Task, dict[Config, float]] = field(default_factory=dict)
     """Median times in us by key and call, under any profile."""
     served: Mapping[Task, KeyRatio] = field(default_factory=dict)
-    """Ratios of schedules that serve keys, under any profile."""
+    """Ratios of schedules that serve keys: under any profile inside a node, under stock NCCL's
+    across hosts."""
     hopeless: dict[Task, set[Config]] = field(default_factory=dict)
     """Calls by key, without a profile, that are not tried again."""
     visits: list[Visit] = field(default_factory=list)
@@ -99,10 +100,26 @@ class Visitor:
         gain = self._mean(best, _LOSS_WEIGHT) if speedup else -math.inf
         by_nccl = self._keys(best, errors)
         # A key that NCCL cannot run is served by none.
-        others = tuple(key for key in by_nccl if key.task in self.served and key.ratio)
-        keys = tuple(self.served[key.task] if key in others else key for key in by_nccl)
+        served = self._served(profile)
+        others = tuple(key for key in by_nccl if key.task in served and key.ratio)
+        keys = tuple(served[key.task] if key in others else key for key in by_nccl)
         self.visits.append(Visit(profile, best, gain, self._error(errors), speedup, keys, others))
         return self.visits[-1]
+
+    def _served(self, profile: ProcessProfile) -> dict[Task, KeyRatio]:
+        """Ratios of the schedules that serve keys under a profile.
+
+        Schedules that depend on it are timed again, and may serve the key no more.
+        """
+        served: dict[Task, KeyRatio] = {}
+        for task, key in self.served.items():
+            again: KeyRatio | None = key
+            if key.schedule is not None and key.schedule.needs_profile:
+                call = profile.applied_to(key.schedule)
+                again = ratio_of_schedule(task, call, self.stock_us[task], self.measure)
+            if again is not None:
+                served[task] = again
+        return served
 
     def best_calls(self, task: Task) -> list[Config]:
         """The best calls that differ in their per-call part, without a profile, fastest first."""
@@ -201,3 +218,24 @@ def _spread(space: Space, count: int) -> list[Config]:
     """`count` configurations at equal distances in a space."""
     configs = list(space)
     return [configs[index * len(configs) // count] for index in range(count)]
+
+
+def ratio_of_schedule(
+    task: Task, config: Config, stock_us: float, measure: Measure
+) -> KeyRatio | None:
+    """Ratio of a schedule, with bounds that allow for other starts; None where it does not serve.
+
+    It serves a key where it runs and its lower bound is above `CLEAR_GAIN`.
+    """
+    try:
+        samples_us = measure(task, config, _CLOSE_LOOK).samples_us
+    except ConfigurationFailedError:
+        return None
+    if len(samples_us) < _CLOSE_LOOK:
+        return None
+    ratio = stock_us / median(samples_us)
+    spread = log_deviation(samples_us)
+    error = math.sqrt(2.0 / len(samples_us)) * spread  # Stock's samples have one of the same size.
+    bounds = interval_of_two_starts(ratio, error, spread)
+    key = KeyRatio(task, ratio, bounds.low, bounds.high, schedule=config)
+    return key if key.low > CLEAR_GAIN else None

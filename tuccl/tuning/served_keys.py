@@ -4,28 +4,22 @@ The race holds process profiles to the guaranteed minimum, which counts what a j
 that a schedule serves that is the schedule's time, so the race has to know these keys. The search
 of schedules therefore begins before it, with a few samples per key, and is continued afterwards. A
 schedule serves a key if it delivers the right data and its lower bound is above `CLEAR_GAIN`, with
-the deviation that profiles are allowed in one start.
+the deviation that profiles are allowed in one start. Schedules across hosts call NCCL, so each
+visit of a profile times them again.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from itertools import islice
-from statistics import median
 
-from tuccl.errors import ConfigurationFailedError
 from tuccl.search.strategy import SearchResult
-from tuccl.statistics.estimators import log_deviation
-from tuccl.statistics.intervals import interval_of_two_starts
 from tuccl.trials.config import Config, Task
-from tuccl.tuning.guaranteed_minimum import CLEAR_GAIN, KeyRatio
-from tuccl.tuning.profile_visits import Measure
+from tuccl.tuning.guaranteed_minimum import KeyRatio
+from tuccl.tuning.profile_visits import Measure, ratio_of_schedule
 
 SAMPLES = 60
 """Samples per key, at stock's speed, whose cost a short search may take."""
-_CLOSE_LOOK = 11
-"""Samples of the schedule that a search found."""
 _TRIED = 2
 """Schedules of a key that are looked at, in case the first is wrong."""
 
@@ -47,23 +41,8 @@ def served_keys(
     served = {}
     for task, result in found.items():
         for ranked in islice(result.ranking, _TRIED):
-            key = _ratio(task, ranked.config, stock_us[task], measure)
-            if key is not None and key.low > CLEAR_GAIN and is_right(task, ranked.config):
+            key = ratio_of_schedule(task, ranked.config, stock_us[task], measure)
+            if key is not None and is_right(task, ranked.config):
                 served[task] = key
                 break
     return served
-
-
-def _ratio(task: Task, config: Config, stock_us: float, measure: Measure) -> KeyRatio | None:
-    """Ratio of a schedule, with bounds that allow for other starts; None where it fails."""
-    try:
-        samples_us = measure(task, config, _CLOSE_LOOK).samples_us
-    except ConfigurationFailedError:
-        return None
-    if len(samples_us) < _CLOSE_LOOK:
-        return None
-    ratio = stock_us / median(samples_us)
-    spread = log_deviation(samples_us)
-    error = math.sqrt(2.0 / len(samples_us)) * spread  # Stock's samples have one of the same size.
-    bounds = interval_of_two_starts(ratio, error, spread)
-    return KeyRatio(task, ratio, bounds.low, bounds.high, schedule=config)

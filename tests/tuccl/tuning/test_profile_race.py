@@ -217,6 +217,28 @@ def test_a_profile_that_costs_only_what_schedules_serve_wins_and_its_cost_is_kno
     assert math.isclose(visited.ratio, 1.0 / (1.012 * 1.01))
 
 
+class ServingAcross(Serving):
+    """A schedule across hosts takes half of stock's 10 us, and all of it with small buffers."""
+
+    def __call__(self, task: Task, config: Config, repeats: int) -> Measured:
+        if config.is_schedule and config.profile.buffer_bytes == 1 << 20:
+            return Measured((STOCK_US[task],) * repeats, 0.0)
+        return super().__call__(task, config, repeats)
+
+
+def test_schedules_across_hosts_are_timed_again_under_each_profile() -> None:
+    """Under small buffers the schedule serves the small key no more, which NCCL's calls lose."""
+    across = Config("phases:0a", "LL", 4, 512)
+    served = {SMALL: KeyRatio(SMALL, 2.0, 1.95, 2.05, schedule=across)}
+    machine = ServingAcross()
+    result = race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh), served=served)
+    assert result.winner == ProcessProfile(min_nchannels=16)
+    (visit,) = (visit for visit in result.visits if visit.profile == result.winner)
+    (key,) = (key for key in visit.keys if key.task is SMALL)
+    assert key.schedule == result.winner.applied_to(across)
+    assert math.isclose(key.ratio, 2.0)
+
+
 def test_served_keys_are_started_in_turn_too_where_others_need_starts() -> None:
     """The large key gains nothing here, which one start cannot show."""
     third = Task(Operation.ALL_REDUCE, 1 << 29, SHAPE)
