@@ -26,9 +26,10 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.reach import beyond_experts
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
+from tuccl.schedules.call_slices import slice_sizes
 from tuccl.schedules.candidates import Candidate, promises_of
 from tuccl.trials.presets import executor_families, pattern_families, phased_families
-from tuccl.trials.space import Space
+from tuccl.trials.space import Family, Space
 
 _NOWHERE = "executor-workers"
 _FILE = "programs.tuccl"
@@ -94,35 +95,26 @@ def executor_space(
         size_bytes: Size of the calls, by which the slices of schedules across hosts are chosen.
         ll128: Whether the links keep 128 bytes in order, which LL128 needs.
     """
-    across = [candidate for candidate in candidates if candidate.phases is not None]
+    across: list[Family] = []
     kernels: list[str] = []
     interpreted: list[str] = []
     for candidate in candidates:
-        if candidate.phases is None:
+        content_hash, phases = candidate.content_hash, candidate.phases
+        if phases is None:
             pattern = pattern_of_candidate(candidate)
-            (kernels if pattern else interpreted).append(candidate.content_hash)
+            (kernels if pattern else interpreted).append(content_hash)
+            continue
+        has_kernels = any(phase.kind is PhaseKind.LOCAL for phase in phases.phases)
+        slices = slice_sizes(phases, size_bytes)
+        across += phased_families(
+            content_hash, size_bytes, slices, has_kernels=has_kernels, ll128=ll128
+        )
     families = (
-        *(
-            family
-            for candidate in across
-            for family in phased_families(
-                candidate.content_hash,
-                size_bytes,
-                lanes=candidate.phases.lanes if candidate.phases else 1,
-                has_kernels=_has_kernels(candidate),
-                ll128=ll128,
-            )
-        ),
+        *across,
         *pattern_families(kernels, ll128=ll128),
         *executor_families(interpreted, ll128=ll128),
     )
     return Space("executor", families)
-
-
-def _has_kernels(candidate: Candidate) -> bool:
-    """Return whether a schedule across hosts runs kernels inside nodes."""
-    phases = () if candidate.phases is None else candidate.phases.phases
-    return any(phase.kind is PhaseKind.LOCAL for phase in phases)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from programs.phases import PhasedSchedule, PhaseKind
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.ir.collectives import Collective
+from tuccl.schedules.call_slices import can_be_sliced
 from tuccl.schedules.candidates import Candidate, promises_of
 
 SMALL_BYTES = 64 << 10
@@ -61,8 +62,12 @@ def phased_candidates(
         promises = {p.size_bytes: p for p in promises_of(first, bound, sizes_bytes)}
         for variants, sizes in ((_for_latency(plan), small), (_for_bandwidth(plan), large)):
             for variant in variants if sizes else ():
-                origin = f"plan {variant.name}"
-                candidate = replace(first, origin=origin, phases=variant)
+                candidate = replace(
+                    first,
+                    algorithm=replace(first.algorithm, name=f"{operation.value}_{variant.name}"),
+                    origin=f"plan {variant.name}",
+                    phases=variant,
+                )
                 before = found.get(candidate.content_hash, candidate).promises
                 taken = tuple(promises[size] for size in sizes)
                 found.setdefault(candidate.content_hash, candidate)
@@ -82,7 +87,7 @@ def _for_bandwidth(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
         return
     yield plan
     yield from _steered(plan, (*_BANDWIDTH_RAILS, _PAT))
-    for lanes in _LANES:
+    for lanes in _LANES if can_be_sliced(plan) else ():
         laned = plan.with_lanes(lanes)
         yield laned
         yield from _steered(laned, _BANDWIDTH_RAILS)

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from programs.errors import NoPlanError
 from programs.phase_plans import plan_by_name
 from programs.phase_schedule import as_algorithm
-from programs.phases import PhasedSchedule
+from programs.phases import LANES_MARK, RAILS_MARK, PhasedSchedule
 from sketches.sketch import Sketch
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
 from tuccl.errors import WorkspaceError
 from tuccl.schedules.candidates import Candidate, Promise
 from tuccl.workspace.atomic_file import write_atomically
@@ -97,7 +99,7 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
     phases = _plan(algorithm, row["plan"]) if row.get("plan") else None
     sketch = sketches[row["sketch"]]
     candidate = Candidate(algorithm, sketch, row["origin"], promises, phases=phases)
-    is_same = phases is None or as_algorithm(phases).content_hash() == algorithm.content_hash()
+    is_same = phases is None or _flow_of(phases) == algorithm.content_hash()
     if candidate.content_hash != row["schedule"] or not is_same:
         raise WorkspaceError(f"{path} was changed; move {directory} away to synthesize again")
     return candidate
@@ -105,6 +107,17 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
 
 def _plan_row(phases: PhasedSchedule) -> dict[str, Any]:
     return {"name": phases.name, "nodes": phases.nodes, "local_ranks": phases.local_ranks}
+
+
+def _flow_of(phases: PhasedSchedule) -> str:
+    """Return the hash of a plan's data flow, which the settings of its rails leave as it is."""
+    own = phases.name.partition(RAILS_MARK)[0].partition(LANES_MARK)[0]
+    return _flow_of_plan(phases.collective, own, phases.nodes, phases.local_ranks)
+
+
+@lru_cache
+def _flow_of_plan(collective: Collective, name: str, nodes: int, local_ranks: int) -> str:
+    return as_algorithm(plan_by_name(collective, name, nodes, local_ranks)).content_hash()
 
 
 def _plan(algorithm: Algorithm, row: dict[str, Any]) -> PhasedSchedule:

@@ -48,7 +48,6 @@ ASKED_ABOUT = tuple(operation for operation, algorithms in _ALGORITHMS.items() i
 asking, so only schedules can be chosen there."""
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
 """Threads of the interpreter, at most 512 (`tuccl/runtime/executor/program_staging.h`)."""
-_LEAST_SLICE = 64 * KIB
 _LL_UP_TO = 256 * KIB
 """Largest calls whose kernels inside nodes are worth trying with LL, which doubles their bytes."""
 _LL128_FROM = 16 * KIB
@@ -152,41 +151,29 @@ def pattern_families(schedules: Sequence[str], *, ll128: bool = True) -> tuple[F
 def phased_families(
     schedule: str,
     size_bytes: int,
+    slices: tuple[int, ...],
     *,
-    lanes: int = 1,
     has_kernels: bool = True,
     ll128: bool = True,
 ) -> tuple[Family, ...]:
     """A schedule across hosts, by content hash.
 
-    Its buffer size is that of the largest slice, by which a call is divided; slices that divide a
-    call alike occur once.
-
     Args:
         schedule: The content hash.
         size_bytes: Size of the calls.
-        lanes: Communicators of each rail, which take a slice each.
+        slices: Sizes of slices, its buffer sizes; without any there is no family.
         has_kernels: Whether it runs kernels inside nodes, which have protocols and channels.
         ll128: See `nccl_families`.
     """
-    buffers = _slice_sizes(size_bytes, lanes)
+    if not slices:
+        return ()
     name = f"{PHASES_PREFIX}{schedule}"
     if not has_kernels:
-        return (Family(name, _LL, (16,), (512,), buffers),)
+        return (Family(name, _LL, (16,), (512,), slices),)
     protocols = [_LL] if size_bytes <= _LL_UP_TO or not ll128 else []
     protocols += [_LL128] if size_bytes >= _LL128_FROM and ll128 else []
     channels = (1, 2, 4, 8) if size_bytes <= _LL_UP_TO else (4, 8, 16, 32)
-    return tuple(Family(name, protocol, channels, (256, 512), buffers) for protocol in protocols)
-
-
-def _slice_sizes(size_bytes: int, lanes: int) -> tuple[int, ...]:
-    """Sizes of slices, powers of two: one slice for each lane, two and four."""
-    if size_bytes <= 2 * _LEAST_SLICE:
-        return (UNSLICED,)
-    slices = [lanes * times for times in (4, 2, 1) if lanes * times > 1]
-    sizes = {1 << (-(-size_bytes // count) - 1).bit_length() for count in slices}
-    sizes = {size for size in sizes if size >= _LEAST_SLICE} or {_LEAST_SLICE}
-    return tuple(sorted(sizes | ({UNSLICED} if lanes == 1 else set())))
+    return tuple(Family(name, protocol, channels, (256, 512), slices) for protocol in protocols)
 
 
 def paper_space(algorithm: str) -> Space:

@@ -194,7 +194,7 @@ def test_a_schedule_across_hosts_runs_under_its_profile_and_lets_nccl_choose(
     """NCCL's calls in it have no setting of the call that was timed before."""
     assert stand_ins.executor.exists()
     topology = cluster(2, 2, 1)
-    (plan,) = phased_candidates(Operation.ALL_GATHER, ACROSS, whole_machine(topology), SIZES)
+    (plan, *_) = phased_candidates(Operation.ALL_GATHER, ACROSS, whole_machine(topology), SIZES)
     request = BackendRequest(
         topology,
         ACROSS,
@@ -229,7 +229,7 @@ def test_ranks_of_several_hosts_run_schedules(
     assert stand_ins.executor.exists()
     monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
     topology = cluster(2, 2, 1)
-    (plan,) = phased_candidates(Operation.ALLTOALL, ACROSS, whole_machine(topology), SIZES)
+    (plan, *_) = phased_candidates(Operation.ALLTOALL, ACROSS, whole_machine(topology), SIZES)
     task = Task(Operation.ALLTOALL, 4096, ACROSS)
     across = Config(f"phases:{plan.content_hash}", "LL", 8, 256, 1 << 30)
     request = BackendRequest(

@@ -64,7 +64,7 @@ def test_plans_of_phases_win_are_shipped_and_run(
     assert found is not None
     assert found.schedule is not None
     (stored,) = bundle.schedules
-    assert stored.name == "all_gather_rails_first_2x2"
+    assert stored.name.startswith("all_gather_rails_first")
     assert is_phased(stored.program)
     assert not list(run.root.glob("sketches/*")), "no schedule is made on a sketch"
     table = tuccl("table")

@@ -32,7 +32,9 @@ TIMES = st.floats(min_value=1e-3, max_value=1e9)
 COUNTS = st.integers(0, 2**40)
 CONFIGS = st.builds(
     Config,
-    st.sampled_from(["ring", "tree", "pat", "schedule:0123456789abcdef", "phases:fedcba9876543210"]),
+    st.sampled_from(
+        ["ring", "tree", "pat", "schedule:0123456789abcdef", "phases:fedcba9876543210"]
+    ),
     st.sampled_from([protocol.value for protocol in NcclProtocol]),
     COUNTS, COUNTS, COUNTS, COUNTS,
     st.dictionaries(st.sampled_from(["NCCL_A", "NCCL_B_1"]), st.integers(-5, 2**40)).map(

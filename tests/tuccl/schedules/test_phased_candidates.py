@@ -21,7 +21,6 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs, executor_space
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
-from tuccl.trials.presets import UNSLICED
 
 SIZES = (1 << 10, 1 << 20, 1 << 26)
 TOPOLOGY = cluster(2, 2, 1)
@@ -46,14 +45,36 @@ def candidates(operation: Operation, topology: Topology = TOPOLOGY) -> tuple[Can
         (Operation.BROADCAST, []),
     ],
 )
-def test_each_plan_is_tried_at_every_size(operation: Operation, plans: list[str]) -> None:
+def test_each_plan_is_tried_with_settings_of_its_rails(
+    operation: Operation, plans: list[str]
+) -> None:
     assert communicator_shape(TOPOLOGY) == Shape(4, 2, 2)
     found = candidates(operation)
-    assert [each.phases.name for each in found if each.phases is not None] == plans
-    assert len({each.content_hash for each in found}) == len(plans)
+    settings = [each.phases for each in found if each.phases is not None]
+    assert len({each.content_hash for each in found}) == len(found) == len(settings)
+    assert [each.name for each in settings if each.lanes == 1 and "@" not in each.name] == plans
     for each in found:
-        assert [promise.size_bytes for promise in each.promises] == list(SIZES)
+        assert each.phases is not None
+        assert each.algorithm.name == f"{operation.value}_{each.phases.name}"
+        assert each.promises
         assert all(0 < promise.ratio <= 1 + 1e-9 for promise in each.promises)
+    for size_bytes in SIZES:
+        assert any(each.promises_for(size_bytes) for each in found) is bool(plans)
+
+
+def test_settings_are_tried_at_the_sizes_that_they_are_for() -> None:
+    sizes = {
+        each.phases.name: [promise.size_bytes for promise in each.promises]
+        for each in candidates(Operation.ALL_REDUCE)
+        if each.phases is not None
+    }
+    small, *large = SIZES
+    assert sizes["exchange"] == list(SIZES)
+    assert sizes["exchange@ring-LL-1"] == sizes["exchange_full"] == [small]
+    assert sizes["exchange@ring-Simple-1"] == sizes["exchange*4@ring-Simple-2"] == large
+    assert "rail_all_reduce@pat-Simple-1" not in sizes
+    alltoalls = [each.phases for each in candidates(Operation.ALLTOALL) if each.phases]
+    assert [each.name for each in alltoalls] == ["rails_last"], "its slices would lie apart"
 
 
 def test_the_program_of_a_candidate_is_that_of_its_phases() -> None:
@@ -67,30 +88,21 @@ def test_the_program_of_a_candidate_is_that_of_its_phases() -> None:
         assert read_phases(each.program, "test").phases == each.phases.phases
 
 
-def buffers_at(size_bytes: int) -> list[int]:
-    space = executor_space(candidates(Operation.ALL_GATHER), size_bytes)
-    assert len(set(space.configs)) == space.size
-    return sorted({config.buffer_bytes for config in space})
-
-
-def test_slices_divide_a_call_in_different_ways_and_into_sixteen_at_most() -> None:
-    kib, mib = 1 << 10, 1 << 20
-    assert buffers_at(kib) == buffers_at(256 * kib) == [UNSLICED]
-    assert buffers_at(mib) == [256 * kib, UNSLICED]
-    assert buffers_at(4 * mib) == [256 * kib, mib, UNSLICED]
-    assert buffers_at(64 * mib) == [4 * mib, 16 * mib, UNSLICED]
-    assert buffers_at(1024 * mib) == [64 * mib, 256 * mib, UNSLICED]
-
-
 def test_parameters_of_kernels_are_searched_where_there_are_kernels() -> None:
-    space = executor_space(candidates(Operation.ALL_GATHER), 1 << 10)
-    assert {family.protocol for family in space.families} == {"LL", "LL128"}
+    own = candidates(Operation.ALL_GATHER)[:1]
+    space = executor_space(own, 1 << 10)
+    assert {family.protocol for family in space.families} == {"LL"}
     assert all(config.algorithm.startswith("phases:") for config in space)
-    assert space.size == 2 * 6 * 2
-    without = executor_space(candidates(Operation.ALL_GATHER), 1 << 10, ll128=False)
-    assert {family.protocol for family in without.families} == {"LL"}
-    alone = executor_space(candidates(Operation.ALL_REDUCE, cluster(2, 1, 1)), 1 << 10)
-    assert alone.size == 1
+    assert space.size == 4 * 2
+    assert {family.protocol for family in executor_space(own, 1 << 16).families} == {"LL", "LL128"}
+    large = executor_space(own, 1 << 26)
+    assert {family.protocol for family in large.families} == {"LL128"}
+    assert {family.protocol for family in executor_space(own, 1 << 26, ll128=False).families} == {
+        "LL"
+    }
+    assert len(set(large.configs)) == large.size
+    alone = candidates(Operation.ALL_REDUCE, cluster(2, 1, 1))
+    assert executor_space(alone[:1], 1 << 10).size == 1
 
 
 def test_saved_plans_are_read_back_equal(tmp_path: Path) -> None:
