@@ -62,6 +62,12 @@ LEAKING = {
 }
 """Scenarios that leave memory allocated which a rank may still use."""
 
+SLOW = {"network_strangers", "network_unreachable"}
+"""Scenarios that wait for deadlines."""
+
+FORKING = "network_forked"
+"""The scenario that starts threads in a process which several threads forked."""
+
 
 def run_compiler(command: Sequence[str]) -> None:
     done = compile_kept(command)
@@ -162,11 +168,16 @@ def play(
     return done.stdout
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SCENARIOS],
+)
 def test_scenario(session: Path, scenario: str, tmp_path: Path) -> None:
-    leaks = {"ASAN_OPTIONS": "detect_leaks=0"} if scenario in LEAKING else {}
+    sanitizer = {"ASAN_OPTIONS": "detect_leaks=0"} if scenario in LEAKING else {}
+    if scenario == FORKING:
+        sanitizer = {"TSAN_OPTIONS": "die_after_fork=0"}
     prefix = own_shm(1024) if scenario in OWN_SHM else []
-    play(session, scenario, tmp_path, prefix, **leaks)
+    play(session, scenario, tmp_path, prefix, **sanitizer)
 
 
 def test_ranks_of_one_process_need_no_room_in_dev_shm(session: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 // Who is there at a communicator's start, among processes and in a hostile /dev/shm. Each scenario
 // has a /dev/shm of its own, where it leaves nothing.
+#include "processes.h"
 #include "roll_call.h"
 #include "scenarios.h"
 #include "session.h"
@@ -13,14 +14,11 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
-#include <functional>
 #include <random>
 #include <sched.h>
 #include <sys/fsuid.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -52,46 +50,6 @@ void remove_all() {
 
 Digest secret_of(const std::string &text) {
     return tuccl::sha256(text);
-}
-
-// What processes share with one another besides the roll, as NCCL's own bootstrap would be.
-template <typename Shared> Shared *share() {
-    void *memory =
-        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED);
-    return new (memory) Shared{};
-}
-
-struct Barrier {
-    std::atomic<uint32_t> arrived;
-    void meet(uint32_t processes) {
-        const uint32_t turn = arrived.fetch_add(1) / processes;
-        while (arrived.load() / processes == turn)
-            std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-};
-
-pid_t in_process(const std::function<void()> &body) {
-    const pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        body();
-        std::_Exit(0);
-    }
-    return child;
-}
-
-void end_well(pid_t child) {
-    int status = -1;
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
-}
-
-void in_processes(uint32_t count, const std::function<void(uint32_t)> &body) {
-    std::vector<pid_t> children;
-    for (uint32_t rank = 0; rank < count; rank++)
-        children.push_back(in_process([&] { body(rank); }));
-    for (const pid_t child : children)
-        end_well(child);
 }
 
 // Enters a rank and dies.

@@ -8,13 +8,17 @@
 
 namespace tuccl {
 
-uint64_t random_number() {
-    uint64_t number = 0;
+bool random_bytes(void *bytes, size_t count) {
     ssize_t got = 0;
     do
-        got = getrandom(&number, sizeof number, 0);
+        got = getrandom(bytes, count, 0); // Up to 256 bytes come whole.
     while (got < 0 && errno == EINTR);
-    if (got == static_cast<ssize_t>(sizeof number))
+    return got == static_cast<ssize_t>(count);
+}
+
+uint64_t random_number() {
+    uint64_t number = 0;
+    if (random_bytes(&number, sizeof number))
         return number;
     static std::atomic<uint64_t> calls{0};
     timespec now = {};

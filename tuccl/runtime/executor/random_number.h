@@ -3,11 +3,15 @@
 #ifndef TUCCL_EXECUTOR_RANDOM_NUMBER_H
 #define TUCCL_EXECUTOR_RANDOM_NUMBER_H
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tuccl {
 
 uint64_t random_number();
+
+// Fills `bytes` from the kernel, for secrets. Returns false where it has no random bits.
+bool random_bytes(void *bytes, size_t count);
 
 } // namespace tuccl
 

@@ -117,11 +117,17 @@ std::shared_ptr<RollCall::Here> RollCall::Here::of(const Digest &secret) {
     return here;
 }
 
-RollCall::RollCall(const Digest &secret, uint32_t rank, uint64_t mark, Reach reach)
+RollCall::RollCall(const Digest &secret, uint32_t rank, uint64_t mark, Reach reach,
+                   const std::optional<RollPlace> &place)
     : rank_(rank), mine_{random_number(), mark}, here_(Here::of(secret)) {
     here_->enter(rank, mine_);
     if (reach == Reach::kProcess)
         return;
+    if (reach == Reach::kNetwork) {
+        network_.emplace(*place, roll_name(secret));
+        fault_ = network_->enter(rank, mark, mine_.attempt);
+        return;
+    }
     file_.emplace(file_name(secret), tag_of(secret));
     fault_ = file_->enter(rank, mine_);
 }
@@ -135,18 +141,24 @@ void RollCall::take_back() {
     here_->take_back(rank_, mine_);
     if (file_)
         file_->take_back();
+    if (network_)
+        network_->leave();
 }
 
 void RollCall::fail() {
     here_->fail(rank_, mine_);
     if (file_)
         file_->end(RollFile::End::kFailure);
+    if (network_)
+        network_->fail();
 }
 
 Roll RollCall::read(uint32_t ranks) {
     was_read_ = true;
     seen_ = here_->entries();
     seen_here_ = seen_.size() == ranks;
+    if (network_ && !seen_here_)
+        return read_network(ranks);
     if (!seen_here_ && file_ && file_->is_open()) {
         seen_ = file_->read();
         const auto found = seen_.find(rank_);
@@ -165,7 +177,19 @@ Roll RollCall::read(uint32_t ranks) {
     return roll;
 }
 
+Roll RollCall::read_network(uint32_t ranks) {
+    seen_.clear();
+    if (!fault_.empty())
+        return {0, false, fault_};
+    const NetworkRoll::Answer answer = network_->ask(ranks);
+    if (!answer.is_complete)
+        network_->leave();
+    return {answer.present, answer.marks_agree, answer.fault};
+}
+
 bool RollCall::somebody_left() const {
+    if (network_ && !seen_here_)
+        return network_->somebody_left();
     return std::any_of(seen_.begin(), seen_.end(), [&](const auto &entry) {
         return seen_here_ ? here_->has_left(entry.first, entry.second)
                           : file_->has_left(entry.first, entry.second);

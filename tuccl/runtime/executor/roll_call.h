@@ -5,7 +5,9 @@
 // The start is a barrier: no rank completes it before all have begun. So the entries are complete
 // by then, and equal for all ranks, without waiting. Entries are stored in this process and, for
 // ranks of other processes, in a file of the host's shared memory. Ranks that do not share that
-// memory, as on another node, find each other missing; the executor could not serve them anyway.
+// memory, as on another node, find each other missing; unless the executor could serve them: then
+// the roll is on the network instead, at the process that made the id (roll_place.h). A
+// communicator uses the one or the other, which its id says to all ranks alike.
 //
 // Why no rank serves a communicator that another leaves to NCCL:
 // - A rank that cannot be entered is in nobody's roll: all leave it to NCCL. Only where all ranks
@@ -23,6 +25,7 @@
 #ifndef TUCCL_EXECUTOR_ROLL_CALL_H
 #define TUCCL_EXECUTOR_ROLL_CALL_H
 
+#include "network_roll.h"
 #include "roll_file.h"
 #include "sha256.h"
 
@@ -33,7 +36,7 @@
 
 namespace tuccl {
 
-enum class Reach { kHost, kProcess };
+enum class Reach { kHost, kProcess, kNetwork };
 
 struct Roll {
     uint32_t present = 0; // Mask of the ranks found.
@@ -44,8 +47,9 @@ struct Roll {
 class RollCall {
   public:
     // Enters this rank, with a mark. Only the communicator's ranks have the secret. `reach`:
-    // kProcess if all of them are in this process.
-    RollCall(const Digest &secret, uint32_t rank, uint64_t mark, Reach reach);
+    // kProcess if all of them are in this process, kNetwork with the place of the roll.
+    RollCall(const Digest &secret, uint32_t rank, uint64_t mark, Reach reach,
+             const std::optional<RollPlace> &place = std::nullopt);
     // Withdraws the entry unless the roll was read.
     ~RollCall();
     RollCall(const RollCall &) = delete;
@@ -67,11 +71,13 @@ class RollCall {
     class Here;
 
     void take_back();
+    Roll read_network(uint32_t ranks);
 
     uint32_t rank_;
     RollEntry mine_;
     std::shared_ptr<Here> here_;
     std::optional<RollFile> file_;
+    std::optional<NetworkRoll> network_;
     std::string fault_;
     RollEntries seen_; // Empty before reading, and if a rank is missing.
     bool seen_here_ = false;

@@ -18,10 +18,12 @@ set(executor_host_sources
   ${executor_folder}/local_ranks.cc
   ${executor_folder}/log.cc
   ${executor_folder}/nccl_call.cc
+  ${executor_folder}/network_roll.cc
   ${executor_folder}/new_communicators.cc
   ${executor_folder}/origin.cc
   ${executor_folder}/phase_plan.cc
   ${executor_folder}/phase_runner.cc
+  ${executor_folder}/own_sockets.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
   ${executor_folder}/rail_request.cc
@@ -31,6 +33,10 @@ set(executor_host_sources
   ${executor_folder}/rendezvous.cc
   ${executor_folder}/roll_call.cc
   ${executor_folder}/roll_file.cc
+  ${executor_folder}/roll_listener.cc
+  ${executor_folder}/roll_message.cc
+  ${executor_folder}/roll_place.cc
+  ${executor_folder}/roll_table.cc
   ${executor_folder}/set_up.cc
   ${executor_folder}/sha256.cc
   ${executor_folder}/staging_need.cc

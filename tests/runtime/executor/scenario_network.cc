@@ -1,0 +1,290 @@
+// Who is there at the start of a communicator whose roll is on the network.
+#include "network_place.h"
+#include "network_roll.h"
+#include "processes.h"
+#include "roll_call.h"
+#include "scenarios.h"
+#include "session.h"
+
+#include <array>
+#include <csignal>
+#include <random>
+
+namespace {
+
+using tuccl::Digest;
+using tuccl::NetworkRoll;
+using tuccl::Reach;
+using tuccl::Roll;
+using tuccl::RollCall;
+using tuccl::RollPlace;
+
+constexpr uint64_t kMark = 7;
+
+RollCall enter(const RollPlace &place, uint32_t rank, uint64_t mark = kMark) {
+    return {place.key, rank, mark, Reach::kNetwork, place};
+}
+
+double seconds_of(const std::function<void()> &body) {
+    const auto begin = std::chrono::steady_clock::now();
+    body();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void network_roll_of_processes() {
+    const RollPlace place = open_place(1);
+    auto *start = share<std::array<Barrier, 2>>();
+    in_processes(3, [&](uint32_t rank) {
+        RollCall roll = enter(place, rank, kMark + rank / 2);
+        (*start)[0].meet(3);
+        const Roll seen = roll.read(3);
+        CHECK(seen.present == 3 && !seen.marks_agree && seen.fault.empty());
+        CHECK(!roll.somebody_left());
+        (*start)[1].meet(3);
+    });
+    // A child of it has a roll of its own, by the same id.
+    auto *child = share<std::array<Barrier, 2>>();
+    in_processes(2, [&](uint32_t rank) {
+        RollCall roll(tuccl::sha256("child"), rank, kMark, Reach::kNetwork, place);
+        (*child)[0].meet(2);
+        const Roll seen = roll.read(2);
+        CHECK(seen.present == 2 && seen.marks_agree && seen.fault.empty());
+        (*child)[1].meet(2);
+    });
+}
+
+// A rank does not run the executor: the others know at once, whoever asks first.
+void network_rank_missing() {
+    const RollPlace place = open_place(2);
+    auto *start = share<Barrier>();
+    CHECK(seconds_of([&] {
+              in_processes(3, [&](uint32_t rank) {
+                  std::optional<RollCall> roll;
+                  if (rank != 1)
+                      roll.emplace(place.key, rank, kMark, Reach::kNetwork, place);
+                  start->meet(3);
+                  if (rank == 1)
+                      return;
+                  const Roll seen = roll->read(3);
+                  CHECK(seen.present == 2 && seen.fault.empty() && !roll->somebody_left());
+              });
+          }) < 4);
+}
+
+// A start that failed, or whose process was killed, is tried again with the same id.
+void network_tried_again() {
+    for (const bool killed : {false, true}) {
+        const RollPlace place = open_place(killed ? 3 : 4);
+        auto *start = share<std::array<Barrier, 3>>();
+        in_processes(3, [&](uint32_t rank) {
+            if (rank == 1 && killed) {
+                const pid_t child = in_process([&] {
+                    const RollCall roll = enter(place, 1);
+                    (void)raise(SIGKILL);
+                });
+                int status = 0;
+                CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+            }
+            if (rank == 1 && !killed)
+                const RollCall failed = enter(place, 1);
+            (*start)[0].meet(3);
+            RollCall roll = enter(place, rank);
+            (*start)[1].meet(3);
+            const Roll seen = roll.read(3);
+            CHECK(seen.present == 3 && seen.marks_agree && !roll.somebody_left());
+            (*start)[2].meet(3);
+        });
+    }
+}
+
+// A rank goes while others greet it: they learn of it, unless it was through.
+void network_after_reading() {
+    enum End { kThrough, kFailed, kKilled };
+    for (const End end : {kThrough, kFailed, kKilled}) {
+        const RollPlace place = open_place(10 + static_cast<uint64_t>(end));
+        auto *start = share<std::array<Barrier, 2>>();
+        const pid_t going = in_process([&] {
+            RollCall roll = enter(place, 1);
+            (*start)[0].meet(2);
+            CHECK(roll.read(2).present == 2);
+            (*start)[1].meet(2);
+            if (end == kFailed)
+                roll.fail();
+            if (end == kKilled)
+                (void)raise(SIGKILL);
+        });
+        RollCall roll = enter(place, 0);
+        (*start)[0].meet(2);
+        CHECK(roll.read(2).present == 2 && !roll.somebody_left());
+        (*start)[1].meet(2);
+        int status = 0;
+        CHECK(waitpid(going, &status, 0) == going && WIFSIGNALED(status) == (end == kKilled));
+        for (int i = 0; i < 200 && !roll.somebody_left(); i++) // It comes over the network.
+            std::this_thread::sleep_for(std::chrono::milliseconds(end == kThrough ? 1 : 25));
+        CHECK(roll.somebody_left() == (end != kThrough));
+    }
+}
+
+// The process that made the id dies: before the question nobody counts anybody, after the answer
+// nobody can know of the others.
+void network_listener_dies() {
+    struct Plan {
+        RollPlace place;
+        std::array<Barrier, 3> start;
+    };
+    for (const bool late : {false, true}) {
+        auto *plan = share<Plan>();
+        const pid_t listener = in_process([&] {
+            plan->place = open_place(20);
+            plan->start[0].meet(3);
+            for (;;)
+                (void)pause();
+        });
+        std::vector<pid_t> ranks;
+        for (uint32_t rank = 0; rank < 2; rank++)
+            ranks.push_back(in_process([&] {
+                plan->start[0].meet(3);
+                RollCall roll = enter(plan->place, rank);
+                plan->start[1].meet(2);
+                if (late)
+                    CHECK(roll.read(2).present == 2);
+                plan->start[2].meet(3);
+                plan->start[0].meet(3);
+                if (!late) {
+                    const Roll seen = roll.read(2);
+                    CHECK(seen.present == 0 && seen.fault.find("was closed") != std::string::npos);
+                }
+                CHECK(roll.somebody_left() == late);
+            }));
+        plan->start[2].meet(3);
+        CHECK(kill(listener, SIGKILL) == 0);
+        int status = 0;
+        CHECK(waitpid(listener, &status, 0) == listener);
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        plan->start[0].meet(3);
+        for (const pid_t rank : ranks)
+            end_well(rank);
+    }
+}
+
+// Hundreds of ranks come at once; here they are threads, which RollCall would not send out.
+void network_many_ranks() {
+    constexpr uint32_t kRanks = 64;
+    const RollPlace place = open_place(30);
+    in_threads(kRanks, [&](Rank &rank) {
+        NetworkRoll roll(place, place.name);
+        CHECK(roll.enter(static_cast<uint32_t>(rank.rank), kMark, 1).empty());
+        meet_threads();
+        const NetworkRoll::Answer seen = roll.ask(kRanks);
+        CHECK(seen.is_complete && seen.present == kRanks && seen.marks_agree);
+        CHECK(!roll.somebody_left());
+        meet_threads();
+        if (rank.rank == 5)
+            roll.fail();
+        while (rank.rank != 5 && !roll.somebody_left())
+            std::this_thread::yield();
+        meet_threads();
+    });
+}
+
+// A process that is forked from one that listens makes ids of its own, and keeps nothing open.
+void network_forked() {
+    const RollPlace place = open_place(40);
+    NetworkRoll entered(place, place.name);
+    CHECK(entered.enter(0, kMark, 1).empty());
+    in_processes(1, [&](uint32_t) {
+        const RollPlace own = open_place(41);
+        CHECK(own.port != place.port);
+        NetworkRoll roll(own, own.name);
+        CHECK(roll.enter(0, kMark, 1).empty() && roll.ask(1).is_complete);
+    });
+    // The connection of a rank that dies is not kept open by another process.
+    auto *start = share<std::array<Barrier, 2>>();
+    auto *sleeper = share<std::atomic<pid_t>>();
+    const pid_t going = in_process([&] {
+        NetworkRoll roll(place, place.name);
+        CHECK(roll.enter(1, kMark, 1).empty());
+        (*start)[1].meet(2);
+        CHECK(roll.ask(2).is_complete);
+        sleeper->store(in_process([] {
+            for (;;)
+                (void)pause();
+        }));
+        (*start)[0].meet(2);
+        (void)raise(SIGKILL);
+    });
+    (*start)[1].meet(2);
+    CHECK(entered.ask(2).is_complete && !entered.somebody_left());
+    (*start)[0].meet(2);
+    int status = 0;
+    CHECK(waitpid(going, &status, 0) == going && WIFSIGNALED(status));
+    for (int i = 0; i < 200 && !entered.somebody_left(); i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    CHECK(entered.somebody_left() && kill(sleeper->load(), SIGKILL) == 0);
+}
+
+// Ranks that fail, are killed, come back, or have no executor: after NCCL's start all conclude the
+// same.
+struct Storm {
+    static constexpr uint32_t kRanks = 4;
+    static constexpr uint32_t kRounds = 60;
+    Barrier begin, start, end;
+    std::array<RollPlace, kRounds> places;
+    std::array<uint32_t, kRanks> present;
+};
+
+void ride(Storm *storm, uint32_t rank, uint32_t round, uint32_t absent) {
+    std::mt19937 random(round * Storm::kRanks + rank);
+    const auto pause = [&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+    };
+    const RollPlace &place = storm->places[round];
+    storm->begin.meet(Storm::kRanks);
+    pause();
+    for (uint32_t failures = random() % 3; failures > 0 && rank != absent; failures--) {
+        const bool killed = random() % 4 == 0;
+        const pid_t child = in_process([&] {
+            const RollCall failed = enter(place, rank);
+            pause();
+            if (killed)
+                (void)raise(SIGKILL);
+        });
+        int status = 0;
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) == killed);
+    }
+    pause();
+    std::optional<RollCall> roll;
+    if (rank != absent)
+        roll.emplace(place.key, rank, kMark, Reach::kNetwork, place);
+    storm->start.meet(Storm::kRanks);
+    pause();
+    storm->present[rank] = rank != absent ? roll->read(Storm::kRanks).present : 0;
+    storm->end.meet(Storm::kRanks);
+    for (const uint32_t present : storm->present)
+        CHECK((present == Storm::kRanks) == (absent == Storm::kRanks));
+}
+
+void network_storm() {
+    auto *storm = share<Storm>();
+    for (uint32_t round = 0; round < Storm::kRounds; round++)
+        storm->places[round] = open_place(100 + round);
+    in_processes(Storm::kRanks, [&](uint32_t rank) {
+        for (uint32_t round = 0; round < Storm::kRounds; round++)
+            ride(storm, rank, round, round % 5 == 0 ? round / 5 % Storm::kRanks : Storm::kRanks);
+    });
+}
+
+} // namespace
+
+std::vector<Scenario> network_scenarios() {
+    return {
+        {"network_roll_of_processes", network_roll_of_processes},
+        {"network_rank_missing", network_rank_missing},
+        {"network_tried_again", network_tried_again},
+        {"network_after_reading", network_after_reading},
+        {"network_listener_dies", network_listener_dies},
+        {"network_many_ranks", network_many_ranks},
+        {"network_forked", network_forked},
+        {"network_storm", network_storm},
+    };
+}
