@@ -68,6 +68,12 @@ KINDS = (
         takes_root=True,
     ),
     Kind(
+        "rolls on the network beside a full /dev/shm and other users",
+        _TINY,
+        lambda rng: {"across_hosts": 1, "free_pages": 0, "must_serve": 1, **_strangers(rng)},
+        takes_root=True,
+    ),
+    Kind(
         "same user",
         _ROOM,
         lambda rng: {

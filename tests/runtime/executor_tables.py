@@ -19,6 +19,7 @@ from lookup_tables.program_header import HEADER
 from lookup_tables.table import (
     Entry,
     NcclProtocol,
+    Operation,
     ScheduleConfig,
     Shape,
     StoredSchedule,
@@ -67,8 +68,12 @@ def kernel(ranks: int, operation: str, pattern: str, name: str | None = None) ->
     return schedule if name is None else replace(schedule, content_hash=name)
 
 
-def session_table() -> bytes:
-    """Small calls of all operations but reduce, for 2 to 8 ranks; one range that is Simple's."""
+def session_table(*, across_hosts: bool = False) -> bytes:
+    """Small calls of all operations but reduce, for 2 to 8 ranks; one range that is Simple's.
+
+    Args:
+        across_hosts: With an entry for two nodes, so that communicators of several are looked for.
+    """
     entries: list[Entry] = []
     schedules: list[StoredSchedule] = []
     for ranks in range(2, MOST_RANKS + 1):
@@ -87,7 +92,15 @@ def session_table() -> bytes:
             entry_of(kernels["alltoall", "direct"]),
         ]
         schedules += [*kernels.values(), broadcast]
+    if across_hosts:
+        entries.append(entry_across_hosts())
     return bundle_of(entries, schedules)
+
+
+def entry_across_hosts() -> Entry:
+    """Return an entry for two nodes of two GPUs."""
+    config = ScheduleConfig(kernel(4, "all_reduce", "two_phase").content_hash, LL, 8, 512, 65536)
+    return make_entry(Operation.ALL_REDUCE, *SMALL, None, shape=Shape(4, 2, 2), schedule=config)
 
 
 def one_phase_table(ranks: int, largest: int) -> bytes:
@@ -130,6 +143,7 @@ def write_tables(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     tables = {
         "session": session_table(),
+        "across_hosts": session_table(across_hosts=True),
         "nothing": bundle_of([], []),
         "one_phase": one_phase_table(2, 1024),
         "to_4096": one_phase_table(3, 4096),

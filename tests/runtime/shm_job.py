@@ -29,6 +29,7 @@ def compile_shm_job(folder: Path, flags: Sequence[str] = ()) -> list[str]:
 
 
 def link_shm_job(folder: Path, objects: Sequence[str], flags: Sequence[str] = ()) -> Path:
-    """The program, beside its stand-in of NCCL and its table."""
+    """The program, beside its stand-in of NCCL and its tables."""
     (folder / "table.tuccl").write_bytes(session_table())
+    (folder / "across_hosts.tuccl").write_bytes(session_table(across_hosts=True))
     return link(folder / "shm_job", objects, "-rdynamic", *libraries(folder), *flags)

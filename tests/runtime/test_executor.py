@@ -180,6 +180,27 @@ def test_scenario(session: Path, scenario: str, tmp_path: Path) -> None:
     play(session, scenario, tmp_path, prefix, **sanitizer)
 
 
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "collectives",
+        "exit_without_destroying",
+        "made_again_and_again",
+        "made_in_a_group",
+        "not_blocking",
+        "not_on_all_ranks",
+        "shrunk_with_abort",
+        "split_fails_once",
+    ],
+)
+def test_ids_that_may_be_of_several_hosts_change_nothing(
+    session: Path, scenario: str, tmp_path: Path
+) -> None:
+    table = session.parent / "tables" / "across_hosts.tuccl"
+    out = play(session, scenario, tmp_path, TUCCL_BUNDLE=str(table))
+    assert "no roll at" not in out
+
+
 def test_ranks_of_one_process_need_no_room_in_dev_shm(session: Path, tmp_path: Path) -> None:
     out = play(session, "made_in_a_group", tmp_path, own_shm(4, full=True))
     assert "WARN" not in out

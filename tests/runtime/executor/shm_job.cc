@@ -6,8 +6,8 @@
 // processes are started, for so many rounds each; user of the jobs; strangers (user 65534), twins
 // (the jobs' own user) and fillers; free_pages and free_inodes of a full /dev/shm; limit_s without
 // progress; must_serve: the executor serves every communicator; may_fail: starts may; leaves_own:
-// rolls may stay until the user's next process starts a communicator. Exit code 1 and a line that
-// begins with "failure: ": something is wrong.
+// rolls may stay until the user's next process starts a communicator; across_hosts: rolls are on
+// the network. Exit code 1 and a line that begins with "failure: ": something is wrong.
 #include "session.h"
 #include "shm_neighbours.h"
 #include "stand_in_shared.h"
@@ -37,10 +37,10 @@ constexpr uid_t kStranger = 65534;
 constexpr int kMostRanks = 8;
 
 std::map<std::string, int> options = {
-    {"seed", 1},       {"jobs", 1},     {"processes", 2},   {"threads", 1},
-    {"lives", 1},      {"rounds", 4},   {"user", 0},        {"strangers", 0},
-    {"twins", 0},      {"fillers", 0},  {"free_pages", -1}, {"free_inodes", -1},
-    {"must_serve", 0}, {"may_fail", 0}, {"leaves_own", 0},  {"limit_s", 20},
+    {"seed", 1},        {"jobs", 1},         {"processes", 2},  {"threads", 1},  {"lives", 1},
+    {"rounds", 4},      {"user", 0},         {"strangers", 0},  {"twins", 0},    {"fillers", 0},
+    {"free_pages", -1}, {"free_inodes", -1}, {"must_serve", 0}, {"may_fail", 0}, {"leaves_own", 0},
+    {"limit_s", 20},    {"across_hosts", 0},
 };
 
 int option(const char *name) {
@@ -192,6 +192,10 @@ size_t open_files() {
 
 void be_ranks(Job *job, int process, uint32_t seed) {
     const int threads = option("threads");
+    if (process == 0) { // It listens from now on, where the rolls are on the network.
+        ncclUniqueId id = {};
+        CHECK(ncclGetUniqueId(&id) == 0);
+    }
     const size_t files = open_files();
     std::vector<std::thread> ranks;
     for (int thread = 0; thread < threads; thread++)
@@ -335,7 +339,8 @@ std::string play() {
 
 // What lies beside the program, readable by any user that a job may have.
 void set_table_in_memory(const std::string &program) {
-    std::ifstream beside(program.substr(0, program.rfind('/')) + "/table.tuccl", std::ios::binary);
+    const char *name = option("across_hosts") != 0 ? "/across_hosts.tuccl" : "/table.tuccl";
+    std::ifstream beside(program.substr(0, program.rfind('/')) + name, std::ios::binary);
     const std::string table{std::istreambuf_iterator<char>(beside), {}};
     const int file = memfd_create("table", 0);
     CHECK(!table.empty() && file >= 0 && fchmod(file, 0666) == 0);

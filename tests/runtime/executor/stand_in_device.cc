@@ -1,6 +1,7 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
 // STAND_IN_FAILS=STEP:RANK makes a step (create, connect, exchange, quiesce) fail on a rank, or
-// late (late_exchange). With STAND_IN_PROCESSES ranks may be in several processes.
+// late (late_exchange), STAND_IN_DIES=STEP:RANK ends its process there. With STAND_IN_PROCESSES
+// ranks may be in several processes.
 #include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
@@ -10,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,9 +46,15 @@ struct tuccl_exchange {
 
 namespace {
 
-bool fails(const char *step, uint32_t rank) {
-    const char *wanted = std::getenv("STAND_IN_FAILS");
+bool is_wanted(const char *variable, const char *step, uint32_t rank) {
+    const char *wanted = std::getenv(variable);
     return wanted != nullptr && wanted == std::string(step) + ":" + std::to_string(rank);
+}
+
+bool fails(const char *step, uint32_t rank) {
+    if (is_wanted("STAND_IN_DIES", step, rank))
+        (void)std::raise(SIGKILL);
+    return is_wanted("STAND_IN_FAILS", step, rank);
 }
 
 thread_local int current_device = 0;

@@ -3,20 +3,22 @@
 // after 2.13, STAND_IN_PROCESSES one whose ranks may be in several processes (stand_in_shared.h).
 // STAND_IN_NCCL_FAILS=RANK:TIMES makes that rank's first starts by an id fail, STAND_IN_SPLIT_FAILS
 // its first splits. With STAND_IN_UNHEARD_ABORT a rank's abort does not reach the others, as
-// between GPUs of a host.
+// between GPUs of a host. STAND_IN_ADDRESS is the address in its ids.
 #include "nccl_abi.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
 #include "stand_in_streams.h"
 
+#include <arpa/inet.h>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <netinet/in.h>
 #include <string>
 #include <sys/random.h>
 #include <tuple>
-#include <unistd.h>
 
 using stand_in::note;
 using stand_in::Stream;
@@ -91,11 +93,19 @@ bool fails(const char *variable, int rank) {
            rank == failing && failed.fetch_add(1) < times;
 }
 
+std::string name_of(const ncclUniqueId &id) {
+    char name[32];
+    uint64_t magic = 0;
+    std::memcpy(&magic, id.internal, sizeof magic);
+    std::snprintf(name, sizeof name, "id %016llx", static_cast<unsigned long long>(magic));
+    return name;
+}
+
 int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const ncclConfig *config) {
     const bool blocking = config == nullptr || config->blocking != 0;
     if (fails("STAND_IN_NCCL_FAILS", rank))
         return tuccl::kNcclSystemError;
-    *comm = join(id.internal, ranks, rank, rank, blocking);
+    *comm = join(name_of(id), ranks, rank, rank, blocking);
     if (!blocking)
         return tuccl::kNcclInProgress;
     if (depth == 0)
@@ -128,13 +138,23 @@ int call(const char *name, int operation, const void *send, void *receive, size_
 extern "C" {
 
 int ncclGetUniqueId(ncclUniqueId *id) {
-    static std::atomic<int> made{0};
-    *id = {};
-    uint64_t unknown = 0; // To other users, as in NCCL's.
-    if (getrandom(&unknown, sizeof unknown, 0) != sizeof unknown)
+    // As NCCL writes its struct ncclBootstrapHandle: the rest of the id stays what it was.
+    struct {
+        uint64_t magic;
+        sockaddr_in6 address;
+        int ranks;
+    } handle = {};
+    static_assert(sizeof handle == 40, "NCCL's");
+    if (getrandom(&handle.magic, sizeof handle.magic, 0) != sizeof handle.magic)
         return tuccl::kNcclSystemError;
-    std::snprintf(id->internal, sizeof id->internal, "stand-in %d %d %016llx", getpid(), made++,
-                  static_cast<unsigned long long>(unknown));
+    const char *host = std::getenv("STAND_IN_ADDRESS");
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(1);
+    if (inet_pton(AF_INET, host != nullptr ? host : "127.0.0.1", &address.sin_addr) != 1)
+        return tuccl::kNcclInvalidUsage;
+    std::memcpy(&handle.address, &address, sizeof address);
+    std::memcpy(id->internal, &handle, sizeof handle);
     return 0;
 }
 
@@ -231,7 +251,7 @@ int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
     ncclGetUniqueId(&id);
     for (int rank = 0; rank < count; rank++)
         comms[rank] =
-            join(id.internal, count, rank, devices != nullptr ? devices[rank] : rank, true);
+            join(name_of(id), count, rank, devices != nullptr ? devices[rank] : rank, true);
     return 0;
 }
 

@@ -7,6 +7,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cstring>
 
 namespace tuccl {
 
@@ -113,6 +114,43 @@ bool has_rules_for(const tuccl_bundle &bundle, uint32_t ranks, bool chooses) {
         if (ranks % nodes == 0 &&
             (chooses || tuccl_bundle_shape(&bundle, ranks, nodes, ranks / nodes)))
             return true;
+    return false;
+}
+
+bool has_rules_across_nodes(const tuccl_bundle &bundle) {
+    for (uint32_t at = 0; at < bundle.shape_count; at++) {
+        const tuccl_shape_record &shape = bundle.shapes[at];
+        for (uint32_t operation = 0; shape.nodes > 1 && operation < kOperations; operation++) {
+            const tuccl_range_record range = shape.of_operation[operation];
+            for (uint32_t i = range.first; i < range.first + range.count; i++)
+                if (bundle.entries[i].schedule != TUCCL_NO_SCHEDULE)
+                    return true;
+        }
+    }
+    return false;
+}
+
+// Of programs that may not have been checked yet.
+bool has_program_across_nodes(const tuccl_bundle &bundle) {
+    const auto *section = static_cast<const unsigned char *>(bundle.programs);
+    tuccl_programs_head head = {};
+    if (section == nullptr || bundle.program_bytes < sizeof head)
+        return false;
+    std::memcpy(&head, section, sizeof head);
+    size_t at = sizeof head;
+    for (uint32_t i = 0; i < head.count; i++, at += sizeof(tuccl_programs_record)) {
+        tuccl_programs_record record;
+        if (bundle.program_bytes - at < sizeof record)
+            return false;
+        std::memcpy(&record, section + at, sizeof record);
+        tuccl_phased_header header;
+        if (record.bytes < sizeof header || record.offset > bundle.program_bytes ||
+            bundle.program_bytes - record.offset < sizeof header)
+            continue;
+        std::memcpy(&header, section + record.offset, sizeof header);
+        if (header.version == TUCCL_PHASED_VERSION)
+            return true;
+    }
     return false;
 }
 

@@ -29,6 +29,10 @@ uint32_t most_lanes(const void *programs, const Grid &grid);
 // nodes.
 bool has_rules_for(const tuccl_bundle &bundle, uint32_t ranks, bool chooses);
 
+// Whether a schedule won an entry for several nodes; whether there is a program for several.
+bool has_rules_across_nodes(const tuccl_bundle &bundle);
+bool has_program_across_nodes(const tuccl_bundle &bundle);
+
 } // namespace tuccl
 
 #endif

@@ -113,6 +113,17 @@ using tuccl::origin_by_id;
 using tuccl::origin_from;
 using tuccl::real_nccl;
 
+EXPORTED int ncclGetUniqueId(ncclUniqueId *id) {
+    if (real_nccl().GetUniqueId == nullptr)
+        return kNcclInvalidUsage;
+    if (id != nullptr)
+        *id = {}; // NCCL does not write all of it.
+    const int result = real_nccl().GetUniqueId(id);
+    if (result == tuccl::kNcclSuccess && id != nullptr)
+        tuccl::open_network_roll(id);
+    return result;
+}
+
 EXPORTED int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
     if (real_nccl().CommInitRank == nullptr)
         return kNcclInvalidUsage;

@@ -1,8 +1,11 @@
 #include "origin.h"
 
 #include "executor.h"
+#include "log.h"
 #include "random_number.h"
 #include "real_nccl.h"
+#include "roll_listener.h"
+#include "roll_table.h"
 
 #include <mutex>
 #include <string>
@@ -17,6 +20,7 @@ struct Family {
     bool is_known;
     Digest secret;
     Reach reach;
+    std::optional<RollPlace> place;
     uint64_t children;
 };
 
@@ -36,7 +40,7 @@ template <typename Number> std::string bytes_of(const Number &number) {
 
 void enter(Origin *origin, int rank) {
     origin->roll = std::make_shared<RollCall>(origin->secret, static_cast<uint32_t>(rank),
-                                              origin->table->mark(), origin->reach);
+                                              origin->table->mark(), origin->reach, origin->place);
 }
 
 } // namespace
@@ -69,6 +73,34 @@ class Birth {
     bool accepted_ = false;
 };
 
+// Without a mark the roll is a file of one host, and a communicator of several is NCCL's.
+void open_network_roll(ncclUniqueId *id) {
+    const std::shared_ptr<const Table> table = read_table();
+    if (!table->fault.empty() || !table->may_span_hosts())
+        return;
+    const std::optional<SocketAddress> address = bootstrap_address(*id);
+    if (!address) {
+        log_info("a unique id has no place for a roll: communicators by it are served on one host");
+        return;
+    }
+    std::string fault;
+    IdSecret secret;
+    const uint16_t port = listen_for_rolls(*address, &fault);
+    if (port != 0 && !random_bytes(secret.data(), secret.size()))
+        fault = "the kernel has no random numbers";
+    ncclUniqueId marked = *id;
+    if (fault.empty()) {
+        mark_id(&marked, port, secret);
+        if (!expect_roll(*marked_place(marked)))
+            fault = "too many communicators are starting";
+    }
+    if (fault.empty())
+        *id = marked;
+    else
+        log_warning("no roll at %s, so that communicators are served on one host: %s",
+                    address->host().c_str(), fault.c_str());
+}
+
 std::vector<Origin> origins_here(size_t ranks) {
     Origin origin;
     origin.table = read_table();
@@ -83,9 +115,12 @@ std::vector<Origin> origins_here(size_t ranks) {
 Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank) {
     Origin origin;
     origin.table = read_table();
-    origin.secret = sha256("TuCCL id" + std::string(id.internal, sizeof id.internal));
+    origin.secret = secret_of_id(id);
+    origin.place = marked_place(id);
+    origin.reach = origin.place ? Reach::kNetwork : Reach::kHost;
+    const auto most = origin.place ? static_cast<int>(kMostNetworkRanks) : TUCCL_MAX_RANKS;
     // With others no rank needs to know who is there.
-    if (ranks >= 2 && ranks <= TUCCL_MAX_RANKS && rank >= 0 && rank < ranks)
+    if (ranks >= 2 && ranks <= most && rank >= 0 && rank < ranks)
         enter(&origin, rank);
     return origin;
 }
@@ -104,6 +139,7 @@ Origin origin_from(ncclComm_t parent, int color) {
         const uint64_t child = ++family.children;
         origin.secret = hmac_sha256(family.secret, "child" + bytes_of(child) + bytes_of(color));
         origin.reach = family.reach;
+        origin.place = family.place;
     }
     origin.table = read_table();
     origin.birth = std::make_shared<Birth>(parent);
@@ -130,7 +166,7 @@ void accept(const Origin &origin) {
 void remember_origin(ncclComm_t comm, const Origin &origin) {
     Families &all = families();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    all.by_comm[comm] = {origin.is_known, origin.secret, origin.reach, 0};
+    all.by_comm[comm] = {origin.is_known, origin.secret, origin.reach, origin.place, 0};
 }
 
 void forget_origin(ncclComm_t comm) {

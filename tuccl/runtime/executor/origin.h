@@ -8,6 +8,7 @@
 #include "roll_call.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace tuccl {
@@ -20,9 +21,14 @@ struct Origin {
     std::shared_ptr<const Table> table; // As it was before NCCL made it.
     Digest secret = {};
     Reach reach = Reach::kHost;
+    std::optional<RollPlace> place; // Of the roll that reaches over the network.
     std::shared_ptr<RollCall> roll; // NULL where it is not known, or cannot be served anyhow.
     std::shared_ptr<Birth> birth;   // NULL where it has no parent.
 };
+
+// Opens a roll on the network for an id that NCCL has just made, and marks the id, where a
+// communicator of several hosts may be served.
+void open_network_roll(ncclUniqueId *id);
 
 // Origin of a communicator that is about to be created; each rank calls this before NCCL.
 std::vector<Origin> origins_here(size_t ranks); // All ranks are in this call.

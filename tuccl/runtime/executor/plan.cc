@@ -74,6 +74,11 @@ uint64_t Table::mark() const {
            tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
 }
 
+bool Table::may_span_hosts() const {
+    return bundle != nullptr &&
+           (has_rules_across_nodes(*bundle) || (chooses && has_program_across_nodes(*bundle)));
+}
+
 std::shared_ptr<const Table> read_table() {
     auto table = std::make_shared<Table>();
     const char *path = setting("TUCCL_BUNDLE");

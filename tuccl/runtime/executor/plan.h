@@ -23,6 +23,9 @@ struct Table {
 
     // Mark that is equal on ranks whose tables lead to equal plans for any communicator.
     uint64_t mark() const;
+
+    // Returns whether it has something for the executor on communicators of several nodes.
+    bool may_span_hosts() const;
 };
 
 std::shared_ptr<const Table> read_table();

@@ -34,6 +34,7 @@ RealNccl find_all() {
     fill(&real.GroupStart, "ncclGroupStart");
     fill(&real.GroupEnd, "ncclGroupEnd");
     fill(&real.GroupSimulateEnd, "ncclGroupSimulateEnd");
+    fill(&real.GetUniqueId, "ncclGetUniqueId");
     fill(&real.CommInitRank, "ncclCommInitRank");
     fill(&real.CommInitRankConfig, "ncclCommInitRankConfig");
     fill(&real.CommInitRankScalable, "ncclCommInitRankScalable");

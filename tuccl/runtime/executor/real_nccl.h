@@ -24,6 +24,7 @@ struct RealNccl {
     int (*GroupStart)();
     int (*GroupEnd)();
     int (*GroupSimulateEnd)(ncclSimInfo *);
+    int (*GetUniqueId)(ncclUniqueId *);
     int (*CommInitRank)(ncclComm_t *, int, ncclUniqueId, int);
     int (*CommInitRankConfig)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig *);
     int (*CommInitRankScalable)(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig *);
