@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <map>
 #include <poll.h>
 #include <system_error>
@@ -19,6 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::seconds(5); // For a connection, and again for a handshake.
+constexpr auto kPatienceInAll = 2 * kPatience;
 // More than the listener waits for the other ranks' questions.
 constexpr auto kPatienceWithAnswer = std::chrono::seconds(30);
 constexpr auto kForgetting = std::chrono::seconds(60);
@@ -96,18 +96,19 @@ std::string NetworkRoll::enter(uint32_t rank, uint64_t mark, uint64_t attempt) {
     entry.attempt = attempt;
     std::string fault;
     bool again = true;
+    const auto deadline = Clock::now() + kPatienceInAll;
     for (int i = 0; i < kTries && again; i++) {
         again = false;
-        fault = connect();
+        fault = connect(std::min(deadline, Clock::now() + kPatience));
         if (fault.empty())
-            fault = shake_hands(entry, &again);
+            fault = shake_hands(entry, std::min(deadline, Clock::now() + kPatience), &again);
         if (!fault.empty())
             close();
     }
     return fault;
 }
 
-std::string NetworkRoll::connect() {
+std::string NetworkRoll::connect(Clock::time_point deadline) {
     Unreachable &unreachable = Unreachable::of_process();
     const std::string host = place_.address.host();
     if (unreachable.has(host))
@@ -119,7 +120,7 @@ std::string NetworkRoll::connect() {
     if (socket_ >= 0 && (error == EINPROGRESS || error == EINTR)) {
         error = ETIMEDOUT;
         socklen_t bytes = sizeof error;
-        if (wait_for(socket_, POLLOUT, Clock::now() + kPatience) &&
+        if (wait_for(socket_, POLLOUT, deadline) &&
             getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
             error = errno;
     }
@@ -134,8 +135,8 @@ std::string NetworkRoll::connect() {
 }
 
 // Sets `again` where the listener closed the connection before it looked at it.
-std::string NetworkRoll::shake_hands(const RollMessage &entry, bool *again) {
-    const auto deadline = Clock::now() + kPatience;
+std::string NetworkRoll::shake_hands(const RollMessage &entry, Clock::time_point deadline,
+                                     bool *again) {
     reader_ = {};
     RollMessage hello;
     RollMessage mine = entry;

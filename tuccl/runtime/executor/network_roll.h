@@ -7,6 +7,7 @@
 
 #include "roll_message.h"
 
+#include <chrono>
 #include <mutex>
 #include <string>
 
@@ -42,8 +43,9 @@ class NetworkRoll {
     void leave();
 
   private:
-    std::string connect();
-    std::string shake_hands(const RollMessage &entry, bool *again);
+    using Clock = std::chrono::steady_clock;
+    std::string connect(Clock::time_point deadline);
+    std::string shake_hands(const RollMessage &entry, Clock::time_point deadline, bool *again);
     void say(RollKind kind);
     void close();
 
