@@ -125,16 +125,28 @@ def chosen_table() -> bytes:
     return bundle_of([entry_of(schedules[0])], schedules)
 
 
+def phased_table() -> bytes:
+    """No entry, and a schedule whose program's header is of one across hosts."""
+    made = kernel(2, "all_reduce", "two_phase")
+    bundle = bundle_of([], [made])
+    version = bundle.index(made.program) + 8
+    return sealed(bundle[:version] + struct.pack("<I", 2) + bundle[version + 4 :])
+
+
+def sealed(bundle: bytes) -> bytes:
+    """Return a changed bundle with its sum made right."""
+    crc = struct.pack("<I", layout.bundle_crc(bundle))
+    end = layout.CRC_OFFSET + layout.CRC_BYTES
+    return bundle[: layout.CRC_OFFSET] + crc + bundle[end:]
+
+
 def with_wrong_entry(bundle: bytes) -> bytes:
     """A bundle with a right sum whose first entry ends before it begins."""
     for index in range(layout.HEADER.unpack_from(bundle)[4]):
         place = layout.HEADER.size + index * layout.SECTION.size
         kind, _, offset, *_ = layout.SECTION.unpack_from(bundle, place)
         if kind == layout.SectionKind.ENTRIES:
-            turned = bundle[:offset] + struct.pack("<QQ", 2, 1) + bundle[offset + 16 :]
-            crc = struct.pack("<I", layout.bundle_crc(turned))
-            end = layout.CRC_OFFSET + layout.CRC_BYTES
-            return turned[: layout.CRC_OFFSET] + crc + turned[end:]
+            return sealed(bundle[:offset] + struct.pack("<QQ", 2, 1) + bundle[offset + 16 :])
     raise AssertionError("no entries")
 
 
@@ -148,6 +160,7 @@ def write_tables(folder: Path) -> None:
         "one_phase": one_phase_table(2, 1024),
         "to_4096": one_phase_table(3, 4096),
         "to_8192": one_phase_table(3, 8192),
+        "phased": phased_table(),
         "chosen": chosen_table(),
         "programs": bundle_of([], chosen_schedules()),
         "wrong_entry": with_wrong_entry(one_phase_table(2, 1024)),

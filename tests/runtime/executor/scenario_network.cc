@@ -1,4 +1,5 @@
 // Who is there at the start of a communicator whose roll is on the network.
+#include "choose.h"
 #include "network_place.h"
 #include "network_roll.h"
 #include "processes.h"
@@ -223,6 +224,33 @@ void network_forked() {
     CHECK(entered.somebody_left() && kill(sleeper->load(), SIGKILL) == 0);
 }
 
+bool next_id_is_marked() {
+    ncclUniqueId id;
+    std::memset(&id, 0xAA, sizeof id); // NCCL may leave the end as it was.
+    CHECK(ncclGetUniqueId(&id) == 0);
+    return tuccl::marked_place(id).has_value();
+}
+
+// Only for a table with a schedule of several nodes, or one that could be chosen, a port is opened.
+void network_only_if_of_use() {
+    for (const char *none : {"session", "nothing", "chosen", "phased", "no_bundle", "missing"}) {
+        set_table(none);
+        CHECK(!next_id_is_marked());
+    }
+    set_table("across_hosts");
+    setenv("TUCCL_BUNDLE_CRC", "00000000", 1);
+    CHECK(!next_id_is_marked());
+    unsetenv("TUCCL_BUNDLE_CRC");
+    CHECK(next_id_is_marked());
+    CHECK(tuccl_executor_choose(nullptr, 0) == nullptr); // The process makes choices from now on.
+    set_table("chosen");
+    CHECK(!next_id_is_marked());
+    set_table("phased");
+    CHECK(next_id_is_marked());
+    setenv("TUCCL_BUNDLE", "", 1);
+    CHECK(!next_id_is_marked() && ncclGetUniqueId(nullptr) != 0);
+}
+
 // Ranks that fail, are killed, come back, or have no executor: after NCCL's start all conclude the
 // same.
 struct Storm {
@@ -285,6 +313,7 @@ std::vector<Scenario> network_scenarios() {
         {"network_listener_dies", network_listener_dies},
         {"network_many_ranks", network_many_ranks},
         {"network_forked", network_forked},
+        {"network_only_if_of_use", network_only_if_of_use},
         {"network_storm", network_storm},
     };
 }

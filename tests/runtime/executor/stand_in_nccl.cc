@@ -138,6 +138,8 @@ int call(const char *name, int operation, const void *send, void *receive, size_
 extern "C" {
 
 int ncclGetUniqueId(ncclUniqueId *id) {
+    if (id == nullptr)
+        return tuccl::kNcclInvalidUsage;
     // As NCCL writes its struct ncclBootstrapHandle: the rest of the id stays what it was.
     struct {
         uint64_t magic;
