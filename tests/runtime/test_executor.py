@@ -113,7 +113,8 @@ def build_nccl(folder: Path, *flags: str) -> Path:
 
 def libraries(folder: Path, *, streams: bool = False) -> list[str]:
     names = ["libstand_in_streams.so"] if streams else ["libnccl.so.2", "libstand_in_streams.so"]
-    return [f"-L{folder}", *(f"-l:{name}" for name in names)]
+    # Also where the interposer defines all that a program calls.
+    return [f"-L{folder}", "-Wl,--no-as-needed", *(f"-l:{name}" for name in names)]
 
 
 @pytest.fixture(scope="module", params=SANITIZERS)
