@@ -197,6 +197,18 @@ bool has_ended(int connection) {
     return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
 }
 
+bool receive_whole(int connection, RollMessage *message) {
+    RollReader reader;
+    for (;;) {
+        const RollReader::Got got = reader.read(connection, message);
+        if (got != RollReader::Got::kNothing)
+            return got == RollReader::Got::kMessage;
+        pollfd wanted = {connection, POLLIN, 0};
+        if (poll(&wanted, 1, 20) <= 0)
+            return false;
+    }
+}
+
 void all_enter(const RollPlace &place, const tuccl::RollName &roll) {
     in_threads(3, [&](Rank &rank) {
         NetworkRoll mine(place, roll);
@@ -231,6 +243,44 @@ void network_strangers() {
     for (const int connection : strangers)
         CHECK(close(connection) == 0);
     all_enter(place, place.name);
+}
+
+// Who has seen an id's name, but not the id, neither enters nor keeps its place as a listener.
+void network_without_the_key() {
+    const RollPlace place = open_place(51);
+    RollPlace guessed = place;
+    guessed.key[0] ^= 1;
+    NetworkRoll stranger(guessed, place.name);
+    CHECK(stranger.enter(0, 7, 1).find("does not know the id") != std::string::npos);
+    CHECK(tuccl::expect_roll(guessed)); // Now the listener is the one without the key.
+    NetworkRoll rank(place, place.name);
+    CHECK(rank.enter(0, 7, 1).find("does not know the id") != std::string::npos);
+    CHECK(tuccl::expect_roll(place));
+    all_enter(place, place.name);
+
+    sockaddr_in address = place.address.v4;
+    address.sin_port = 0;
+    socklen_t bytes = sizeof address;
+    auto *any = reinterpret_cast<sockaddr *>(&address);
+    const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(listening >= 0 && bind(listening, any, bytes) == 0 && listen(listening, 1) == 0);
+    CHECK(getsockname(listening, any, &bytes) == 0);
+    std::thread liar([listening] {
+        const int connection = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+        RollMessage heard;
+        for (const RollKind kind : {RollKind::kHello, RollKind::kEntered}) {
+            RollMessage message = saying(kind);
+            tuccl::seal(&message, {}, RollSide::kListener);
+            CHECK(send(connection, &message, sizeof message, MSG_NOSIGNAL) == sizeof message);
+            (void)receive_whole(connection, &heard);
+        }
+        CHECK(close(connection) == 0);
+    });
+    const RollPlace lying = place_at(ntohs(address.sin_port));
+    NetworkRoll misled(lying, lying.name);
+    CHECK(misled.enter(0, 7, 1).find("does not know the id") != std::string::npos);
+    liar.join();
+    CHECK(close(listening) == 0);
 }
 
 // Nobody listens, somebody accepts nothing, somebody says nothing: each costs a rank its deadline
@@ -279,18 +329,6 @@ void mutate(RollMessage *message, std::mt19937_64 *random) {
     if ((*random)() % 4 == 0)
         message->kind =
             static_cast<RollKind>(static_cast<uint32_t>(RollKind::kHello) + (*random)() % 10);
-}
-
-bool receive_whole(int connection, RollMessage *message) {
-    RollReader reader;
-    for (;;) {
-        const RollReader::Got got = reader.read(connection, message);
-        if (got != RollReader::Got::kNothing)
-            return got == RollReader::Got::kMessage;
-        pollfd wanted = {connection, POLLIN, 0};
-        if (poll(&wanted, 1, 20) <= 0)
-            return false;
-    }
 }
 
 // A peer that knows an id, or does not, says anything in any order: the listener serves the others.
@@ -395,6 +433,7 @@ std::vector<Scenario> network_peer_scenarios() {
         {"network_table", network_table},
         {"network_ids_are_bounded", network_ids_are_bounded},
         {"network_strangers", network_strangers},
+        {"network_without_the_key", network_without_the_key},
         {"network_unreachable", network_unreachable},
         {"network_mutated_ranks", network_mutated_ranks},
         {"network_mutated_listener", network_mutated_listener},
