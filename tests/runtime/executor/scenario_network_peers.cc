@@ -252,6 +252,27 @@ void network_without_the_key() {
     guessed.key[0] ^= 1;
     NetworkRoll stranger(guessed, place.name);
     CHECK(stranger.enter(0, 7, 1).find("does not know the id") != std::string::npos);
+    // Without a word, at the entry and behind it.
+    for (const bool enters : {false, true}) {
+        const int connection = connect_to(place);
+        RollMessage reply;
+        CHECK(receive_whole(connection, &reply) && reply.kind == RollKind::kHello);
+        RollMessage entry = entry_of(0);
+        entry.id = place.name;
+        if (enters)
+            tuccl::seal(&entry, tuccl::connection_key(place.key, reply.nonce, entry.nonce),
+                        RollSide::kRank);
+        CHECK(send(connection, &entry, sizeof entry, MSG_NOSIGNAL) == sizeof entry);
+        pollfd wanted = {connection, POLLIN, 0};
+        if (enters) {
+            const RollMessage question = saying(RollKind::kAsk, 1);
+            CHECK(poll(&wanted, 1, 10000) == 1 && receive_whole(connection, &reply) &&
+                  reply.kind == RollKind::kEntered);
+            CHECK(send(connection, &question, sizeof question, MSG_NOSIGNAL) == sizeof question);
+        }
+        CHECK(poll(&wanted, 1, 10000) == 1 && !receive_whole(connection, &reply));
+        CHECK(close(connection) == 0);
+    }
     CHECK(tuccl::expect_roll(guessed)); // Now the listener is the one without the key.
     NetworkRoll rank(place, place.name);
     CHECK(rank.enter(0, 7, 1).find("does not know the id") != std::string::npos);
