@@ -127,6 +127,8 @@ Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank) {
 
 // Ranks split a communicator in the same order; ranks of one color form one child. Their numbers in
 // the child are not known yet, so they use those in the parent.
+// The child of a parent whose roll was on the network has one of its own there. The parent's would
+// not do: a rank where a birth failed leaves further children to NCCL, and the others must miss it.
 Origin origin_from(ncclComm_t parent, int color) {
     Origin origin;
     {
