@@ -85,8 +85,7 @@ void warn_off(const Place &place, const std::string &reason) {
 std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
     if (!origin.is_known)
         return "its parent was made by a function that the executor does not know, or another "
-               "child "
-               "of it could not be made";
+               "child of it could not be made";
     if (origin.roll == nullptr)
         return place.ranks > TUCCL_MAX_RANKS
                    ? "it serves 2 to " + std::to_string(TUCCL_MAX_RANKS) + " ranks of a host"
@@ -97,8 +96,10 @@ std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
         return roll->fault;
     if (roll->present != ranks)
         return std::to_string(roll->present) +
-               " of its ranks are seen to run the executor: the others are on another node, do not "
-               "preload it, share no /dev/shm with this one, or say themselves why they cannot";
+               " of its ranks are seen to run the executor: the others are on another node that "
+               "its "
+               "table knows nothing of, do not preload it, share no /dev/shm with this one, or say "
+               "themselves why they cannot";
     return {};
 }
 
