@@ -43,7 +43,6 @@ template <typename Element, bool kWhole> __global__ void sum(const SumWork work)
         const Part part = load<kWhole>(work.source + first, bytes);
         low.start(part.low);
         high.start(part.high);
-#pragma unroll 4
         for (uint32_t k = 1; k < work.summands; k++) {
             const Part next = load<kWhole>(work.source + k * work.bytes + first, bytes);
             low.add(next.low, work.reduction);
