@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from lookup_tables.table import (
 )
 from programs.compiler import compile_program
 from programs.layout import Pattern
+from programs.phase_compiler import compile_phases
+from programs.phases import PhasedSchedule
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
 from tests.lookup_tables.tables import make_entry, make_table
@@ -53,6 +56,25 @@ def entry_of(
     operation, ranks = layout.OPERATIONS[fields[6]], fields[10]
     config = ScheduleConfig(schedule.content_hash, protocol, *cut)
     return make_entry(operation, *sizes, None, shape=Shape(ranks, 1, ranks), schedule=config)
+
+
+def phased_schedule(plan: PhasedSchedule) -> StoredSchedule:
+    """Return a plan across hosts with its program; its content hash is unique among the plans."""
+    hashed = zlib.crc32(f"{plan.collective} {plan.name} {plan.nodes} {plan.local_ranks}".encode())
+    return StoredSchedule(f"{hashed:x}", plan.name, "", compile_phases(plan))
+
+
+def phased_entry(
+    plan: PhasedSchedule,
+    schedule: StoredSchedule,
+    sizes: tuple[int, int] = SMALL,
+    protocol: NcclProtocol = LL,
+    cut: tuple[int, int, int] = (8, 512, 65536),
+) -> Entry:
+    """Return an entry won by a plan across hosts."""
+    config = ScheduleConfig(schedule.content_hash, protocol, *cut)
+    shape = Shape(plan.ranks, plan.nodes, plan.local_ranks)
+    return make_entry(Operation(plan.collective.value), *sizes, None, shape=shape, schedule=config)
 
 
 def bundle_of(entries: Sequence[Entry], schedules: Sequence[StoredSchedule]) -> bytes:

@@ -6,6 +6,8 @@ namespace tuccl {
 
 namespace {
 
+constexpr uint64_t kMostElement = 8;
+
 uint64_t round_up(uint64_t value, uint64_t grain) {
     return (value + grain - 1) / grain * grain;
 }
@@ -35,9 +37,9 @@ bool can_be_sliced(const tuccl_phased &phased) {
         const bool strides = phase.kind == TUCCL_PHASE_LOCAL && phase.chunks == 1;
         const bool one_in = gathers && phase.chunks == 1;
         const bool one_out = (scatters || phase.kind == TUCCL_PHASE_SUM) && phase.chunks == 1;
-        if (phase.source_buffer == TUCCL_BUFFER_INPUT && !one_in && !(scatters && strides))
+        if (phase.source_buffer != TUCCL_BUFFER_SCRATCH && !one_in && !(scatters && strides))
             return false;
-        if (phase.target_buffer == TUCCL_BUFFER_OUTPUT && !one_out && !(gathers && strides))
+        if (phase.target_buffer != TUCCL_BUFFER_SCRATCH && !one_out && !(gathers && strides))
             return false;
     }
     return true;
@@ -70,12 +72,27 @@ Slicing slice_call(const tuccl_phased &phased, const tuccl_call &call) {
     slicing.slices = divided_up(elements, slicing.slice_elements);
     slicing.window_bytes =
         round_up(slicing.slice_elements / chunks * element * header.scratch_chunks, kWindowGrain);
-    // A slice takes the window of one that has enqueued all of its phases by then.
-    const uint64_t windows =
-        std::min<uint64_t>(steps_before(phased, header.phase_count), kMostWindows);
-    slicing.windows =
-        static_cast<uint32_t>(std::min(windows, std::max<uint64_t>(slicing.slices, 1)));
+    slicing.windows = windows_of(phased, slicing.slices);
+    slicing.left_over_bytes = round_up(slicing.left_over * element, kWindowGrain);
     return slicing;
+}
+
+uint32_t windows_of(const tuccl_phased &phased, uint64_t slices) {
+    // A slice takes the window of one that has enqueued all of its phases by then.
+    const uint64_t most =
+        std::min<uint64_t>(steps_before(phased, phased.header->phase_count), kMostWindows);
+    return static_cast<uint32_t>(std::min(most, slices));
+}
+
+uint64_t most_scratch(const tuccl_phased &phased, uint64_t largest, uint64_t buffer_bytes) {
+    uint64_t need = 0;
+    for_largest_calls(phased, largest, buffer_bytes, [&](const Slicing &slicing, uint64_t wanted) {
+        const uint64_t slices = slicing.slices > 1 ? wanted : slicing.slices;
+        need = std::max(need, windows_of(phased, slices) * slicing.window_bytes);
+    });
+    const uint64_t most_left_over =
+        has_blocks(phased.header->operation) ? 0 : (phased.header->input_chunks - 1) * kMostElement;
+    return need + round_up(most_left_over, kWindowGrain);
 }
 
 PhaseOperands::PhaseOperands(const tuccl_phased &phased, const tuccl_call &call,

@@ -28,8 +28,6 @@ constexpr uint32_t kMostWindows = 16;
 // More slices gain nothing: the first and the last are a small part of the call by then.
 constexpr uint32_t kMostSlices = 64;
 constexpr uint64_t kWindowGrain = 512;
-// Scratch memory behind the windows for the left-over elements of all_reduce.
-constexpr uint64_t kLeftOverBytes = 512;
 
 struct Slicing {
     uint64_t slices;
@@ -37,9 +35,10 @@ struct Slicing {
     uint64_t left_over;      // Elements at the end of all_reduce's buffer.
     uint64_t window_bytes;
     uint32_t windows;
+    uint64_t left_over_bytes; // Scratch memory behind the windows for the left-over elements.
 
     uint64_t scratch_bytes() const {
-        return windows * window_bytes + kLeftOverBytes;
+        return windows * window_bytes + left_over_bytes;
     }
 };
 
@@ -51,6 +50,33 @@ uint64_t steps_before(const tuccl_phased &phased, uint32_t phase);
 
 // Returns how a call is divided; the same on every rank.
 Slicing slice_call(const tuccl_phased &phased, const tuccl_call &call);
+
+uint32_t windows_of(const tuccl_phased &phased, uint64_t slices);
+
+// Calls visit(slicing, slices) for the largest call up to `largest` bytes of each number of slices.
+// More slices may be smaller and need less, so the largest call of all does not stand for the
+// others. Of all types bytes need most. Rounding may leave a slicing fewer slices than wanted.
+template <typename Visit>
+void for_largest_calls(const tuccl_phased &phased, uint64_t largest, uint64_t buffer_bytes,
+                       Visit visit) {
+    tuccl_call call = {};
+    call.operation = phased.header->operation;
+    call.type = TUCCL_UINT8;
+    call.buffer_bytes = buffer_bytes;
+    const uint64_t blocks = call.operation == TUCCL_ALL_REDUCE ? 1 : phased.header->ranks;
+    for (uint64_t slices = 1; slices <= kMostSlices; slices++) {
+        const bool is_last =
+            slices == kMostSlices || buffer_bytes == 0 || (largest - 1) / slices < buffer_bytes;
+        call.count = (is_last ? largest : slices * buffer_bytes) / blocks;
+        if (call.count > 0)
+            visit(slice_call(phased, call), slices);
+        if (is_last)
+            return;
+    }
+}
+
+// Returns the scratch memory for any call up to `largest` bytes.
+uint64_t most_scratch(const tuccl_phased &phased, uint64_t largest, uint64_t buffer_bytes);
 
 // One collective call or sum of a phase.
 struct PhaseCall {

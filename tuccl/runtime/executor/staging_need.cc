@@ -67,42 +67,28 @@ void add_interpreter_need(uint32_t operation, const Rule &rule, const void *prog
     (void)add_program_need(program, call, need); // What it cannot be is NCCL's.
 }
 
-// The calls of a rule that need most: the largest, and the largest of one slice.
-template <typename Visit>
-void for_largest_calls(const Rule &rule, const tuccl_phased &phased, Visit visit) {
-    const bool has_blocks = phased.header->operation != TUCCL_ALL_REDUCE;
-    const uint64_t one_slice = std::min(rule.max_bytes, std::max<uint64_t>(rule.buffer_bytes, 1));
-    for (const uint64_t bytes : {rule.max_bytes, std::max(one_slice, rule.min_bytes)}) {
-        tuccl_call call = {};
-        call.operation = phased.header->operation;
-        call.type = TUCCL_UINT8;
-        call.count = divided(bytes, has_blocks ? phased.header->ranks : 1);
-        call.buffer_bytes = rule.buffer_bytes;
-        visit(slice_call(phased, call));
-    }
-}
-
 void add_phased_need(const Rule &rule, const void *programs, const Grid &grid,
                      tuccl_staging *need) {
     tuccl_phased phased;
     if (programs == nullptr || !tuccl_phased_at(programs, rule.program, &phased))
         return;
-    for_largest_calls(rule, phased, [&](const Slicing &slicing) {
-        const tuccl_phased_header &header = *phased.header;
-        const uint64_t chunk_bytes = header.operation == TUCCL_ALL_REDUCE
-                                         ? divided(slicing.slice_elements, header.input_chunks)
-                                         : slicing.slice_elements;
-        for (uint32_t i = 0; i < header.phase_count; i++) {
-            const tuccl_phase &phase = phased.phases[i];
-            if (phase.kind != TUCCL_PHASE_LOCAL)
-                continue;
-            const uint32_t blocks = phase.operation == TUCCL_ALL_REDUCE ? 1 : grid.local_ranks;
-            Rule local = rule;
-            local.pattern = phase.pattern;
-            local.max_bytes = phase.chunks * chunk_bytes * blocks;
-            add_pattern_need(phase.operation, local, grid.local_ranks, need);
-        }
-    });
+    for_largest_calls(
+        phased, rule.max_bytes, rule.buffer_bytes, [&](const Slicing &slicing, uint64_t) {
+            const tuccl_phased_header &header = *phased.header;
+            const uint64_t chunk_bytes = header.operation == TUCCL_ALL_REDUCE
+                                             ? divided(slicing.slice_elements, header.input_chunks)
+                                             : slicing.slice_elements;
+            for (uint32_t i = 0; i < header.phase_count; i++) {
+                const tuccl_phase &phase = phased.phases[i];
+                if (phase.kind != TUCCL_PHASE_LOCAL)
+                    continue;
+                const uint32_t blocks = phase.operation == TUCCL_ALL_REDUCE ? 1 : grid.local_ranks;
+                Rule local = rule;
+                local.pattern = phase.pattern;
+                local.max_bytes = phase.chunks * chunk_bytes * blocks;
+                add_pattern_need(phase.operation, local, grid.local_ranks, need);
+            }
+        });
 }
 
 } // namespace
@@ -125,9 +111,7 @@ uint64_t scratch_need(const Decision &decision, const void *programs) {
     decision.for_each([&](uint32_t, const Rule &rule) {
         tuccl_phased phased;
         if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))
-            for_largest_calls(rule, phased, [&](const Slicing &slicing) {
-                need = std::max(need, slicing.scratch_bytes());
-            });
+            need = std::max(need, most_scratch(phased, rule.max_bytes, rule.buffer_bytes));
     });
     return std::min(need, kMostScratchBytes);
 }

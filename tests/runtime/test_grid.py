@@ -1,0 +1,76 @@
+"""The nodes that ranks find from their hosts."""
+
+import subprocess
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
+
+Find = Callable[..., list[str]]
+UNEQUAL = "its nodes have different numbers of ranks, or a node's ranks do not follow one another"
+SHARED = "two of its ranks are in one process; across nodes it serves one rank per process"
+
+
+@pytest.fixture(scope="module")
+def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
+    """Return what each rank finds; `hosts` has a character for each rank."""
+    folder = tmp_path_factory.mktemp("grid")
+    sources = [FOLDER / "show_grid.cc", EXECUTOR / "grid.cc"]
+    program = link(folder / "show", compile_all(folder, sources, []))
+
+    def run(
+        hosts: str, processes: Sequence[int] | None = None, not_blocking: Sequence[int] = ()
+    ) -> list[str]:
+        numbers = range(len(hosts)) if processes is None else processes
+        words = [
+            f"{ord(host)}:{process}:{int(rank in not_blocking)}"
+            for rank, (host, process) in enumerate(zip(hosts, numbers, strict=True))
+        ]
+        done = subprocess.run([str(program), *words], capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    return run
+
+
+def test_nodes_of_equal_size(find: Find) -> None:
+    assert find("aabb") == ["2 2 0 0 0", "2 2 0 1 0", "2 2 1 0 2", "2 2 1 1 2"]
+    assert find("aaabbb")[4] == "2 3 1 1 3"
+    assert find("abc") == ["3 1 0 0 0", "3 1 1 0 1", "3 1 2 0 2"]
+    assert find("a" * 8 + "b" * 8)[15] == "2 8 1 7 8"
+    assert find("".join(chr(200 + node) * 8 for node in range(32)))[255] == "32 8 31 7 248"
+
+
+def test_one_node_may_have_several_ranks_in_a_process_and_need_not_block(find: Find) -> None:
+    assert find("aaa", [1, 1, 2], [0, 1, 2]) == ["1 3 0 0 0", "1 3 0 1 0", "1 3 0 2 0"]
+
+
+@pytest.mark.parametrize(
+    "hosts", ["aaab", "abbb", "aabbb", "abab", "abba", "aabbaa", "aba", "aabc", "aabbbb", "abcabc"]
+)
+def test_unequal_and_interleaved_nodes_are_refused_on_every_rank(find: Find, hosts: str) -> None:
+    assert find(hosts) == [UNEQUAL] * len(hosts)
+
+
+def test_a_host_that_appears_again_is_no_other_node(find: Find) -> None:
+    assert find("aabbaabb") == [UNEQUAL] * 8
+
+
+def test_more_ranks_of_a_node_than_the_kernels_serve(find: Find) -> None:
+    most = "it serves at most 8 ranks of a node"
+    assert find("a" * 9) == [most] * 9
+    assert find("a" * 9 + "b" * 9) == [most] * 18
+    # The first node decides; a larger one behind it is one of another size.
+    assert find("aab" + "b" * 8) == [UNEQUAL] * 11
+
+
+def test_two_ranks_in_one_process_are_refused(find: Find) -> None:
+    assert find("aabb", [1, 2, 3, 3]) == [SHARED] * 4
+    assert find("aabb", [1, 2, 1, 3]) == [SHARED] * 4
+    assert find("ab", [5, 5]) == [SHARED] * 2
+
+
+def test_one_rank_that_does_not_block_suffices(find: Find) -> None:
+    for rank in range(4):
+        answers = find("aabb", None, [rank])
+        assert answers == ["it does not block; across nodes it serves communicators that do"] * 4
