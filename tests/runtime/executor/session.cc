@@ -49,12 +49,6 @@ void with_communicator(int ranks, const std::function<void(Rank &)> &body) {
     });
 }
 
-int Notes::count(const std::string &start) const {
-    return static_cast<int>(std::count_if(lines.begin(), lines.end(), [&](const std::string &line) {
-        return line.compare(0, start.size(), start) == 0;
-    }));
-}
-
 std::string table_path(const std::string &name) {
     return std::string(std::getenv("TEST_TABLES")) + "/" + name + ".tuccl";
 }

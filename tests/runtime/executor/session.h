@@ -5,6 +5,7 @@
 #include "nccl_abi.h"
 #include "stand_in_streams.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -70,7 +71,12 @@ void with_communicator(int ranks, const std::function<void(Rank &)> &body);
 struct Notes {
     Notes() : lines(stand_in::take_notes()) {
     }
-    int count(const std::string &start) const;
+    int count(const std::string &start) const {
+        return static_cast<int>(
+            std::count_if(lines.begin(), lines.end(), [&](const std::string &line) {
+                return line.compare(0, start.size(), start) == 0;
+            }));
+    }
     std::vector<std::string> lines;
 };
 

@@ -1,7 +1,8 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
-// STAND_IN_FAILS=STEP:RANK makes a step (create, connect, exchange, quiesce) fail on a rank, or
-// late (late_exchange), STAND_IN_DIES=STEP:RANK ends its process there. With STAND_IN_PROCESSES
-// ranks may be in several processes.
+// STAND_IN_FAILS=STEP:RANK, where RANK is that on its host, makes a step (create, connect,
+// prepare_phases, exchange, quiesce) fail on a rank, or late (late_exchange), or takes its NVLink
+// (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. With STAND_IN_PROCESSES ranks may be in
+// several processes.
 #include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
@@ -35,6 +36,7 @@ struct tuccl_device_comm {
     std::vector<unsigned char> scratch;
     std::vector<std::unique_ptr<Stream>> sides;
     std::array<stand_in::Event, TUCCL_DEVICE_MARKS> marks;
+    bool nvlink = true;
 };
 
 struct tuccl_exchange {
@@ -106,7 +108,16 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
     MeetingOf *first;
     std::memcpy(&first, handles[0], sizeof first);
     comm->meeting = *first;
+    comm->nvlink = !fails("nvlink", comm->rank);
     return nullptr;
+}
+
+int tuccl_device_has_nvlink(const struct tuccl_device_comm *comm) {
+    return comm->nvlink ? 1 : 0;
+}
+
+void tuccl_device_forgo_nvlink(struct tuccl_device_comm *comm) {
+    comm->nvlink = false;
 }
 
 const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *, const void *, size_t) {
@@ -134,7 +145,8 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
 }
 
 int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuccl_call *call) {
-    return comm->ranks >= 2 && call->protocol != TUCCL_SIMPLE;
+    return comm->ranks >= 2 && call->protocol != TUCCL_SIMPLE &&
+           (call->protocol != TUCCL_LL128 || comm->nvlink);
 }
 
 int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
@@ -161,8 +173,8 @@ void tuccl_device_abort(struct tuccl_device_comm *comm) {
 int tuccl_device_order(struct tuccl_device_comm *, void *before, void *after) {
     const int error = stand_in::order(static_cast<Stream *>(before), static_cast<Stream *>(after));
     if (error != 0) {
-        std::fprintf(stderr, error == 905 ? "captured and eager work were mixed\n"
-                                          : "a stream was used that is gone\n");
+        std::fprintf(stderr, error == 400 ? "a stream was used that is gone\n"
+                                          : "captured and eager work were mixed\n");
         std::abort();
     }
     return error;
@@ -187,7 +199,8 @@ void *tuccl_device_side_stream(const struct tuccl_device_comm *comm, uint32_t nu
 }
 
 int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {
-    return stand_in::record(static_cast<Stream *>(stream), &comm->marks.at(mark));
+    stand_in::record(static_cast<Stream *>(stream), &comm->marks.at(mark));
+    return 0;
 }
 
 int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {
@@ -196,6 +209,7 @@ int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stre
 
 int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *target, size_t count,
                      uint32_t summands, uint8_t type, uint8_t reduction, void *stream) {
+    stand_in::note("sum rank " + std::to_string(comm->rank));
     std::vector<stand_in::Part> parts;
     for (uint32_t i = 0; i < summands; i++)
         parts.push_back(
@@ -217,10 +231,12 @@ void tuccl_device_leave(const struct tuccl_device_scope *before) {
 }
 
 int tuccl_device_remember(struct tuccl_device_comm *comm, void *before) {
-    return stand_in::record(static_cast<Stream *>(before), &comm->remembered);
+    stand_in::record(static_cast<Stream *>(before), &comm->remembered);
+    return 0;
 }
 
 int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after) {
+    stand_in::note("order");
     return stand_in::wait(static_cast<Stream *>(after), comm->remembered);
 }
 

@@ -23,6 +23,8 @@ struct Part {
     int reduction;
     int root;
     size_t stride = 0; // Bytes from block to block in the larger buffer; 0: they are adjacent.
+
+    size_t pitch() const;
 };
 
 class Meeting {
@@ -78,6 +80,10 @@ inline size_t bytes_of(int type) {
     return bytes[type];
 }
 
+inline size_t Part::pitch() const {
+    return stride != 0 ? stride : count * bytes_of(type);
+}
+
 template <typename T>
 void add_up(const std::vector<Part> &parts, size_t first, size_t count, T *result, int reduction) {
     for (size_t i = 0; i < count; i++) {
@@ -102,11 +108,11 @@ void add_up(const std::vector<Part> &parts, size_t first, size_t count, T *resul
     }
 }
 
-// Of the elements that begin `offset` bytes into each buffer.
-inline void reduce(std::vector<Part> parts, size_t offset, size_t count, void *result) {
+// Of this block of each buffer.
+inline void reduce(std::vector<Part> parts, size_t block, size_t count, void *result) {
     const size_t first = 0;
     for (Part &part : parts)
-        part.send = static_cast<const unsigned char *>(part.send) + offset;
+        part.send = static_cast<const unsigned char *>(part.send) + block * part.pitch();
     const int reduction = parts[0].reduction;
     switch (parts[0].type) {
     case 2:
@@ -157,7 +163,7 @@ template <typename Met> void run(Met *meeting, int rank, const Part &mine) {
         break;
     case 3:
         result.resize(block);
-        reduce(parts, index * (mine.stride != 0 ? mine.stride : block), mine.count, result.data());
+        reduce(parts, index, mine.count, result.data());
         break;
     default:
         for (const Part &part : parts)

@@ -2,8 +2,9 @@
 // not block, and aborts. Every call leaves a note. STAND_IN_OLD_NCCL compiles one without what came
 // after 2.13, STAND_IN_PROCESSES one whose ranks may be in several processes (stand_in_shared.h).
 // STAND_IN_NCCL_FAILS=RANK:TIMES makes that rank's first starts by an id fail, STAND_IN_SPLIT_FAILS
-// its first splits. With STAND_IN_UNHEARD_ABORT a rank's abort does not reach the others, as
-// between GPUs of a host. STAND_IN_ADDRESS is the address in its ids.
+// its first splits. STAND_IN_SLOW_CALLS makes calls take 2 ms. With STAND_IN_UNHEARD_ABORT a rank's
+// abort does not reach the others, as between GPUs of a host. STAND_IN_ADDRESS is the address in
+// its ids.
 #include "nccl_abi.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <netinet/in.h>
+#include <set>
 #include <string>
 #include <sys/random.h>
 #include <tuple>
@@ -44,6 +46,7 @@ using MembersOf = std::shared_ptr<Members>;
 
 struct ncclComm {
     MeetingOf meeting;
+    MeetingOf splitting; // Apart, because a rank whose split fails may go on.
     int ranks;
     int rank;
     int device;
@@ -51,16 +54,19 @@ struct ncclComm {
     bool blocking;
     std::atomic<int> error;
     MembersOf members;
+    bool is_child = false;
 };
 
 namespace {
 
+constexpr int kRemoteError = 6;
 constexpr int kAborted = 8;
 
 struct Meetings {
     std::mutex mutex;
-    std::map<std::string, std::pair<MeetingOf, MembersOf>> by_name;
+    std::map<std::string, std::tuple<MeetingOf, MeetingOf, MembersOf>> by_name;
     std::vector<std::unique_ptr<ncclComm>> aborted;
+    std::set<ncclComm *> live;
 };
 Meetings meetings;
 
@@ -69,19 +75,24 @@ thread_local std::vector<stand_in::Work> in_group;
 
 ncclComm *join(const std::string &name, int ranks, int rank, int device, bool blocking) {
     const std::lock_guard<std::mutex> lock(meetings.mutex);
-    auto &[meeting, members] = meetings.by_name[name];
+    auto &[meeting, splitting, members] = meetings.by_name[name];
     if (meeting == nullptr) {
 #ifdef STAND_IN_PROCESSES
         meeting = stand_in::Shared::of_host().named<stand_in::SharedMeeting>(name, ranks);
+        splitting =
+            stand_in::Shared::of_host().named<stand_in::SharedMeeting>(name + " splits", ranks);
         members = stand_in::Shared::of_host().named<Members>(name + " members");
 #else
         meeting = std::make_shared<stand_in::Meeting>(ranks);
+        splitting = std::make_shared<stand_in::Meeting>(ranks);
         members = std::make_shared<Members>();
 #endif
     }
     members->devices.at(static_cast<size_t>(rank)) = device;
     members->joined++;
-    return new ncclComm{meeting, ranks, rank, device, 0, blocking, 0, members};
+    auto *made = new ncclComm{meeting, splitting, ranks, rank, device, 0, blocking, 0, members};
+    meetings.live.insert(made);
+    return made;
 }
 
 bool fails(const char *variable, int rank) {
@@ -116,6 +127,12 @@ int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const nc
 int call(const char *name, int operation, const void *send, void *receive, size_t count, int type,
          int reduction, int root, ncclComm *comm, ncclStream stream) {
     note(std::string("nccl ") + name + " rank " + std::to_string(comm->rank));
+    if (std::getenv("STAND_IN_SLOW_CALLS") != nullptr)
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (comm->is_child && comm->error.load() == kAborted) {
+        std::fprintf(stderr, "a call is made on a communicator that was aborted\n");
+        std::abort();
+    }
     if (comm->error.load() != 0)
         return comm->error.load();
     const stand_in::Part part = {send, receive, count, operation, type, reduction, root};
@@ -183,7 +200,19 @@ int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
 }
 // A test's way to let NCCL find that a rank is gone.
 void stand_in_break(ncclComm_t comm) {
-    comm->error.store(6);
+    comm->error.store(kRemoteError);
+}
+// The same for what this process has split off.
+void stand_in_break_children() {
+    const std::lock_guard<std::mutex> lock(meetings.mutex);
+    for (ncclComm *comm : meetings.live)
+        if (comm->is_child)
+            comm->error.store(kRemoteError);
+}
+// Communicators of this process that were neither destroyed nor aborted.
+int stand_in_live_communicators() {
+    const std::lock_guard<std::mutex> lock(meetings.mutex);
+    return static_cast<int>(meetings.live.size());
 }
 
 int ncclCommDestroy(ncclComm_t comm) {
@@ -191,6 +220,13 @@ int ncclCommDestroy(ncclComm_t comm) {
     if (++comm->members->gone % comm->ranks == 0)
         for (int rank = 0; rank < comm->ranks; rank++)
             stand_in::Device::of(comm->members->devices.at(static_cast<size_t>(rank))).free();
+    {
+        const std::lock_guard<std::mutex> lock(meetings.mutex);
+        if (meetings.live.erase(comm) == 0) {
+            std::fprintf(stderr, "a communicator is destroyed that is gone\n");
+            std::abort();
+        }
+    }
     delete comm;
     return 0;
 }
@@ -199,9 +235,11 @@ int ncclCommAbort(ncclComm_t comm) {
     comm->error.store(kAborted);
     if (std::getenv("STAND_IN_UNHEARD_ABORT") == nullptr || --comm->members->joined == 0)
         comm->meeting->abort();
+    comm->splitting->abort();
     // Other threads may still look at it.
     const std::lock_guard<std::mutex> lock(meetings.mutex);
-    meetings.aborted.emplace_back(comm);
+    if (meetings.live.erase(comm) > 0)
+        meetings.aborted.emplace_back(comm);
     return 0;
 }
 
@@ -292,24 +330,33 @@ int ncclCommFinalize(ncclComm_t comm) {
     note("nccl Finalize rank " + std::to_string(comm->rank));
     return 0;
 }
+// A rank that fails leaves the others waiting for it, until it aborts the parent.
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *) {
-    (void)key;
+    *made = nullptr;
     if (fails("STAND_IN_SPLIT_FAILS", comm->rank))
         return tuccl::kNcclInvalidUsage;
-    comm->meeting->parts[static_cast<size_t>(comm->rank)].root = color;
-    comm->meeting->meet();
+    stand_in::Part &mine = comm->splitting->parts[static_cast<size_t>(comm->rank)];
+    mine.root = color;
+    mine.type = key;
+    if (!comm->splitting->meet())
+        return kRemoteError;
     int ranks = 0;
     int rank = 0;
     for (int other = 0; other < comm->ranks; other++) {
-        const bool together = comm->meeting->parts[static_cast<size_t>(other)].root == color;
+        const stand_in::Part &part = comm->splitting->parts[static_cast<size_t>(other)];
+        const bool together = part.root == color;
+        const bool before = part.type < key || (part.type == key && other < comm->rank);
         ranks += together ? 1 : 0;
-        rank += together && other < comm->rank ? 1 : 0;
+        rank += together && before ? 1 : 0;
     }
-    comm->meeting->meet();
+    if (!comm->splitting->meet())
+        return kRemoteError;
     const auto *parent = static_cast<const void *>(&*comm->meeting);
     char name[64];
     std::snprintf(name, sizeof name, "split %p %d %d", parent, comm->splits++, color);
     *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, true);
+    if (*made != nullptr)
+        (*made)->is_child = true;
     return 0;
 }
 #endif

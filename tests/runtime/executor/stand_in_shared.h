@@ -8,10 +8,14 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <ctime>
+#include <linux/futex.h>
 #include <new>
 #include <string>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 namespace stand_in {
@@ -83,6 +87,11 @@ class Shared {
     std::array<Name, 8192> names_; // Untouched memory is zero, and takes no room.
 };
 
+// Bytes that a rank sends.
+#ifndef STAND_IN_MOST_BYTES
+#define STAND_IN_MOST_BYTES 2048
+#endif
+
 // A Meeting of up to eight ranks with small buffers.
 class SharedMeeting {
   public:
@@ -90,36 +99,42 @@ class SharedMeeting {
     }
 
     bool meet() {
-        const uint64_t mine = generation_.load();
+        const uint32_t mine = generation_.load();
         if (aborted_.load())
             return false;
         if (arrived_.fetch_add(1) + 1 == ranks_) {
             arrived_.store(0);
             generation_.fetch_add(1);
+            wake();
             return true;
         }
         while (generation_.load() == mine && !aborted_.load())
-            doze();
+            sleep(mine);
         return generation_.load() != mine;
     }
     void abort() {
         aborted_.store(true);
+        wake();
     }
     bool is_aborted() const {
         return aborted_.load();
     }
 
-    // Copies what the rank sends: others cannot read this process's memory.
+    // Copies what the rank sends, block after block: others cannot read this process's memory.
     void put(size_t rank, const Part &mine) {
-        const bool for_each = mine.operation == 3 || mine.operation == 5;
-        const size_t bytes = mine.count * bytes_of(mine.type) * (for_each ? ranks_ : 1);
-        if (bytes > sent_[rank].size()) {
+        const size_t blocks = mine.operation == 3 || mine.operation == 5 ? ranks_ : 1;
+        const size_t bytes = mine.count * bytes_of(mine.type);
+        if (bytes * blocks > sent_[rank].size()) {
             std::fprintf(stderr, "%zu bytes are too many for the memory of a meeting\n", bytes);
             std::abort();
         }
-        std::memcpy(sent_[rank].data(), mine.send, bytes);
+        const size_t pitch = mine.operation == 3 ? mine.pitch() : bytes;
+        for (size_t block = 0; block < blocks; block++)
+            std::memcpy(sent_[rank].data() + block * bytes,
+                        static_cast<const unsigned char *>(mine.send) + block * pitch, bytes);
         parts[rank] = mine;
         parts[rank].send = sent_[rank].data();
+        parts[rank].stride = 0;
     }
     std::vector<Part> all_parts() const {
         return {parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(ranks_)};
@@ -128,11 +143,20 @@ class SharedMeeting {
     std::array<Part, 8> parts = {};
 
   private:
+    // An abort between the look and the sleep costs the limit.
+    void sleep(uint32_t mine) {
+        const timespec limit = {0, 2'000'000};
+        (void)syscall(SYS_futex, &generation_, FUTEX_WAIT, mine, &limit, nullptr, 0);
+    }
+    void wake() {
+        (void)syscall(SYS_futex, &generation_, FUTEX_WAKE, ranks_, nullptr, nullptr, 0);
+    }
+
     const size_t ranks_;
     std::atomic<size_t> arrived_{0};
-    std::atomic<uint64_t> generation_{0};
+    std::atomic<uint32_t> generation_{0};
     std::atomic<bool> aborted_{false};
-    alignas(64) std::array<std::array<unsigned char, 2048>, 8> sent_ = {};
+    alignas(64) std::array<std::array<unsigned char, STAND_IN_MOST_BYTES>, 8> sent_ = {};
 };
 
 } // namespace stand_in

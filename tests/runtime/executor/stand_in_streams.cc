@@ -1,5 +1,6 @@
 #include "stand_in_streams.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -68,8 +69,9 @@ void Stream::run() {
 
 void Stream::put(Work work) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (capture_ != nullptr) {
+    if (capture_ != nullptr && !capture_->has_ended.load()) {
         capture_->work.push_back(std::move(work));
+        capture_->streams[this][this]++;
         return;
     }
     queue_.push_back(std::move(work));
@@ -89,17 +91,30 @@ bool Stream::is_idle() {
 void Stream::begin_capture() {
     static std::atomic<uint64_t> captures{0};
     const std::lock_guard<std::mutex> lock(mutex_);
-    capture_ = std::make_shared<Capture>(Capture{++captures, {}});
+    capture_ = std::make_shared<Capture>(++captures, this);
 }
 
 std::shared_ptr<Capture> Stream::end_capture() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return std::move(capture_);
+    const std::shared_ptr<Capture> capture = std::move(capture_);
+    if (capture->origin != this) {
+        capture->streams.erase(this);
+        return capture;
+    }
+    capture->has_ended.store(true);
+    Behind &awaited = capture->streams[this];
+    for (const auto &[stream, behind] : capture->streams)
+        if (const auto own = behind.find(stream);
+            own != behind.end() && awaited[stream] < own->second) {
+            std::fprintf(stderr, "a capture ends before a stream that joined it\n");
+            std::abort();
+        }
+    return capture;
 }
 
 std::shared_ptr<Capture> Stream::capture() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return capture_;
+    return capture_ != nullptr && !capture_->has_ended.load() ? capture_ : nullptr;
 }
 
 void Stream::launch(const Capture &graph) {
@@ -145,6 +160,20 @@ void put_kernel(Stream *stream, int device, Work work) {
     });
 }
 
+int join(Stream *stream, const std::shared_ptr<Capture> &capture, const Behind &behind) {
+    const auto own = stream->capture();
+    if (own != nullptr && own != capture)
+        return 902;
+    {
+        const std::lock_guard<std::mutex> lock(stream->mutex_);
+        stream->capture_ = capture;
+    }
+    Behind &now = capture->streams[stream];
+    for (const auto &[other, count] : behind)
+        now[other] = std::max(now[other], count);
+    return 0;
+}
+
 int order(Stream *before, Stream *after) {
     {
         const std::lock_guard<std::mutex> lock(global_mutex);
@@ -152,31 +181,30 @@ int order(Stream *before, Stream *after) {
             return 400;
     }
     note("order");
-    const auto capture = before->capture();
-    if (capture != nullptr) {
-        const std::lock_guard<std::mutex> lock(after->mutex_);
-        if (after->capture_ != nullptr && after->capture_ != capture)
-            return 905;
-        after->capture_ = capture; // It joins, as a stream that waits for a captured event does.
-        return 0;
-    }
-    if (after->capture() != nullptr)
-        return 905;
     Event event;
-    (void)record(before, &event);
-    after->put([event] { event.reached->get_future().wait(); });
-    return 0;
+    record(before, &event);
+    return wait(after, event);
 }
 
-int record(Stream *stream, Event *event) {
-    event->reached = std::make_shared<std::promise<void>>();
-    stream->put([reached = event->reached] { reached->set_value(); });
-    return 0;
+void record(Stream *stream, Event *event) {
+    const auto capture = stream->capture();
+    if (capture != nullptr) {
+        *event = {{}, capture, capture->streams[stream]};
+        return;
+    }
+    const auto reached = std::make_shared<std::promise<void>>();
+    *event = {reached->get_future().share(), nullptr, {}};
+    stream->put([reached] { reached->set_value(); });
 }
 
 int wait(Stream *stream, const Event &event) {
-    note("order");
-    stream->put([future = event.reached->get_future().share()] { future.wait(); });
+    if (event.capture != nullptr)
+        return event.capture->has_ended.load() ? 907 : join(stream, event.capture, event.behind);
+    if (!event.reached.valid())
+        return 0;
+    if (stream->capture() != nullptr)
+        return 905;
+    stream->put([reached = event.reached] { reached.wait(); });
     return 0;
 }
 

@@ -3,11 +3,13 @@
 #ifndef TUCCL_TEST_STAND_IN_STREAMS_H
 #define TUCCL_TEST_STAND_IN_STREAMS_H
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,9 +20,19 @@ namespace stand_in {
 
 using Work = std::function<void()>;
 
+class Stream;
+
+// How much work of each stream of a capture is done before what comes next.
+using Behind = std::map<const Stream *, size_t>;
+
 struct Capture {
-    uint64_t id;
+    Capture(uint64_t id_, const Stream *origin_) : id(id_), origin(origin_) {
+    }
+    const uint64_t id;
+    const Stream *const origin;
+    std::atomic<bool> has_ended{false};
     std::vector<Work> work; // In an order in which it may run.
+    std::map<const Stream *, Behind> streams;
 };
 
 class Stream {
@@ -37,12 +49,14 @@ class Stream {
     bool is_idle();
 
     void begin_capture();
+    // Ends a capture on the stream that began it. Stops the process where work on another one is
+    // not awaited by then, unless that stream left before, which CUDA has no way to do.
     std::shared_ptr<Capture> end_capture();
     void launch(const Capture &graph);
     std::shared_ptr<Capture> capture();
 
   private:
-    friend int order(Stream *before, Stream *after);
+    friend int join(Stream *stream, const std::shared_ptr<Capture> &capture, const Behind &behind);
     void run();
 
     std::mutex mutex_;
@@ -54,11 +68,16 @@ class Stream {
     std::thread thread_;
 };
 
-// The end of what was on a stream.
+// The end of what was on a stream. As in CUDA, one that was recorded in a capture takes the streams
+// that wait for it into the capture.
 struct Event {
-    std::shared_ptr<std::promise<void>> reached;
+    std::shared_future<void> reached; // Invalid before it was recorded: nobody waits then.
+    std::shared_ptr<Capture> capture;
+    Behind behind;
 };
-int record(Stream *stream, Event *event);
+void record(Stream *stream, Event *event);
+// A cudaError_t: two captures would be merged (902), captured and eager work mixed (905), or the
+// event belongs to a capture that has ended (907).
 int wait(Stream *stream, const Event &event);
 
 // What runs on a device, by whichever stream. Freeing memory waits for all of it, and nothing is

@@ -26,9 +26,11 @@ struct Greeting {
     uint64_t number;  // Number of this set-up; rank 0's is used.
     unsigned char handle[TUCCL_HANDLE_BYTES];
     uint32_t staging; // Checksum of its staging layout; before it is known, of what determines it.
-    uint16_t does_not_block; // Whether the communicator does not.
-    uint16_t obeys_requests; // Whether the plugin of its rail does (rail_request.h).
-    char fault[80];          // Why this rank cannot serve; empty if it can.
+    uint8_t does_not_block; // Whether the communicator does not.
+    uint8_t obeys_requests; // Whether the plugin of its rail does (rail_request.h).
+    uint8_t lacks_nvlink;   // Whether it does not join the ranks of this rank's node.
+    uint8_t zero;
+    char fault[80]; // Why this rank cannot serve; empty if it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 

@@ -7,6 +7,9 @@ extern "C" {
 #include "bundle.h"
 }
 
+#include <chrono>
+#include <thread>
+
 namespace tuccl {
 
 namespace {
@@ -67,7 +70,7 @@ int Communicator::launch(const tuccl_call &call, ncclStream stream) {
     if (serving_.order.before(serving_.device, stream) != 0)
         return kNcclUnhandledCudaError;
     if (serving_.phases != nullptr) {
-        if (const int failed = serving_.phases->run(call, stream))
+        if (const int failed = serving_.phases->run(call, stream, gave_up_))
             return failed;
     } else if (tuccl_device_launch(serving_.device, &call, stream) != 0) {
         return kNcclUnhandledCudaError;
@@ -85,6 +88,13 @@ int Communicator::order_next(ncclStream stream) {
 
 int Communicator::order_done() {
     return serving_.order.after(serving_.device) == 0 ? kNcclSuccess : kNcclUnhandledCudaError;
+}
+
+void Communicator::wait_for_calls() const {
+    constexpr auto kLongest = std::chrono::seconds(1);
+    const auto start = std::chrono::steady_clock::now();
+    while (users_.load() != 0 && std::chrono::steady_clock::now() - start < kLongest)
+        std::this_thread::yield();
 }
 
 bool Communicator::give_up() {

@@ -11,6 +11,9 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 struct tuccl_bundle;
 
@@ -28,6 +31,7 @@ struct Serving {
     bool chooses = false;
     std::unique_ptr<const PhaseRunner> phases; // NULL on one node.
     std::vector<ncclComm_t> rails;             // Created for this communicator.
+    uint64_t number = 0;                       // The same on all ranks.
     StreamOrder order;
 };
 
@@ -47,14 +51,28 @@ class Communicator {
 
     // Ends running calls and stops serving; false if it had stopped before.
     bool give_up();
+    // Waits, after giving up, until no thread is inside a call: it may be about to call NCCL on a
+    // communicator that the caller ends. Only briefly, because a thread that NCCL holds returns
+    // when the communicator ends.
+    void wait_for_calls() const;
 
     // Whether its calls contain calls of NCCL, which must not be in a group.
     bool runs_phases() const {
         return serving_.phases != nullptr;
     }
     // Of the ranks with this rank's place on all nodes, made for this communicator.
-    const std::vector<ncclComm_t> &rails() const {
-        return serving_.rails;
+    std::vector<ncclComm_t> rails() const {
+        const std::lock_guard<std::mutex> lock(rails_mutex_);
+        return rails_;
+    }
+    // Passes the rails to the caller, who ends them.
+    std::vector<ncclComm_t> take_rails() {
+        const std::lock_guard<std::mutex> lock(rails_mutex_);
+        return std::exchange(rails_, {});
+    }
+    // An order of communicators that is the same on all ranks.
+    uint64_t number() const {
+        return serving_.number;
     }
 
     // For a communicator that was taken out of service.
@@ -73,6 +91,8 @@ class Communicator {
     std::atomic<ncclComm_t> nccl_{nullptr};
     std::atomic<uint32_t> users_{0};
     std::atomic<bool> gave_up_{false};
+    mutable std::mutex rails_mutex_;
+    std::vector<ncclComm_t> rails_;
     Serving serving_;
 };
 
@@ -81,7 +101,8 @@ class InUse {
   public:
     InUse(Communicator *communicator, ncclComm_t nccl) : communicator_(communicator) {
         communicator_->users_.fetch_add(1);
-        serves_ = communicator_->nccl_.load() == nccl && !communicator_->gave_up_.load();
+        exists_ = communicator_->nccl_.load() == nccl;
+        serves_ = exists_ && !communicator_->gave_up_.load();
     }
     ~InUse() {
         communicator_->users_.fetch_sub(1, std::memory_order_release);
@@ -93,9 +114,14 @@ class InUse {
     explicit operator bool() const {
         return serves_;
     }
+    // Whether the object still belongs to this communicator.
+    bool exists() const {
+        return exists_;
+    }
 
   private:
     Communicator *communicator_;
+    bool exists_;
     bool serves_;
 };
 

@@ -276,6 +276,14 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
     return nullptr;
 }
 
+int tuccl_device_has_nvlink(const struct tuccl_device_comm *comm) {
+    return comm->nvlink ? 1 : 0;
+}
+
+void tuccl_device_forgo_nvlink(struct tuccl_device_comm *comm) {
+    comm->nvlink = false;
+}
+
 const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, const void *programs,
                                             size_t bytes) {
     const OnDevice current(comm->device);

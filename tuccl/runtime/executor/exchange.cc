@@ -46,6 +46,8 @@ const char *Exchange::wait(bool (*ended)(const Exchange &)) {
             return "NCCL reports an error while ranks greet one another";
         if (pauses % kPausesPerLook == 0 && roll_.somebody_left())
             return kSomebodyLeft;
+        if (end_ && std::chrono::steady_clock::now() > *end_)
+            return "ncclCommSplit failed on this rank, and other ranks still wait inside it";
         std::this_thread::sleep_for(kPause);
     }
     return nullptr;

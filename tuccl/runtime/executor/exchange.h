@@ -8,6 +8,8 @@
 #include "roll_call.h"
 
 #include <atomic>
+#include <chrono>
+#include <optional>
 
 namespace tuccl {
 
@@ -35,6 +37,11 @@ class Exchange {
         return broken_;
     }
 
+    // Ends waiting for other ranks after this time, from now on.
+    void wait_at_most(std::chrono::steady_clock::duration limit) {
+        end_ = std::chrono::steady_clock::now() + limit;
+    }
+
   private:
     const char *try_round(const Greeting &mine, std::vector<Greeting> *all);
     const char *wait(bool (*ended)(const Exchange &));
@@ -46,6 +53,7 @@ class Exchange {
     const RollCall &roll_;
     tuccl_exchange *device_ = nullptr;
     bool broken_ = false;
+    std::optional<std::chrono::steady_clock::time_point> end_;
 };
 
 } // namespace tuccl

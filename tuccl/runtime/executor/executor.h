@@ -119,6 +119,11 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
 const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
                                       const unsigned char (*handles)[TUCCL_HANDLE_BYTES]);
 
+/* Whether NVLink joins all ranks, as LL128 requires; known after connecting. Ranks of other nodes
+ * may lack it, and then this one forgoes it, so that all decide alike. */
+int tuccl_device_has_nvlink(const struct tuccl_device_comm *comm);
+void tuccl_device_forgo_nvlink(struct tuccl_device_comm *comm);
+
 /* Loads the compiled programs of a bundle onto the device; the caller has checked the bytes
  * (tuccl/runtime/program.h). NULL on success. */
 const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, const void *programs,
@@ -143,7 +148,7 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
 /* For schedules across hosts: memory of this communicator for what lies between phases, streams
  * beside the job's, and events. Called once, after connecting; freed with the communicator. NULL on
  * success, else the reason in half a sentence. */
-enum { TUCCL_DEVICE_MARKS = 160, TUCCL_DEVICE_SIDE_STREAMS = 8 };
+enum { TUCCL_DEVICE_MARKS = 160, TUCCL_DEVICE_SIDE_STREAMS = 16 };
 const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes,
                                         uint32_t streams);
 void *tuccl_device_scratch(const struct tuccl_device_comm *comm);

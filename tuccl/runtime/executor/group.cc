@@ -18,8 +18,9 @@ struct Held {
 // The calls of one communicator in a group.
 struct Part {
     ncclComm_t nccl;
-    bool for_nccl; // It contains a call that the executor cannot run.
-    bool waits;    // For the group's end.
+    bool for_nccl;   // It contains a call that the executor cannot run.
+    bool waits;      // For the group's end.
+    uint64_t number; // Of its communicator, if it waits.
     std::vector<Held> held;
     std::vector<ncclStream> nccl_streams; // Streams of the calls passed to NCCL.
 };
@@ -37,7 +38,7 @@ Part &part_of(ncclComm_t nccl) {
                                     [nccl](const Part &part) { return part.nccl == nccl; });
     if (found != group.parts.end())
         return *found;
-    group.parts.push_back({nccl, false, false, {}, {}});
+    group.parts.push_back({nccl, false, false, 0, {}, {}});
     return group.parts.back();
 }
 
@@ -78,6 +79,7 @@ int run_part(Part *part) {
     if (!use)
         return release_to_nccl(part);
     part->waits = communicator->runs_phases();
+    part->number = communicator->number();
     if (!part->waits)
         if (const int result = launch_held(*part, communicator))
             return result;
@@ -139,7 +141,12 @@ int group_end() {
     parts.swap(group.parts);
     depth = 0;
     int result = real_nccl().GroupEnd();
-    if (result == kNcclSuccess)
+    // Ranks may name communicators in different orders. Calls of NCCL outside a group may wait for
+    // the other ranks, so all ranks make them in the same order.
+    std::stable_sort(parts.begin(), parts.end(), [](const Part &first, const Part &second) {
+        return first.number < second.number;
+    });
+    if (result == kNcclSuccess || result == kNcclInProgress)
         for (const Part &part : parts) {
             const int ended = end_part(part);
             if (failed == kNcclSuccess)

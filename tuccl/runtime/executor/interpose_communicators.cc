@@ -56,7 +56,7 @@ int destroy(ncclComm_t comm) {
     int device = 0;
     if (communicator != nullptr) {
         device = communicator->device_number();
-        const std::vector<ncclComm_t> rails = communicator->rails();
+        const std::vector<ncclComm_t> rails = communicator->take_rails();
         last = Register::of_process().dispose(communicator);
         for (const ncclComm_t rail : rails)
             (void)real_nccl().CommDestroy(rail);
@@ -68,6 +68,15 @@ int destroy(ncclComm_t comm) {
     return result;
 }
 
+// Ends the rails' kernels, which the executor's abort does not reach.
+void abort_rails(Communicator *communicator) {
+    if (!communicator->runs_phases())
+        return;
+    communicator->wait_for_calls();
+    for (const ncclComm_t rail : communicator->take_rails())
+        (void)real_nccl().CommAbort(rail);
+}
+
 int abort(ncclComm_t comm) {
     if (real_nccl().CommAbort == nullptr)
         return kNcclInvalidUsage;
@@ -76,8 +85,7 @@ int abort(ncclComm_t comm) {
     Communicator *communicator = Register::of_process().take(comm);
     if (communicator != nullptr) {
         communicator->give_up();
-        for (const ncclComm_t rail : communicator->rails())
-            (void)real_nccl().CommAbort(rail);
+        abort_rails(communicator);
     }
     const int result = real_nccl().CommAbort(comm);
     if (communicator == nullptr)
@@ -89,17 +97,17 @@ int abort(ncclComm_t comm) {
 }
 
 // Stops the executor on a communicator that continues to exist; its further calls are NCCL's.
-void give_up(ncclComm_t comm, int revoke_flags) {
+void give_up(ncclComm_t comm) {
     Communicator *communicator = Register::of_process().find(comm);
     if (communicator == nullptr)
         return;
-    const InUse use(communicator, comm);
-    if (!use)
-        return;
-    communicator->give_up();
-    if (real_nccl().CommRevoke != nullptr)
-        for (const ncclComm_t rail : communicator->rails())
-            (void)real_nccl().CommRevoke(rail, revoke_flags);
+    {
+        const InUse use(communicator, comm);
+        if (!use.exists())
+            return;
+        communicator->give_up();
+    }
+    abort_rails(communicator);
 }
 
 } // namespace
@@ -176,7 +184,7 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
     if (real_nccl().CommShrink == nullptr)
         return kNcclInvalidUsage;
     if ((flags & tuccl::kNcclShrinkAbort) != 0)
-        tuccl::give_up(comm, 0);
+        tuccl::give_up(comm);
     const Origin origin = origin_from(comm, 0);
     return after_making({{created, origin}}, real_nccl().CommShrink(comm, excluded, excluded_count,
                                                                     created, config, flags));
@@ -201,7 +209,7 @@ EXPORTED int ncclCommRevoke(ncclComm_t comm, int flags) {
     if (real_nccl().CommRevoke == nullptr)
         return kNcclInvalidUsage;
     tuccl::cancel_set_up(comm);
-    tuccl::give_up(comm, flags);
+    tuccl::give_up(comm);
     return real_nccl().CommRevoke(comm, flags);
 }
 

@@ -122,6 +122,9 @@ int error_of_rails(ncclComm_t comm) {
     Communicator *communicator = Register::of_process().find(comm);
     if (communicator == nullptr)
         return kNcclSuccess;
+    const InUse use(communicator, comm);
+    if (!use.exists())
+        return kNcclSuccess;
     for (const ncclComm_t rail : communicator->rails()) {
         int error = kNcclSuccess;
         if (real_nccl().CommGetAsyncError(rail, &error) == kNcclSuccess && error != kNcclSuccess &&

@@ -1,5 +1,6 @@
 #include "phase_runner.h"
 
+#include "device_exchange.h"
 #include "real_nccl.h"
 
 #include <algorithm>
@@ -11,8 +12,8 @@ namespace {
 // Marks of all phases of the slices that have windows, and two for the ends of a call.
 static_assert(kMostWindows * kMostPhases + 1 + TUCCL_DEVICE_SIDE_STREAMS <= TUCCL_DEVICE_MARKS,
               "marks of a call");
-static_assert(int{TUCCL_PHASED_MOST_LANES} <= int{TUCCL_DEVICE_SIDE_STREAMS},
-              "a stream for each communicator of a rail");
+static_assert(2 * TUCCL_PHASED_MOST_LANES <= int{TUCCL_DEVICE_SIDE_STREAMS},
+              "streams for each lane");
 
 bool averages_integers(const tuccl_call &call) {
     return call.reduction == TUCCL_AVG && call.type <= TUCCL_UINT64;
@@ -46,13 +47,19 @@ int to_nccl(int cuda_error) {
 
 } // namespace
 
+// Streams beside a call's, one for each lane that it uses.
+struct Sides {
+    uint32_t first;
+    uint64_t count;
+};
+
 // One call on its way into the streams.
 class PhaseRunner::Run {
   public:
     Run(const PhaseRunner &runner, const tuccl_phased &phased, const tuccl_call &call,
-        const Slicing &slicing, ncclStream stream)
+        const Slicing &slicing, ncclStream stream, const std::atomic<bool> &gave_up)
         : runner_(runner), phased_(phased), call_(call), slicing_(slicing), stream_(stream),
-          sides_(slicing.slices > 1 ? std::min<uint64_t>(slicing.slices, phased.header->lanes) : 0),
+          gave_up_(gave_up), sides_(sides_of(runner, phased, slicing, stream)),
           operands_(phased, call, slicing,
                     static_cast<char *>(tuccl_device_scratch(runner.device_))) {
     }
@@ -80,21 +87,43 @@ class PhaseRunner::Run {
     static constexpr uint32_t kStartMark = kMostWindows * kMostPhases;
     static constexpr uint32_t kFirstEndMark = kStartMark + 1;
 
+    // Calls may be made while a capture of other calls is open, whose streams belong to it:
+    // captured calls have streams of their own. While these belong to another capture, phases
+    // follow one another on the call's stream.
+    static Sides sides_of(const PhaseRunner &runner, const tuccl_phased &phased,
+                          const Slicing &slicing, ncclStream stream) {
+        if (slicing.slices <= 1)
+            return {};
+        const uint64_t count = std::min<uint64_t>(slicing.slices, phased.header->lanes);
+        const uint64_t capture = tuccl_device_stream(stream).capture;
+        if (capture == 0)
+            return {0, count};
+        const auto first = static_cast<uint32_t>(runner.rails_.size());
+        for (uint32_t i = 0; i < count; i++) {
+            const ncclStream side = tuccl_device_side_stream(runner.device_, first + i);
+            const uint64_t other = tuccl_device_stream(side).capture;
+            if (other != 0 && other != capture)
+                return {};
+        }
+        return {first, count};
+    }
+
     ncclStream side(uint64_t slice) const {
-        return tuccl_device_side_stream(runner_.device_, static_cast<uint32_t>(slice % sides_));
+        return tuccl_device_side_stream(runner_.device_,
+                                        sides_.first + static_cast<uint32_t>(slice % sides_.count));
     }
     // The streams of rails start behind the job's work, and the job's further work behind theirs.
     int fork() const {
-        if (sides_ == 0)
+        if (sides_.count == 0)
             return kNcclSuccess;
         int error = tuccl_device_mark(runner_.device_, kStartMark, stream_);
-        for (uint32_t i = 0; i < sides_ && error == 0; i++)
+        for (uint32_t i = 0; i < sides_.count && error == 0; i++)
             error = tuccl_device_await(runner_.device_, kStartMark, side(i));
         return to_nccl(error);
     }
     int join() const {
         int error = 0;
-        for (uint32_t i = 0; i < sides_ && error == 0; i++) {
+        for (uint32_t i = 0; i < sides_.count && error == 0; i++) {
             error = tuccl_device_mark(runner_.device_, kFirstEndMark + i, side(i));
             if (error == 0)
                 error = tuccl_device_await(runner_.device_, kFirstEndMark + i, stream_);
@@ -103,7 +132,7 @@ class PhaseRunner::Run {
     }
 
     bool is_beside(uint32_t phase) const {
-        return sides_ > 0 && phased_.phases[phase].kind == TUCCL_PHASE_RAIL;
+        return sides_.count > 0 && phased_.phases[phase].kind == TUCCL_PHASE_RAIL;
     }
     uint32_t mark_of(uint32_t phase, uint64_t slice) const {
         return static_cast<uint32_t>(slice % slicing_.windows) * kMostPhases + phase;
@@ -185,6 +214,8 @@ class PhaseRunner::Run {
 
     int pass_on_rail(uint8_t operation, const PhaseCall &call, uint64_t slice,
                      ncclStream stream) const {
+        if (gave_up_.load())
+            return kNcclSystemError;
         const ncclComm_t rail = runner_.rails_[slice % phased_.header->lanes];
         const bool reduces = operation == TUCCL_ALL_REDUCE || operation == TUCCL_REDUCE_SCATTER;
         return pass_on({call.source, call.target, call.count, call_.type,
@@ -208,7 +239,8 @@ class PhaseRunner::Run {
     const tuccl_call &call_;
     const Slicing &slicing_;
     const ncclStream stream_;
-    const uint64_t sides_; // Streams of rail phases; 0: they run on the call's stream.
+    const std::atomic<bool> &gave_up_;
+    const Sides sides_; // Of rail phases; none: they run on the call's stream.
     const PhaseOperands operands_;
 };
 
@@ -236,15 +268,17 @@ bool PhaseRunner::supports(const tuccl_call &call) const {
             return false;
     }
     const tuccl_call left_over = left_over_call(call, nothing);
-    return slicing.left_over == 0 || tuccl_device_supports(device_, &left_over) != 0;
+    return slicing.left_over == 0 || (phased.phases[0].kind == TUCCL_PHASE_LOCAL &&
+                                      tuccl_device_supports(device_, &left_over) != 0);
 }
 
-int PhaseRunner::run(const tuccl_call &call, ncclStream stream) const {
+int PhaseRunner::run(const tuccl_call &call, ncclStream stream,
+                     const std::atomic<bool> &gave_up) const {
     tuccl_phased phased;
     if (!tuccl_phased_at(programs_, call.program, &phased))
         return kNcclInvalidUsage;
     const Slicing slicing = slice_call(phased, call);
-    return Run(*this, phased, call, slicing, stream).enqueue();
+    return Run(*this, phased, call, slicing, stream, gave_up).enqueue();
 }
 
 } // namespace tuccl

@@ -12,6 +12,7 @@
 #include "phase_plan.h"
 #include "rail_request.h"
 
+#include <atomic>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -32,8 +33,9 @@ class PhaseRunner {
     // Returns whether it can run a call; the same on every rank.
     bool supports(const tuccl_call &call) const;
 
-    // Enqueues a call; not inside a group of NCCL's. Returns an ncclResult_t.
-    int run(const tuccl_call &call, ncclStream stream) const;
+    // Enqueues a call; not inside a group of NCCL's. `gave_up` may be set by another thread, which
+    // then ends the rail: it is used no more. Returns an ncclResult_t.
+    int run(const tuccl_call &call, ncclStream stream, const std::atomic<bool> &gave_up) const;
 
   private:
     class Run;

@@ -31,6 +31,10 @@ void Register::add(ncclComm_t nccl, Serving serving) {
     }
     Communicator *communicator = free_.back();
     free_.pop_back();
+    {
+        const std::lock_guard<std::mutex> rails_lock(communicator->rails_mutex_);
+        communicator->rails_ = serving.rails;
+    }
     communicator->serving_ = std::move(serving);
     communicator->gave_up_.store(false);
     communicator->nccl_.store(nccl);

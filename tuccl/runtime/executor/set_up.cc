@@ -19,11 +19,16 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace tuccl {
 
 namespace {
+
+// Where ncclCommSplit fails on this rank alone, the others wait inside it, and no greeting of
+// theirs comes. NCCL lets them go when this rank gives its communicator up.
+constexpr auto kLongestWithoutRail = std::chrono::seconds(3);
 
 struct Place {
     int ranks;
@@ -71,7 +76,7 @@ const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &gri
                     TUCCL_HANDLE_BYTES);
     if (const char *fault = tuccl_device_comm_connect(device, handles))
         return fault;
-    return grid.nodes > 1 ? tuccl_device_prepare_phases(device, plan.scratch_bytes, plan.lanes)
+    return grid.nodes > 1 ? tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * plan.lanes)
                           : tuccl_device_comm_load_programs(device, plan.bundle->programs,
                                                             plan.bundle->program_bytes);
 }
@@ -150,6 +155,7 @@ struct Parts {
     std::shared_ptr<LocalRanks> local;
     std::vector<ncclComm_t> rails;
     tuccl_rail_request *request = nullptr; // NULL unless the plugin obeys it on all ranks.
+    uint64_t number = 0;
     ~Parts() {
         for (const ncclComm_t rail : rails)
             (void)real_nccl().CommAbort(rail);
@@ -233,14 +239,17 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     parts->plan = make_plan(table, parts->grid);
     if (parts->plan.fault.empty() && !parts->plan.has_something())
         return nullptr; // On all ranks alike: they have the same table.
-    const uint64_t number = greetings.front().number;
+    const uint64_t number = parts->number = greetings.front().number;
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
                              parts->plan.scratch_bytes, parts->plan.lanes};
     mine.staging = sum_of(sums, sizeof sums);
     set_fault(&mine, parts->plan.fault);
     if (parts->plan.fault.empty())
-        if (const char *fault = make_parts(comm, parts, mine.handle))
+        if (const char *fault = make_parts(comm, parts, mine.handle)) {
             set_fault(&mine, fault);
+            if (parts->rails.size() < parts->plan.lanes)
+                exchange->wait_at_most(kLongestWithoutRail);
+        }
     wait_for_this_process(greetings, mine, 0, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -252,6 +261,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         parts->request != nullptr && is_obeyed(*parts->request, parts->plan.lanes) ? 1 : 0;
     if (const char *fault = connect(parts->device, parts->plan, parts->grid, greetings))
         set_fault(&mine, fault);
+    mine.lacks_nvlink = tuccl_device_has_nvlink(parts->device) != 0 ? 0 : 1;
     wait_for_this_process(greetings, mine, 1, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -259,6 +269,10 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     if (!std::all_of(greetings.begin(), greetings.end(),
                      [](const Greeting &greeting) { return greeting.obeys_requests != 0; }))
         parts->request = nullptr;
+    // Nodes may differ, and calls are decided alike on all of them.
+    if (std::any_of(greetings.begin(), greetings.end(),
+                    [](const Greeting &greeting) { return greeting.lacks_nvlink != 0; }))
+        tuccl_device_forgo_nvlink(parts->device);
     return nullptr;
 }
 
@@ -271,6 +285,7 @@ Serving serving_of(Parts *parts) {
     serving.decision = std::move(parts->plan.decision);
     serving.chooses = parts->plan.chooses;
     serving.rails = parts->rails;
+    serving.number = parts->number;
     if (parts->grid.nodes > 1) {
         serving.phases = std::make_unique<const PhaseRunner>(
             parts->device, parts->rails, parts->plan.scratch_bytes, parts->plan.bundle->programs,

@@ -49,6 +49,9 @@ class Watchdog {
     }
 
     static void look_at(Communicator &communicator) {
+        const InUse use(&communicator, communicator.nccl());
+        if (!use)
+            return;
         int error = error_of(communicator.nccl());
         for (const ncclComm_t rail : communicator.rails())
             error = error == kNcclSuccess ? error_of(rail) : error;

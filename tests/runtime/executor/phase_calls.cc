@@ -1,0 +1,437 @@
+// Calls of schedules across hosts: the data of each, streams, groups and captures.
+#include "phase_job.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace {
+
+enum Operation { kAllGather = 2, kReduceScatter = 3, kAllReduce = 4, kAlltoAll = 5 };
+enum Type { kUint8 = 1, kInt = 2, kFloat = 7 };
+enum Reduction { kAdd = 0, kProduct = 1, kMost = 2, kLeast = 3, kAverage = 4 };
+
+struct Shape {
+    Operation operation;
+    Type type;
+    Reduction reduction;
+    size_t count;
+    bool in_place;
+
+    bool reduces() const {
+        return operation == kReduceScatter || operation == kAllReduce;
+    }
+    size_t send_count(int ranks) const {
+        return count * (operation == kReduceScatter || operation == kAlltoAll
+                            ? static_cast<size_t>(ranks)
+                            : 1);
+    }
+    size_t receive_count(int ranks) const {
+        return count *
+               (operation == kAllGather || operation == kAlltoAll ? static_cast<size_t>(ranks) : 1);
+    }
+};
+
+// Exact in every type and order of reduction, averages too.
+template <typename T> T value_of(const Shape &shape, int rank, size_t index, int ranks) {
+    const auto number =
+        static_cast<unsigned>((index * 7 + static_cast<size_t>(rank) * 5 + index / 97) % 11 + 1);
+    if (shape.reduction == kProduct)
+        return static_cast<T>(number % 3 + 1);
+    return static_cast<T>(number *
+                          (shape.reduction == kAverage ? static_cast<unsigned>(ranks) : 1));
+}
+
+template <typename T> T combined(const Shape &shape, size_t index, int ranks) {
+    T value = value_of<T>(shape, 0, index, ranks);
+    for (int rank = 1; rank < ranks; rank++) {
+        const T other = value_of<T>(shape, rank, index, ranks);
+        switch (shape.reduction) {
+        case kProduct:
+            value = static_cast<T>(value * other);
+            break;
+        case kMost:
+            value = std::max(value, other);
+            break;
+        case kLeast:
+            value = std::min(value, other);
+            break;
+        default:
+            value = static_cast<T>(value + other);
+        }
+    }
+    return shape.reduction == kAverage ? static_cast<T>(value / static_cast<T>(ranks)) : value;
+}
+
+// One call with its buffers between guards, and what it must leave in them.
+class AnyCall {
+  public:
+    virtual ~AnyCall() = default;
+    virtual int start(ncclComm_t comm, stand_in::Stream *stream) = 0;
+    virtual bool is_right() const = 0;
+    virtual void spoil() = 0;
+};
+
+template <typename T> class Call : public AnyCall {
+  public:
+    Call(const Seat &seat, const Shape &shape)
+        : seat_(seat), shape_(shape), send_(shape.send_count(seat.ranks) + 2 * kGuard, filler()),
+          receive_(shape.receive_count(seat.ranks) + 2 * kGuard, filler()) {
+        spoil();
+    }
+
+    int start(ncclComm_t comm, stand_in::Stream *stream) override {
+        const void *from = sent();
+        void *to = received();
+        switch (shape_.operation) {
+        case kAllGather:
+            return ncclAllGather(from, to, shape_.count, shape_.type, comm, stream);
+        case kReduceScatter:
+            return ncclReduceScatter(from, to, shape_.count, shape_.type, shape_.reduction, comm,
+                                     stream);
+        case kAllReduce:
+            return ncclAllReduce(from, to, shape_.count, shape_.type, shape_.reduction, comm,
+                                 stream);
+        default:
+            return ncclAlltoAll(from, to, shape_.count, shape_.type, comm, stream);
+        }
+    }
+
+    // Writes the input again, and fills the result.
+    void spoil() override {
+        std::fill(send_.begin(), send_.end(), filler());
+        std::fill(receive_.begin(), receive_.end(), filler());
+        T *first = sent();
+        for (size_t i = 0; i < shape_.send_count(seat_.ranks); i++)
+            first[i] = value_of<T>(shape_, seat_.rank, i, seat_.ranks);
+    }
+
+    bool is_right() const override {
+        std::vector<T> sent(send_.size(), filler());
+        std::vector<T> received(receive_.size(), filler());
+        const Call expected(seat_, shape_, &sent, &received);
+        return sent == send_ && received == receive_;
+    }
+
+  private:
+    static constexpr size_t kGuard = 5;
+    static T filler() {
+        return static_cast<T>(77);
+    }
+
+    // Writes what the call leaves.
+    Call(const Seat &seat, const Shape &shape, std::vector<T> *send, std::vector<T> *receive)
+        : seat_(seat), shape_(shape), send_(*send), receive_(*receive) {
+        spoil();
+        T *to = received();
+        const auto ranks = static_cast<size_t>(seat.ranks);
+        const auto own = static_cast<size_t>(seat.rank);
+        for (size_t i = 0; i < shape.receive_count(seat.ranks); i++) {
+            const size_t block = i / shape.count;
+            const size_t within = i % shape.count;
+            switch (shape.operation) {
+            case kAllGather:
+                to[i] = value_of<T>(shape, static_cast<int>(block), within, seat.ranks);
+                break;
+            case kReduceScatter:
+                to[i] = combined<T>(shape, own * shape.count + i, seat.ranks);
+                break;
+            case kAllReduce:
+                to[i] = combined<T>(shape, i, seat.ranks);
+                break;
+            default:
+                to[i] = value_of<T>(shape, static_cast<int>(block), own * shape.count + within,
+                                    seat.ranks);
+            }
+        }
+        CHECK(ranks > 1);
+        *send = send_;
+        *receive = receive_;
+    }
+
+    // In place the smaller buffer is this rank's block of the larger one.
+    T *sent() {
+        if (shape_.in_place && shape_.operation == kAllGather)
+            return receive_.data() + kGuard + static_cast<size_t>(seat_.rank) * shape_.count;
+        return send_.data() + kGuard;
+    }
+    T *received() {
+        if (!shape_.in_place || shape_.operation == kAllGather)
+            return receive_.data() + kGuard;
+        const size_t block =
+            shape_.operation == kReduceScatter ? static_cast<size_t>(seat_.rank) : 0;
+        return send_.data() + kGuard + block * shape_.count;
+    }
+
+    const Seat &seat_;
+    const Shape shape_;
+    std::vector<T> send_;
+    std::vector<T> receive_;
+};
+
+std::unique_ptr<AnyCall> make(const Seat &seat, const Shape &shape) {
+    switch (shape.type) {
+    case kInt:
+        return std::make_unique<Call<int32_t>>(seat, shape);
+    case kFloat:
+        return std::make_unique<Call<float>>(seat, shape);
+    default:
+        return std::make_unique<Call<uint8_t>>(seat, shape);
+    }
+}
+
+// Of the tables that PLANS names, each with one plan for every operation that has it.
+std::vector<std::string> plans() {
+    std::vector<std::string> names;
+    std::string text = std::getenv("PLANS");
+    for (size_t at = 0; !text.empty(); text.erase(0, at)) {
+        at = std::min(text.find(' '), text.size());
+        names.push_back(text.substr(0, at));
+        at += at < text.size() ? 1 : 0;
+    }
+    return names;
+}
+
+std::vector<Shape> all_shapes() {
+    std::vector<Shape> shapes;
+    for (const Operation operation : {kAllReduce, kReduceScatter, kAllGather, kAlltoAll})
+        for (const Type type : {kInt, kFloat, kUint8})
+            for (const size_t count : {1, 3, 64, 257, 1003})
+                for (const bool in_place : {false, true}) {
+                    const bool reduces = operation == kAllReduce || operation == kReduceScatter;
+                    // All reductions at one size, one at the others.
+                    for (int reduction = 0; reduction <= (reduces && count == 257 ? 4 : 0);
+                         reduction++)
+                        if (operation != kAlltoAll || !in_place)
+                            shapes.push_back({operation, type, static_cast<Reduction>(reduction),
+                                              count, in_place});
+                }
+    return shapes;
+}
+
+// Which of them are served is printed: the executor's calls of each operation.
+void data(Seat &seat) {
+    for (const std::string &plan : plans()) {
+        set_table(plan);
+        const ncclComm_t comm = seat.started();
+        std::array<int, 6> served = {};
+        for (const Shape &shape : all_shapes()) {
+            const auto call = make(seat, shape);
+            const uint64_t before = tuccl_executor_calls();
+            CHECK(call->start(comm, &seat.stream) == 0);
+            served.at(shape.operation) += static_cast<int>(tuccl_executor_calls() - before);
+            seat.stream.wait();
+            if (!call->is_right()) {
+                std::fprintf(stderr, "%s: rank %d: operation %d type %d reduction %d count %zu%s\n",
+                             plan.c_str(), seat.rank, shape.operation, shape.type, shape.reduction,
+                             shape.count, shape.in_place ? " in place" : "");
+                std::_Exit(1);
+            }
+        }
+        for (const int64_t other :
+             seat.tell("data", served[kAllReduce] * 1000 + served[kAllGather]))
+            CHECK(other == served[kAllReduce] * 1000 + served[kAllGather]);
+        if (seat.rank == 0)
+            std::printf("%s %d %d %d %d\n", plan.c_str(), served[kAllReduce],
+                        served[kReduceScatter], served[kAllGather], served[kAlltoAll]);
+        CHECK(ncclCommDestroy(comm) == 0);
+    }
+    CHECK(stand_in_live_communicators() == 0);
+}
+
+Shape some_shape(size_t i) {
+    static constexpr size_t kCounts[] = {257, 1, 1003, 64, 600};
+    static constexpr Operation kOperations[] = {kAllReduce, kAllGather, kReduceScatter, kAlltoAll};
+    return {kOperations[i % 4], i % 3 == 0 ? kFloat : kInt, kAdd, kCounts[i % 5], false};
+}
+
+// Calls on several streams run in the order of the calls, whose memory between phases they share.
+void streams(Seat &seat) {
+    set_table(plans().front());
+    const ncclComm_t comm = seat.started();
+    std::array<stand_in::Stream, 3> others;
+    std::vector<std::unique_ptr<AnyCall>> calls;
+    CHECK(runs(seat, [&] {
+        for (size_t i = 0; i < 24; i++) {
+            calls.push_back(make(seat, some_shape(i)));
+            CHECK(calls.back()->start(comm, &others[i * 2 % 3]) == 0);
+        }
+    }));
+    for (stand_in::Stream &stream : others)
+        stream.wait();
+    for (const auto &call : calls)
+        CHECK(call->is_right());
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
+// A stream may be destroyed while a call on it runs.
+void streams_end(Seat &seat) {
+    set_table(plans().front());
+    const ncclComm_t comm = seat.started();
+    for (size_t i = 0; i < 6; i++) {
+        auto gone = std::make_unique<stand_in::Stream>();
+        const auto first = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
+        const auto second = make(seat, {kAllReduce, kInt, kMost, 1003, false});
+        CHECK(first->start(comm, gone.get()) == 0);
+        gone->forget();
+        CHECK(second->start(comm, &seat.stream) == 0);
+        seat.stream.wait();
+        CHECK(first->is_right() && second->is_right());
+    }
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
+// A group of several calls, of sends and of calls of another communicator, which NCCL runs.
+void groups(Seat &seat) {
+    set_table(plans().front());
+    const ncclComm_t comm = seat.started();
+    const ncclComm_t second = seat.started();
+    set_table("nothing");
+    const ncclComm_t nccls = seat.started();
+    stand_in::Stream other;
+    const auto one = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
+    const auto two = make(seat, {kAllReduce, kFloat, kAverage, 64, true});
+    const auto three = make(seat, {kAllReduce, kInt, kAdd, 257, false});
+    const auto four = make(seat, {kReduceScatter, kInt, kAdd, 100, false});
+    int unused = 0;
+    const uint64_t before = tuccl_executor_calls();
+    CHECK(ncclGroupStart() == 0 && ncclGroupStart() == 0);
+    CHECK(ncclSend(&unused, 1, kInt, 0, comm, &seat.stream) == 0);
+    CHECK(one->start(comm, &seat.stream) == 0);
+    CHECK(three->start(nccls, &other) == 0);
+    CHECK(two->start(comm, &other) == 0);
+    CHECK(four->start(second, &seat.stream) == 0);
+    CHECK(ncclRecv(&unused, 1, kInt, 0, second, &seat.stream) == 0);
+    CHECK(ncclGroupEnd() == 0);
+    CHECK(tuccl_executor_calls() == before);
+    CHECK(ncclGroupEnd() == 0);
+    CHECK(tuccl_executor_calls() == before + 3);
+    seat.stream.wait();
+    other.wait();
+    CHECK(one->is_right() && two->is_right() && three->is_right() && four->is_right());
+
+    // Two operations of one communicator: all of them are NCCL's.
+    CHECK(ncclGroupStart() == 0);
+    one->spoil();
+    four->spoil();
+    CHECK(one->start(comm, &seat.stream) == 0);
+    CHECK(four->start(comm, &seat.stream) == 0);
+    CHECK(ncclGroupEnd() == 0);
+    CHECK(tuccl_executor_calls() == before + 3);
+    seat.stream.wait();
+    CHECK(one->is_right() && four->is_right());
+    for (const ncclComm_t ended : {comm, second, nccls})
+        CHECK(ncclCommDestroy(ended) == 0);
+}
+
+// Ranks may call two communicators in different orders within a group.
+void group_in_any_order(Seat &seat) {
+    set_table(plans().front());
+    const std::array<ncclComm_t, 2> comms = {seat.started(), seat.started()};
+    for (int turn = 0; turn < 5; turn++) {
+        const auto first = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
+        const auto second = make(seat, {kAllReduce, kInt, kMost, 1003, false});
+        const size_t odd = static_cast<size_t>(seat.rank + turn) % 2;
+        CHECK(ncclGroupStart() == 0);
+        CHECK((odd != 0 ? first : second)->start(comms[1 - odd], &seat.stream) == 0);
+        CHECK((odd != 0 ? second : first)->start(comms[odd], &seat.stream) == 0);
+        CHECK(ncclGroupEnd() == 0);
+        seat.stream.wait();
+        CHECK(first->is_right() && second->is_right());
+    }
+    for (const ncclComm_t comm : comms)
+        CHECK(ncclCommDestroy(comm) == 0);
+}
+
+// Replays beside eager calls; the job orders them by one stream.
+void captures(Seat &seat) {
+    set_table(plans().front());
+    const ncclComm_t comm = seat.started();
+    std::vector<std::unique_ptr<AnyCall>> captured;
+    seat.stream.begin_capture();
+    CHECK(runs(seat, [&] {
+        for (size_t i = 0; i < 4; i++) {
+            captured.push_back(make(seat, some_shape(i * 5)));
+            CHECK(captured.back()->start(comm, &seat.stream) == 0);
+        }
+    }));
+    const auto graph = seat.stream.end_capture();
+    for (size_t launch = 0; launch < 4; launch++) {
+        const auto eager = make(seat, some_shape(launch * 2));
+        for (const auto &call : captured)
+            call->spoil();
+        seat.stream.launch(*graph);
+        CHECK(eager->start(comm, &seat.stream) == 0);
+        seat.stream.wait();
+        CHECK(eager->is_right());
+        for (const auto &call : captured)
+            CHECK(call->is_right());
+    }
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
+// Eager calls on another stream while a capture is open, and a second capture beside it.
+void calls_beside_an_open_capture(Seat &seat) {
+    set_table(plans().front());
+    const ncclComm_t comm = seat.started();
+    stand_in::Stream eager_stream;
+    stand_in::Stream second_stream;
+    const Shape sliced = {kAllReduce, kInt, kAdd, 1003, false};
+    const auto first = make(seat, sliced);
+    const auto eager = make(seat, sliced);
+    const auto second = make(seat, sliced);
+    const auto third = make(seat, sliced);
+    seat.stream.begin_capture();
+    CHECK(first->start(comm, &seat.stream) == 0);
+    CHECK(eager->start(comm, &eager_stream) == 0);
+    eager_stream.wait();
+    CHECK(eager->is_right());
+    second_stream.begin_capture();
+    CHECK(second->start(comm, &second_stream) == 0);
+    CHECK(third->start(comm, &seat.stream) == 0);
+    const auto second_graph = second_stream.end_capture();
+    const auto first_graph = seat.stream.end_capture();
+    seat.stream.launch(*first_graph);
+    seat.stream.launch(*second_graph);
+    seat.stream.wait();
+    CHECK(first->is_right() && second->is_right() && third->is_right());
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
+// Several calls that are captured on streams which the job has forked.
+void capture_of_two_streams(Seat &seat) {
+    set_table(plans().front());
+    const ncclComm_t comm = seat.started();
+    stand_in::Stream forked;
+    const auto first = make(seat, {kAllReduce, kInt, kAdd, 1003, false});
+    const auto second = make(seat, {kReduceScatter, kInt, kAdd, 600, false});
+    seat.stream.begin_capture();
+    CHECK(stand_in::order(&seat.stream, &forked) == 0);
+    CHECK(first->start(comm, &seat.stream) == 0);
+    CHECK(second->start(comm, &forked) == 0);
+    CHECK(stand_in::order(&forked, &seat.stream) == 0);
+    const auto graph = seat.stream.end_capture();
+    for (int launch = 0; launch < 2; launch++) {
+        first->spoil();
+        second->spoil();
+        seat.stream.launch(*graph);
+        seat.stream.wait();
+        CHECK(first->is_right() && second->is_right());
+    }
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
+} // namespace
+
+std::vector<PhaseScenario> phase_call_scenarios() {
+    return {
+        {"data", data},
+        {"streams", streams},
+        {"streams_end", streams_end},
+        {"groups", groups},
+        {"group_in_any_order", group_in_any_order},
+        {"captures", captures},
+        {"calls_beside_an_open_capture", calls_beside_an_open_capture},
+        {"capture_of_two_streams", capture_of_two_streams},
+    };
+}

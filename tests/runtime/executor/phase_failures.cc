@@ -1,0 +1,214 @@
+// Starts of communicators across hosts that fail on a rank, and their ends.
+#include "phase_job.h"
+
+#include "real_nccl.h"
+
+#include <chrono>
+#include <thread>
+
+namespace {
+
+constexpr size_t kSliced = 1000; // Elements of a call of several slices.
+constexpr int kRemoteError = 6;
+
+int error_of(ncclComm_t comm) {
+    int error = 0;
+    CHECK(ncclCommGetAsyncError(comm, &error) == 0);
+    return error;
+}
+
+// All ranks leave the communicator to NCCL, and nothing of the executor's remains.
+void off_on_all(Seat &seat) {
+    const ncclComm_t comm = seat.started();
+    CHECK(!is_served(seat, comm, kSliced));
+    CHECK(stand_in_live_communicators() == 1); // The rail is gone.
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
+void served(Seat &seat) {
+    const ncclComm_t comm = seat.started();
+    CHECK(is_served(seat, comm, kSliced));
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
+// On the second host's first rank alone.
+void failing(Seat &seat, const char *step) {
+    if (seat.rank == seat.local_ranks)
+        setenv("STAND_IN_FAILS", (std::string(step) + ":0").c_str(), 1);
+    off_on_all(seat);
+}
+void prepare_phases_fails(Seat &seat) {
+    failing(seat, "prepare_phases");
+}
+void create_fails(Seat &seat) {
+    failing(seat, "create");
+}
+void connect_fails(Seat &seat) {
+    failing(seat, "connect");
+}
+
+// A rank whose ncclCommSplit fails cannot tell the others, who wait inside theirs: the start fails
+// on all ranks. The next one is served.
+void split_fails_on_one_rank(Seat &seat) {
+    if (seat.rank == 1)
+        setenv("STAND_IN_SPLIT_FAILS", "1:1", 1);
+    ncclComm_t comm = nullptr;
+    CHECK(seat.start(&comm) != 0 && comm == nullptr);
+    CHECK(stand_in_live_communicators() == 0);
+    served(seat);
+}
+
+// Where it fails on all ranks nobody waits, and NCCL serves the communicator.
+void split_fails_on_all_ranks(Seat &seat) {
+    setenv("STAND_IN_SPLIT_FAILS", (std::to_string(seat.rank) + ":1").c_str(), 1);
+    off_on_all(seat);
+}
+
+void rank_without_preload(Seat &seat) {
+    const bool has_it = seat.rank < seat.ranks - 1;
+    ncclComm_t comm = nullptr;
+    CHECK(seat.start(&comm, has_it) == 0);
+    int data = 1 + seat.rank;
+    const uint64_t before = tuccl_executor_calls();
+    const auto all_reduce = has_it ? ncclAllReduce : tuccl::real_nccl().AllReduce;
+    CHECK(all_reduce(&data, &data, 1, kInt32, kSum, comm, &seat.stream) == 0);
+    seat.stream.wait();
+    CHECK(data == seat.ranks * (seat.ranks + 1) / 2 && tuccl_executor_calls() == before);
+    CHECK((has_it ? ncclCommDestroy(comm) : tuccl::real_nccl().CommDestroy(comm)) == 0);
+}
+
+void different_tables(Seat &seat) {
+    set_table(seat.rank < seat.ranks / 2 ? "plans0" : "ll128");
+    off_on_all(seat);
+}
+
+// NVLink joins the ranks of one host alone: LL128 is for none of them.
+void nvlink_on_one_host(Seat &seat) {
+    set_table("ll128");
+    served(seat);
+    if (seat.rank >= seat.local_ranks)
+        setenv("STAND_IN_FAILS", ("nvlink:" + std::to_string(seat.rank - seat.local_ranks)).c_str(),
+               1);
+    const ncclComm_t comm = seat.started();
+    CHECK(!is_served(seat, comm, kSliced));
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
+// Rails are made and destroyed with their communicators, on every rank.
+void rails_end(Seat &seat) {
+    const int rails = seat.local_ranks > 1 ? 1 : 0;
+    for (const bool aborts : {false, true, false}) {
+        const ncclComm_t comm = seat.started();
+        CHECK(stand_in_live_communicators() == 1 + rails);
+        CHECK(is_served(seat, comm, kSliced));
+        (void)stand_in::take_notes();
+        CHECK((aborts ? ncclCommAbort(comm) : ncclCommDestroy(comm)) == 0);
+        CHECK(stand_in_live_communicators() == 0);
+        const Notes notes;
+        CHECK(notes.count("nccl Destroy") == (aborts ? 0 : 1 + rails));
+        CHECK(notes.count("nccl Abort") == (aborts ? 1 + rails : 0));
+        seat.meet("ended");
+    }
+}
+
+// Another thread aborts while calls of many slices are on their way into the streams.
+void abort_during_calls(Seat &seat) {
+    const ncclComm_t comm = seat.started();
+    setenv("STAND_IN_SLOW_CALLS", "1", 1);
+    seat.meet("slow");
+    std::vector<int> data(4000, 1);
+    std::thread caller([&] {
+        stand_in::Stream stream;
+        (void)ncclAllReduce(data.data(), data.data(), data.size(), kInt32, kSum, comm, &stream);
+        stream.wait();
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(10 + 2 * seat.rank));
+    CHECK(ncclCommAbort(comm) == 0);
+    caller.join();
+    CHECK(stand_in_live_communicators() == 0);
+    seat.meet("aborted");
+    unsetenv("STAND_IN_SLOW_CALLS");
+    served(seat);
+}
+
+// A call that hangs, because the other ranks never make theirs.
+void abort_of_a_hanging_call(Seat &seat) {
+    const ncclComm_t comm = seat.started();
+    std::vector<int> data(kSliced, 1);
+    if (seat.rank == 0) {
+        CHECK(ncclAllReduce(data.data(), data.data(), kSliced, kInt32, kSum, comm, &seat.stream) ==
+              0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        CHECK(!seat.stream.is_idle());
+    }
+    seat.meet("hangs");
+    CHECK(ncclCommAbort(comm) == 0);
+    seat.stream.wait();
+    CHECK(stand_in_live_communicators() == 0);
+}
+
+// An error that NCCL finds on the rail is one of the job's communicator, also when the thread that
+// looks for errors has ended the executor's part.
+void rail_breaks(Seat &seat) {
+    if (seat.local_ranks == 1)
+        return;
+    const ncclComm_t comm = seat.started();
+    const int expected = seat.rank == 0 ? kRemoteError : 0;
+    CHECK(error_of(comm) == 0);
+    seat.meet("sound");
+    if (seat.rank == 0)
+        stand_in_break_children();
+    CHECK(error_of(comm) == expected);
+    for (int i = 0; seat.rank == 0 && Notes().count("abort 0") == 0; i++) {
+        CHECK(i < 400);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    CHECK(error_of(comm) == expected);
+    seat.meet("broken");
+    CHECK(ncclCommAbort(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
+// Revoked: the executor's part ends, the rail with it, and calls are NCCL's; also where the
+// communicator had an error before.
+void revoke(Seat &seat) {
+    for (const bool breaks : {false, true}) {
+        const ncclComm_t comm = seat.started();
+        const int rails = stand_in_live_communicators() - 1;
+        if (breaks) {
+            stand_in_break(comm);
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        }
+        seat.meet("to be revoked");
+        CHECK(ncclCommRevoke(comm, 0) == 0);
+        const Notes notes;
+        CHECK(notes.count("nccl Revoke") == 1 && notes.count("abort") == 1);
+        CHECK(notes.count("nccl Abort") == rails && stand_in_live_communicators() == 1);
+        seat.meet("revoked");
+        if (!breaks)
+            CHECK(!is_served(seat, comm, kSliced));
+        CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+        seat.meet("destroyed");
+    }
+}
+
+} // namespace
+
+std::vector<PhaseScenario> phase_failure_scenarios() {
+    return {
+        {"served", served},
+        {"off_on_all", off_on_all},
+        {"prepare_phases_fails", prepare_phases_fails},
+        {"create_fails", create_fails},
+        {"connect_fails", connect_fails},
+        {"split_fails_on_one_rank", split_fails_on_one_rank},
+        {"split_fails_on_all_ranks", split_fails_on_all_ranks},
+        {"rank_without_preload", rank_without_preload},
+        {"different_tables", different_tables},
+        {"nvlink_on_one_host", nvlink_on_one_host},
+        {"rails_end", rails_end},
+        {"abort_during_calls", abort_during_calls},
+        {"abort_of_a_hanging_call", abort_of_a_hanging_call},
+        {"rail_breaks", rail_breaks},
+        {"revoke", revoke},
+    };
+}

@@ -1,0 +1,144 @@
+// A job across hosts, over stand-ins of NCCL and of the CUDA side:
+//
+//     phase_job SCENARIO HOSTS
+//
+// HOSTS has a letter for each rank, that of its host. Each rank is a process, of which the failure
+// of one ends all. Exit code 0: all ranks passed.
+#include "phase_job.h"
+
+#include "real_nccl.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr auto kLimit = std::chrono::seconds(15);
+
+const PhaseScenario *find(const char *name) {
+    static std::vector<PhaseScenario> all = phase_call_scenarios();
+    const std::vector<PhaseScenario> more = phase_failure_scenarios();
+    all.insert(all.end(), more.begin(), more.end());
+    for (const PhaseScenario &scenario : all)
+        if (std::strcmp(scenario.name, name) == 0)
+            return &scenario;
+    return nullptr;
+}
+
+[[noreturn]] void be_rank(Launcher *launcher, const PhaseScenario &scenario,
+                          const std::string &hosts, int rank, pid_t parent) {
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
+    setenv("NCCL_HOSTID", hosts.substr(static_cast<size_t>(rank), 1).c_str(), 1);
+    const size_t local_ranks = std::min(hosts.find_first_not_of(hosts[0]), hosts.size());
+    {
+        Seat seat(launcher, rank, static_cast<int>(hosts.size()), static_cast<int>(local_ranks));
+        scenario.run(seat);
+    }
+    std::exit(0); // Sanitizers look for leaks now.
+}
+
+int wait_for(std::vector<pid_t> processes, const Launcher &launcher) {
+    const auto start = std::chrono::steady_clock::now();
+    int failed = 0;
+    while (!processes.empty()) {
+        int status = 0;
+        const pid_t ended = waitpid(-1, &status, WNOHANG);
+        for (size_t i = 0; ended > 0 && i < processes.size(); i++)
+            if (processes[i] == ended)
+                processes.erase(processes.begin() + static_cast<std::ptrdiff_t>(i));
+        const bool is_late = std::chrono::steady_clock::now() - start > kLimit;
+        if ((ended > 0 && status != 0) || is_late) {
+            for (const pid_t process : processes)
+                (void)kill(process, SIGKILL);
+            failed = 1;
+            for (size_t rank = 0; rank < launcher.steps.size(); rank++)
+                if (const char *step = launcher.steps[rank].load())
+                    std::fprintf(stderr, "rank %zu was in step %s\n", rank, step);
+            break;
+        }
+        if (ended <= 0)
+            stand_in::doze();
+    }
+    while (waitpid(-1, nullptr, 0) > 0) {
+    }
+    return failed;
+}
+
+} // namespace
+
+void set_table(const std::string &name) {
+    const std::string path = std::string(std::getenv("TEST_TABLES")) + "/" + name + ".tuccl";
+    setenv("TUCCL_BUNDLE", path.c_str(), 1);
+}
+
+std::vector<int64_t> Seat::tell(const char *step, int64_t mine) {
+    launcher_->told.at(static_cast<size_t>(rank)).store(mine);
+    launcher_->steps.at(static_cast<size_t>(rank)).store(step);
+    (void)launcher_->meeting.meet();
+    std::vector<int64_t> all;
+    for (int other = 0; other < ranks; other++)
+        all.push_back(launcher_->told.at(static_cast<size_t>(other)).load());
+    (void)launcher_->meeting.meet();
+    return all;
+}
+
+bool Seat::agree(const char *step, bool mine) {
+    for (const int64_t other : tell(step, mine ? 1 : 0))
+        if ((other != 0) != mine) {
+            std::fprintf(stderr, "ranks differ in step %s\n", step);
+            std::_Exit(1);
+        }
+    return mine;
+}
+
+int Seat::start(ncclComm_t *comm, bool has_executor) {
+    if (rank == 0)
+        CHECK(ncclGetUniqueId(&launcher_->id) == 0);
+    meet("start");
+    const auto init = has_executor ? ncclCommInitRank : tuccl::real_nccl().CommInitRank;
+    return init(comm, ranks, launcher_->id, rank);
+}
+
+ncclComm_t Seat::started() {
+    ncclComm_t comm = nullptr;
+    CHECK(start(&comm) == 0);
+    meet("started");
+    (void)stand_in::take_notes();
+    return comm;
+}
+
+bool is_served(Seat &seat, ncclComm_t comm, size_t count) {
+    std::vector<int> data(count, 1 + seat.rank);
+    const bool served = runs(seat, [&] {
+        CHECK(ncclAllReduce(data.data(), data.data(), count, kInt32, kSum, comm, &seat.stream) ==
+              0);
+        seat.stream.wait();
+    });
+    CHECK(data == std::vector<int>(count, seat.ranks * (seat.ranks + 1) / 2));
+    return served;
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    const PhaseScenario *scenario = find(arguments[1]);
+    const std::string hosts = arguments[2];
+    if (scenario == nullptr || hosts.size() < 2 || hosts.size() > 8) {
+        std::fprintf(stderr, "no scenario %s\n", arguments[1]);
+        return 2;
+    }
+    auto *launcher = stand_in::Shared::of_host().make<Launcher>(static_cast<int>(hosts.size()));
+    std::vector<pid_t> processes;
+    const pid_t parent = getpid();
+    for (int rank = 0; rank < static_cast<int>(hosts.size()); rank++) {
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0)
+            be_rank(launcher, *scenario, hosts, rank, parent);
+        processes.push_back(child);
+    }
+    return wait_for(processes, *launcher);
+}

@@ -1,0 +1,75 @@
+// What the tests of schedules across hosts share: ranks as processes, whose hosts differ by
+// NCCL_HOSTID.
+#ifndef TUCCL_TEST_PHASE_JOB_H
+#define TUCCL_TEST_PHASE_JOB_H
+
+#include "session.h"
+#include "stand_in_shared.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+extern "C" {
+uint64_t tuccl_executor_calls();
+const char *tuccl_executor_choose(const void *entry, size_t bytes);
+void stand_in_break_children();
+int stand_in_live_communicators();
+}
+
+// What all ranks share beside NCCL, as a launcher would let them.
+struct Launcher {
+    explicit Launcher(int ranks) : meeting(ranks) {
+    }
+    stand_in::SharedMeeting meeting;
+    ncclUniqueId id = {};
+    std::array<std::atomic<const char *>, 16> steps = {};
+    std::array<std::atomic<int64_t>, 16> told = {};
+};
+
+// One rank, in its own process.
+class Seat {
+  public:
+    Seat(Launcher *launcher, int rank_, int ranks_, int local_ranks_)
+        : rank(rank_), ranks(ranks_), local_ranks(local_ranks_), launcher_(launcher) {
+    }
+
+    const int rank;
+    const int ranks;
+    const int local_ranks; // Of the first host.
+    stand_in::Stream stream;
+
+    // What all ranks tell one another; `step` shows where a rank hangs.
+    std::vector<int64_t> tell(const char *step, int64_t mine);
+    void meet(const char *step) {
+        (void)tell(step, 0);
+    }
+    // Whether it is true on all ranks, or on none: else the test fails.
+    bool agree(const char *step, bool mine);
+
+    // Returns the result of ncclCommInitRank; all ranks call it. Without the executor: NCCL's own.
+    int start(ncclComm_t *comm, bool has_executor = true);
+    ncclComm_t started();
+
+  private:
+    Launcher *launcher_;
+};
+
+// Whether the executor, and not NCCL alone, runs what `body` calls; the same on all ranks.
+template <typename Body> bool runs(Seat &seat, const Body &body) {
+    const uint64_t before = tuccl_executor_calls();
+    body();
+    return seat.agree("count", tuccl_executor_calls() != before);
+}
+
+// An all_reduce of int32 that is checked, alone.
+bool is_served(Seat &seat, ncclComm_t comm, size_t count = 64);
+
+struct PhaseScenario {
+    const char *name;
+    void (*run)(Seat &seat);
+};
+std::vector<PhaseScenario> phase_call_scenarios();
+std::vector<PhaseScenario> phase_failure_scenarios();
+
+#endif

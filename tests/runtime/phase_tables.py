@@ -1,0 +1,90 @@
+"""Tables of schedules across hosts for the native tests of one grid, by name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from lookup_tables.program_header import sealed
+from lookup_tables.table import Entry, StoredSchedule
+from programs.layout import Pattern
+from programs.phase_layout import HEADER
+from programs.phase_plans import phased_plans
+from programs.phases import Phase, PhasedSchedule, PhaseKind, Place
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from tests.runtime.executor_tables import LL, LL128, bundle_of, phased_entry, phased_schedule
+
+SIZES = (1, 40_000)
+BUFFER_BYTES = 1024
+"""Calls of more bytes have several slices."""
+
+
+def plan_names(nodes: int, local_ranks: int) -> list[str]:
+    """Return the names of the tables for a grid."""
+    return list(tables_of(nodes, local_ranks))
+
+
+def tables_of(nodes: int, local_ranks: int) -> dict[str, list[PhasedSchedule]]:
+    """Return the plans of each table: one for every operation that has a plan of this name."""
+    tables: dict[str, list[PhasedSchedule]] = {}
+    for collective in Collective:
+        for number, plan in enumerate(phased_plans(collective, nodes, local_ranks)):
+            tables.setdefault(f"plans{number}", []).append(plan)
+    if local_ranks > 1:
+        tables["rail_first"] = [rail_first(nodes, local_ranks)]
+    return tables
+
+
+def rail_first(nodes: int, local_ranks: int) -> PhasedSchedule:
+    """Return an all_reduce that crosses the network before it leaves the rank."""
+    chunks = local_ranks
+    across = Phase(
+        *(PhaseKind.RAIL, Collective.ALL_GATHER, Place(Buffer.INPUT, 0), Place(Buffer.SCRATCH, 0)),
+        chunks=chunks,
+    )
+    total = Phase(
+        *(PhaseKind.SUM, Collective.REDUCE),
+        *(Place(Buffer.SCRATCH, 0), Place(Buffer.SCRATCH, nodes * chunks)),
+        chunks=chunks,
+        repeats=nodes,
+    )
+    inside = Phase(
+        *(PhaseKind.LOCAL, Collective.ALL_REDUCE),
+        *(Place(Buffer.SCRATCH, nodes * chunks), Place(Buffer.OUTPUT, 0)),
+        chunks=chunks,
+        pattern=Pattern.TWO_PHASE,
+    )
+    phases = (across, total, inside)
+    grid = nodes, local_ranks, chunks, chunks, (nodes + 1) * chunks
+    return PhasedSchedule("rail_first", Collective.ALL_REDUCE, *grid, phases)
+
+
+def write_phase_tables(folder: Path, nodes: int, local_ranks: int) -> None:
+    """Write the tables of a grid as NAME.tuccl, and one that has nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "nothing.tuccl").write_bytes(bundle_of([], []))
+    for name, plans in tables_of(nodes, local_ranks).items():
+        entries: list[Entry] = []
+        schedules: list[StoredSchedule] = []
+        for plan in plans:
+            schedules.append(phased_schedule(plan))
+            entries.append(phased_entry(plan, schedules[-1], SIZES, LL, (4, 128, BUFFER_BYTES)))
+        (folder / f"{name}.tuccl").write_bytes(bundle_of(entries, schedules))
+    (folder / "ll128.tuccl").write_bytes(ll128_table(nodes, local_ranks))
+
+
+def ll128_table(nodes: int, local_ranks: int) -> bytes:
+    """Return a table of all_reduce whose kernels need NVLink."""
+    plan = phased_plans(Collective.ALL_REDUCE, nodes, local_ranks)[0]
+    schedule = phased_schedule(plan)
+    entry = phased_entry(plan, schedule, SIZES, LL128, (4, 128, BUFFER_BYTES))
+    return bundle_of([entry], [schedule])
+
+
+def damaged_table() -> bytes:
+    """Return a table for 2 nodes of 2 ranks whose program has a right sum and a wrong phase."""
+    plan = phased_plans(Collective.ALL_REDUCE, 2, 2)[0]
+    schedule = phased_schedule(plan)
+    program = bytearray(schedule.program)
+    program[HEADER.size] = len(PhaseKind)
+    broken = replace(schedule, program=sealed(bytes(program)))
+    return bundle_of([phased_entry(plan, schedule, SIZES)], [broken])

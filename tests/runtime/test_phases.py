@@ -1,0 +1,167 @@
+"""Schedules across hosts over stand-ins of NCCL and of the CUDA side; each rank is a process."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import CC
+from tests.runtime.phase_tables import damaged_table, plan_names, write_phase_tables
+from tests.runtime.test_executor import (
+    FOLDER,
+    SANITIZERS,
+    build_nccl,
+    compile_all,
+    host_sources,
+    libraries,
+    link,
+)
+
+GRIDS = {"aabb": (2, 2), "abcd": (4, 1), "aaabbb": (2, 3), "aabbcc": (3, 2)}
+SHAPES = 3 * 9 * 2
+"""Calls of a reducing operation: three types, nine reductions and sizes, in place and not."""
+
+AVERAGED_INTEGERS = 2 * 2
+"""Those of them that NCCL runs."""
+
+CALLS, FAILURES = (
+    [
+        name
+        for name in re.findall(r'\{"(\w+)", \w+\}', (FOLDER / file).read_text())
+        if name != "data"
+    ]
+    for file in ("phase_calls.cc", "phase_failures.cc")
+)
+
+
+@pytest.fixture(scope="module", params=SANITIZERS)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    flags = [*SANITIZERS[request.param], "-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768"]
+    folder = tmp_path_factory.mktemp("phases")
+    (folder / "probe.c").write_text("int main(void) { return 0; }\n")
+    probe = [CC, *flags, str(folder / "probe.c"), "-o", str(folder / "probe")]
+    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+    build_nccl(folder, *flags)
+    names = ("phase_job.cc", "phase_calls.cc", "phase_failures.cc", "stand_in_device.cc")
+    own = [FOLDER / name for name in names]
+    objects = compile_all(folder, [*own, *host_sources()], flags)
+    for hosts, grid in GRIDS.items():
+        write_phase_tables(folder / hosts, *grid)
+    return link(folder / "phase_job", objects, "-rdynamic", *libraries(folder), *flags)
+
+
+def play(job: Path, scenario: str, hosts: str, **environment: str) -> str:
+    grid = GRIDS.get(hosts, (2, 2))
+    done = subprocess.run(
+        [job, scenario, hosts],
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(job.parent),
+            "NCCL_DEBUG": "INFO",
+            "TEST_TABLES": str(job.parent / (hosts if hosts in GRIDS else "aabb")),
+            "PLANS": " ".join(plan_names(*grid)),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("hosts", GRIDS)
+def test_every_plan_gives_every_rank_the_right_bits(job: Path, hosts: str) -> None:
+    out = play(job, "data", hosts, NCCL_DEBUG="WARN")
+    served = {name: numbers for name, *numbers in map(str.split, out.splitlines())}
+    reducing, moving, nothing = str(SHAPES - AVERAGED_INTEGERS), "30", "0"
+    if hosts == "abcd":
+        assert served == {"plans0": [reducing, reducing, nothing, nothing]}
+        return
+    assert served == {
+        "plans0": [reducing, reducing, moving, "15"],
+        "plans1": [reducing, reducing, nothing, nothing],
+        "plans2": [reducing, nothing, nothing, nothing],
+        "plans3": [reducing, nothing, nothing, nothing],
+        # Of five counts one has nothing left over, which it could not reduce.
+        "rail_first": ["6", nothing, nothing, nothing],
+    }
+
+
+@pytest.mark.parametrize("scenario", CALLS)
+@pytest.mark.parametrize("hosts", ["aabb", "abcd"])
+def test_calls(job: Path, scenario: str, hosts: str) -> None:
+    assert "WARN" not in play(job, scenario, hosts)
+
+
+CALLED_BELOW = {"served", "off_on_all", "nvlink_on_one_host"}
+WITH_RAILS = {"split_fails_on_one_rank", "split_fails_on_all_ranks", "rail_breaks"}
+LEAKING = {"split_fails_on_one_rank"}
+"""Scenarios that leave memory allocated which a rank may still use."""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "hosts"),
+    [
+        (scenario, hosts)
+        for scenario in FAILURES
+        for hosts in ("aabb", "abcd")
+        if scenario not in CALLED_BELOW and not (hosts == "abcd" and scenario in WITH_RAILS)
+    ],
+)
+def test_failures_and_ends(job: Path, scenario: str, hosts: str) -> None:
+    leaks = {"ASAN_OPTIONS": "detect_leaks=0"} if scenario in LEAKING else {}
+    play(job, scenario, hosts, TUCCL_BUNDLE=str(job.parent / hosts / "plans0.tuccl"), **leaks)
+
+
+def test_hosts_may_differ_in_their_nvlink(job: Path) -> None:
+    assert "WARN" not in play(job, "nvlink_on_one_host", "aabb")
+
+
+def warnings(out: str) -> list[str]:
+    return [line for line in out.splitlines() if "WARN" in line]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [
+        ("prepare_phases_fails", "rank 2: there is no device memory for what lies between phases"),
+        ("split_fails_on_all_ranks", "rank 0: NCCL could not split its communicator"),
+        ("different_tables", "ranks 0 and 2 have different tables"),
+        ("rank_without_preload", "3 of its ranks are seen to run the executor"),
+    ],
+)
+def test_every_rank_says_once_why_it_is_off(job: Path, scenario: str, reason: str) -> None:
+    table = str(job.parent / "aabb" / "plans0.tuccl")
+    lines = warnings(play(job, scenario, "aabb", TUCCL_BUNDLE=table))
+    assert len(lines) == (3 if scenario == "rank_without_preload" else 4)
+    assert all("executor is off" in line and reason in line for line in lines)
+
+
+@pytest.mark.parametrize("hosts", ["aaab", "abab", "abba"])
+def test_other_communicators_are_left_to_nccl(job: Path, hosts: str) -> None:
+    table = str(job.parent / "aabb" / "plans0.tuccl")
+    lines = warnings(play(job, "off_on_all", hosts, TUCCL_BUNDLE=table))
+    assert len(lines) == 4
+    assert all("its nodes have different numbers of ranks" in line for line in lines)
+
+
+@pytest.mark.parametrize("hosts", ["abcd", "aaaa"])
+def test_phases_for_other_nodes_are_nothing_for_a_communicator(job: Path, hosts: str) -> None:
+    table = str(job.parent / "aabb" / "plans0.tuccl")
+    out = play(job, "off_on_all", hosts, TUCCL_BUNDLE=table)
+    assert "WARN" not in out
+    grid = "4 nodes of 1 ranks" if hosts == "abcd" else "4 ranks on one node"
+    assert out.count(f"has nothing for the executor with {grid}") == 4
+
+
+def test_a_damaged_phased_program_keeps_the_executor_off(job: Path, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.tuccl"
+    path.write_bytes(damaged_table())
+    lines = warnings(play(job, "off_on_all", "aabb", TUCCL_BUNDLE=str(path)))
+    assert len(lines) == 4
+    assert all("contradicts itself in its phases" in line for line in lines)
