@@ -177,7 +177,7 @@ def test_what_is_read_from_the_output_is_not_sliced_either(show: Show) -> None:
 
 def test_there_are_at_most_64_slices(show: Show) -> None:
     plan = plan_by_name(ALL_REDUCE, "exchange", 4, 1)
-    assert show.call(plan, MIB, UINT8, 1)[0] == [64, MIB // 64, 0, MIB // 16, 3, 3 * MIB // 16]
+    assert show.call(plan, MIB, UINT8, 1)[0] == [64, MIB // 64, 0, MIB // 16, 2, 2 * MIB // 16]
     # Rounding makes slices larger, and fewer.
     assert show.call(plan, 100, UINT8, 1)[0][:2] == [7, 16]
 

@@ -114,15 +114,15 @@ void rails_end(Seat &seat) {
 // Another thread aborts while calls of many slices are on their way into the streams.
 void abort_during_calls(Seat &seat) {
     const ncclComm_t comm = seat.started();
-    setenv("STAND_IN_SLOW_CALLS", "1", 1);
+    setenv("STAND_IN_SLOW_CALLS", "60", 1);
     seat.meet("slow");
-    std::vector<int> data(4000, 1);
+    std::vector<int> data(9900, 1); // 39 slices.
     std::thread caller([&] {
         stand_in::Stream stream;
         (void)ncclAllReduce(data.data(), data.data(), data.size(), kInt32, kSum, comm, &stream);
         stream.wait();
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(10 + 2 * seat.rank));
+    std::this_thread::sleep_for(std::chrono::milliseconds(70 + 20 * seat.rank));
     CHECK(ncclCommAbort(comm) == 0);
     caller.join();
     CHECK(stand_in_live_communicators() == 0);

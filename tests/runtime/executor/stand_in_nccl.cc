@@ -2,7 +2,7 @@
 // not block, and aborts. Every call leaves a note. STAND_IN_OLD_NCCL compiles one without what came
 // after 2.13, STAND_IN_PROCESSES one whose ranks may be in several processes (stand_in_shared.h).
 // STAND_IN_NCCL_FAILS=RANK:TIMES makes that rank's first starts by an id fail, STAND_IN_SPLIT_FAILS
-// its first splits. STAND_IN_SLOW_CALLS makes calls take 2 ms. With STAND_IN_UNHEARD_ABORT a rank's
+// its first splits. STAND_IN_SLOW_CALLS=MS makes calls slow. With STAND_IN_UNHEARD_ABORT a rank's
 // abort does not reach the others, as between GPUs of a host. STAND_IN_ADDRESS is the address in
 // its ids.
 #include "nccl_abi.h"
@@ -127,8 +127,8 @@ int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const nc
 int call(const char *name, int operation, const void *send, void *receive, size_t count, int type,
          int reduction, int root, ncclComm *comm, ncclStream stream) {
     note(std::string("nccl ") + name + " rank " + std::to_string(comm->rank));
-    if (std::getenv("STAND_IN_SLOW_CALLS") != nullptr)
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (const char *call_ms = std::getenv("STAND_IN_SLOW_CALLS"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(call_ms)));
     if (comm->is_child && comm->error.load() == kAborted) {
         std::fprintf(stderr, "a call is made on a communicator that was aborted\n");
         std::abort();
