@@ -53,6 +53,7 @@ class RawCall(ctypes.Structure):
         ("nthreads", ctypes.c_uint16),
         ("program", ctypes.c_uint32),
         ("buffer_bytes", ctypes.c_uint64),
+        ("stride_bytes", ctypes.c_uint64),
     )
 
 

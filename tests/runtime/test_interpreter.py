@@ -33,6 +33,7 @@ from tests.runtime.host_node import (
     TYPES,
     Call,
     HostNode,
+    RawCall,
     compile_host,
     expected,
     make_inputs,
@@ -59,6 +60,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     sources = [NATIVE / "host_interpreter.cc"]
     output = compile_host(folder, folder / "libinterpreter.so", sources, "-O1", "-shared")
     return ctypes.CDLL(str(output))
+
+
+def test_calls_are_as_long_as_those_of_c(library: ctypes.CDLL) -> None:
+    assert library.host_node_call_bytes() == ctypes.sizeof(RawCall)
 
 
 @pytest.fixture

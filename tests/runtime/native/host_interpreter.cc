@@ -145,6 +145,10 @@ void host_node_set_base(host_node *node, uint64_t base) {
         tuccl::state_of(node->area[rank])->base = base;
 }
 
+size_t host_node_call_bytes() {
+    return sizeof(tuccl_call);
+}
+
 // How a call is cut: tiles, bytes of a tile, bytes of a slot; false when it cannot run.
 bool host_node_plan(const void *data, size_t bytes, const tuccl_call *call, uint64_t *figures) {
     tuccl_program program;
