@@ -2,7 +2,9 @@
 
 #include "real_nccl.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 namespace tuccl {
@@ -80,7 +82,11 @@ const char *Exchange::try_round(const Greeting &mine, std::vector<Greeting> *all
     all->resize(ranks_);
     if (tuccl_exchange_ended(device_) < 0 || tuccl_exchange_read(device_, all->data()) != 0)
         return "gathering the ranks' greetings failed on the device";
-    return nullptr;
+    // NCCL may end a call of an aborted communicator without an error, and without data.
+    const bool came_back = std::any_of(all->begin(), all->end(), [&mine](const Greeting &greeting) {
+        return std::memcmp(&greeting, &mine, sizeof mine) == 0;
+    });
+    return came_back ? nullptr : "NCCL did not gather the ranks' greetings";
 }
 
 } // namespace tuccl
