@@ -29,6 +29,7 @@ def tables_of(nodes: int, local_ranks: int) -> dict[str, list[PhasedSchedule]]:
     for collective in Collective:
         for number, plan in enumerate(phased_plans(collective, nodes, local_ranks)):
             tables.setdefault(f"plans{number}", []).append(plan)
+            tables.setdefault(f"lanes{number}", []).append(plan.with_lanes(2 + number))
     if local_ranks > 1:
         tables["rail_first"] = [rail_first(nodes, local_ranks)]
     return tables

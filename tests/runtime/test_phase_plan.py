@@ -200,7 +200,12 @@ def test_memory_between_phases_for_a_table(show: Show) -> None:
 @pytest.mark.parametrize("nodes", [2, 3])
 @pytest.mark.parametrize("local_ranks", [1, 2, 3, 8])
 def test_every_size_of_a_table_has_its_memory(show: Show, nodes: int, local_ranks: int) -> None:
-    plans = [plan for each in Collective for plan in phased_plans(each, nodes, local_ranks)]
+    plans = [
+        laned
+        for each in Collective
+        for plan in phased_plans(each, nodes, local_ranks)
+        for laned in (plan, plan.with_lanes(2), plan.with_lanes(8))
+    ]
     assert plans
     for plan in plans:
         for sizes, buffer_bytes in [
