@@ -29,6 +29,7 @@ KERNELS = {
 Hashes = dict[str, dict[str, dict[str, str]]]
 """Content hashes of schedules that kernels run, by ranks, operation and pattern."""
 _PATTERN_FIELD = 7
+_LANES = 3
 PHASED = "phased "
 """Beginning of the pattern of schedules across nodes; the name of the plan follows."""
 
@@ -85,7 +86,8 @@ def phased_schedules(nodes: int, local_ranks: int) -> dict[tuple[str, str], Stor
     """All schedules across nodes, by operation and pattern."""
     found: dict[tuple[str, str], StoredSchedule] = {}
     for collective in KERNELS:
-        for plan in phased_plans(collective, nodes, local_ranks):
+        plans = phased_plans(collective, nodes, local_ranks)
+        for plan in (*plans, *(plan.with_lanes(_LANES) for plan in plans)):
             program = compile_phases(plan)
             content_hash = content_address(program).hex()
             found[collective.value, f"{PHASED}{plan.name}"] = StoredSchedule(
