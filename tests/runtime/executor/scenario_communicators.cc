@@ -289,7 +289,8 @@ void memory_by_need() {
     CHECK(created().count("staging 2097152 33554432") == 2);
     std::vector<tuccl::Greeting> greetings(2);
     for (tuccl::Greeting &greeting : greetings)
-        greeting = {tuccl::kGreetingMagic, tuccl::kExecutorVersion, 7, 1, 0, 0, 0, {}, 5, 0, 0, 0, 0, {}};
+        greeting = {
+            tuccl::kGreetingMagic, tuccl::kExecutorVersion, 7, 1, 0, 0, 0, {}, 5, 0, 0, 0, 0, {}};
     CHECK(tuccl::judge(greetings).serve);
     greetings[1].staging++;
     CHECK(!tuccl::judge(greetings).serve);

@@ -8,8 +8,10 @@ namespace tuccl {
 
 namespace {
 
-std::mutex splitting;
+std::mutex offering;
 std::atomic<tuccl_rail_request *> offered{nullptr};
+// More than a rail has communicators: nobody believes such a count.
+constexpr uint32_t kUncertain = 1 << 16;
 
 struct Requests {
     std::mutex mutex;
@@ -35,10 +37,16 @@ tuccl_rail_request *new_rail_request(uint32_t nodes) {
 }
 
 int split_with(tuccl_rail_request *request, const std::function<int()> &split) {
-    const std::lock_guard<std::mutex> lock(splitting);
-    offered.store(request);
+    {
+        const std::lock_guard<std::mutex> lock(offering);
+        tuccl_rail_request *other = nullptr;
+        if (!offered.compare_exchange_strong(other, request))
+            for (tuccl_rail_request *each : {other, request})
+                __atomic_fetch_add(&each->takers, kUncertain, __ATOMIC_SEQ_CST);
+    }
     const int result = split();
-    offered.store(nullptr);
+    tuccl_rail_request *mine = request;
+    offered.compare_exchange_strong(mine, nullptr);
     return result;
 }
 

@@ -14,7 +14,9 @@ namespace tuccl {
 tuccl_rail_request *new_rail_request(uint32_t nodes);
 
 // Calls `split`, during which the plugin of the rail's communicator can take the request. Returns
-// the result of `split`.
+// the result of `split`. While another rail of this process is split, in another thread, a plugin
+// cannot know whose request it takes: then neither is obeyed. (No lock is held: the ranks of two
+// communicators could take it in different orders, and wait for each other inside NCCL.)
 int split_with(tuccl_rail_request *request, const std::function<int()> &split);
 
 // Returns whether exactly the rail's communicators obey the request.
