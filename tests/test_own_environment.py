@@ -10,8 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("probes", "sketches", "synthesizer", "lookup_tables", "programs", "tuccl")
-IN_A_WORKER = {"tuccl/engines/nccl_engine.py"}
-"""NCCL reads its variables in the process that loads it, a worker that runs nothing else."""
+IN_A_WORKER = {"tuccl/engines/nccl_engine.py", "tuccl/engines/executor_library.py"}
+"""NCCL and the executor read their variables in the process that loads them, a worker that runs
+nothing else."""
 CHANGES = {"update", "pop", "popitem", "setdefault", "clear", "__setitem__", "__delitem__"}
 
 

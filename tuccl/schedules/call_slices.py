@@ -17,7 +17,7 @@ MOST_SLICES = 64
 MOST_WINDOWS = 16
 MOST_SCRATCH_BYTES = 256 << 20
 LEFT_OVER_BYTES = 512
-"""Scratch memory behind the windows."""
+"""Most scratch memory behind the windows: elements that are left over, in one grain."""
 _LEAST_BYTES = 64 * KIB
 _FOR_EACH_LANE = (1, 2, 4)
 """Slices for each lane that are tried."""

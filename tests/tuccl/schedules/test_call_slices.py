@@ -23,7 +23,7 @@ def test_the_executor_has_these_limits() -> None:
     need = (EXECUTOR / "staging_need.h").read_text()
     assert f"kMostSlices = {call_slices.MOST_SLICES};" in plan
     assert f"kMostWindows = {call_slices.MOST_WINDOWS};" in plan
-    assert f"kLeftOverBytes = {call_slices.LEFT_OVER_BYTES};" in plan
+    assert f"kWindowGrain = {call_slices.LEFT_OVER_BYTES};" in plan
     (mib,) = re.findall(r"kMostScratchBytes = uint64_t\{(\d+)\} << 20;", need)
     assert int(mib) * MIB == call_slices.MOST_SCRATCH_BYTES
 
