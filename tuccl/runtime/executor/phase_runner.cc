@@ -9,7 +9,7 @@ namespace tuccl {
 
 namespace {
 
-// Marks of all phases of the slices that have windows, and two for the ends of a call.
+// Marks of all phases of the slices that have windows, of a call's start, and of its lanes' ends.
 static_assert(kMostWindows * kMostPhases + 1 + TUCCL_DEVICE_SIDE_STREAMS <= TUCCL_DEVICE_MARKS,
               "marks of a call");
 static_assert(2 * TUCCL_PHASED_MOST_LANES <= int{TUCCL_DEVICE_SIDE_STREAMS},

@@ -1,10 +1,10 @@
 // Runs calls across hosts: kernels inside the node, NCCL's collectives along the rail.
 //
 // Phases inside the node run on the call's stream. Where a call has several slices, its rail phases
-// run on a stream of the communicator's own, so that the network carries one slice while kernels
-// work on the next; events keep the phases of a slice in order. All ranks enqueue the same phases
-// in the same order, and every phase waits only for phases enqueued before it. So ranks cannot wait
-// for each other in a circle, even if a device runs all streams one after the other.
+// run on streams of the communicator's own, one for each lane, so that the network carries slices
+// while kernels work on the next; events keep the phases of a slice in order. All ranks enqueue the
+// same phases in the same order, and every phase waits only for phases enqueued before it. So ranks
+// cannot wait for each other in a circle, even if a device runs all streams one after the other.
 #ifndef TUCCL_EXECUTOR_PHASE_RUNNER_H
 #define TUCCL_EXECUTOR_PHASE_RUNNER_H
 
