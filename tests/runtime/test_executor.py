@@ -101,6 +101,16 @@ def link(output: Path, objects: Sequence[str], *flags: str) -> Path:
     return output
 
 
+def sanitizer_flags(name: str, folder: Path) -> tuple[str, ...]:
+    """Return the compiler's flags for a sanitizer; skip the test where it has none."""
+    flags = SANITIZERS[name]
+    (folder / "probe.c").write_text("int main(void) { return 0; }\n")
+    probe = [CC, *flags, str(folder / "probe.c"), "-o", str(folder / "probe")]
+    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+    return flags
+
+
 def build_nccl(folder: Path, *flags: str) -> Path:
     """Return the stand-in of libnccl.so.2, with its streams."""
     streams, nccl = compile_all(
@@ -119,12 +129,8 @@ def libraries(folder: Path, *, streams: bool = False) -> list[str]:
 
 @pytest.fixture(scope="module", params=SANITIZERS)
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    flags = SANITIZERS[request.param]
     folder = tmp_path_factory.mktemp("session")
-    (folder / "probe.c").write_text("int main(void) { return 0; }\n")
-    probe = [CC, *flags, str(folder / "probe.c"), "-o", str(folder / "probe")]
-    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+    flags = sanitizer_flags(request.param, folder)
     build_nccl(folder, *flags)
     own = [*FOLDER.glob("scenario_*.cc"), FOLDER / "session.cc", FOLDER / "stand_in_device.cc"]
     objects = compile_all(folder, [*sorted(own), *host_sources()], flags)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import CC
 from tests.runtime.phase_tables import damaged_table, plan_names, write_phase_tables
 from tests.runtime.test_executor import (
     FOLDER,
@@ -17,6 +16,7 @@ from tests.runtime.test_executor import (
     host_sources,
     libraries,
     link,
+    sanitizer_flags,
 )
 
 GRIDS = {"aabb": (2, 2), "abcd": (4, 1), "aaabbb": (2, 3), "aabbcc": (3, 2)}
@@ -38,12 +38,11 @@ CALLS, FAILURES = (
 
 @pytest.fixture(scope="module", params=SANITIZERS)
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    flags = [*SANITIZERS[request.param], "-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768"]
     folder = tmp_path_factory.mktemp("phases")
-    (folder / "probe.c").write_text("int main(void) { return 0; }\n")
-    probe = [CC, *flags, str(folder / "probe.c"), "-o", str(folder / "probe")]
-    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+    flags = [
+        *sanitizer_flags(request.param, folder),
+        *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768"),
+    ]
     build_nccl(folder, *flags)
     names = ("phase_job.cc", "phase_calls.cc", "phase_failures.cc", "stand_in_device.cc")
     own = [FOLDER / name for name in names]

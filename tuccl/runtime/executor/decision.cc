@@ -1,5 +1,7 @@
 #include "decision.h"
 
+#include "byte_counts.h"
+
 namespace tuccl {
 
 bool Decision::add(uint32_t operation, const Rule &rule) {
@@ -37,13 +39,12 @@ size_t Decision::rule_count() const {
 
 std::optional<uint64_t> table_bytes(uint32_t operation, uint32_t type, size_t count,
                                     uint32_t ranks) {
-    static constexpr uint64_t kTypeBytes[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
     if (type >= TUCCL_TYPES || operation >= kOperations)
         return std::nullopt;
     const bool by_rank = operation == TUCCL_ALL_GATHER || operation == TUCCL_REDUCE_SCATTER ||
                          operation == TUCCL_ALLTOALL;
     uint64_t bytes;
-    if (__builtin_mul_overflow(count, kTypeBytes[type] * (by_rank ? ranks : 1), &bytes))
+    if (__builtin_mul_overflow(count, type_bytes(type) * (by_rank ? ranks : 1), &bytes))
         return std::nullopt;
     return bytes;
 }

@@ -3,6 +3,7 @@
 #ifndef TUCCL_EXECUTOR_DEVICE_COMM_H
 #define TUCCL_EXECUTOR_DEVICE_COMM_H
 
+#include "byte_counts.h"
 #include "program_launch.h"
 #include "staging.h"
 
@@ -34,7 +35,12 @@ int load_patterns(uint32_t ranks);
 int launch_pattern(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream);
 bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call);
 
-size_t type_bytes(uint32_t type);
+// CUDA loads a kernel at its first use, which may wait for a running kernel: for ever, if that
+// waits for another rank. 0, or a cudaError_t.
+inline int load_kernel(const void *kernel) {
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, kernel);
+}
 
 } // namespace tuccl
 

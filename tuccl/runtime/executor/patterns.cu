@@ -110,11 +110,6 @@ template <typename Port> size_t capacity(const Peers &peers) {
 
 } // namespace
 
-size_t type_bytes(uint32_t type) {
-    static constexpr size_t kBytes[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-    return kBytes[type];
-}
-
 bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
     if (comm.peers.ranks < 2 || call.type >= TUCCL_TYPES || call.reduction >= TUCCL_REDUCTIONS ||
         call.nchannels == 0 || call.nthreads < 32 || call.nthreads > 1024 ||
@@ -155,13 +150,9 @@ int load_patterns(uint32_t ranks) {
         call.operation = operation;
         add();
     }
-    for (const Kernel kernel : kernels) {
-        cudaFuncAttributes attributes;
-        const cudaError_t error =
-            cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
-        if (error != cudaSuccess)
+    for (const Kernel kernel : kernels)
+        if (const int error = load_kernel(reinterpret_cast<const void *>(kernel)))
             return error;
-    }
     return cudaSuccess;
 }
 

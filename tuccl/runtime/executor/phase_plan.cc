@@ -1,5 +1,7 @@
 #include "phase_plan.h"
 
+#include "byte_counts.h"
+
 #include <algorithm>
 
 namespace tuccl {
@@ -7,19 +9,6 @@ namespace tuccl {
 namespace {
 
 constexpr uint64_t kMostElement = 8;
-
-uint64_t round_up(uint64_t value, uint64_t grain) {
-    return (value + grain - 1) / grain * grain;
-}
-
-uint64_t divided_up(uint64_t value, uint64_t by) {
-    return value / by + (value % by != 0 ? 1 : 0);
-}
-
-uint64_t type_bytes_of(uint32_t type) {
-    static constexpr uint8_t kBytes[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-    return kBytes[type];
-}
 
 bool has_blocks(uint32_t operation) {
     return operation != TUCCL_ALL_REDUCE;
@@ -57,7 +46,7 @@ uint64_t steps_before(const tuccl_phased &phased, uint32_t phase) {
 
 Slicing slice_call(const tuccl_phased &phased, const tuccl_call &call) {
     const tuccl_phased_header &header = *phased.header;
-    const uint64_t element = type_bytes_of(call.type);
+    const uint64_t element = type_bytes(call.type);
     const bool blocks = has_blocks(header.operation);
     const uint64_t bytes = call.count * element * (blocks ? header.ranks : 1);
     const uint64_t chunks = blocks ? 1 : header.input_chunks;
@@ -98,7 +87,7 @@ uint64_t most_scratch(const tuccl_phased &phased, uint64_t largest, uint64_t buf
 PhaseOperands::PhaseOperands(const tuccl_phased &phased, const tuccl_call &call,
                              const Slicing &slicing, char *scratch)
     : phased_(phased), call_(call), slicing_(slicing), scratch_(scratch),
-      element_bytes_(type_bytes_of(call.type)), is_divided_(has_blocks(phased.header->operation)) {
+      element_bytes_(type_bytes(call.type)), is_divided_(has_blocks(phased.header->operation)) {
 }
 
 // Of a chunk of the slice.

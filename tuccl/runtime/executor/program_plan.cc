@@ -1,5 +1,7 @@
 #include "program_plan.h"
 
+#include "byte_counts.h"
+
 #include <algorithm>
 
 namespace tuccl {
@@ -14,17 +16,8 @@ constexpr uint64_t kLl128PieceBytes = 480;
 // LL's flags have 32 bits, and are renewed between launches.
 constexpr uint64_t kMostNumbers = uint64_t{1} << 30;
 
-uint64_t round_up(uint64_t value, uint64_t grain) {
-    return (value + grain - 1) / grain * grain;
-}
-
 uint64_t round_down(uint64_t value, uint64_t grain) {
     return value / grain * grain;
-}
-
-uint64_t element_bytes(uint32_t type) {
-    static constexpr uint8_t kBytes[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
-    return kBytes[type];
 }
 
 bool fits(const tuccl_program_header &header, const tuccl_call &call) {
@@ -141,7 +134,7 @@ bool plan_program(const tuccl_program &program, const tuccl_call &call, const Mo
     if (cut.most_tile_bytes == 0)
         return false;
     const uint64_t part_chunks = tuccl_program_part_chunks(&header);
-    launch->part_bytes = call.count * element_bytes(call.type);
+    launch->part_bytes = call.count * type_bytes(call.type);
     launch->chunk_bytes = round_up((launch->part_bytes + part_chunks - 1) / part_chunks, kGrain);
     launch->instance_bytes =
         round_up((launch->chunk_bytes + call.nchannels - 1) / call.nchannels, kGrain);

@@ -33,7 +33,7 @@ void Register::add(ncclComm_t nccl, Serving serving) {
     free_.pop_back();
     {
         const std::lock_guard<std::mutex> rails_lock(communicator->rails_mutex_);
-        communicator->rails_ = serving.rails;
+        communicator->rails_ = std::move(serving.rails);
     }
     communicator->serving_ = std::move(serving);
     communicator->gave_up_.store(false);

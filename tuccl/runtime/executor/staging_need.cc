@@ -1,5 +1,6 @@
 #include "staging_need.h"
 
+#include "byte_counts.h"
 #include "phase_plan.h"
 #include "program_plan.h"
 #include "staging.h"
@@ -18,25 +19,21 @@ struct Unit {
 constexpr Unit kLlUnit = {8, 16};
 constexpr Unit kLl128Unit = {480, 512};
 
-uint64_t divided(uint64_t value, uint64_t by) {
-    return value / by + (value % by != 0 ? 1 : 0);
-}
-
 // Bytes that one rank sends another in one phase of the largest call.
 uint64_t message_bytes(uint32_t operation, const Rule &rule, uint32_t ranks) {
     if (rule.pattern == TUCCL_PATTERN_ONE_PHASE)
         return rule.max_bytes;
     // Shards and blocks; shards are whole 16 bytes.
-    return operation == TUCCL_ALL_REDUCE ? divided(rule.max_bytes, 16 * uint64_t{ranks}) * 16
-                                         : divided(rule.max_bytes, ranks);
+    return operation == TUCCL_ALL_REDUCE ? divided_up(rule.max_bytes, 16 * uint64_t{ranks}) * 16
+                                         : divided_up(rule.max_bytes, ranks);
 }
 
 // Calls above the maximum are divided into several launches.
 uint32_t part_bytes(uint64_t message, Unit unit, uint32_t most) {
     const uint64_t units =
-        std::min<uint64_t>(divided(message, unit.data_bytes), most / unit.line_bytes);
+        std::min<uint64_t>(divided_up(message, unit.data_bytes), most / unit.line_bytes);
     const uint64_t lines = units * unit.line_bytes;
-    return static_cast<uint32_t>(divided(lines, kPartGrain) * kPartGrain);
+    return static_cast<uint32_t>(divided_up(lines, kPartGrain) * kPartGrain);
 }
 
 void add_pattern_need(uint32_t operation, const Rule &rule, uint32_t ranks, tuccl_staging *need) {
@@ -75,9 +72,10 @@ void add_phased_need(const Rule &rule, const void *programs, const Grid &grid,
     for_largest_calls(
         phased, rule.max_bytes, rule.buffer_bytes, [&](const Slicing &slicing, uint64_t) {
             const tuccl_phased_header &header = *phased.header;
-            const uint64_t chunk_bytes = header.operation == TUCCL_ALL_REDUCE
-                                             ? divided(slicing.slice_elements, header.input_chunks)
-                                             : slicing.slice_elements;
+            const uint64_t chunk_bytes =
+                header.operation == TUCCL_ALL_REDUCE
+                    ? divided_up(slicing.slice_elements, header.input_chunks)
+                    : slicing.slice_elements;
             for (uint32_t i = 0; i < header.phase_count; i++) {
                 const tuccl_phase &phase = phased.phases[i];
                 if (phase.kind != TUCCL_PHASE_LOCAL)

@@ -70,13 +70,9 @@ template <bool kWhole> Kernel kernel_of(uint32_t type) {
 
 int load_sums() {
     for (uint32_t type = 0; type < TUCCL_TYPES; type++)
-        for (const Kernel kernel : {kernel_of<false>(type), kernel_of<true>(type)}) {
-            cudaFuncAttributes attributes;
-            const cudaError_t error =
-                cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(kernel));
-            if (error != cudaSuccess)
+        for (const Kernel kernel : {kernel_of<false>(type), kernel_of<true>(type)})
+            if (const int error = load_kernel(reinterpret_cast<const void *>(kernel)))
                 return error;
-        }
     return cudaSuccess;
 }
 
