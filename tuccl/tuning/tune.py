@@ -61,9 +61,6 @@ _WARM = 6
 """Most configurations that a search takes over from the race, and from a neighbour."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
-_CHECKED_BYTES_PER_S = 2e8
-"""Rate at which the data of finalists is reckoned to be checked. On two faked nodes of two H200 the
-decisions of 27 keys took 25 s where this reserves 26."""
 _SCHEDULES_SHARE = 0.6
 """Share of the seconds for searches that the search of NCCL's settings leaves to that of schedules,
 which has the larger space and wins most keys."""
@@ -246,8 +243,7 @@ class _Run:
         restart_s, sample_s = self.spending.restart_s, sum(self.stock.sample_s.values())
         borders_s = breakpoints.seconds(sample_s)
         finalists = _FINALISTS * (2 if self._spaces.jobs_run_schedules else 1)
-        checks_s = finalists * sum(task.size_bytes for task in self.tasks) / _CHECKED_BYTES_PER_S
-        self._kept_s = sample_s * (PAIRS * (1 + finalists) + REPEATS_AGAIN) + checks_s
+        self._kept_s = sample_s * (PAIRS * (1 + finalists) + REPEATS_AGAIN)
         self._kept_s += restart_s + borders_s
         if self.stock.is_unsteady():
             self._kept_s += confirmation.seconds(restart_s, self.stock.sample_s) + borders_s

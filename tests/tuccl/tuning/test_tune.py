@@ -113,6 +113,17 @@ def test_a_budget_ends_the_race_and_the_searches(tmp_path: Path) -> None:
     assert result.spent_s <= 10.5
 
 
+def test_large_messages_leave_seconds_for_the_search_of_schedules(tmp_path: Path) -> None:
+    # Checks of data are not counted as spent, so their seconds are not to be reserved either.
+    schedule = Family("schedule:a", "LL", (4, 8), (256,), (1 << 20,))
+    spaces = replace(SPACES, schedules=lambda _: Space("executor", (schedule,)))
+    spaces = replace(spaces, jobs_run_schedules=True)
+    settings = replace(SETTINGS, sizes_bytes=(1 << 28, 1 << 30), budget_s=10.5)
+    with MeasurementLog(tmp_path / "log", Machine(), "id") as log:
+        result = tune(settings, SHAPE, spaces, log, silent)
+    assert all(found.ranking for key in result.keys for found in key.searches)
+
+
 class OneGroup(Machine):
     """Workers of one profile at a time, and calls that cost a hundredth of a restart."""
 
