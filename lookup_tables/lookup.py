@@ -33,7 +33,6 @@ MAX_SIZE_BYTES = 2**63 - 1
 """Largest end of a range; means "this size and everything above"."""
 MAX_CHANNELS = 64
 """NCCL's MAXCHANNELS since 2.27 (32 before)."""
-MAX_RANKS = 2**32 - 1
 LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
 """A picosecond and thirty years: ratios of times between them are finite."""
 MAX_THREADS = 1024
@@ -182,14 +181,8 @@ def _check_key(key: Key) -> None:
         raise InvalidTableError(
             f"{_name(key)}: a range needs 0 <= min_bytes <= max_bytes <= {MAX_SIZE_BYTES}"
         )
-    shape = key.shape
-    if not (1 <= shape.ranks <= MAX_RANKS and 1 <= shape.nodes <= shape.ranks):
-        raise InvalidTableError(f"{_name(key)}: a shape needs 1 <= nodes <= ranks")
-    if shape.ranks_per_node != 0 and shape.ranks_per_node * shape.nodes != shape.ranks:
-        raise InvalidTableError(
-            f"{_name(key)}: {shape.ranks_per_node} ranks per node contradict the shape; "
-            "0 says that nodes differ"
-        )
+    if key.shape.fault:
+        raise InvalidTableError(f"{_name(key)}: {key.shape.fault}")
 
 
 def _check_config(entry: Entry, known_schedules: set[str]) -> None:

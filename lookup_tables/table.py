@@ -51,6 +51,10 @@ class NcclProtocol(StrEnum):
     SIMPLE = "Simple"
 
 
+MAX_RANKS = 2**32 - 1
+"""Most ranks of a communicator; a bundle has 32 bits for them."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
     """Shape of a communicator."""
@@ -59,6 +63,21 @@ class Shape:
     nodes: int
     ranks_per_node: int
     """Ranks on each node; 0 when nodes differ."""
+
+    @property
+    def fault(self) -> str:
+        """Say why no communicator has this shape; empty if one can have it."""
+        figures = (self.ranks, self.nodes, self.ranks_per_node)
+        if not all(type(figure) is int for figure in figures):
+            return f"ranks, nodes and ranks per node {figures} are not all whole numbers"
+        if not 1 <= self.nodes <= self.ranks <= MAX_RANKS:
+            return "a shape needs 1 <= nodes <= ranks"
+        if self.ranks_per_node not in {0, self.ranks / self.nodes}:
+            return (
+                f"{self.ranks_per_node} ranks per node contradict the shape; 0 says that nodes "
+                "differ"
+            )
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

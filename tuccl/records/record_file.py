@@ -126,7 +126,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
         check_structure(topology)
         record = make_record(
             topology,
-            Shape(**metadata["shape"]),
+            _shape(metadata["shape"]),
             _provenance(metadata),
             timing_from_json(metadata["timing"]),
             [_row(values) for values in rows],
@@ -164,6 +164,13 @@ def _metadata(record: Record) -> dict[str, Any]:
         "provenance": provenance_to_json(provenance),
         "timing": asdict(record.timing),
     }
+
+
+def _shape(values: dict[str, Any]) -> Shape:
+    shape = Shape(**values)
+    if shape.fault:
+        raise ValueError(shape.fault)
+    return shape
 
 
 def _provenance(metadata: dict[str, Any]) -> Provenance:

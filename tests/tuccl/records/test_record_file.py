@@ -129,6 +129,11 @@ def test_every_truncation_is_one_clear_error() -> None:
         (with_metadata("record_version", 2), "record version 2, this release reads 1"),
         (with_metadata("shape", {"ranks": 4}), "holds no valid record"),
         (with_metadata("shape", 7), "holds no valid record"),
+        (
+            with_metadata("shape", {"ranks": 4, "nodes": None, "ranks_per_node": None}),
+            "are not all whole numbers",
+        ),
+        (with_metadata("shape", {"ranks": 4, "nodes": 5, "ranks_per_node": 0}), "1 <= nodes"),
         (with_metadata("timing", {}), "holds no valid record"),
         (with_metadata("timing", {"calls_up_to": [[1, 0]]}), "a launch without calls"),
         (
