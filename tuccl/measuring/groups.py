@@ -20,6 +20,9 @@ from tuccl.trials.config import ProcessProfile
 from tuccl.trials.running_profiles import STOCK_PROFILE
 
 _MOST_STARTS = 3
+_PAUSE_S = 1.0
+"""Time between starts that fail. After a fault of one of its clients CUDA's MPS refuses all others
+until the faulty ones have ended."""
 _EXPECTED_START_S = 3.0
 _SIMPLEST = Call(Operation.ALL_REDUCE, 1024, use_graph=False, calls=1)
 
@@ -64,7 +67,8 @@ class Groups:
         Raises:
             EngineError: All ranks refuse this profile.
             GroupLostError: The group could not be started.
-            MeasurementError: All ranks refuse even the stock profile, or a place is lost.
+            MeasurementError: All ranks refuse even the stock profile, which has never worked; or a
+                place is lost.
         """
         for key in [key for key in self._running if key != (profile, shape)]:
             self._running.pop(key).end()
@@ -82,14 +86,16 @@ class Groups:
         Raises:
             MeasurementError: The check fails several times in a row.
         """
-        for _ in range(_MOST_STARTS):
+        for tried in range(_MOST_STARTS):
+            if tried:
+                time.sleep(_PAUSE_S)
             try:
                 leader = self.under(profile, shape)
                 wrong = leader.check(_SIMPLEST, self._start_timeout_s)
             except GroupLostError as error:
                 reason = str(error)
             except EngineError as error:
-                raise self._unusable(error) from error
+                raise MeasurementError(self._unusable(error)) from error
             else:
                 if not wrong:
                     return
@@ -124,13 +130,16 @@ class Groups:
         try:
             versions = leader.open(seats, self._start_timeout_s)
         except EngineError as error:
-            if profile == STOCK_PROFILE:
-                raise self._unusable(error) from error
-            raise
+            if profile != STOCK_PROFILE:
+                raise
+            if not self._starts_s:
+                raise MeasurementError(self._unusable(error)) from error
+            # It has worked before: no configuration is to blame, and it may work again.
+            raise GroupLostError(self._unusable(error), from_outside=True) from error
         if not self.versions.text:
             self.versions = versions
         self._starts_s.append(time.monotonic() - began)
         return leader
 
-    def _unusable(self, error: EngineError) -> MeasurementError:
-        return MeasurementError(f"{self._engine} cannot be used here: {error}")
+    def _unusable(self, error: EngineError) -> str:
+        return f"{self._engine} cannot be used here: {error}"

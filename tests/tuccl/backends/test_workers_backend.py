@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -142,6 +143,19 @@ def test_what_cannot_be_used_at_all_is_told_at_once(open_backend: OpenBackend) -
         open_backend(2, FAULTY.replace("FaultyEngine", "NoDevice"))
     with pytest.raises(MeasurementError, match="no engine 'nothing'"):
         open_backend(2, "nothing")
+
+
+def test_a_start_that_fails_on_a_machine_that_worked_is_tried_again(
+    open_backend: OpenBackend, tmp_path: Path
+) -> None:
+    fault = tmp_path / "fault-of-rank-"
+    backend, _ = open_backend(2, FAULTY, variables={"FAULTY_START": str(fault)})
+    backend.measure(TASK, Config("ring", "Simple", 1, buffer_bytes=48 << 10), 0, 1)
+    for rank in range(2):
+        Path(f"{fault}{rank}").touch()
+    assert len(backend.measure(TASK, GOOD, 0, 2).samples_us) == 2
+    assert len(backend.incidents) == 1
+    assert "cannot be used here: the device is gone" in backend.incidents[0]
 
 
 def test_a_machine_on_which_nothing_runs_ends_the_measuring(open_backend: OpenBackend) -> None:

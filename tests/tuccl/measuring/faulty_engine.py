@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
@@ -19,6 +20,9 @@ class FaultyEngine(SocketsEngine):
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
         if os.environ.get("NCCL_NTHREADS") == "96":
             raise EngineError("96 threads are too few")
+        if (fault := Path(os.environ.get("FAULTY_START", "") + str(rank))).is_file():
+            fault.unlink()
+            raise EngineError("the device is gone")
         self._rank = rank
         return super().open(rank, ranks, local_rank, group_id)
 
