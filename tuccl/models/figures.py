@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from lookup_tables.table import Shape
 from probes.topology.gfx_names import gfx_name
@@ -74,8 +75,9 @@ class MachineFigures:
         return self.intra_gb_per_s * (_NVLINK_SHARE if self.fabric is Fabric.NVLINK else 1.0)
 
 
+@lru_cache(maxsize=8)
 def machine_figures(topology: Topology) -> MachineFigures:
-    """Figures of a valid topology."""
+    """Figures of a valid topology, computed once: every key of a search asks for them."""
     shape = communicator_shape(topology)
     fabric, intra = _intra(topology)
     nics, nic_gb_per_s, latency_us = _network(topology) if shape.nodes > 1 else (0, 0.0, 0.0)
@@ -134,9 +136,8 @@ def _intra(topology: Topology) -> tuple[Fabric, float]:
     fabric_egress = {
         gpu.name: sum(
             link.bandwidth_gb_per_s
-            for link in topology.links
-            if link.src == gpu.name
-            and link.kind in direct
+            for link in topology.links_from[gpu.name]
+            if link.kind in direct
             and topology.device[link.dst].kind in {DeviceKind.GPU, DeviceKind.NVSWITCH}
         )
         for gpu in topology.gpus
@@ -166,8 +167,7 @@ def _fabric_connects(topology: Topology, kinds: set[LinkKind]) -> bool:
 def _ring_step_gb_per_s(topology: Topology) -> list[float]:
     """Bandwidth from each GPU to the next one of its node."""
     speeds = []
-    for node in sorted({gpu.node for gpu in topology.gpus}):
-        names = [gpu.name for gpu in topology.gpus if gpu.node == node]
+    for _, names in sorted(_gpus_by_node(topology).items()):
         for name, after in zip(names, names[1:] + names[:1], strict=True):
             path = local_path(topology, name, after) if name != after else None
             if path is not None:
@@ -177,20 +177,29 @@ def _ring_step_gb_per_s(topology: Topology) -> list[float]:
 
 def _network(topology: Topology) -> tuple[int, float, float]:
     """Fewest NICs of a node, GB/s of the slowest NIC, latency of the network in us."""
-    nodes = sorted({gpu.node for gpu in topology.gpus})
+    gpus = _gpus_by_node(topology)
     network = [link for link in topology.links if link.kind is LinkKind.NETWORK]
     wire = {link.src: link.bandwidth_gb_per_s for link in network}
     latency_us = 2.0 * max(link.latency_us for link in network)
-    usable = []
+    usable = dict.fromkeys(gpus, 0)
+    speeds = []
     for nic in topology.nics:
         if nic.name not in wire:
             continue
-        gpus = [gpu.name for gpu in topology.gpus if gpu.node == nic.node]
-        paths = [path for gpu in gpus if (path := local_path(topology, gpu, nic.name)) is not None]
-        host = max((path.bandwidth_gb_per_s for path in paths), default=0.0)
-        usable.append((nic.node, min(wire[nic.name], host)))
-    counts = [sum(1 for node, _ in usable if node == wanted) for wanted in nodes]
-    return min(counts), min(speed for _, speed in usable), latency_us
+        near = (local_path(topology, gpu, nic.name) for gpu in gpus.get(nic.node, ()))
+        host = max((path.bandwidth_gb_per_s for path in near if path is not None), default=0.0)
+        speeds.append(min(wire[nic.name], host))
+        if nic.node in usable:
+            usable[nic.node] += 1
+    return min(usable.values()), min(speeds), latency_us
+
+
+def _gpus_by_node(topology: Topology) -> dict[int, list[str]]:
+    """Names of the GPUs of each node, in rank order."""
+    found: dict[int, list[str]] = {}
+    for gpu in topology.gpus:
+        found.setdefault(gpu.node, []).append(gpu.name)
+    return found
 
 
 def _graph_channels(limit_gb_per_s: float, speeds: tuple[float, ...]) -> tuple[int, float]:

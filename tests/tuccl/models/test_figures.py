@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from lookup_tables.table import Shape
@@ -44,6 +46,17 @@ def test_two_a100_machines_have_eight_nics_of_25_gb_per_s_a_node(layout: Network
     assert figures.nics_per_node == 8
     assert figures.nic_gb_per_s == pytest.approx(24.0), "PCIe gen 4 x16 carries less than the NIC"
     assert figures.network_latency_us == pytest.approx(3.0)
+
+
+def test_more_equal_nodes_change_nothing_but_the_shape() -> None:
+    machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
+    few, many = (replicate(machine, nodes, Network(latency_us=3.0)) for nodes in (2, 64))
+    assert machine_figures(many) == replace(machine_figures(few), shape=Shape(512, 64, 8))
+
+
+def test_the_figures_of_an_equal_machine_are_computed_once() -> None:
+    machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
+    assert machine_figures(machine) is machine_figures(replace(machine))
 
 
 @requires_shared_data
