@@ -1,8 +1,9 @@
-"""Write the JSON schemas of the command line's documents to docs/reference/schemas.
+"""Write the JSON schemas of documents and of the manifest to docs/reference/schemas.
 
     python scripts/make/write_json_schemas.py [DIRECTORY]
 
-Run it after a change of tuccl/reports/json_documents.py; a test holds the files against the models.
+Run it after a change of tuccl/reports/json_documents.py or tuccl/shipping/manifest.py; a test holds
+the files against the models.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import argparse
 import json
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from tuccl.reports.json_documents import DOCUMENTS
+from tuccl.shipping.manifest import ManifestDocument
 from tuccl.workspace.atomic_file import write_atomically
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
@@ -19,6 +23,7 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 
 def schema_texts() -> dict[str, str]:
     """The text of each schema by the name of its file."""
+    documents: dict[str, type[BaseModel]] = {**DOCUMENTS, "manifest": ManifestDocument}
     return {
         f"{name}.schema.json": json.dumps(
             {
@@ -28,7 +33,7 @@ def schema_texts() -> dict[str, str]:
             indent=1,
         )
         + "\n"
-        for name, document in DOCUMENTS.items()
+        for name, document in documents.items()
     }
 
 

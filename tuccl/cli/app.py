@@ -17,13 +17,13 @@ from typing import Annotated
 import typer
 
 from tuccl import __version__
-from tuccl.cli import bench, build, calibrate, probe, synthesize, tune
+from tuccl.cli import bench, build, calibrate, probe, shipping, synthesize, tune
 from tuccl.cli import topology as cli_topology
-from tuccl.cli.fields import parser_of, with_fields
+from tuccl.cli.fields import with_fields
 from tuccl.cli.help import Command, Group, examples
 from tuccl.cli.options import ForceOption, JsonOption, RecordToOption, WorkspaceOption
 from tuccl.errors import ExitCode, TucclError
-from tuccl.inputs.option import MACHINE, OUTPUT, machine_name, named_path
+from tuccl.inputs.option import MACHINE, machine_name
 from tuccl.inputs.run_options import RunOptions
 from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
@@ -167,34 +167,6 @@ def explain(
 @app.command(
     cls=Command,
     rich_help_panel=_TUNE,
-    epilog=examples("tuccl ship /shared/tuccl", ". /shared/tuccl/tuccl.env"),
-)
-def ship(
-    directory: Annotated[
-        Path,
-        typer.Argument(help="Where the job finds it.", parser=parser_of(named_path), metavar="DIR"),
-    ],
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Ship even beside files that are not its own, which stay, or over the table of "
-            "another machine.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
-) -> None:
-    """Write bundle, plugin and a tuccl.env that a job sources."""
-    from tuccl.commands import table as table_commands
-
-    raise typer.Exit(table_commands.ship(directory, workspace, as_json, force))
-
-
-@app.command(
-    cls=Command,
-    rich_help_panel=_TUNE,
     epilog=examples("tuccl retune", "tuccl retune --topology topo.xml"),
 )
 def retune(
@@ -227,6 +199,8 @@ def verify(
     raise typer.Exit(verifying.verify(file, as_json))
 
 
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.SHIP_EXAMPLES)(shipping.ship)
+app.command(cls=Command, rich_help_panel=_LOOK, epilog=shipping.SHOW_EXAMPLES)(shipping.show)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=bench.EXAMPLES)(bench.bench)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=probe.EXAMPLES)(probe.probe)
 app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=synthesize.EXAMPLES)(

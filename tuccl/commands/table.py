@@ -1,11 +1,10 @@
-"""The commands `tuccl table`, `explain` and `ship`, for a finished table.
+"""The commands `tuccl table` and `explain`, for a finished table.
 
 They import no code that measures, synthesizes or searches, so that they answer at once.
 """
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from lookup_tables.table import Shape
@@ -25,10 +24,8 @@ from tuccl.reports.explanation import Explanation, reason
 from tuccl.reports.explanation import explain as explain_call
 from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
 from tuccl.reports.job_gains import JobGains, KeyGain, Runner, gains_of
-from tuccl.shipping import shipment
 from tuccl.words.operation_names import parse_operation
 from tuccl.words.sizes import format_size, parse_size
-from tuccl.workspace.runs import Workspace
 
 
 def show_table(root: Path, as_json: bool) -> int:
@@ -53,22 +50,6 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
         display.print_lines(_explanation_lines(found, gain, current, gains))
     applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
     return ExitCode.OK if applies else ExitCode.FINDING
-
-
-def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int:
-    """Run `tuccl ship DIR`."""
-    shipped = shipment.ship(Workspace(root).current(), directory, force=force)
-    if as_json:
-        from tuccl.reports.json_documents import ShipDocument  # noqa: PLC0415 - for JSON
-
-        files = [str(path) for path in shipped.files]
-        print_document(ShipDocument(files=files, caveats=list(shipped.caveats)))
-    else:
-        for path in shipped.files:
-            print(path)  # noqa: T201 - the command's result
-        display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
-    display.say_notes(shipped.caveats)
-    return ExitCode.OK
 
 
 def _explanation_lines(

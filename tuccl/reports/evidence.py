@@ -80,3 +80,8 @@ def evidence_of(table: Table, backend: str) -> Evidence:
         if name in backends:
             return evidence
     return Evidence.MEASURED
+
+
+def evidence_of_backend(backend: str) -> Evidence:
+    """The evidence behind times of one backend."""
+    return _BACKENDS.get(backend, Evidence.MEASURED)

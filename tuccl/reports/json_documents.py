@@ -1,4 +1,4 @@
-"""The JSON documents of `init`, `tune`, `table`, `retune`, `explain`, `ship`, `verify` and `bench`.
+"""The JSON documents of `--json`, one class for each form.
 
 scripts/make/write_json_schemas.py writes the schema of each to docs/reference/schemas, and
 docs/reference/json.md describes them. `SCHEMA_VERSION` is raised when a member is added or
@@ -17,6 +17,7 @@ from lookup_tables.table import Entry, Operation, Shape
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport
+from tuccl.reports.table_parts import TablePart
 
 SCHEMA_VERSION: Final = 3
 
@@ -163,6 +164,70 @@ class ShipDocument(_Model):
     """Reasons not to rely on the table, and why the executor is not loaded."""
 
 
+class ShownMachine(_Model):
+    """The size of the tuned machine."""
+
+    gpus: int
+    """GPUs of all nodes."""
+    nodes: int
+
+
+class ShownEntry(_Model):
+    """An entry of a shipped table."""
+
+    operation: Operation
+    shape: Shape
+    min_bytes: int
+    max_bytes: int
+    """Largest size, inclusive."""
+    runs: str
+    """The setting or schedule that won, in words."""
+    builtin: str
+    """NCCL's setting for jobs without the executor, in words; `-`: NCCL's own choice."""
+    stock_us: float
+    """Stock NCCL's time."""
+    time_us: float | None
+    """The winner's time; None: a bundle does not keep that of schedules."""
+    speedup: float | None
+    low: float | None
+    """Lower bound of the winner's gain over its reference; None: none was computed."""
+    high: float | None
+    times: Evidence | None
+    """Evidence behind the times; None: unknown."""
+
+
+class ShowDocument(_Model):
+    """`show`: the table in a shipped directory."""
+
+    schema_version: Literal[3] = SCHEMA_VERSION
+    directory: str
+    topology: str
+    fingerprint: str
+    machine: ShownMachine | None
+    """None: the manifest does not say."""
+    gpu_models: list[str]
+    """PCI `vendor:device` of the machine's GPUs; empty: unknown."""
+    tuccl: str | None
+    """Release that shipped the table; None: there is no manifest."""
+    nccl: str | None
+    """Version of NCCL that was measured; None: none was, or it is unknown."""
+    times: Evidence | None
+    """The weakest evidence behind any of the times; None: unknown."""
+    tuned_from: str | None
+    """When the first entry was tuned: ISO 8601, UTC."""
+    tuned_to: str | None
+    bundle_crc: str
+    profile: dict[str, str]
+    shapes: list[Shape]
+    parts: list[TablePart]
+    """Measured and modelled parts; empty where the Parquet file does not say."""
+    entries: list[ShownEntry]
+    files: list[str]
+    """Files of the manifest, by path in the directory."""
+    problems: list[str]
+    """Contradictions in the directory, one sentence each."""
+
+
 class DefectDocument(_Model):
     """A defect of a schedule, with its place where it has one."""
 
@@ -278,6 +343,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "retune": RetuneDocument,
     "explain": ExplainDocument,
     "ship": ShipDocument,
+    "show": ShowDocument,
     "verify": VerifyDocument,
     "bench": BenchDocument,
 }

@@ -14,6 +14,7 @@ from textwrap import wrap
 
 from lookup_tables.table import Table
 from tuccl.reports.job_gains import Obstacle
+from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
 
@@ -54,8 +55,6 @@ def environment_file(
         executor: The executor; None: no schedule won.
     """
     place = shlex.quote(str(directory))
-    origins = (entry.provenance for entry in table.entries)
-    nccl = next((str(found.nccl_version) for found in origins if found and found.nccl_version), "")
     exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
     profile = (
         "The process profile, which NCCL reads once per process: the table's times are with it."
@@ -86,7 +85,7 @@ def environment_file(
         f"export TUCCL_BUNDLE_CRC={crc:08x}",
         f'export TUCCL_ENV="$tuccl_files/{bound_name(crc)}"',
         "# The NCCL that was measured, if one was: where a job runs another, the plugin says so.",
-        f"export TUCCL_NCCL={nccl}",
+        f"export TUCCL_NCCL={measured_nccl(table)}",
         *(_executor_lines(executor) if executor is not None else []),
         "unset tuccl_files",
         "",

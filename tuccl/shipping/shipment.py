@@ -8,7 +8,7 @@
     tuccl-CRC.env              the same, of this table for good
     table.parquet              the same table for people and pandas
     schedules/                 the schedules that won, as MSCCL XML
-    tuccl-manifest.json        which of these files there are, with sizes and sums
+    tuccl-manifest.json        what the table is, and which of these files there are, with sums
 
 A directory that jobs are using can be shipped to again: a new table is a new bundle file, and
 `tuccl.env`, replaced after all that it names, is what points at it. What only the table before had
@@ -27,9 +27,10 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
+from probes.topology.graph import Topology
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence, evidence_of
-from tuccl.reports.finished_run import read_table
+from tuccl.reports.finished_run import read_machine, read_table
 from tuccl.reports.job_gains import Obstacle, obstacle_to
 from tuccl.reports.report import read_report
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
@@ -39,9 +40,9 @@ from tuccl.shipping.environment_file import (
     bundle_name,
     environment_file,
 )
+from tuccl.shipping.manifest import MANIFEST_NAME, Shipment, manifest_text
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
-    MANIFEST_NAME,
     SCHEDULES_NAME,
     TABLE_NAME,
     Machine,
@@ -49,7 +50,6 @@ from tuccl.shipping.shipped_directory import (
     check_places,
     held,
     look_at,
-    manifest_text,
     remove_old_schedules,
     remove_partial_files,
 )
@@ -109,14 +109,24 @@ def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
     environment = environment_file(table, target, crc, evidence.caveat, executor)
     contents[bound_name(crc)] = environment.encode(errors="surrogateescape")
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
-    _write(target, table, crc, contents, force=force)
-    *others, last = contents
     left_off = executor.obstacle if executor is not None else None
     notes = (evidence.caveat, f"no executor: {left_off.sentence}" if left_off is not None else "")
-    return Shipped(
-        tuple(target / name for name in (*others, MANIFEST_NAME, last)),
-        tuple(filter(None, notes)),
+    caveats = tuple(filter(None, notes))
+    loads_executor = executor is not None and left_off is None
+    manifest = manifest_text(
+        table, crc, contents, Shipment(_machine_of(run), evidence, caveats, loads_executor)
     )
+    _write(target, table, contents, manifest, force=force)
+    *others, last = contents
+    return Shipped(tuple(target / name for name in (*others, MANIFEST_NAME, last)), caveats)
+
+
+def _machine_of(run: Run) -> Topology | None:
+    """Return the machine of a run; None where the run does not keep one that can be read."""
+    try:
+        return read_machine(run)
+    except WorkspaceError:
+        return None
 
 
 def _checked_table(run: Run) -> Table:
@@ -153,7 +163,7 @@ def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:
 
 
 def _write(
-    target: Path, table: Table, crc: int, contents: Mapping[str, bytes], *, force: bool
+    target: Path, table: Table, contents: Mapping[str, bytes], manifest: str, *, force: bool
 ) -> None:
     """Write the files in their order, remove those of earlier tables, write the manifest."""
     try:
@@ -168,7 +178,7 @@ def _write(
         for name, content in contents.items():
             write_atomically(target / name, content)
         remove_old_schedules(found, contents)
-        write_atomically(target / MANIFEST_NAME, manifest_text(table, crc, contents))
+        write_atomically(target / MANIFEST_NAME, manifest)
 
 
 def shipped_executor(

@@ -1,16 +1,15 @@
-"""A directory of `tuccl ship`: its content, its manifest, and checks before a new ship.
+"""A directory of `tuccl ship`: its content, and checks before a new ship.
 
-`tuccl-manifest.json` lists the files of the table that was shipped last. It is written last, and
-nothing depends on it while jobs run: a directory without one, of an earlier release or of a ship
-that was killed, is known by its bundles, whose names are their checksums. Bundles of earlier tables
-and their environment files stay, since jobs may use them; what is known as TuCCL's own are the
-files of the manifest, these bundles, the schedules that they name, and the fixed names.
+The manifest lists the files of the table that was shipped last. A directory without one, of an
+earlier release or of a ship that was killed, is known by its bundles, whose names are their
+checksums. Bundles of earlier tables and their environment files stay, since jobs may use them; what
+is known as TuCCL's own are the files of the manifest, these bundles, the schedules that they name,
+and the fixed names.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,51 +17,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from lookup_tables.bundles.bundle import Bundle, load_bundle
 from lookup_tables.errors import TableFileError
-from lookup_tables.table import Table
 from probes.inputs.regular_file import read_regular_file
-from tuccl import __version__
 from tuccl.errors import UsageError, WorkspaceBusyError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.shipping.manifest import MANIFEST_NAME, MANIFEST_VERSION, Listed, read_manifest
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write, remove_partial_file
 
-MANIFEST_NAME = "tuccl-manifest.json"
 ENVIRONMENT_NAME = "tuccl.env"
 TABLE_NAME = "table.parquet"
 SCHEDULES_NAME = "schedules"
-_SCHEMA_VERSION = 1
 _OWN_NAMES = frozenset({MANIFEST_NAME, ENVIRONMENT_NAME, TABLE_NAME, PLUGIN_NAME, EXECUTOR_NAME})
 _OF_THE_SYSTEM = (".nfs",)
 """Prefixes of the names that NFS gives to replaced files while a job has them open."""
 _BUNDLE = re.compile(r"bundle-([0-9a-f]{8})\.tuccl")
 _BOUND = re.compile(r"tuccl-[0-9a-f]{8}\.env")
 """Name of the environment file that is a table's for good."""
-_SOURCED = re.compile(r"^export TUCCL_BUNDLE_CRC=([0-9a-f]{8})$", re.MULTILINE)
+_SOURCED = re.compile(r"^\s*export TUCCL_BUNDLE_CRC=([0-9a-f]{8})$", re.MULTILINE)
 _MOST_NAMED = 5
-
-
-class _FileModel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    path: str
-    bytes: int
-    sha256: str
-
-
-class _ManifestModel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    schema_version: int
-    tuccl: str
-    topology_name: str
-    fingerprint: str
-    bundle_crc: str
-    files: list[_FileModel]
-
-
-class _VersionModel(BaseModel):
-    schema_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +70,7 @@ def look_at(path: Path) -> ShippedDirectory:
     if not path.exists():
         return ShippedDirectory(path, None, frozenset(), (), 0)
     names = {entry.name: entry.is_dir() for entry in os.scandir(path)}
-    manifest, newer = _manifest(path / MANIFEST_NAME)
+    manifest, newer = read_manifest(path / MANIFEST_NAME)
     bundles = _bundles(path, names)
     known = manifest is not None or bool(bundles)
     schedules = {f"{s.content_hash}.xml" for bundle in bundles.values() for s in bundle.schedules}
@@ -113,6 +86,15 @@ def look_at(path: Path) -> ShippedDirectory:
             foreign.append(f"{name}/" if is_folder else name)
     machine = _machine(path, manifest, bundles)
     return ShippedDirectory(path, machine, frozenset(schedules), tuple(sorted(foreign)), newer)
+
+
+def sourced_crc(path: Path) -> str:
+    """Return the checksum of the table that jobs get from `tuccl.env`; empty: there is none."""
+    try:
+        sourced = _SOURCED.search(read_regular_file(path / ENVIRONMENT_NAME).decode())
+    except (OSError, UnicodeDecodeError):
+        sourced = None
+    return "" if sourced is None else sourced[1]
 
 
 def _is_own_name(name: str) -> bool:
@@ -135,7 +117,7 @@ def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force:
     if found.newer:
         raise UsageError(
             f"{found.path / MANIFEST_NAME} is of version {found.newer}, this release writes "
-            f"{_SCHEMA_VERSION}; name another directory, or add --force to replace the files"
+            f"{MANIFEST_VERSION}; name another directory, or add --force to replace the files"
         )
     if found.foreign:
         more = len(found.foreign) - _MOST_NAMED
@@ -152,28 +134,6 @@ def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force:
             f"{present.fingerprint}), this one is of {machine.topology_name} (topology "
             f"{machine.fingerprint}); name another directory, or add --force to replace it"
         )
-
-
-def manifest_text(table: Table, crc: int, files: Mapping[str, bytes]) -> str:
-    """Return the manifest; the same files give the same bytes.
-
-    Args:
-        table: Table that is shipped.
-        crc: Checksum of its bundle.
-        files: Contents by path in the directory, without the manifest itself.
-    """
-    model = _ManifestModel(
-        schema_version=_SCHEMA_VERSION,
-        tuccl=__version__,
-        topology_name=table.topology_name,
-        fingerprint=table.fingerprint,
-        bundle_crc=f"{crc:08x}",
-        files=[
-            _FileModel(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-            for path, data in sorted(files.items())
-        ],
-    )
-    return model.model_dump_json(indent=1) + "\n"
 
 
 def remove_old_schedules(found: ShippedDirectory, kept: Mapping[str, bytes]) -> None:
@@ -251,21 +211,6 @@ def _strange(folder: Path, schedules: set[str]) -> list[str]:
     ]
 
 
-def _manifest(path: Path) -> tuple[_ManifestModel | None, int]:
-    """Return the manifest, if this release can read it, else its version, if it has one."""
-    try:
-        data = read_regular_file(path)
-        version = _VersionModel.model_validate_json(data).schema_version
-    except (OSError, ValidationError):
-        return None, 0
-    if version != _SCHEMA_VERSION:
-        return None, version
-    try:
-        return _ManifestModel.model_validate_json(data), 0
-    except ValidationError:
-        return None, 0
-
-
 def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:
     """Return bundles whose checksums are those of their names, by name."""
     found = {}
@@ -282,18 +227,13 @@ def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:
     return found
 
 
-def _machine(
-    path: Path, manifest: _ManifestModel | None, bundles: Mapping[str, Bundle]
-) -> Machine | None:
+def _machine(path: Path, manifest: Listed | None, bundles: Mapping[str, Bundle]) -> Machine | None:
     """Return the machine of the table that tuccl.env names; else that of the manifest.
 
     A bundle that no tuccl.env names, of a first ship that was killed, is ignored.
     """
-    try:
-        sourced = _SOURCED.search(read_regular_file(path / ENVIRONMENT_NAME).decode())
-    except (OSError, UnicodeDecodeError):
-        sourced = None
-    bundle = bundles.get(f"bundle-{sourced[1]}.tuccl") if sourced is not None else None
+    crc = sourced_crc(path)
+    bundle = bundles.get(f"bundle-{crc}.tuccl") if crc else None
     if bundle is not None:
         return Machine(bundle.topology_name, bundle.fingerprint)
     return None if manifest is None else Machine(manifest.topology_name, manifest.fingerprint)

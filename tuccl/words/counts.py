@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def count_of(number: int, noun: str) -> str:
-    """A number of things with a regular plural."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """A number of things; the plural is regular if none is given."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"

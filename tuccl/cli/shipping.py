@@ -1,0 +1,55 @@
+"""The commands `tuccl ship` and `show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuccl.cli.fields import parser_of
+from tuccl.cli.help import examples
+from tuccl.cli.options import JsonOption, WorkspaceOption
+from tuccl.inputs.option import OUTPUT, named_path
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+SHIP_EXAMPLES = examples("tuccl ship /shared/tuccl", ". /shared/tuccl/tuccl.env")
+SHOW_EXAMPLES = examples("tuccl show /shared/tuccl", "tuccl show /shared/tuccl --json")
+
+
+def ship(
+    directory: Annotated[
+        Path,
+        typer.Argument(help="Where the job finds it.", parser=parser_of(named_path), metavar="DIR"),
+    ],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Ship even beside files that are not its own, which stay, or over the table of "
+            "another machine.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Write bundle, plugin and a tuccl.env that a job sources."""
+    from tuccl.commands import ship as shipping
+
+    raise typer.Exit(shipping.ship(directory, workspace, as_json, force))
+
+
+def show(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            help="A directory of `tuccl ship`.", parser=parser_of(named_path), metavar="DIR"
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Show the table in a shipped directory. Exit code 1: its files do not fit together."""
+    from tuccl.commands import ship as shipping
+
+    raise typer.Exit(shipping.show(directory, as_json))

@@ -1,0 +1,188 @@
+"""`tuccl-manifest.json`: what lies in a shipped directory, for tools and for the next ship.
+
+The manifest is written last, and nothing depends on it while jobs run. Version 2 says what the
+table is; version 1, of earlier releases, only which files there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lookup_tables.table import Shape, Table
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.graph import Topology
+from tuccl import __version__
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
+
+MANIFEST_NAME = "tuccl-manifest.json"
+MANIFEST_VERSION: Final = 2
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, defer_build=True)
+
+
+class ShippedFile(_Model):
+    """A file of the table."""
+
+    path: str
+    """Path in the directory."""
+    bytes: int
+    sha256: str
+
+
+class MachineSize(_Model):
+    """The size of the tuned machine."""
+
+    gpus: int
+    """GPUs of all nodes."""
+    nodes: int
+
+
+class ManifestDocument(_Model):
+    """`tuccl-manifest.json`: the table in a shipped directory."""
+
+    schema_version: Literal[2] = MANIFEST_VERSION
+    tuccl: str
+    """Release that shipped the table."""
+    topology_name: str
+    fingerprint: str
+    """Fingerprint of the machine's topology."""
+    machine: MachineSize | None
+    """None where the run does not keep its machine."""
+    gpu_models: list[str]
+    """PCI `vendor:device` of the machine's GPUs; empty: unknown."""
+    nccl: str | None
+    """Version of NCCL that was measured; None: the table was not measured with NCCL."""
+    times: Evidence
+    """The weakest evidence behind any of the times."""
+    tuned_from: str | None
+    """When the first entry was tuned: ISO 8601, UTC; None: the table does not say."""
+    tuned_to: str | None
+    """When the last entry was tuned."""
+    profile: dict[str, str]
+    """The process profile: variables of the environment."""
+    shapes: list[Shape]
+    """Communicators that have entries."""
+    parts: list[TablePart]
+    """Measured and modelled parts: one for each operation, shape and origin."""
+    caveats: list[str]
+    """Reasons not to rely on the table, and why the executor is not loaded."""
+    bundle_crc: str
+    executor: bool
+    """Whether the executor is loaded by default."""
+    files: list[ShippedFile]
+    """All files of the table but the manifest."""
+
+
+class _FirstManifest(_Model):
+    """Version 1."""
+
+    schema_version: Literal[1]
+    tuccl: str
+    topology_name: str
+    fingerprint: str
+    bundle_crc: str
+    files: list[ShippedFile]
+
+
+class _VersionModel(BaseModel):
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """Contents of a manifest beyond the table itself."""
+
+    machine: Topology | None
+    times: Evidence
+    caveats: tuple[str, ...]
+    loads_executor: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Contents of a manifest of any known version."""
+
+    version: int
+    tuccl: str
+    topology_name: str
+    fingerprint: str
+    bundle_crc: str
+    files: tuple[ShippedFile, ...]
+    machine: MachineSize | None = None
+
+
+def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: Shipment) -> str:
+    """Return the manifest; the same files give the same bytes.
+
+    Args:
+        table: Table that is shipped.
+        crc: Checksum of its bundle.
+        files: Contents by path in the directory, without the manifest itself.
+        shipment: Machine and evidence.
+    """
+    machine, tuned = shipment.machine, tuning_times(table)
+    model = ManifestDocument(
+        tuccl=__version__,
+        topology_name=table.topology_name,
+        fingerprint=table.fingerprint,
+        machine=None
+        if machine is None
+        else MachineSize(gpus=len(machine.gpus), nodes=machine.node_count),
+        gpu_models=list(table.gpu_models),
+        nccl=measured_nccl(table) or None,
+        times=shipment.times,
+        tuned_from=None if tuned is None else tuned[0],
+        tuned_to=None if tuned is None else tuned[1],
+        profile=dict(table.profile),
+        shapes=sorted({entry.key.shape for entry in table.entries}),
+        parts=list(parts_of(table)),
+        caveats=list(shipment.caveats),
+        bundle_crc=f"{crc:08x}",
+        executor=shipment.loads_executor,
+        files=[
+            ShippedFile(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+            for path, data in sorted(files.items())
+        ],
+    )
+    return model.model_dump_json(indent=1) + "\n"
+
+
+def read_manifest(path: Path) -> tuple[Listed | None, int]:
+    """Return a manifest, and 0; of a version that this release does not read, None and the version.
+
+    A file that is missing or damaged gives None and 0.
+    """
+    try:
+        data = read_regular_file(path)
+        version = _VersionModel.model_validate_json(data).schema_version
+    except (OSError, ValidationError):
+        return None, 0
+    if version not in {1, MANIFEST_VERSION}:
+        return None, version
+    try:
+        return _listed(data, version), 0
+    except ValidationError:
+        return None, 0
+
+
+def _listed(data: bytes, version: int) -> Listed:
+    if version == 1:
+        first = _FirstManifest.model_validate_json(data)
+        return Listed(
+            1, first.tuccl, first.topology_name, first.fingerprint, first.bundle_crc,
+            tuple(first.files),
+        )  # fmt: skip
+    found = ManifestDocument.model_validate_json(data)
+    return Listed(
+        version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
+        tuple(found.files), found.machine,
+    )  # fmt: skip
