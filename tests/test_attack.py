@@ -117,10 +117,10 @@ def test_a_writer_that_writes_in_place_is_found(
     assert clean["failures"] == 0
     whole = atomic_file._replace
 
-    def planted(path: Path, data: bytes, folder: Path) -> None:
+    def planted(path: Path, data: bytes, folder: Path, mode: int) -> None:
         if path.name.startswith("bundle-"):
             (path.parent / "tuccl.env").write_bytes(b"# half of i")
-        whole(path, data, folder)
+        whole(path, data, folder, mode)
 
     monkeypatch.setattr(atomic_file, "_replace", planted)
     found = attack_kills.attack_scenarios(scenarios, 4.0, 1, tmp_path / "planted")

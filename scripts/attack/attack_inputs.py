@@ -94,6 +94,9 @@ TARGETS = (
     Target("RUN/bundle.tuccl", ("ship", "shipped"), (*TEXT, *[sealed_flip] * 9)),
     Target("shipped/tuccl-manifest.json", ("ship", "shipped"), _JSON),
     Target("shipped/tuccl.env", ("ship", "shipped")),
+    Target("shipped/tuccl-manifest.json", ("show", "shipped"), _JSON),
+    Target("shipped/tuccl.env", ("show", "shipped", "--json")),
+    Target("shipped/table.parquet", ("show", "shipped"), (*TEXT, *[parquet_structure] * 9)),
 )  # fmt: skip
 """`read-mscclpp-plan` is no command: the reader is called, and its own error is the good end."""
 

@@ -95,6 +95,12 @@ SCENARIOS = (
         ("ship", "shipped", "--force"),
         found_shipped,
     ),
+    Scenario(
+        "ship with forms",
+        (_TUNE, ("ship", "shipped", "--to", "env,slurm,kubernetes"), _OTHER),
+        ("ship", "shipped", "--force"),
+        found_shipped,
+    ),
 )
 
 

@@ -13,7 +13,11 @@ from tuccl.cli.options import JsonOption, WorkspaceOption
 from tuccl.inputs.option import OUTPUT, named_path
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
-SHIP_EXAMPLES = examples("tuccl ship /shared/tuccl", ". /shared/tuccl/tuccl.env")
+SHIP_EXAMPLES = examples(
+    "tuccl ship /shared/tuccl",
+    ". /shared/tuccl/tuccl.env",
+    "tuccl ship /shared/tuccl --to slurm,enroot --at /opt/tuccl",
+)
 SHOW_EXAMPLES = examples("tuccl show /shared/tuccl", "tuccl show /shared/tuccl --json")
 
 
@@ -31,13 +35,36 @@ def ship(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    forms: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FORM,...",
+            help="Forms beside tuccl.env: env, nccl-conf, slurm, enroot, kubernetes.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    place: Annotated[
+        Path | None,
+        typer.Option(
+            "--at",
+            metavar="PATH",
+            help="Where jobs find the directory, if not at DIR.",
+            parser=parser_of(named_path),
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Write bundle, plugin and a tuccl.env that a job sources."""
+    """Write bundle, plugin and a tuccl.env that a job sources; --to adds other forms of it."""
     from tuccl.commands import ship as shipping
+    from tuccl.shipping.forms import parse_forms
 
-    raise typer.Exit(shipping.ship(directory, workspace, as_json, force))
+    named = () if forms is None else parse_forms(forms)
+    raise typer.Exit(shipping.ship(directory, workspace, as_json, force, named, place))
 
 
 def show(

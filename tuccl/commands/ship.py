@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode
 from tuccl.shipping import shipment
+from tuccl.shipping.forms import Form
 from tuccl.shipping.shipped_view import view_shipped
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Workspace
 
 
-def ship(directory: Path, root: Path, as_json: bool, force: bool = False) -> int:
+def ship(
+    directory: Path,
+    root: Path,
+    as_json: bool,
+    force: bool = False,
+    forms: Sequence[Form] = (),
+    place: Path | None = None,
+) -> int:
     """Run `tuccl ship DIR`."""
-    shipped = shipment.ship(Workspace(root).current(), directory, force=force)
+    shipped = shipment.ship(
+        Workspace(root).current(), directory, force=force, forms=forms, place=place
+    )
     if as_json:
         from tuccl.reports.json_documents import ShipDocument  # noqa: PLC0415 - for JSON
 

@@ -13,14 +13,17 @@ from pathlib import Path
 from textwrap import wrap
 
 from lookup_tables.table import Table
+from probes.inputs.printable import printable
 from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.table_parts import measured_nccl
-from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
-
-
-def bundle_name(crc: int) -> str:
-    """Return the file name of a bundle."""
-    return f"bundle-{crc:08x}.tuccl"
+from tuccl.runtime import PLUGIN_NAME
+from tuccl.shipping.locating import (
+    BESIDE_BASH_SOURCE,
+    bundle_name,
+    finding_lines,
+    trying_lines,
+    warning_line,
+)
 
 
 def bound_name(crc: int) -> str:
@@ -44,6 +47,7 @@ def environment_file(
     crc: int,
     note: str = "",
     executor: ShippedExecutor | None = None,
+    place: Path | None = None,
 ) -> str:
     """Return the text of `tuccl.env`: shell exports with comments, `note` among them.
 
@@ -53,29 +57,47 @@ def environment_file(
         crc: Checksum of the bundle.
         note: Reason not to rely on the table.
         executor: The executor; None: no schedule won.
+        place: Where jobs find the directory; None: at `directory`.
     """
-    place = shlex.quote(str(directory))
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
-    profile = (
-        "The process profile, which NCCL reads once per process: the table's times are with it."
-    )
-    if not exports:
-        profile = "No process profile: the table's times are with NCCL's own settings."
+    found = place or directory
+    quoted = shlex.quote(str(found))
     lines = [
-        f"# TuCCL table for {table.topology_name} (topology {table.fingerprint}).",
+        f"# TuCCL table for {printable(table.topology_name)} (topology {table.fingerprint}).",
         "# Source it once, in the job script, before the launcher starts the ranks and hands them",
         "# their environment (srun does, mpirun -x NAME does), so that all ranks have one table:",
-        f"#     . {place}/tuccl.env",
+        f"#     . {quoted}/tuccl.env",
         "# Ranks that source it each may get two tables where another is shipped meanwhile, and",
         "# nothing tells them: let such ranks source what TUCCL_ENV names, which stays as it is:",
-        f"#     . {place}/{bound_name(crc)}",
+        f"#     . {quoted}/{bound_name(crc)}",
         "# To go back to stock NCCL: leave it out, or set NCCL_TUNER_PLUGIN=none.",
         *([f"# {note}"] if note else []),
         "",
-        "# Where these files lie; if they were moved, set TUCCL_DIR to the new place first.",
-        f"tuccl_files={place}",
-        'if [ -n "${TUCCL_DIR:-}" ]; then tuccl_files=$TUCCL_DIR; fi',
+        "# Where these files lie: in TUCCL_DIR if that is set, else beside this file, which bash",
+        "# tells, else where they were shipped to.",
+        *BESIDE_BASH_SOURCE,
+        *finding_lines(crc, [found, directory]),
         "",
+        'if [ -z "$tuccl_files" ]; then',
+        f"    {warning_line(crc, found)}",
+        "else",
+        *(f"    {line}" if line else "" for line in _exports(table, crc, executor)),
+        "fi",
+        "unset tuccl_files",
+        "",
+        "# NCCL_ALGO and NCCL_PROTO overrule any tuner: a job that sets them goes without the",
+        "# table.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _exports(table: Table, crc: int, executor: ShippedExecutor | None) -> list[str]:
+    """Return commands that export plugin, table, executor and process profile."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
+    profile = "The process profile, which NCCL reads once: the table's times are with it."
+    if not exports:
+        profile = "No process profile: the table's times are with NCCL's own settings."
+    return [
         "# The plugin. NCCL 2.27.3 takes no path here: use the bare name with LD_LIBRARY_PATH.",
         f'export NCCL_TUNER_PLUGIN="$tuccl_files/{PLUGIN_NAME}"',
         "",
@@ -87,19 +109,14 @@ def environment_file(
         "# The NCCL that was measured, if one was: where a job runs another, the plugin says so.",
         f"export TUCCL_NCCL={measured_nccl(table)}",
         *(_executor_lines(executor) if executor is not None else []),
-        "unset tuccl_files",
         "",
         f"# {profile}",
         "# What another table's profile has set in this shell is taken back first.",
-        'for tuccl_name in ${TUCCL_PROFILE:-}; do unset "$tuccl_name"; done; unset tuccl_name',
+        'for tuccl_name in ${TUCCL_PROFILE:-}; do unset "$tuccl_name"; done',
+        "unset tuccl_name",
         f"export TUCCL_PROFILE={shlex.quote(' '.join(table.profile))}",
         *exports,
-        "",
-        "# NCCL_ALGO and NCCL_PROTO overrule any tuner: a job that sets them goes without the",
-        "# table.",
-        "",
     ]
-    return "\n".join(lines)
 
 
 def _executor_lines(executor: ShippedExecutor) -> list[str]:
@@ -110,30 +127,26 @@ def _executor_lines(executor: ShippedExecutor) -> list[str]:
             "# The executor, which runs the schedules of the table, in whatever this shell starts",
             "# from here on. Without it NCCL serves their calls, with the best of its own",
             "# algorithms where it has several (for alltoall it has one).",
-            *_preloading(""),
+            *trying_lines(_PRELOADING),
         ]
     lines = [
         "",
         "# The executor is not loaded; NCCL serves the calls of the table's schedules, by the best",
         "# of its own algorithms. Why, and what to do:",
-        *(f"#   {line}" for line in wrap(executor.obstacle.sentence, 90)),
+        *(f"#   {line}" for line in wrap(executor.obstacle.sentence, 86)),
     ]
     if executor.library is None:
         return lines
     return [
         *lines,
         "# To try the schedules as they are, take the marks off these lines:",
-        *_preloading("# "),
+        *(f"# {line}" for line in trying_lines(_PRELOADING)),
     ]
 
 
-def _preloading(mark: str) -> list[str]:
-    """Return commands that preload the executor, each behind `mark`."""
-    name = "tuccl_executor"
-    return [
-        f'{mark}{name}="$tuccl_files/{EXECUTOR_NAME}"',
-        f'{mark}case " ${{LD_PRELOAD:-}} " in *" ${name} "*) ;; *)',
-        f'{mark}    export LD_PRELOAD="${name}${{LD_PRELOAD:+ $LD_PRELOAD}}" ;;',
-        f"{mark}esac",
-        f"{mark}unset {name}",
-    ]
+_PRELOADING = (
+    'case " ${LD_PRELOAD:-} " in *" $tuccl_executor "*) ;; *)',
+    '    export LD_PRELOAD="$tuccl_executor${LD_PRELOAD:+ $LD_PRELOAD}" ;;',
+    "esac",
+)
+"""Commands that put the executor before what is preloaded already, once."""

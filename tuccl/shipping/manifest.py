@@ -78,6 +78,10 @@ class ManifestDocument(_Model):
     bundle_crc: str
     executor: bool
     """Whether the executor is loaded by default."""
+    forms: list[str]
+    """Forms in which the table was shipped beside `tuccl.env`; later ships renew them."""
+    place: str | None
+    """Where jobs find the directory, as `--at` named it; None: where it was shipped to."""
     files: list[ShippedFile]
     """All files of the table but the manifest."""
 
@@ -105,6 +109,8 @@ class Shipment:
     times: Evidence
     caveats: tuple[str, ...]
     loads_executor: bool
+    forms: tuple[str, ...]
+    place: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,8 @@ class Listed:
     bundle_crc: str
     files: tuple[ShippedFile, ...]
     machine: MachineSize | None = None
+    forms: tuple[str, ...] = ()
+    place: str | None = None
 
 
 def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: Shipment) -> str:
@@ -127,7 +135,7 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         table: Table that is shipped.
         crc: Checksum of its bundle.
         files: Contents by path in the directory, without the manifest itself.
-        shipment: Machine and evidence.
+        shipment: Machine, evidence and forms.
     """
     machine, tuned = shipment.machine, tuning_times(table)
     model = ManifestDocument(
@@ -148,6 +156,8 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         caveats=list(shipment.caveats),
         bundle_crc=f"{crc:08x}",
         executor=shipment.loads_executor,
+        forms=list(shipment.forms),
+        place=shipment.place,
         files=[
             ShippedFile(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
             for path, data in sorted(files.items())
@@ -184,5 +194,5 @@ def _listed(data: bytes, version: int) -> Listed:
     found = ManifestDocument.model_validate_json(data)
     return Listed(
         version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
-        tuple(found.files), found.machine,
+        tuple(found.files), found.machine, tuple(found.forms), found.place,
     )  # fmt: skip

@@ -8,6 +8,8 @@
     tuccl-CRC.env              the same, of this table for good
     table.parquet              the same table for people and pandas
     schedules/                 the schedules that won, as MSCCL XML
+    tuccl.envfile, nccl.conf, slurm-task-prolog.sh, enroot/, kubernetes/
+                               the forms of `--to`
     tuccl-manifest.json        what the table is, and which of these files there are, with sums
 
 A directory that jobs are using can be shipped to again: a new table is a new bundle file, and
@@ -18,7 +20,7 @@ last. Killed at any point, a ship leaves the one table or the other, and the nex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +35,13 @@ from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
 from tuccl.reports.job_gains import Obstacle, obstacle_to
 from tuccl.reports.report import read_report
+from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
-from tuccl.shipping.environment_file import (
-    ShippedExecutor,
-    bound_name,
-    bundle_name,
-    environment_file,
-)
-from tuccl.shipping.manifest import MANIFEST_NAME, Shipment, manifest_text
+from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
+from tuccl.shipping.forms import EXECUTABLE, Form, form_files
+from tuccl.shipping.job_settings import JobSettings
+from tuccl.shipping.locating import bundle_name
+from tuccl.shipping.manifest import MANIFEST_NAME, Shipment, manifest_text, read_manifest
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
     SCHEDULES_NAME,
@@ -67,35 +68,49 @@ class Shipped:
     """Reasons not to rely on the table, and why the executor is not loaded."""
 
 
-def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
+def ship(
+    run: Run,
+    directory: Path,
+    *,
+    force: bool = False,
+    forms: Sequence[Form] = (),
+    place: Path | None = None,
+) -> Shipped:
     """Write the directory; each file is replaced atomically.
 
     Args:
         run: Run that has the table.
         directory: New or empty directory, or one of an earlier ship.
         force: Ship even beside other files, which stay, or over another machine's table.
+        forms: Forms beside `tuccl.env`; those of an earlier ship are renewed in any case.
+        place: Where jobs find the directory; None: as an earlier ship said, else at `directory`.
 
     Raises:
         UsageError: `directory` is a file, has control characters in its name, or a space or colon
-            where the executor is shipped, or holds other files or another machine's table.
+            where the executor is shipped, or holds other files or another machine's table; or the
+            place cannot stand in a form.
         WorkspaceBusyError: Another process ships there.
         WorkspaceError: The run has no table, or the directory cannot be written.
         PluginMissingError: This installation has no plugin.
     """
     target = absolute(directory)
-    if not str(target).isprintable():
-        raise UsageError(
-            f"the directory {str(target)!r} cannot stand in a shell file; use a printable name"
-        )
-    if target.exists() and not target.is_dir():
-        raise UsageError(f"{directory} is a file: name a directory to ship to")
+    _check_target(target, place)
     plugin = plugin_path().read_bytes()
     table = _checked_table(run)
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
     evidence = evidence_of(table, read_report(run).backend)
     executor = shipped_executor(table, evidence, executor_path() if has_executor() else None)
-    _check_preload_path(target, executor)
+    wanted, named = _forms_and_place(target, forms, place)
+    at = named or target
+    _check_preload_path((target, at), executor)
+    loads_executor = executor is not None and executor.obstacle is None
+    settings = JobSettings(
+        table.topology_name, table.fingerprint, crc, at, target, measured_nccl(table),
+        loads_executor, table.profile,
+    )  # fmt: skip
+    files = {name: text for form in wanted for name, text in form_files(form, settings).items()}
+    environment = environment_file(table, target, crc, evidence.caveat, executor, at)
     contents = {
         bundle_name(crc): bundle,
         PLUGIN_NAME: plugin,
@@ -105,20 +120,55 @@ def ship(run: Run, directory: Path, *, force: bool = False) -> Shipped:
             for schedule in table.schedules
         },
         TABLE_NAME: table_to_parquet_bytes(table),
+        bound_name(crc): environment.encode(errors="surrogateescape"),
+        **{name: text.encode(errors="surrogateescape") for name, text in files.items()},
     }
-    environment = environment_file(table, target, crc, evidence.caveat, executor)
-    contents[bound_name(crc)] = environment.encode(errors="surrogateescape")
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
-    left_off = executor.obstacle if executor is not None else None
-    notes = (evidence.caveat, f"no executor: {left_off.sentence}" if left_off is not None else "")
-    caveats = tuple(filter(None, notes))
-    loads_executor = executor is not None and left_off is None
-    manifest = manifest_text(
-        table, crc, contents, Shipment(_machine_of(run), evidence, caveats, loads_executor)
-    )
-    _write(target, table, contents, manifest, force=force)
+    caveats = _caveats(evidence, executor)
+    said = Shipment(
+        _machine_of(run), evidence, caveats, loads_executor, wanted,
+        None if named is None else str(named),
+    )  # fmt: skip
+    _write(target, table, contents, manifest_text(table, crc, contents, said), force=force)
     *others, last = contents
     return Shipped(tuple(target / name for name in (*others, MANIFEST_NAME, last)), caveats)
+
+
+def _check_target(target: Path, place: Path | None) -> None:
+    """Require a path that shell files can hold, and that is no file.
+
+    Raises:
+        UsageError: It has control characters, or is a file; or the place is no absolute path.
+    """
+    for path in (target, place):
+        if path is not None and not str(path).isprintable():
+            raise UsageError(
+                f"the directory {str(path)!r} cannot stand in a shell file; use a printable name"
+            )
+    if place is not None and not place.is_absolute():
+        raise UsageError(f"--at {place} is no absolute path: name where jobs find the directory")
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{target} is a file: name a directory to ship to")
+
+
+def _forms_and_place(
+    target: Path, forms: Sequence[Form], place: Path | None
+) -> tuple[tuple[Form, ...], Path | None]:
+    """Return the forms to write, with those of an earlier ship, and the place that was named."""
+    earlier, _ = read_manifest(target / MANIFEST_NAME)
+    if earlier is None:
+        return tuple(forms), place
+    known = [Form(name) for name in earlier.forms if name in set(Form)]
+    if place is None and earlier.place is not None:
+        place = Path(earlier.place)
+    return tuple(sorted({*known, *forms})), place
+
+
+def _caveats(evidence: Evidence, executor: ShippedExecutor | None) -> tuple[str, ...]:
+    """Return reasons not to rely on the table, and why the executor is not loaded."""
+    left_off = executor.obstacle if executor is not None else None
+    notes = (evidence.caveat, f"no executor: {left_off.sentence}" if left_off is not None else "")
+    return tuple(filter(None, notes))
 
 
 def _machine_of(run: Run) -> Topology | None:
@@ -146,8 +196,8 @@ def _checked_table(run: Run) -> Table:
     return table
 
 
-def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:
-    """Require a path that LD_PRELOAD can hold.
+def _check_preload_path(paths: Iterable[Path], executor: ShippedExecutor | None) -> None:
+    """Require paths that LD_PRELOAD can hold.
 
     Raises:
         UsageError: The loader would split the path.
@@ -155,11 +205,12 @@ def _check_preload_path(target: Path, executor: ShippedExecutor | None) -> None:
     if executor is None or executor.library is None:
         return
     # ld.so(8): LD_PRELOAD is split at spaces and colons, and nothing quotes them.
-    if any(character in str(target) for character in " :"):
-        raise UsageError(
-            f"{str(target)!a} has a space or colon, at which LD_PRELOAD is split, and the executor "
-            "is to be loaded from there; name a directory without"
-        )
+    for path in paths:
+        if any(character in str(path) for character in " :"):
+            raise UsageError(
+                f"{str(path)!a} has a space or colon, at which LD_PRELOAD is split, and the "
+                "executor is to be loaded from there; name a directory without"
+            )
 
 
 def _write(
@@ -176,7 +227,8 @@ def _write(
         check_places([target / name for name in (*contents, MANIFEST_NAME)])
         remove_partial_files(target)
         for name, content in contents.items():
-            write_atomically(target / name, content)
+            mode = 0o755 if name in EXECUTABLE else 0o644
+            write_atomically(target / name, content, mode=mode)
         remove_old_schedules(found, contents)
         write_atomically(target / MANIFEST_NAME, manifest)
 

@@ -22,13 +22,20 @@ from lookup_tables.errors import TableFileError
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError, WorkspaceBusyError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.shipping.forms import FORM_FOLDERS, FORM_PATHS
 from tuccl.shipping.manifest import MANIFEST_NAME, MANIFEST_VERSION, Listed, read_manifest
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write, remove_partial_file
 
 ENVIRONMENT_NAME = "tuccl.env"
 TABLE_NAME = "table.parquet"
 SCHEDULES_NAME = "schedules"
-_OWN_NAMES = frozenset({MANIFEST_NAME, ENVIRONMENT_NAME, TABLE_NAME, PLUGIN_NAME, EXECUTOR_NAME})
+_OWN_NAMES = FORM_PATHS | {
+    MANIFEST_NAME,
+    ENVIRONMENT_NAME,
+    TABLE_NAME,
+    PLUGIN_NAME,
+    EXECUTOR_NAME,
+}
 _OF_THE_SYSTEM = (".nfs",)
 """Prefixes of the names that NFS gives to replaced files while a job has them open."""
 _BUNDLE = re.compile(r"bundle-([0-9a-f]{8})\.tuccl")
@@ -57,6 +64,8 @@ class ShippedDirectory:
     """File names of schedules that were shipped there."""
     foreign: tuple[str, ...]
     """Names that were not shipped there, sorted; folders end with a slash."""
+    manifest: Listed | None
+    """The manifest, if there is one that this release can read."""
     newer: int
     """Version of a manifest that this release does not know; 0: there is none."""
 
@@ -68,24 +77,30 @@ def look_at(path: Path) -> ShippedDirectory:
         OSError: It cannot be read.
     """
     if not path.exists():
-        return ShippedDirectory(path, None, frozenset(), (), 0)
+        return ShippedDirectory(path, None, frozenset(), (), None, 0)
     names = {entry.name: entry.is_dir() for entry in os.scandir(path)}
     manifest, newer = read_manifest(path / MANIFEST_NAME)
     bundles = _bundles(path, names)
     known = manifest is not None or bool(bundles)
     schedules = {f"{s.content_hash}.xml" for bundle in bundles.values() for s in bundle.schedules}
     listed = {file.path for file in manifest.files} if manifest is not None else set()
-    schedules |= {Path(name).name for name in listed if name.startswith(f"{SCHEDULES_NAME}/")}
+    schedules |= _below(SCHEDULES_NAME, listed)
     foreign = []
     for name, is_folder in names.items():
         if name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM)):
             continue
         if name == SCHEDULES_NAME and is_folder and known:
             foreign += [f"{name}/{file}" for file in _strange(path / name, schedules)]
+        elif name in FORM_FOLDERS and is_folder and known:
+            foreign += [
+                f"{name}/{file}" for file in _strange(path / name, _below(name, FORM_PATHS))
+            ]
         elif is_folder or not known or not _is_own_name(name):
             foreign.append(f"{name}/" if is_folder else name)
     machine = _machine(path, manifest, bundles)
-    return ShippedDirectory(path, machine, frozenset(schedules), tuple(sorted(foreign)), newer)
+    return ShippedDirectory(
+        path, machine, frozenset(schedules), tuple(sorted(foreign)), manifest, newer
+    )
 
 
 def sourced_crc(path: Path) -> str:
@@ -152,12 +167,12 @@ def remove_old_schedules(found: ShippedDirectory, kept: Mapping[str, bytes]) -> 
 
 
 def remove_partial_files(path: Path) -> None:
-    """Remove partial files of killed ships, in the directory and its schedules alone.
+    """Remove partial files of killed ships, in the directory and folders of its own alone.
 
     Raises:
         WorkspaceError: A file cannot be removed.
     """
-    for folder in (path, path / SCHEDULES_NAME):
+    for folder in (path, *(path / name for name in (SCHEDULES_NAME, *FORM_FOLDERS))):
         for partial in folder.glob(f"{PARTIAL_PREFIX}*"):
             remove_partial_file(partial)
 
@@ -201,13 +216,18 @@ def check_places(files: Iterable[Path]) -> None:
             raise UsageError(f"{path.parent} is a file, where a folder is to be; move it away")
 
 
-def _strange(folder: Path, schedules: set[str]) -> list[str]:
-    """Return names in the schedules' folder that were not shipped."""
+def _below(folder: str, listed: Iterable[str]) -> set[str]:
+    """Return the names of files in a folder, from paths in the shipped directory."""
+    return {Path(name).name for name in listed if name.startswith(f"{folder}/")}
+
+
+def _strange(folder: Path, shipped: set[str]) -> list[str]:
+    """Return names in a folder that were not shipped."""
     return [
         f"{entry.name}/" if entry.is_dir() else entry.name
         for entry in os.scandir(folder)
         if not entry.name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM))
-        and (entry.is_dir() or entry.name not in schedules)
+        and (entry.is_dir() or entry.name not in shipped)
     ]
 
 

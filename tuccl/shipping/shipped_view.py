@@ -20,7 +20,7 @@ from probes.inputs.printable import printable
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError
 from tuccl.reports.finished_run import read_table_file
-from tuccl.shipping.environment_file import bundle_name
+from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
     MANIFEST_NAME,
     MANIFEST_VERSION,

@@ -45,7 +45,9 @@ def remove_partial_file(path: Path) -> None:
         raise cannot_write(path, error) from error
 
 
-def write_atomically(path: Path, content: bytes | str, partial_in: Path | None = None) -> None:
+def write_atomically(
+    path: Path, content: bytes | str, partial_in: Path | None = None, *, mode: int = 0o644
+) -> None:
     """Replace `path` by `content`, or leave it as it was.
 
     Args:
@@ -53,6 +55,7 @@ def write_atomically(path: Path, content: bytes | str, partial_in: Path | None =
         content: Its content; text becomes UTF-8.
         partial_in: Where it is written before it is renamed, on the same file system: a directory
             that the next run cleans of what a killed process left. The file's own by default.
+        mode: Its permissions.
 
     Raises:
         WorkspaceError: when the file cannot be written; no partial file stays behind.
@@ -60,10 +63,10 @@ def write_atomically(path: Path, content: bytes | str, partial_in: Path | None =
     # A path that is not UTF-8 may stand in the text: its bytes go out as they came in.
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     with interrupts_held():
-        _replace(path, data, partial_in or path.parent)
+        _replace(path, data, partial_in or path.parent, mode)
 
 
-def _replace(path: Path, data: bytes, folder: Path) -> None:
+def _replace(path: Path, data: bytes, folder: Path, mode: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=PARTIAL_PREFIX, dir=folder)
@@ -74,7 +77,7 @@ def _replace(path: Path, data: bytes, folder: Path) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -5,7 +5,7 @@
  * count shows: 3 ms a call, or STAND_IN_SLOW_MS. STAND_IN_CHANNELS is what NCCL itself takes, many
  * if it is not set. Ranks of another NCCL_HOSTID are of another node. STAND_IN_CORRUPTS names an
  * operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm where
- * the operation has no tree. */
+ * the operation has no tree. NCCL_CONF_FILE is read as NCCL reads it. */
 #include "tuner_abi.h"
 
 #include <dlfcn.h>
@@ -165,7 +165,26 @@ static void note_join(void) {
     }
 }
 
+/* As NCCL 2.28 (src/misc/param.cc): what the environment has stays. */
+static void read_configuration(void) {
+    const char *path = getenv("NCCL_CONF_FILE");
+    FILE *file = path != NULL ? fopen(path, "r") : NULL;
+    char line[2048];
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        char *value = strchr(line, '=');
+        if (line[0] == '#' || value == NULL)
+            continue;
+        *value++ = '\0';
+        value[strcspn(value, "\n")] = '\0';
+        setenv(line, value, 0);
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
 int ncclCommInitRank(struct communicator **made, int ranks, struct id id, int rank) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_configuration);
     note_join();
     if (ranks > MOST_RANKS)
         return INVALID_ARGUMENT;

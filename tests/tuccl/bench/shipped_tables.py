@@ -22,7 +22,8 @@ from lookup_tables.table import (
 )
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
-from tuccl.shipping.environment_file import ShippedExecutor, bundle_name, environment_file
+from tuccl.shipping.environment_file import ShippedExecutor, environment_file
+from tuccl.shipping.locating import bundle_name
 
 M = 1 << 20
 TWO_RANKS = Shape(2, 1, 2)

@@ -29,6 +29,12 @@ from tuccl.workspace.runs import Workspace
 TABLE = Table("machine", "0" * 16, (), (), {"NCCL_BUFFSIZE": "1048576", "NCCL_NTHREADS": "256"})
 
 
+def put_files(directory: Path, crc: int = 0) -> None:
+    """Put files where `tuccl.env` looks for plugin and bundle."""
+    for name in ("libnccl-tuner-tuccl.so", f"bundle-{crc:08x}.tuccl"):
+        (directory / name).touch()
+
+
 def sourced(path: Path, *variables: str, **environment: str) -> list[str]:
     script = f'. "{path}"; printf "%s\\n" ' + " ".join(f'"${name}"' for name in variables)
     done = subprocess.run(
@@ -43,6 +49,7 @@ def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
 ) -> None:
     directory = tmp_path / folder
     directory.mkdir()
+    put_files(directory, 0xABC)
     path = tmp_path / "tuccl.env"
     path.write_text(environment_file(TABLE, directory, 0xABC))
     values = sourced(
@@ -59,6 +66,7 @@ def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
 
 
 def test_the_executor_is_preloaded_once_where_a_job_runs_it(tmp_path: Path) -> None:
+    put_files(tmp_path)
     path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
     table, _ = tuned(FOUR_GPUS)
     shipped = shipped_executor(table, Evidence.MEASURED, executor)
@@ -84,6 +92,7 @@ def test_an_executor_that_is_not_loaded_is_named_with_why_and_what_to_do(
     tmp_path: Path, shape: Shape, model: str, evidence: Evidence, library: bool,
     obstacle: Obstacle, ships: bool,
 ) -> None:  # fmt: skip
+    put_files(tmp_path)
     path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
     table, _ = tuned(shape, model=model)
     shipped = shipped_executor(table, evidence, executor if library else None)
@@ -98,15 +107,16 @@ def test_an_executor_that_is_not_loaded_is_named_with_why_and_what_to_do(
 
 
 def test_the_lines_that_are_comments_load_the_executor_without_their_marks(tmp_path: Path) -> None:
+    put_files(tmp_path)
     path, executor = tmp_path / "tuccl.env", tmp_path / "libtuccl-executor.so"
     table, _ = tuned(FOUR_GPUS)
     shipped = shipped_executor(table, Evidence.MODELLED, executor)
     head, mark, tail = environment_file(table, tmp_path, 0, executor=shipped).partition(
         "take the marks off these lines:\n"
     )
-    lines = tail.splitlines()
-    unmarked = "\n".join(line.removeprefix("# ") for line in lines[:5])
-    path.write_text(f"{head}{mark}{unmarked}\n")
+    marked, end, rest = tail.partition("# unset tuccl_executor\n")
+    unmarked = "".join(line.replace("# ", "", 1) for line in (marked + end).splitlines(True))
+    path.write_text(f"{head}{mark}{unmarked}{rest}")
     assert sourced(path, "LD_PRELOAD") == [str(executor)]
 
 
@@ -177,6 +187,8 @@ def test_a_directory_that_would_break_out_of_its_comment_is_refused(
 def test_a_second_table_in_one_shell_takes_back_what_the_first_set(tmp_path: Path) -> None:
     plain = Table("machine", "1" * 16, (), ())
     for name, table, crc in (("first", TABLE, 1), ("second", plain, 2)):
+        (tmp_path / f"{name} files").mkdir()
+        put_files(tmp_path / f"{name} files", crc)
         (tmp_path / name).write_text(environment_file(table, tmp_path / f"{name} files", crc))
     script = """
 . ./first; [ "$NCCL_NTHREADS" = 256 ]
@@ -215,6 +227,7 @@ def test_what_speaks_against_a_table_stands_in_its_environment_file(evidence: Ev
 
 
 def test_the_nccl_that_a_table_was_measured_with_is_told_the_plugin(tmp_path: Path) -> None:
+    put_files(tmp_path)
     path = tmp_path / "tuccl.env"
     measured = table_of(Provenance("nccl", NcclVersion(2, 28, 9)))
     path.write_text(environment_file(measured, tmp_path, 0))

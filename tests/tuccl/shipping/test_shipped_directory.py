@@ -30,7 +30,8 @@ from tuccl.errors import UsageError, WorkspaceBusyError, WorkspaceError
 from tuccl.reports.finished_run import read_table
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import shipment, shipped_directory
-from tuccl.shipping.environment_file import ShippedExecutor, bundle_name
+from tuccl.shipping.environment_file import ShippedExecutor
+from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.shipment import ship
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, write_atomically
 from tuccl.workspace.runs import Run, Workspace
@@ -348,12 +349,12 @@ def killing(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
         steps += 1
         return steps > after
 
-    def write(path: Path, content: bytes | str) -> None:
+    def write(path: Path, content: bytes | str, *, mode: int) -> None:
         if step():
             path.parent.mkdir(parents=True, exist_ok=True)
             (path.parent / f"{PARTIAL_PREFIX}k1ll3d").write_bytes(b"half a fi")
             raise Killed
-        write_atomically(path, content)
+        write_atomically(path, content, mode=mode)
 
     def unlink(path: Path) -> None:
         if step():

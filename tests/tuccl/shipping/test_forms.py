@@ -1,0 +1,441 @@
+"""Forms of a shipped table: read by the rules of the tools that take them, and by jobs."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from tests.runtime.conftest import compile_c
+from tests.tuccl.conftest import Run as RunCommand
+from tests.tuccl.conftest import TunedWorkspace
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tests.tuccl.shipping.form_readers import (
+    docker_env_file,
+    enroot_environment,
+    fstab,
+    slurm_task_prolog,
+    systemd_environment_file,
+)
+from tests.tuccl.shipping.job_roots import (
+    PLACE,
+    PROFILE,
+    JobRoot,
+    make_job_root,
+    run_of_one_rank,
+)
+from tuccl.errors import UsageError
+from tuccl.shipping import shipment
+from tuccl.shipping.environment_file import ShippedExecutor
+from tuccl.shipping.forms import Form, parse_forms
+from tuccl.shipping.shipment import ship
+from tuccl.workspace.atomic_file import write_atomically
+from tuccl.workspace.runs import Run
+
+ALL = tuple(Form)
+STATIC = (Form.ENV, Form.NCCL_CONF, Form.ENROOT, Form.KUBERNETES)
+"""Forms that name the place of the directory."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return run_of_one_rank(tmp_path / "run")
+
+
+@pytest.fixture
+def shipped(run: Run, tmp_path: Path) -> Path:
+    """A table in all forms, for jobs that find it at PLACE."""
+    ship(run, tmp_path / "shipped", forms=ALL, place=Path(PLACE))
+    return tmp_path / "shipped"
+
+
+@pytest.fixture(scope="session")
+def empty_root(stand_ins: StandIns, tmp_path_factory: pytest.TempPathFactory) -> JobRoot:
+    return make_job_root(tmp_path_factory.mktemp("roots") / "root", stand_ins)
+
+
+@pytest.fixture
+def root(empty_root: JobRoot, shipped: Path) -> JobRoot:
+    """The root of a container, with the directory at PLACE, where it was never shipped to."""
+    target = empty_root.root / PLACE.lstrip("/")
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(shipped, target)
+    shutil.rmtree(shipped)
+    return empty_root
+
+
+def sum_of(directory: Path) -> str:
+    return str(json.loads((directory / "tuccl-manifest.json").read_text())["bundle_crc"])
+
+
+def place_in(root: JobRoot) -> Path:
+    return root.root / PLACE.lstrip("/")
+
+
+def text_in(root: JobRoot, name: str) -> str:
+    return (place_in(root) / name).read_text()
+
+
+def loads(root: JobRoot, variables: dict[str, str]) -> None:
+    """Hold a job with these variables against the table at PLACE."""
+    started = root.job(variables)
+    assert (started.code, started.loaded) == (0, (PLACE, sum_of(place_in(root))))
+    assert {name: variables[name] for name in PROFILE} == PROFILE
+
+
+def test_a_job_without_a_form_has_no_table(root: JobRoot) -> None:
+    assert root.job().loaded is None
+
+
+@pytest.mark.parametrize("read", [docker_env_file, systemd_environment_file])
+def test_a_container_and_a_service_have_the_table(
+    root: JobRoot, read: Callable[[str], dict[str, str]]
+) -> None:
+    loads(root, read(text_in(root, "tuccl.envfile")))
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
+def test_the_lines_for_containers_can_be_sourced_too(root: JobRoot, shell: str) -> None:
+    started = root.job({}, f"set -a; . {PLACE}/tuccl.envfile; set +a", shell)
+    assert started.loaded is not None
+
+
+def test_systemd_takes_a_unit_with_the_file(shipped: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze")
+    unit = tmp_path / "job.service"
+    environment = f"EnvironmentFile=-{shipped}/tuccl.envfile"
+    unit.write_text(f"[Service]\n{environment}\nExecStart=/bin/true\n")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert [line for line in done.stderr.splitlines() if "job.service" in line] == []
+
+
+def test_nccls_own_file_gives_what_the_environment_lacks(root: JobRoot) -> None:
+    conf = {"NCCL_CONF_FILE": f"{PLACE}/nccl.conf"}
+    started = root.job(conf)
+    assert started.loaded == (PLACE, sum_of(place_in(root)))
+    assert root.job({**conf, "NCCL_TUNER_PLUGIN": "none"}).loaded is None
+    text = text_in(root, "nccl.conf")
+    assert all(f"{name}={value}\n" in text for name, value in PROFILE.items())
+    assert "=" not in "".join(line for line in text.splitlines() if line.startswith("#"))
+
+
+def prolog(root: JobRoot, **variables: str) -> tuple[dict[str, str], str]:
+    done = root.run([f"{PLACE}/slurm-task-prolog.sh"], variables)
+    assert done.returncode == 0
+    return slurm_task_prolog(done.stdout), done.stderr
+
+
+def test_a_task_has_the_table_from_its_prolog(root: JobRoot) -> None:
+    given, complaints = prolog(root)
+    assert complaints == ""
+    loads(root, given)
+    assert given["TUCCL_PROFILE"].split() == list(PROFILE)
+
+
+def test_what_a_task_has_set_itself_stays(root: JobRoot) -> None:
+    given, _ = prolog(root, NCCL_NTHREADS="512")
+    assert "NCCL_NTHREADS" not in given
+    assert given["NCCL_BUFFSIZE"] == PROFILE["NCCL_BUFFSIZE"]
+    assert prolog(root, NCCL_TUNER_PLUGIN="none") == ({}, "")
+    assert prolog(root, TUCCL_BUNDLE="/other") == ({}, "")
+
+
+def test_a_prolog_finds_its_directory_through_a_link_and_where_it_was_moved(
+    root: JobRoot, tmp_path: Path
+) -> None:
+    link = root.root / "etc" / "prolog"
+    link.unlink(missing_ok=True)
+    link.symlink_to(f"{PLACE}/slurm-task-prolog.sh")
+    done = root.run(["/etc/prolog"])
+    assert slurm_task_prolog(done.stdout)["TUCCL_BUNDLE"].startswith(f"{PLACE}/bundle-")
+    moved = tmp_path / "it's moved $HOME"
+    shutil.copytree(place_in(root), moved)
+    done = subprocess.run(
+        [moved / "slurm-task-prolog.sh"], env={}, capture_output=True, text=True, check=True
+    )
+    given = slurm_task_prolog(done.stdout)
+    assert given["TUCCL_BUNDLE"] == f"{moved}/bundle-{sum_of(moved)}.tuccl"
+
+
+def test_enroot_mounts_the_directory_and_sets_the_variables(root: JobRoot, shipped: Path) -> None:
+    loads(root, enroot_environment(text_in(root, "enroot/50-tuccl.env"), {}))
+    ((source, target, kind, options),) = fstab(text_in(root, "enroot/50-tuccl.fstab"))
+    assert (source, target, kind) == (str(shipped), PLACE, "none")
+    assert {"bind", "ro", "nofail", "x-create=dir"} <= set(options.split(","))
+
+
+def objects(root: JobRoot) -> dict[str, Any]:
+    folder = place_in(root) / "kubernetes"
+    return {path.name: yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")}
+
+
+def test_kubernetes_objects_have_their_fields(root: JobRoot) -> None:
+    found = objects(root)
+    config = found["configmap.yaml"]
+    assert (config["apiVersion"], config["kind"]) == ("v1", "ConfigMap")
+    assert all(isinstance(value, str) for value in config["data"].values())
+    daemon = found["daemonset.yaml"]
+    assert (daemon["apiVersion"], daemon["kind"]) == ("apps/v1", "DaemonSet")
+    labels = daemon["spec"]["template"]["metadata"]["labels"]
+    assert daemon["spec"]["selector"]["matchLabels"] == labels
+    pod = daemon["spec"]["template"]["spec"]
+    (volume,) = pod["volumes"]
+    assert volume["hostPath"] == {"path": PLACE, "type": "DirectoryOrCreate"}
+    (copy,) = pod["initContainers"]
+    assert copy["volumeMounts"] == [{"name": volume["name"], "mountPath": "/host"}]
+    assert copy["image"] == f"tuccl-files:{sum_of(place_in(root))}"
+    assert all({"name", "image"} <= container.keys() for container in pod["containers"])
+    patch = found["pod-patch.yaml"]["spec"]["template"]["spec"]
+    (container,) = patch["containers"]
+    reference = container["envFrom"][0]["configMapRef"]
+    assert reference == {"name": config["metadata"]["name"], "optional": True}
+    assert container["volumeMounts"][0]["name"] == patch["volumes"][0]["name"]
+    assert patch["volumes"][0]["hostPath"] == volume["hostPath"]
+    kustomization = found["kustomization.yaml"]
+    assert kustomization["kind"] == "Kustomization"
+    folder = place_in(root) / "kubernetes"
+    assert all((folder / name).is_file() for name in kustomization["resources"])
+
+
+def test_a_pod_on_a_node_with_the_copied_directory_has_the_table(root: JobRoot) -> None:
+    variables = objects(root)["configmap.yaml"]["data"]
+    image = root.root / "tuccl"
+    shutil.rmtree(image, ignore_errors=True)
+    place_in(root).rename(image)
+    (place_in(root)).mkdir()
+    older = place_in(root) / "bundle-00000001.tuccl"
+    older.write_text("of an earlier table")
+    done = root.run(["/bin/sh", "/tuccl/kubernetes/copy.sh", "/tuccl", PLACE], {"PATH": "/bin"})
+    assert (done.returncode, done.stderr) == (0, "")
+    loads(root, variables)
+    assert older.exists()
+    assert os.access(place_in(root) / "slurm-task-prolog.sh", os.X_OK)
+    assert not list(place_in(root).glob(".tuccl-partial-*"))
+
+
+def test_kustomize_builds_the_objects_and_patches_a_job(shipped: Path, tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl")
+    folder = tmp_path / "mine"
+    shutil.copytree(shipped / "kubernetes", folder / "tuccl")
+    job = {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"},
+        "spec": {"template": {"spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "train", "volumeMounts": [
+                {"name": "data", "mountPath": "/data"}]}],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        }}},
+    }  # fmt: skip
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    mine = {
+        "resources": ["tuccl", "job.yaml"],
+        "patches": [{"path": "tuccl/pod-patch.yaml", "target": {"kind": "Job"}}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(mine))
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    built = {found["kind"]: found for found in yaml.safe_load_all(done.stdout)}
+    assert built.keys() == {"ConfigMap", "DaemonSet", "Job"}
+    pod = built["Job"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {"data", "tuccl-files"}
+    assert {volume["name"] for volume in pod["volumes"]} == {"data", "tuccl-files"}
+    assert container["envFrom"][0]["configMapRef"]["optional"]
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/dash", "/bin/bash"])
+def test_a_shell_in_a_container_has_the_table(root: JobRoot, shell: str) -> None:
+    started = root.job({}, f". {PLACE}/tuccl.env", shell)
+    assert (started.code, started.complaints) == (0, "")
+    assert started.loaded == (PLACE, sum_of(place_in(root)))
+
+
+def test_bash_finds_a_directory_that_was_moved_and_the_others_are_told(root: JobRoot) -> None:
+    moved = root.root / "moved"
+    shutil.rmtree(moved, ignore_errors=True)
+    place_in(root).rename(moved)
+    for source in (". /moved/tuccl.env", "cd /moved; . ./tuccl.env"):
+        assert root.job({}, source, "/bin/bash").loaded == ("/moved", sum_of(moved))
+    started = root.job({}, ". /moved/tuccl.env", "/bin/dash")
+    assert (started.code, started.loaded) == (0, None)
+    assert "NCCL stays as it is: ship there again, or set TUCCL_DIR" in started.complaints
+    started = root.job({"TUCCL_DIR": "/moved"}, ". /moved/tuccl.env", "/bin/dash")
+    assert started.loaded == ("/moved", sum_of(moved))
+
+
+@pytest.mark.parametrize("missing", ["bundle-*.tuccl", "libnccl-tuner-tuccl.so"])
+def test_a_missing_file_costs_a_warning_and_the_table_not_the_job(
+    root: JobRoot, missing: str
+) -> None:
+    (path,) = place_in(root).glob(missing)
+    path.unlink()
+    for shell in ("/bin/sh", "/bin/bash"):
+        started = root.job({}, f". {PLACE}/tuccl.env", shell)
+        assert (started.code, started.loaded) == (0, None)
+        assert "NCCL stays as it is" in started.complaints
+    given, complaints = prolog(root)
+    assert given == {}
+    assert "NCCL stays as it is" in complaints
+    shown = root.run(["/bin/sh", "-euc", f". {PLACE}/tuccl.env; set"])
+    assert not [line for line in shown.stdout.splitlines() if line.startswith(("NCCL", "tuccl_"))]
+
+
+def test_a_node_without_the_directory_runs_the_job_as_it_is(root: JobRoot) -> None:
+    forms = [
+        docker_env_file(text_in(root, "tuccl.envfile")),
+        objects(root)["configmap.yaml"]["data"],
+        enroot_environment(text_in(root, "enroot/50-tuccl.env"), {}),
+        {"NCCL_CONF_FILE": f"{PLACE}/nccl.conf"},
+    ]
+    shutil.rmtree(place_in(root))
+    for variables in forms:
+        started = root.job(variables)
+        assert (started.code, started.loaded) == (0, None)
+
+
+def unloadable(folder: Path) -> Path:
+    """A library that needs a C library which does not exist."""
+    source = folder / "new.c"
+    source.write_text('#include <stdlib.h>\nint new(void) { return atoi(getenv("x")); }\n')
+    library = compile_c(folder / "new.so", [source], "-fPIC", "-shared")
+    data = library.read_bytes()
+    assert b"GLIBC_2." in data
+    library.write_bytes(data.replace(b"GLIBC_2.", b"GLIBC_9."))
+    return library
+
+
+@pytest.mark.parametrize("loadable", [True, False])
+def test_an_executor_that_ends_every_process_is_not_preloaded(
+    run: Run, tmp_path: Path, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, loadable: bool
+) -> None:
+    library = stand_ins.executor if loadable else unloadable(tmp_path)
+    wanted = ShippedExecutor(library, None)
+    monkeypatch.setattr(shipment, "shipped_executor", lambda *_: wanted)
+    target = tmp_path / "shipped"
+    ship(run, target, forms=ALL)
+    executor = str(target / "libtuccl-executor.so")
+    script = f'. {target}/tuccl.env; echo "$NCCL_TUNER_PLUGIN $LD_PRELOAD"'
+    for shell in ("sh", "bash"):
+        done = subprocess.run(
+            [shell, "-euc", script], env={"LD_PRELOAD": ""}, capture_output=True, text=True,
+            check=True, executable=f"/bin/{shell}",
+        )  # fmt: skip
+        assert done.stdout.split()[1:] == ([executor] if loadable else [])
+        assert ("cannot be preloaded here" in done.stderr) is not loadable
+    done = subprocess.run(
+        [target / "slurm-task-prolog.sh"], env={}, capture_output=True, text=True, check=True
+    )
+    assert slurm_task_prolog(done.stdout).get("LD_PRELOAD") == (executor if loadable else None)
+    assert docker_env_file((target / "tuccl.envfile").read_text())["LD_PRELOAD"] == executor
+    conf = (target / "nccl.conf").read_text()
+    assert "The executor cannot be loaded from here: LD_PRELOAD" in conf
+    assert executor not in conf
+
+
+@pytest.mark.parametrize("form", STATIC)
+@pytest.mark.parametrize("odd", ["a b", "a'b", "a$b", "a;b", "a#b", "a\\b", 'a"b', "ä"])
+def test_a_place_that_a_form_cannot_hold_is_refused_before_anything_is_written(
+    run: Run, tmp_path: Path, form: Form, odd: str
+) -> None:
+    with pytest.raises(UsageError, match=f"cannot stand in the form {form.value}.* with --at"):
+        ship(run, tmp_path / odd, forms=[form])
+    assert not (tmp_path / odd).exists()
+    ship(run, tmp_path / odd, forms=[form], place=Path("/opt/tuccl"))
+
+
+def test_values_of_a_profile_are_held_to_the_same(tmp_path: Path) -> None:
+    run = run_of_one_rank(tmp_path / "run", {"NCCL_THREAD_THRESHOLDS": "1 2 3"})
+    with pytest.raises(UsageError, match="NCCL_THREAD_THRESHOLDS='1 2 3' cannot stand"):
+        ship(run, tmp_path / "shipped", forms=[Form.ENV])
+    ship(run, tmp_path / "shipped", forms=[Form.SLURM])
+    done = subprocess.run(
+        [tmp_path / "shipped" / "slurm-task-prolog.sh"], env={}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert slurm_task_prolog(done.stdout)["NCCL_THREAD_THRESHOLDS"] == "1 2 3"
+
+
+def test_later_ships_renew_the_forms_and_remember_the_place(run: Run, tmp_path: Path) -> None:
+    target, next_run = tmp_path / "shipped", run_of_one_rank(tmp_path / "next", {})
+    ship(run, target, forms=[Form.ENV], place=Path("/opt/tuccl"))
+    first = (target / "tuccl.envfile").read_text()
+    ship(next_run, target, forms=[Form.SLURM])
+    second = docker_env_file((target / "tuccl.envfile").read_text())
+    assert second["TUCCL_BUNDLE_CRC"] == sum_of(target)
+    assert second["TUCCL_BUNDLE"] == f"/opt/tuccl/bundle-{sum_of(target)}.tuccl"
+    assert "NCCL_NTHREADS" in first
+    assert "NCCL_NTHREADS" not in second
+    manifest = json.loads((target / "tuccl-manifest.json").read_text())
+    assert (manifest["forms"], manifest["place"]) == (["env", "slurm"], "/opt/tuccl")
+    assert {"tuccl.envfile", "slurm-task-prolog.sh"} <= {f["path"] for f in manifest["files"]}
+
+
+class Killed(BaseException):
+    """In place of SIGKILL."""
+
+
+def test_a_ship_that_was_killed_among_its_forms_is_completed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, write = tmp_path / "shipped", write_atomically
+
+    def stopping(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name == "daemonset.yaml":
+            raise Killed
+        write(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shipment, "write_atomically", stopping)
+        with pytest.raises(Killed):
+            ship(run, target, forms=ALL)
+    assert (target / "kubernetes" / "configmap.yaml").exists()
+    assert not (target / "tuccl.env").exists()
+    ship(run, target, forms=ALL)
+    assert (target / "kubernetes" / "daemonset.yaml").exists()
+
+
+def test_a_file_of_others_among_the_forms_is_left_alone(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "shipped"
+    ship(run, target, forms=ALL)
+    mine = target / "kubernetes" / "mine.yaml"
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=r"did not write: kubernetes/mine\.yaml"):
+        ship(run, target)
+    ship(run, target, force=True)
+    assert mine.read_text() == "mine"
+
+
+def test_forms_are_named_in_a_list() -> None:
+    assert parse_forms("slurm, env,slurm") == (Form.SLURM, Form.ENV)
+    for text in ("", " , ", "docker"):
+        with pytest.raises(UsageError, match="use one of env, nccl-conf, slurm, enroot"):
+            parse_forms(text)
+
+
+@pytest.mark.usefixtures("tuned")
+def test_the_command_takes_forms_and_a_place(
+    run_inside: RunCommand, tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    done = run_inside("ship", "shipped", "--to", "env,kubernetes", "--at", "/opt/tuccl", "--json")
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout)["files"]
+    assert str(tmp_path / "shipped" / "kubernetes" / "pod-patch.yaml") in files
+    for wrong, said in (
+        (("--to", "docker"), "use one of env"),
+        (("--at", "opt"), "is no absolute path"),
+        (("--at", ""), "it is empty"),
+    ):
+        done = run_inside("ship", "shipped", *wrong)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert said in done.stderr
