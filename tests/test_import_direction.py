@@ -74,6 +74,7 @@ ORDER = [
     "tuccl.shipping",
     "tuccl.bench",
     "tuccl.console",
+    "tuccl.html_report",
     "tuccl.hosts",
     "tuccl.commands",
     "tuccl.api",

@@ -2,8 +2,8 @@
 
     python scripts/make/write_json_schemas.py [DIRECTORY]
 
-Run it after a change of tuccl/reports/json_documents.py or tuccl/shipping/manifest.py; a test holds
-the files against the models.
+Run it after a change of tuccl/reports/json_documents.py, tuccl/shipping/manifest.py or
+tuccl/html_report; a test holds the files against the models.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from tuccl.html_report.figures import ReportDocument
 from tuccl.reports.json_documents import DOCUMENTS
 from tuccl.shipping.manifest import ManifestDocument
 from tuccl.workspace.atomic_file import write_atomically
@@ -23,7 +24,11 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 
 def schema_texts() -> dict[str, str]:
     """The text of each schema by the name of its file."""
-    documents: dict[str, type[BaseModel]] = {**DOCUMENTS, "manifest": ManifestDocument}
+    documents: dict[str, type[BaseModel]] = {
+        **DOCUMENTS,
+        "manifest": ManifestDocument,
+        "report": ReportDocument,
+    }
     return {
         f"{name}.schema.json": json.dumps(
             {

@@ -1,0 +1,31 @@
+"""The command `tuccl report`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import typer
+
+from tuccl.cli.fields import with_fields
+from tuccl.cli.help import examples
+from tuccl.cli.options import JsonOption, WorkspaceOption
+from tuccl.inputs.report_command import ReportCommand
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+EXAMPLES = examples("tuccl report", "tuccl report /shared/tuccl --out report.html")
+
+
+@with_fields()
+def report(
+    command: ReportCommand,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Write one HTML page on a table: gains, curves, search, machine and schedules.
+
+    The page contains all that it needs and fetches nothing. With --json the figures behind it go
+    to standard output.
+    """
+    from tuccl.commands import report as reporting
+
+    raise typer.Exit(reporting.report(replace(command, workspace=workspace, as_json=as_json)))

@@ -1,0 +1,59 @@
+"""The command `tuccl report`: one HTML page on a table, or on two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from probes.inputs.regular_file import read_regular_file
+from tuccl.console import display
+from tuccl.console.json_output import print_document
+from tuccl.errors import ExitCode, UsageError
+from tuccl.html_report.figures import ReportDocument, report_figures
+from tuccl.html_report.page import TITLE_MARK
+from tuccl.html_report.places import read_place
+from tuccl.html_report.plotly_script import plotly_script
+from tuccl.html_report.report import report_page
+from tuccl.inputs.output_file import check_output
+from tuccl.inputs.report_command import ReportCommand
+from tuccl.workspace.atomic_file import write_atomically
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+_MARK = f'<meta name="generator" content="{TITLE_MARK}">'.encode()
+_HEAD_BYTES = 4096
+"""Bytes at the start of a file in which the mark of a report stands."""
+
+
+def report(command: ReportCommand) -> int:
+    """Run `tuccl report`."""
+    if command.place is not None and command.workspace != DEFAULT_WORKSPACE:
+        raise UsageError(f"name {command.place} or --workspace {command.workspace}, not both")
+    check_output(command.out, "--out")
+    _check_replaceable(command.out)
+    place = command.place if command.place is not None else command.workspace
+    made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+    plotly = plotly_script()
+    figures = report_figures(read_place(place, command.run), made_at)
+    write_atomically(command.out, report_page(figures, plotly))
+    if command.as_json:
+        print_document(ReportDocument(file=str(command.out), figures=figures))
+    else:
+        print(command.out)  # noqa: T201 - the command's result
+        display.say("open it in a browser: it needs no network")
+    return ExitCode.OK
+
+
+def _check_replaceable(path: Path) -> None:
+    """Require that no file but an earlier report is replaced.
+
+    Raises:
+        UsageError: Another file has the name.
+    """
+    try:
+        found = read_regular_file(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"--out {path}: {error.strerror}; name another file") from error
+    if found and _MARK not in found[:_HEAD_BYTES]:
+        raise UsageError(f"--out {path} is no report of TuCCL's: name another file, or remove it")

@@ -1,0 +1,186 @@
+"""Curves: bus bandwidth and latency over size, for each operation and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from lookup_tables.table import Operation, Shape
+from tuccl.bench.bandwidths import busbw_gb_per_s
+from tuccl.html_report.charts import BOUND_DASH, DASHES, Chart, Trace, line, size_axis, value_axis
+from tuccl.html_report.key_figures import KeyFigures, Timed
+from tuccl.html_report.table_figures import TableFigures
+from tuccl.reports.evidence import Evidence
+from tuccl.trials.config import Task
+from tuccl.words.sizes import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """One line of both charts."""
+
+    name: str
+    colour: str
+    symbol: str
+    points: tuple[tuple[KeyFigures, Timed, str], ...]
+    """Keys with their times, and what runs."""
+
+
+def keys_by_curve(keys: Sequence[KeyFigures]) -> dict[tuple[Operation, Shape], list[KeyFigures]]:
+    """Return the keys of each operation and shape, by size."""
+    order = sorted(keys, key=lambda key: (key.shape, key.operation, key.size_bytes))
+    return {
+        curve: list(found)
+        for curve, found in groupby(order, key=lambda key: (key.operation, key.shape))
+    }
+
+
+def curve_name(operation: Operation, shape: Shape, figures: TableFigures) -> str:
+    """Return the operation's name, with the shape where the table has several."""
+    if len({key.shape for key in figures.keys}) < 2:
+        return operation.value
+    return f"{operation.value}, {shape_text(shape)}"
+
+
+def shape_text(shape: Shape) -> str:
+    """Return `16 ranks on 2 nodes`."""
+    nodes = "1 node" if shape.nodes == 1 else f"{shape.nodes} nodes"
+    ranks = "1 rank" if shape.ranks == 1 else f"{shape.ranks} ranks"
+    return f"{ranks} on {nodes}"
+
+
+def curve_charts(figures: TableFigures) -> Iterator[tuple[Chart, Chart]]:
+    """Yield the charts of bus bandwidth and latency, a pair for each operation and shape."""
+    for number, ((operation, shape), keys) in enumerate(keys_by_curve(figures.keys).items()):
+        name = curve_name(operation, shape, figures)
+        yield (
+            _chart(f"busbw-{number}", name, keys, figures.times, is_bandwidth=True),
+            _chart(f"latency-{number}", name, keys, figures.times, is_bandwidth=False),
+        )
+
+
+def _chart(
+    identity: str, name: str, keys: Sequence[KeyFigures], times: Evidence, *, is_bandwidth: bool
+) -> Chart:
+    measure, unit = ("bus bandwidth", "GB/s") if is_bandwidth else ("time of a call", "µs")
+    series = [found for found in _series(keys) if found.points]
+    traces = [_trace(found, times, is_bandwidth=is_bandwidth) for found in series]
+    traces += _bound(keys, is_bandwidth=is_bandwidth)
+    sizes = [key.size_bytes for key in keys]
+    told = "; ".join(_told(found, unit, is_bandwidth=is_bandwidth) for found in series)
+    return Chart(
+        identity=identity,
+        title=f"{name}: {measure}",
+        alternative=(
+            f"{measure.capitalize()} of {name} over sizes from {format_size(min(sizes))} to "
+            f"{format_size(max(sizes))}, {times.value}, both axes logarithmic. {told}."
+        ),
+        traces=traces,
+        layout={
+            "xaxis": size_axis(sizes),
+            "yaxis": value_axis(unit, [value for trace in traces for value in trace["y"]]),
+        },
+    )
+
+
+def _series(keys: Sequence[KeyFigures]) -> Iterator[_Series]:
+    yield _Series(
+        "stock NCCL",
+        "--stock",
+        "circle",
+        tuple((key, key.stock, "NCCL's own choice") for key in keys),
+    )
+    yield _Series(
+        "plugin and process profile",
+        "--plugin",
+        "square",
+        tuple(
+            (key, key.without_executor, key.runs if key.schedule is None else "without a schedule")
+            for key in keys
+            if key.without_executor is not None
+        ),
+    )
+    for runs, name, symbol in (
+        (True, "schedule on the executor", "diamond"),
+        (False, "schedule that no job here runs", "diamond-open"),
+    ):
+        yield _Series(
+            name,
+            "--executor",
+            symbol,
+            tuple(
+                (key, key.schedule, key.schedule_runs)
+                for key in keys
+                if key.schedule is not None and (key.obstacle is None) is runs
+            ),
+        )
+
+
+def _trace(series: _Series, times: Evidence, *, is_bandwidth: bool) -> Trace:
+    values = [_value(key, timed.time_us, is_bandwidth) for key, timed, _ in series.points]
+    below: list[float | None] = []
+    above: list[float | None] = []
+    for (key, timed, _), value in zip(series.points, values, strict=True):
+        bounds = [
+            None if bound is None else _value(key, bound, is_bandwidth)
+            for bound in (timed.low_us, timed.high_us)
+        ]
+        low, high = reversed(bounds) if is_bandwidth else bounds
+        below.append(None if low is None else max(0.0, value - low))
+        above.append(None if high is None else max(0.0, high - value))
+    return line(
+        f"{series.name}, {times.value}",
+        [key.size_bytes for key, _, _ in series.points],
+        values,
+        colour=series.colour,
+        dash=DASHES[times],
+        symbol=series.symbol,
+        hover=[_hover(series.name, *point, times) for point in series.points],
+        below=below,
+        above=above,
+    )
+
+
+def _bound(keys: Sequence[KeyFigures], *, is_bandwidth: bool) -> list[Trace]:
+    known = [(key, key.bound_us) for key in keys if key.bound_us is not None]
+    if not known:
+        return []
+    trace = line(
+        "bound of the links, computed",
+        [key.size_bytes for key, _ in known],
+        [_value(key, bound, is_bandwidth) for key, bound in known],
+        colour="--bound",
+        dash=BOUND_DASH,
+        hover=[
+            f"bound of the links: {bound:.3g} µs for {format_size(key.size_bytes)}"
+            for key, bound in known
+        ],
+    )
+    return [trace]
+
+
+def _value(key: KeyFigures, time_us: float, is_bandwidth: bool) -> float:
+    if not is_bandwidth:
+        return time_us
+    return busbw_gb_per_s(Task(key.operation, key.size_bytes, key.shape), time_us)
+
+
+def _hover(name: str, key: KeyFigures, timed: Timed, runs: str, times: Evidence) -> str:
+    text = (
+        f"{name}, {format_size(key.size_bytes)} ({times.value}): {timed.time_us:.2f} µs, "
+        f"{timed.busbw_gb_per_s:.2f} GB/s"
+    )
+    if timed.low_us is not None and timed.high_us is not None:
+        text += f", {timed.low_us:.2f} to {timed.high_us:.2f} µs"
+    return f"{text}; {runs}"
+
+
+def _told(series: _Series, unit: str, *, is_bandwidth: bool) -> str:
+    (first, early, _), (last, late, _) = series.points[0], series.points[-1]
+    start = _value(first, early.time_us, is_bandwidth)
+    end = _value(last, late.time_us, is_bandwidth)
+    return (
+        f"{series.name} from {start:.3g} {unit} at {format_size(first.size_bytes)} to "
+        f"{end:.3g} {unit} at {format_size(last.size_bytes)}"
+    )

@@ -1,0 +1,123 @@
+"""Heat maps of gains: a row for each operation and shape, a column for each size.
+
+They are tables of their own, not charts: each cell can be read, focused and printed as text, and
+its details show on hover and on focus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2, sqrt
+
+from tuccl.html_report.curves import curve_name, keys_by_curve
+from tuccl.html_report.elements import Markup, element
+from tuccl.html_report.key_figures import KeyFigures
+from tuccl.html_report.table_figures import TableFigures
+from tuccl.reports.job_gains import Runner
+from tuccl.words.sizes import format_size
+
+_FULL_GAIN = 1.0
+"""Binary logarithm of the gain from which on the colour is the strongest."""
+_STRONGEST = 60.0
+"""Share of the strongest colour in per cent, at which texts keep their contrast."""
+_SIGNS = {Runner.EXECUTOR: "schedule", Runner.PLUGIN: "setting", Runner.PROFILE: "profile"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a heat map."""
+
+    ratio: float
+    below: str
+    """Short text below the ratio."""
+    details: str
+
+
+def job_heat_map(figures: TableFigures) -> Markup:
+    """Return the gains of a job here."""
+    return _grid(figures, {id(key): _job_cell(key) for key in figures.keys}, "gain-details")
+
+
+def apart_heat_map(figures: TableFigures) -> Markup | None:
+    """Return the gains of schedules that no job here runs; None where there are none."""
+    cells = {
+        id(key): Cell(
+            key.schedule_speedup,
+            "schedule",
+            f"{_call(key)}: {key.schedule_runs}, {key.schedule_speedup:.3f}x stock NCCL; "
+            f"{key.evidence}. Not run here: {key.obstacle.sentence}",
+        )
+        for key in figures.keys
+        if key.obstacle is not None and key.schedule_speedup is not None
+    }
+    return _grid(figures, cells, "apart-details") if cells else None
+
+
+def cell_element(cell: Cell, class_: str, details: str) -> Markup:
+    """Return a cell that shows its details in the element named `details`."""
+    share = min(1.0, sqrt(abs(log2(cell.ratio)) / _FULL_GAIN)) * _STRONGEST
+    side = "gain" if cell.ratio >= 1.0 else "loss"
+    return element(
+        "td",
+        element("b", f"{cell.ratio:.2f}x"),
+        element("small", cell.below),
+        class_=f"cell {side} {class_}",
+        style=f"--share:{share:.0f}%",
+        tabindex=0,
+        title=cell.details,
+        data_details=cell.details,
+        data_show=details,
+    )
+
+
+def grid(
+    sizes: Sequence[int],
+    rows: Sequence[tuple[str, Sequence[Cell | None]]],
+    class_: str,
+    details: str,
+) -> Markup:
+    """Return a heat map with the line that shows details."""
+    heads = [element("th", format_size(size), scope="col") for size in sizes]
+    body = [
+        element(
+            "tr",
+            element("th", name, scope="row"),
+            *(
+                element("td", "-", class_="empty")
+                if cell is None
+                else cell_element(cell, class_, details)
+                for cell in cells
+            ),
+        )
+        for name, cells in rows
+    ]
+    head = element("thead", element("tr", element("td", ""), *heads))
+    table = element("table", head, element("tbody", *body), class_="heat")
+    hint = "Point at a cell, or move to it with the Tab key, to read what runs there and why."
+    return element(
+        "div",
+        element("div", table, class_="wide", tabindex=0, role="group", aria_label="Heat map"),
+        element("p", hint, class_="details", id=details),
+    )
+
+
+def _grid(figures: TableFigures, cells: dict[int, Cell], details: str) -> Markup:
+    sizes = sorted({key.size_bytes for key in figures.keys})
+    rows: list[tuple[str, list[Cell | None]]] = []
+    for (operation, shape), keys in keys_by_curve(figures.keys).items():
+        found = {key.size_bytes: cells.get(id(key)) for key in keys}
+        rows.append((curve_name(operation, shape, figures), [found.get(size) for size in sizes]))
+    return grid(sizes, rows, figures.times.value, details)
+
+
+def _job_cell(key: KeyFigures) -> Cell:
+    details = (
+        f"{_call(key)}: {key.runs}, {key.speedup:.3f}x stock NCCL, {key.job.time_us:.2f} µs "
+        f"instead of {key.stock.time_us:.2f} µs; {key.evidence}"
+    )
+    return Cell(key.speedup, _SIGNS.get(key.runner, "NCCL"), details)
+
+
+def _call(key: KeyFigures) -> str:
+    return f"{key.operation.value} {format_size(key.size_bytes)}"

@@ -1,0 +1,115 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+  /* Texts that begin with `--` name variables of the style sheet. */
+  const coloured = (value, style) => {
+    if (typeof value === "string" && value.startsWith("--")) return style.getPropertyValue(value).trim();
+    if (Array.isArray(value)) return value.map((each) => coloured(each, style));
+    if (!isObject(value)) return value;
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, coloured(each, style)]));
+  };
+
+  const merged = (below, above) => {
+    const result = { ...below };
+    for (const [name, value] of Object.entries(above || {})) {
+      result[name] = isObject(value) && isObject(result[name]) ? merged(result[name], value) : value;
+    }
+    return result;
+  };
+
+  const axis = {
+    gridcolor: "--rule", linecolor: "--muted", zeroline: false, ticks: "outside", tickcolor: "--muted",
+    automargin: true, fixedrange: true,
+  };
+  const common = {
+    font: { family: "system-ui, 'Segoe UI', 'Liberation Sans', sans-serif", size: 13, color: "--ink" },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    margin: { l: 60, r: 16, t: 12, b: 44 },
+    legend: { orientation: "h", y: -0.26, yanchor: "top", x: 0, xanchor: "left" },
+    hoverlabel: { bgcolor: "--surface", bordercolor: "--muted", font: { color: "--ink" }, align: "left" },
+    hovermode: "closest", showlegend: true, xaxis: axis, yaxis: axis,
+  };
+
+  const chosen = {};
+  const draw = (place, size) => {
+    const chart = charts[place.id];
+    const choice = chosen[place.id];
+    const traces = choice ? chart.choices[choice] : chart.traces;
+    let layout = merged(merged(common, chart.layout), choice && chart.layouts ? chart.layouts[choice] : {});
+    layout = merged(layout, size);
+    const style = getComputedStyle(root);
+    place.style.height = `${layout.height || place.clientHeight || 380}px`;
+    Plotly.react(place, coloured(traces, style), coloured(layout, style), {
+      displayModeBar: false, responsive: !size, displaylogo: false,
+    });
+  };
+  const places = [...document.querySelectorAll(".chart")].filter((place) => charts[place.id]);
+  const drawAll = (size) => places.forEach((place) => draw(place, size));
+
+  document.querySelectorAll("select[data-chart]").forEach((select) => {
+    const place = document.getElementById(select.dataset.chart);
+    const choose = () => {
+      chosen[place.id] = select.value;
+      draw(place);
+    };
+    select.addEventListener("change", choose);
+    chosen[place.id] = select.value;
+  });
+
+  drawAll();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
+  addEventListener("beforeprint", () => {
+    root.classList.add("printing");
+    places.forEach((place) => draw(place, {
+      width: place.closest(".pair") ? 470 : 960, autosize: false, font: { size: 11 },
+    }));
+  });
+  addEventListener("afterprint", () => {
+    root.classList.remove("printing");
+    drawAll();
+  });
+
+  const show = (event) => {
+    const cell = event.target.closest("[data-details]");
+    if (!cell) return;
+    document.getElementById(cell.dataset.show).textContent = cell.dataset.details;
+  };
+  document.addEventListener("mouseover", show);
+  document.addEventListener("focusin", show);
+
+  document.querySelectorAll("table.keys").forEach((table) => {
+    const body = table.tBodies[0];
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+      const ascending = head.getAttribute("aria-sort") !== "ascending";
+      heads.forEach((each) => each.setAttribute("aria-sort", "none"));
+      head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+      const sign = ascending ? 1 : -1;
+      const value = (row) => {
+        const cell = row.cells[column];
+        return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
+      };
+      const compare = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b));
+      const rows = [...body.rows].sort((a, b) => sign * compare(value(a), value(b)));
+      rows.forEach((row) => body.append(row));
+    }));
+  });
+
+  document.querySelectorAll("input[data-table]").forEach((input) => {
+    const rows = [...document.getElementById(input.dataset.table).tBodies[0].rows];
+    const count = document.querySelector(`[data-count="${input.dataset.table}"]`);
+    input.addEventListener("input", () => {
+      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      rows.forEach((row) => {
+        const text = row.textContent.toLowerCase();
+        row.hidden = !words.every((word) => text.includes(word));
+        shown += !row.hidden;
+      });
+      count.textContent = `${shown} of ${rows.length} keys`;
+    });
+  });
+})();

@@ -1,0 +1,118 @@
+"""`ReportedTable`: a table with all that its place holds, from a workspace or a shipped directory.
+
+A workspace has the run: its report, machine, sketches, schedules and measurements. A directory of
+`tuccl ship` has the table and the schedules that won, so that its page has fewer parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookup_tables.errors import TableFileError
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Table
+from probes.topology.graph import Topology
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.finished_run import read_machine, read_table, read_table_file
+from tuccl.reports.report import Report, read_report
+from tuccl.runtime import EXECUTOR_NAME, has_executor
+from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, MANIFEST_NAME, TABLE_NAME
+from tuccl.workspace.atomic_file import absolute
+from tuccl.workspace.runs import Run, Workspace
+
+
+@dataclass(frozen=True)
+class ReportedTable:
+    """A table, and what its place holds beside it."""
+
+    name: str
+    """The place as the user named it."""
+    table: Table
+    has_executor: bool
+    """Whether a job that uses this place has the executor."""
+    run: Run | None = None
+    """None for a shipped directory, as are the members below."""
+    identity: str = ""
+    tuned_at: str = ""
+    report: Report | None = None
+    machine: Topology | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence behind the times."""
+        return evidence_of(self.table, "" if self.report is None else self.report.backend)
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """The provenance of the first entry that states one."""
+        stated = (entry.provenance for entry in self.table.entries)
+        return next((found for found in stated if found is not None), None)
+
+    @property
+    def dates(self) -> tuple[str, ...]:
+        """The first and the last date of the table, in ISO 8601; one where they are the same."""
+        found = {entry.tuned_at for entry in self.table.entries} | {self.tuned_at}
+        dates = sorted(filter(None, found))
+        return tuple(dict.fromkeys((dates[0], dates[-1]))) if dates else ()
+
+
+def read_place(place: Path, run: str | None = None) -> ReportedTable:
+    """Read the table of a workspace, or of a directory of `tuccl ship`.
+
+    Args:
+        place: The directory.
+        run: Name of a run of the workspace; None: the current one.
+
+    Raises:
+        UsageError: The directory is neither, or the workspace has no such run.
+        WorkspaceError: The workspace has no finished run, or a file is damaged.
+    """
+    root = absolute(place)
+    if (root / ENVIRONMENT_NAME).exists() or (root / MANIFEST_NAME).exists():
+        if run is not None:
+            raise UsageError(f"{place} is a shipped directory, which has no runs; leave out --run")
+        return _shipped(root, str(place))
+    return _of_run(_run_of(Workspace(place), place, run), str(place))
+
+
+def _run_of(workspace: Workspace, place: Path, name: str | None) -> Run:
+    if name is None:
+        return workspace.current()
+    found = {run.root.name: run for run in workspace.runs()}
+    if name not in found:
+        listed = ", ".join(sorted(found)) or "none"
+        raise UsageError(f"workspace {place} has no run {name!a:.40}; its runs: {listed}")
+    return found[name]
+
+
+def _of_run(run: Run, name: str) -> ReportedTable:
+    record = run.record()
+    if record is None or not record.complete:
+        raise WorkspaceError(
+            f"run {run.root.name} of {name} is not finished; the command that began it continues it"
+        )
+    return ReportedTable(
+        name,
+        read_table(run),
+        has_executor(),
+        run,
+        record.identity,
+        record.tuned_at,
+        read_report(run),
+        read_machine(run),
+    )
+
+
+def _shipped(root: Path, name: str) -> ReportedTable:
+    path = root / TABLE_NAME
+    try:
+        table = read_table_file(path)
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot read {path} ({error.strerror}); `tuccl ship` writes it again"
+        ) from error
+    except TableFileError as error:
+        raise WorkspaceError(f"{error}; `tuccl ship` writes it again") from error
+    return ReportedTable(name, table, (root / EXECUTOR_NAME).exists())

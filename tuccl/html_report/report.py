@@ -1,0 +1,181 @@
+"""The report on one table: its heading and its parts, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lookup_tables.provenance import SIMULATED
+from tuccl import __version__
+from tuccl.html_report.charts import figure
+from tuccl.html_report.curves import curve_charts, shape_text
+from tuccl.html_report.elements import Markup, element, joined
+from tuccl.html_report.figures import ReportFigures
+from tuccl.html_report.heat_map import apart_heat_map, job_heat_map
+from tuccl.html_report.key_table import key_table
+from tuccl.html_report.page import TITLE_MARK, Section, page
+from tuccl.html_report.table_figures import TableFigures
+from tuccl.reports.choice_text import profile_text
+from tuccl.reports.evidence import Evidence
+from tuccl.words.counts import count_of
+from tuccl.words.durations import format_seconds
+from tuccl.words.sizes import format_size
+
+_LINES = {
+    Evidence.MEASURED: "Solid lines: measured",
+    Evidence.MODELLED: "Dashed lines: computed by a model, not measured",
+    Evidence.STAND_IN: "Dashed and dotted lines: timed on a stand-in for NCCL",
+}
+
+
+def report_page(figures: ReportFigures, plotly: str) -> str:
+    """Return the page on one table.
+
+    Args:
+        figures: The figures.
+        plotly: The script that draws charts.
+    """
+    (table,) = figures.tables
+    return page(
+        f"{TITLE_MARK}: {table.topology}",
+        _heading(table, figures.made_at),
+        list(_sections(table)),
+        closing(figures.made_at),
+        plotly,
+    )
+
+
+def _sections(table: TableFigures) -> Iterator[Section]:
+    yield _gains(table)
+    yield _curves(table)
+    yield Section("table", "Every key", key_table(table))
+
+
+def headline(table: TableFigures) -> Markup:
+    """Return the gain in large, and what it is over."""
+    return element(
+        "div",
+        element("p", f"{table.speedup:.3f}x", class_="figure"),
+        element(
+            "p",
+            f"is what a job here {table.times.gets} against stock NCCL: the geometric mean over "
+            f"{_scope(table)} ",
+            element("span", table.times.value, class_=f"word {table.times.value}"),
+            class_="over",
+        ),
+    )
+
+
+def _scope(table: TableFigures) -> str:
+    sizes = [key.size_bytes for key in table.keys]
+    operations = ", ".join(dict.fromkeys(key.operation.value for key in table.keys))
+    shapes = ", ".join(dict.fromkeys(shape_text(key.shape) for key in table.keys))
+    entries = " with an entry" if table.shipped else ""
+    if not sizes:
+        return "no keys"
+    return (
+        f"{count_of(len(sizes), 'key')}{entries}: {operations} of {format_size(min(sizes))} to "
+        f"{format_size(max(sizes))}, {shapes}"
+    )
+
+
+def _heading(table: TableFigures, made_at: str) -> Markup:
+    caveat = table.times.caveat
+    return joined(
+        [
+            element("h1", f"{TITLE_MARK}: {table.topology}"),
+            element("div", headline(table), class_="headline"),
+            element("p", caveat, class_="caveat") if caveat else "",
+            facts(table, made_at),
+        ]
+    )
+
+
+def facts(table: TableFigures, made_at: str) -> Markup:
+    """Return machine, versions and dates as a list."""
+    no_nccl = f"none ran: a model {table.details}" if table.backend == SIMULATED else "not stated"
+    known = {
+        "machine": table.topology,
+        "fingerprint of its topology": table.fingerprint,
+        "GPUs (PCI vendor:device)": ", ".join(table.gpu_models) or "unknown",
+        "backend": f"{table.backend}, {table.times.value}",
+        "NCCL": table.nccl_version or no_nccl,
+        "TuCCL that tuned": table.tuccl_version or "not stated",
+        "driver, CUDA, GPU": table.details if table.nccl_version else "",
+        "tuned": " to ".join(table.dates),
+        "machine time of measuring": (
+            "" if not table.measuring_s else format_seconds(table.measuring_s)
+        ),
+        "process profile": profile_text(table.profile),
+        "read from": f"{table.name}{f', run {table.run}' if table.run else ''}",
+        "report made": made_at,
+    }
+    rows = (
+        element("div", element("dt", name), element("dd", text))
+        for name, text in known.items()
+        if text
+    )
+    return element("dl", *rows, class_="facts")
+
+
+def _gains(table: TableFigures) -> Section:
+    apart = apart_heat_map(table)
+    parts: list[Markup] = [
+        element(
+            "p",
+            "Stock NCCL's time over a job's, larger is faster; below it what decides the call: "
+            "a schedule, a setting of the plugin, the process profile, or NCCL itself.",
+            " Hatched: not measured." if table.times is not Evidence.MEASURED else "",
+        ),
+        job_heat_map(table),
+    ]
+    if apart is not None:
+        parts += [
+            element("h3", "Apart from that: schedules that no job here runs"),
+            element(
+                "p",
+                f"With them the geometric mean over all keys would be "
+                f"{table.speedup_with_all_schedules:.3f}x, {table.times.value}.",
+            ),
+            apart,
+        ]
+    words = element("ul", *(element("li", remark) for remark in table.remarks))
+    parts.append(element("details", element("summary", "The same in words"), words))
+    return Section("gains", "What a job gains", joined(parts))
+
+
+def _curves(table: TableFigures) -> Section:
+    pairs = list(curve_charts(table))
+    notes = [
+        (
+            f"{_LINES[table.times]}; dotted: a bound that follows from the links alone and assumes "
+            "that no switch reduces or multicasts."
+        ),
+        (
+            "Bars: for stock NCCL between the quartiles of its samples; for the others the bounds "
+            "of their gain, their reference held."
+        ),
+    ]
+    rows = (
+        element("div", figure(bandwidth), figure(latency), class_="pair")
+        for bandwidth, latency in pairs
+    )
+    return Section(
+        "curves",
+        "Bandwidth and latency over size",
+        joined([*(element("p", note) for note in notes), *rows]),
+        [chart for pair in pairs for chart in pair],
+    )
+
+
+def closing(made_at: str) -> Markup:
+    """Return the last lines of a page."""
+    return joined(
+        [
+            element(
+                "p",
+                f"Made by TuCCL {__version__} on {made_at}. Bus bandwidth as nccl-tests counts it; "
+                "sizes in powers of 1024, GB/s in powers of 1000.",
+            ),
+            element("p", "Charts are drawn by plotly.js (MIT licence), which this file contains."),
+        ]
+    )

@@ -1,0 +1,37 @@
+"""`ReportCommand`: the options of `tuccl report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuccl.inputs.option import OUTPUT, SCOPE, named_path, option
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+DEFAULT_PAGE = Path("tuccl-report.html")
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """The options of `tuccl report`."""
+
+    place: Path | None = field(
+        default=None,
+        metadata=option(
+            "",
+            "A workspace, or a directory of `tuccl ship`; else that of --workspace.",
+            "PLACE",
+            positional=True,
+            parse=named_path,
+        ),
+    )
+    out: Path = field(
+        default=DEFAULT_PAGE,
+        metadata=option(OUTPUT, "The page; an earlier report there is replaced.", "FILE.html"),
+    )
+    run: str | None = field(
+        default=None,
+        metadata=option(SCOPE, "A run of the workspace, by its name; else the current one.", "RUN"),
+    )
+    workspace: Path = DEFAULT_WORKSPACE
+    as_json: bool = False
