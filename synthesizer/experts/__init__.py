@@ -13,6 +13,7 @@ from synthesizer.errors import InfeasibleError
 from synthesizer.experts import (
     all_pairs,
     alltoall,
+    gateways,
     halving_doubling,
     hierarchical,
     hierarchical_latency,
@@ -75,6 +76,7 @@ def expert_algorithms(
         _hierarchical(collective, sketch),
         _rooted_rails(collective, sketch, root),
         _few_steps(collective, sketch),
+        _gateways(collective, sketch, root),
     )
     return tuple(lower(program, name) for family in families for name, program in family)
 
@@ -187,6 +189,11 @@ def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
     if grid and len(grid[0]) > 1:
         for name, build in builders[collective]:
             yield f"{collective}_{name}", build(grid)
+
+
+def _gateways(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    if sketch.ranks <= MOST_RANKS_IN_DETAIL:
+        yield from gateways.gateway_programs(collective, sketch, root)
 
 
 def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:

@@ -103,9 +103,13 @@ def test_without_a_solver_an_expert_algorithm_wins_and_a_note_says_why(
     (note,) = choice.notes
     assert note.startswith("no MILP solver: neither HiGHS nor CBC is installed")
     # A mesh with one direction only has no expert algorithm.
-    one_way = replace(
-        sketches[0], edges=tuple(edge for edge in sketches[0].edges if edge.src != 1), symmetries=()
+    node = sketches[0].node_of_rank
+    ahead = tuple(
+        edge
+        for edge in sketches[0].edges
+        if edge.src != 1 and node[edge.src] <= node[edge.dst]
     )
+    one_way = replace(sketches[0], edges=ahead, symmetries=())
     with pytest.raises(InfeasibleError, match="no path from rank 1 to rank 0"):
         choose_schedule(request(), [one_way])
     with pytest.raises(SolverError):
