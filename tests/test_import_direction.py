@@ -51,6 +51,7 @@ ORDER = [
     "lookup_tables",
     "lookup_tables.bundles",
     "programs",
+    "programs.staged",
     "tuccl",
     "tuccl.runtime",
     "tuccl.words",

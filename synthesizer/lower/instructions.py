@@ -40,7 +40,8 @@ class InstructionDag:
     readers: dict[int, frozenset[int]]
     """Readers of a value, by the instruction that wrote it."""
     surviving: frozenset[int]
-    """Instructions with a value that is in an output buffer at the end."""
+    """Instructions with a value that is in an output buffer, or in scratch memory that the program
+    keeps, at the end."""
 
 
 @dataclass
@@ -84,7 +85,8 @@ def instruction_dag(program: Program) -> InstructionDag:
         for t, statement in enumerate(program.statements)
         for instruction in _instructions(t, statement, separate.preds, aliased.preds)
     }
-    surviving = {index for chunk, index in separate.writer.items() if chunk.buffer is Buffer.OUTPUT}
+    lasting = {Buffer.OUTPUT, Buffer.SCRATCH} if program.keeps_scratch else {Buffer.OUTPUT}
+    surviving = {index for chunk, index in separate.writer.items() if chunk.buffer in lasting}
     readers = {index: frozenset(found) for index, found in separate.readers.items()}
     return InstructionDag(instructions, readers, frozenset(surviving))
 

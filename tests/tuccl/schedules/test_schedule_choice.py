@@ -105,9 +105,7 @@ def test_without_a_solver_an_expert_algorithm_wins_and_a_note_says_why(
     # A mesh with one direction only has no expert algorithm.
     node = sketches[0].node_of_rank
     ahead = tuple(
-        edge
-        for edge in sketches[0].edges
-        if edge.src != 1 and node[edge.src] <= node[edge.dst]
+        edge for edge in sketches[0].edges if edge.src != 1 and node[edge.src] <= node[edge.dst]
     )
     one_way = replace(sketches[0], edges=ahead, symmetries=())
     with pytest.raises(InfeasibleError, match="no path from rank 1 to rank 0"):
