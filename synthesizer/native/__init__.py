@@ -1,10 +1,11 @@
-"""Bindings of the simulator's loop in C (`simulate.c`), which the package build compiles."""
+"""Bindings of the simulator's loops in C (`simulate.h`), which the package build compiles."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 from collections.abc import Iterable
+from enum import StrEnum
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,15 @@ from synthesizer.ir.schedule_graph import ScheduleGraph
 LIBRARY_NAME = "libtuccl-simulate.so"
 
 _DONE, _DEADLOCK = 0, 1
+
+
+class Sharing(StrEnum):
+    """How the messages on a port share it."""
+
+    IN_TURN = "in_turn"
+    """One after the other, in the order of their arrival."""
+    FAIR = "fair"
+    """All at once, with max-min fair rates."""
 
 
 class Deadlock(NamedTuple):
@@ -83,6 +93,7 @@ class NativeSchedule:
         self,
         tiles: int,
         fifo_slots: int,
+        sharing: Sharing,
         *,
         handover_us: float,
         wire_bytes_per_chunk: float,
@@ -96,7 +107,13 @@ class NativeSchedule:
         """
         costs = _Costs(handover_us, wire_bytes_per_chunk, copy_us_per_chunk)
         simulated = _Simulated()
-        outcome = _library().tuccl_simulate(
+        library = _library()
+        simulate = (
+            library.tuccl_simulate_fair
+            if sharing is Sharing.FAIR
+            else library.tuccl_simulate_in_turn
+        )
+        outcome = simulate(
             ctypes.byref(self._schedule),
             tiles,
             fifo_slots,
@@ -146,11 +163,12 @@ def _library() -> ctypes.CDLL:
     for folder in (*map(Path, __path__), *installed):
         if (folder / LIBRARY_NAME).is_file():
             library = ctypes.CDLL(str(folder / LIBRARY_NAME))
-            library.tuccl_simulate.argtypes = (
-                *(ctypes.POINTER(_Schedule), ctypes.c_int64, ctypes.c_int64),
-                *(ctypes.POINTER(_Costs), ctypes.POINTER(_Simulated)),
-            )
-            library.tuccl_simulate.restype = ctypes.c_int
+            for simulate in (library.tuccl_simulate_in_turn, library.tuccl_simulate_fair):
+                simulate.argtypes = (
+                    *(ctypes.POINTER(_Schedule), ctypes.c_int64, ctypes.c_int64),
+                    *(ctypes.POINTER(_Costs), ctypes.POINTER(_Simulated)),
+                )
+                simulate.restype = ctypes.c_int
             return library
     raise SimulatorMissingError(
         f"{Path(__file__).parent} has no {LIBRARY_NAME}; `pip install .` compiles it, which needs "

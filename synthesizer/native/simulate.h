@@ -1,5 +1,5 @@
-/* The simulator's loop: one call of a schedule, event by event. synthesizer/simulate/simulator.py
- * describes the cost model and its events. */
+/* The simulator's loops: one call of a schedule, event by event, under two models of how messages
+ * share a port. synthesizer/simulate/simulator.py describes the cost model and its events. */
 #ifndef TUCCL_SIMULATE_H
 #define TUCCL_SIMULATE_H
 
@@ -42,9 +42,14 @@ struct tuccl_simulated {
 
 /* Runs `tiles` tiles, one after another in each threadblock, with at most `fifo_slots` messages in
  * flight on each connection. The schedule must be well formed, as schedule_graph() ensures. */
-__attribute__((visibility("default"))) int tuccl_simulate(const struct tuccl_schedule *schedule,
-                                                          int64_t tiles, int64_t fifo_slots,
-                                                          const struct tuccl_costs *costs,
-                                                          struct tuccl_simulated *simulated);
+typedef int tuccl_simulation(const struct tuccl_schedule *schedule, int64_t tiles,
+                             int64_t fifo_slots, const struct tuccl_costs *costs,
+                             struct tuccl_simulated *simulated);
+
+/* A port serves one message at a time, in the order of their arrival. */
+__attribute__((visibility("default"))) tuccl_simulation tuccl_simulate_in_turn;
+
+/* The messages under way get max-min fair rates. All hops over a port must have one us_per_byte. */
+__attribute__((visibility("default"))) tuccl_simulation tuccl_simulate_fair;
 
 #endif

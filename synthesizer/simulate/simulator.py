@@ -1,15 +1,23 @@
 """Alpha-beta simulation of a schedule over a sketch.
 
 Every threadblock runs its steps in order, on one tile of the data after another. A message is ready
-when its threadblock, the awaited step, the data and a FIFO slot are available; it then passes the
-ports of its edge in travel order. A port serves messages in the order of their arrival, one at a
-time, for bytes / (bandwidth * wire efficiency); an edge narrower than its ports is a port of its
-own. A message waits for one port at a time and blocks nothing meanwhile; the times of its ports
-overlap. It arrives alpha after its last byte has passed.
+when its threadblock, the awaited step, the data and a FIFO slot are available. It takes bytes /
+(bandwidth * wire efficiency) of every port of its edge; an edge narrower than its ports is a port
+of its own. It arrives alpha after its last byte has passed. Two models say how messages share a
+port:
 
-Events are arrivals of messages at ports, in order of time, then tile, then step number. The steps
-that a finished step releases start later, at a time known at once, so nothing else is an event. The
-loop over events is the inner loop of every search, and is written in C (`synthesizer.native`).
+- In turn: a port serves messages one at a time, in the order of their arrival. A message passes its
+  ports in travel order; it waits for one port at a time and blocks nothing meanwhile; the times of
+  its ports overlap. Events are arrivals of messages at ports, in order of time, then tile, then
+  step number. The steps that a finished step releases start later, at a time known at once, so
+  nothing else is an event.
+- Fair: the messages under way get max-min fair rates over the ports that they cross, as switches
+  and networks roughly do. Events are starts and ends of messages; each changes the rates of all
+  messages that share ports with it, directly or through others.
+
+Neither is a machine: in turn, a schedule can rely on an order of messages that nothing enforces;
+fairly, many messages at once all end late. A schedule is judged by the worse of both times. The
+loops over events are the inner loop of every search, and are written in C (`synthesizer.native`).
 
 Three simplifications keep a search fast. Instances run in lockstep, so one of them is simulated
 with the port times of all. Data that fills more than one FIFO slot runs in tiles of one slot: one,
@@ -32,7 +40,7 @@ from sketches.sketch import Sketch
 from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
-from synthesizer.native import Deadlock, NativeSchedule
+from synthesizer.native import Deadlock, NativeSchedule, Sharing
 from synthesizer.simulate.folded_graph import folded_graph
 
 _EXACT_TILES = (1, 2, 3)
@@ -72,6 +80,18 @@ class _Costs(NamedTuple):
     """Time per chunk that a threadblock moves."""
 
 
+class Times(NamedTuple):
+    """Times of one call under both models of sharing, in microseconds."""
+
+    in_turn_us: float
+    fair_us: float
+
+    @property
+    def worse_us(self) -> float:
+        """The time that the schedule is judged by."""
+        return max(self)
+
+
 class _SteadyState(NamedTuple):
     exact: tuple[tuple[int, float], ...]
     """Simulated tile counts and their times."""
@@ -99,25 +119,39 @@ class CompiledSchedule:
             default=0,
         )
         self._native = NativeSchedule(graph)
-        self._steady: dict[ExecutionModel, _SteadyState] = {}
-        self._times_us: dict[tuple[int, int, _Costs], float] = {}
+        self._steady: dict[tuple[ExecutionModel, Sharing], _SteadyState] = {}
+        self._times_us: dict[tuple[int, int, _Costs, Sharing], float] = {}
         """Times by tiles, FIFO slots and costs: larger slots than a message change none of them."""
 
-    def time_us(self, size_bytes: float, model: ExecutionModel) -> float:
-        """Return the simulated time of one call in microseconds.
+    def time_us(
+        self, size_bytes: float, model: ExecutionModel, useless_us: float = float("inf")
+    ) -> float:
+        """Return the worse of the simulated times of one call in microseconds.
 
         Args:
             size_bytes: Size of the collective as in nccl-tests: the larger buffer.
             model: Executor and protocol.
+            useless_us: Time from which the schedule is of no use to the caller. Where the time in
+                turn, which is found sooner, reaches it, that time is returned.
 
         Raises:
             DefectError: The schedule deadlocks with `model.fifo_slots`.
         """
+        in_turn_us = self._shared_us(size_bytes, model, Sharing.IN_TURN)
+        if in_turn_us >= useless_us:
+            return in_turn_us
+        return max(in_turn_us, self._shared_us(size_bytes, model, Sharing.FAIR))
+
+    def times(self, size_bytes: float, model: ExecutionModel) -> Times:
+        """Return the simulated times of one call; see `time_us`."""
+        return Times(*(self._shared_us(size_bytes, model, sharing) for sharing in Sharing))
+
+    def _shared_us(self, size_bytes: float, model: ExecutionModel, sharing: Sharing) -> float:
         chunk_bytes = size_bytes / self._chunks_per_loop
         tiles = self.largest_message_bytes(size_bytes, model.instances) / model.slot_bytes
         if tiles <= 1:
-            return model.launch_us + self._run(1, chunk_bytes, model)
-        exact, each_further_us = self._steady_state(model)
+            return model.launch_us + self._run(1, chunk_bytes, model, sharing)
+        exact, each_further_us = self._steady_state(model, sharing)
         for (fewer, below), (more, above) in pairwise(exact):
             if tiles <= more:
                 share = (tiles - fewer) / (more - fewer)
@@ -129,30 +163,34 @@ class CompiledSchedule:
         """Return the payload of an instance's largest message; larger slots change no time."""
         return size_bytes / self._chunks_per_loop * self._largest_message / instances
 
-    def _steady_state(self, model: ExecutionModel) -> _SteadyState:
+    def _steady_state(self, model: ExecutionModel, sharing: Sharing) -> _SteadyState:
         """Return the times of full tiles, which all sizes above one slot share."""
-        if model not in self._steady:
+        if (model, sharing) not in self._steady:
             chunk_bytes = model.slot_bytes * model.instances / self._largest_message
             counts = (*_EXACT_TILES, *(_MORE_EXACT_TILES if self._small else ()))
-            times = accumulate((self._run(tiles, chunk_bytes, model) for tiles in counts), max)
+            runs = (self._run(tiles, chunk_bytes, model, sharing) for tiles in counts)
+            times = accumulate(runs, max)
             exact = tuple(zip(counts, times, strict=True))
             (fewer, below), (more, above) = exact[-2:]
             least = _least_tile_us(self._graph, _costs(chunk_bytes, model), model.fifo_slots)
             further = max(least, (above - below) / (more - fewer))
-            self._steady[model] = _SteadyState(exact, further)
-        return self._steady[model]
+            self._steady[model, sharing] = _SteadyState(exact, further)
+        return self._steady[model, sharing]
 
-    def _run(self, tiles: int, chunk_bytes: float, model: ExecutionModel) -> float:
+    def _run(
+        self, tiles: int, chunk_bytes: float, model: ExecutionModel, sharing: Sharing
+    ) -> float:
         costs = _costs(chunk_bytes, model)
-        timed = (tiles, model.fifo_slots, costs)
+        timed = (tiles, model.fifo_slots, costs, sharing)
         if timed not in self._times_us:
-            self._times_us[timed] = self._simulate(tiles, model.fifo_slots, costs)
+            self._times_us[timed] = self._simulate(*timed)
         return self._times_us[timed]
 
-    def _simulate(self, tiles: int, fifo_slots: int, costs: _Costs) -> float:
+    def _simulate(self, tiles: int, fifo_slots: int, costs: _Costs, sharing: Sharing) -> float:
         time_us = self._native.simulate_us(
             tiles,
             fifo_slots,
+            sharing,
             handover_us=costs.handover,
             wire_bytes_per_chunk=costs.wire_bytes,
             copy_us_per_chunk=costs.copy,

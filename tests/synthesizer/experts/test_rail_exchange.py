@@ -95,8 +95,10 @@ def test_sixteen_nodes_reach_the_bound(collective: Collective) -> None:
     assert verify(a, slots=1).proved
     compiled = compile_schedule(a, sketch)
     bound = algbw_bound_gb_per_s(collective, sketch)
-    for size, ratio in ((10**9, 0.99), (64 * 10**6, 0.95)):
-        assert size * 1e-3 / compiled.time_us(size, ExecutionModel()) > ratio * bound
+    for size, in_turn, fair in ((10**9, 0.99, 0.9), (64 * 10**6, 0.95, 0.89)):
+        times = compiled.times(size, ExecutionModel())
+        assert size * 1e-3 / times.in_turn_us > in_turn * bound
+        assert size * 1e-3 / times.fair_us > fair * bound
 
 
 @pytest.mark.slow
@@ -107,7 +109,9 @@ def test_a_thousand_gpus_reach_the_bound(collective: Collective) -> None:
     assert a.ranks == 1024
     assert verify(a, slots=1).proved
     bound = algbw_bound_gb_per_s(collective, sketch)
-    assert 1e6 / compile_schedule(a, sketch).time_us(10**9, ExecutionModel()) > 0.99 * bound
+    times = compile_schedule(a, sketch).times(10**9, ExecutionModel())
+    assert 1e6 / times.in_turn_us > 0.99 * bound
+    assert 1e6 / times.fair_us > 0.97 * bound
 
 
 def test_many_ranks_get_rail_exchanges_alone() -> None:

@@ -78,12 +78,14 @@ def test_they_come_near_the_bound_and_before_all_others(collective: Collective) 
     """64 chunks pass a pipeline about 12 chunks deep, of two trees over five nodes."""
     sketch = switched(6, 8, nvlink_gb_per_s=450.0, nic_gb_per_s=50.0)
     found = {
-        a.name: 1e6 / compile_schedule(a, sketch).time_us(10**9, ExecutionModel())
+        a.name: compile_schedule(a, sketch).times(10**9, ExecutionModel())
         for a in expert_algorithms(collective, sketch, 3)
     }
     best = f"{collective}_rails_16g"
-    assert max(found, key=found.__getitem__) == best
-    assert found[best] > 0.8 * algbw_bound_gb_per_s(collective, sketch, 3)
+    assert min(found, key=lambda name: found[name].worse_us) == best
+    bound_us = 1e6 / algbw_bound_gb_per_s(collective, sketch, 3)
+    assert found[best].in_turn_us < bound_us / 0.8
+    assert found[best].fair_us < bound_us / 0.75
 
 
 def test_where_edges_are_too_many_they_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The simulator's loop in C against the loop in Python: bit-identical times."""
+"""The loop in C for messages in turn against the loop in Python: bit-identical times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from synthesizer.errors import SimulatorMissingError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
-from synthesizer.native import Deadlock, NativeSchedule
+from synthesizer.native import Deadlock, NativeSchedule, Sharing
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched, torus
 from tests.synthesizer.simulate.reference_simulator import simulate_us, tiled_graph
 
@@ -43,6 +43,7 @@ def both(
     native_us = NativeSchedule(graph).simulate_us(
         tiles,
         fifo_slots,
+        Sharing.IN_TURN,
         handover_us=handover_us,
         wire_bytes_per_chunk=wire_bytes,
         copy_us_per_chunk=copy_us,
@@ -97,7 +98,7 @@ def test_a_step_that_waits_for_itself_is_named() -> None:
 def test_an_empty_schedule_takes_no_time() -> None:
     empty = NativeSchedule(ScheduleGraph())
     none = {"handover_us": 1.0, "wire_bytes_per_chunk": 1.0, "copy_us_per_chunk": 1.0}
-    assert empty.simulate_us(2, 8, **none) == 0
+    assert [empty.simulate_us(2, 8, sharing, **none) for sharing in Sharing] == [0, 0]
 
 
 def test_without_the_library_the_error_says_what_to_do(
@@ -109,7 +110,7 @@ def test_without_the_library_the_error_says_what_to_do(
     try:
         with pytest.raises(SimulatorMissingError, match="pip install"):
             NativeSchedule(GRAPHS[0]).simulate_us(
-                1, 8, handover_us=0, wire_bytes_per_chunk=1, copy_us_per_chunk=0
+                *(1, 8, Sharing.FAIR), handover_us=0, wire_bytes_per_chunk=1, copy_us_per_chunk=0
             )
     finally:
         native._library.cache_clear()
@@ -120,11 +121,15 @@ from pathlib import Path
 import sys
 from synthesizer import native
 native.__path__ = [sys.argv[1]]
+from tests.synthesizer.simulate.test_fair_simulator import agree
 from tests.synthesizer.simulate.test_native_simulator import GRAPHS, both
 for graph in GRAPHS:
     for tiles, fifo_slots in ((1, 1), (3, 2), (2, 64)):
         here, reference = both(graph, tiles, fifo_slots, (0.5, 4096.0, 0.01))
         assert here == reference
+for graph in GRAPHS[::4]:
+    for costs in ((0.5, 4096.0, 0.01), (0.0, 4096.0, 1.0), (0.5, 0.0, 0.01)):
+        agree(graph, 2, 2, costs)
 print(native._library()._name)
 """
 
@@ -146,9 +151,9 @@ def test_under_sanitizers_nothing_is_found(tmp_path: Path) -> None:
         "-fPIC",
     ]
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    source = ROOT / "synthesizer" / "native" / "simulate.c"
+    sources = sorted((ROOT / "synthesizer" / "native").glob("*.c"))
     built = subprocess.run(
-        [compiler, *flags, *sanitizers, "-o", library, source],
+        [compiler, *flags, *sanitizers, "-o", library, *sources, "-lm"],
         capture_output=True,
         text=True,
         check=False,
