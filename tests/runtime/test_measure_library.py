@@ -32,4 +32,4 @@ def test_a_session_per_thread(
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == "3 ranks measured and checked\n"
+    assert done.stdout == "4 ranks measured and checked\n"

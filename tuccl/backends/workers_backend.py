@@ -1,8 +1,8 @@
 """Backends that measure for real: `WorkersBackend` over groups of worker processes.
 
-A sample is the slowest rank's time of a launch of back-to-back calls. Workers are started for a
-process profile or a communicator shape that no group runs under, and the seconds of a measurement
-include that start.
+A sample is the slowest rank's time of a launch of back-to-back calls; all communicators of a shape
+make it at the same time, and the slowest of them counts. Workers are started for a process profile
+that no group runs under, and the seconds of a measurement include that start.
 
 Failures are told apart as far as possible. A configuration that all ranks refuse, or whose data are
 wrong, failed by itself. After a configuration that crashed or missed its deadline the workers are
@@ -25,9 +25,8 @@ from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.errors import EngineError, GroupLostError
-from tuccl.measuring.groups import Groups
+from tuccl.measuring.groups import Communicator, Groups
 from tuccl.measuring.laboratory import Laboratory
-from tuccl.measuring.leader import Leader
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import whole_shape
 from tuccl.trials.backend import Measured
@@ -61,6 +60,8 @@ class WorkersOptions:
     """Deadline of a request beyond its own time: a call's first use may set up connections."""
     schedules: frozenset[str] = frozenset()
     """Content hashes of the schedules that the workers' executor has; others cannot run."""
+    shapes: tuple[Shape, ...] = ()
+    """Shapes of communicators that every start splits from that of all ranks."""
     tell: Callable[[str], None] = lambda _: None
     """Called with a sentence when lost workers have been replaced."""
 
@@ -103,7 +104,12 @@ class WorkersBackend:
         """Losses of workers, a sentence each; all of them have been replaced."""
         self._options = options
         self._groups = Groups(
-            engine, places, options.laboratory.nodes, options.variables, options.start_timeout_s
+            engine,
+            places,
+            options.laboratory.nodes,
+            options.variables,
+            options.start_timeout_s,
+            options.shapes,
         )
         self._reference_us: dict[Task, float] = {}
         """Time of NCCL's own choice, under the stock profile once that is measured."""
@@ -133,7 +139,7 @@ class WorkersBackend:
         """See `Backend`; a configuration that is too slow gets one sample."""
         began = time.monotonic()
         samples = self._carry_out(
-            task, config, lambda leader: self._samples(leader, task, config, repeats)
+            task, config, lambda communicator: self._samples(communicator, task, config, repeats)
         )
         return Measured(tuple(samples), time.monotonic() - began)
 
@@ -143,7 +149,9 @@ class WorkersBackend:
         call = self._call(task, config)
         allowed_s = self._deadline_s(call, 1, self._last_us.get((task, config), 0.0))
         allowed_s += task.size_bytes / (_CHECKED_GB_PER_S * 1e9)
-        wrong = self._carry_out(task, config, lambda leader: leader.check(call, allowed_s))
+        wrong = self._carry_out(
+            task, config, lambda communicator: communicator.check(call, allowed_s)
+        )
         if wrong:
             spent_s = time.monotonic() - began
             raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
@@ -156,7 +164,9 @@ class WorkersBackend:
         """Kill the workers."""
         self._groups.close(0.0)
 
-    def _carry_out(self, task: Task, config: Config, act: Callable[[Leader], _Result]) -> _Result:
+    def _carry_out(
+        self, task: Task, config: Config, act: Callable[[Communicator], _Result]
+    ) -> _Result:
         """Run `act` on the group of a configuration, and recover a lost group.
 
         Raises:
@@ -199,39 +209,43 @@ class WorkersBackend:
         self._groups.recover(profile if proved else STOCK_PROFILE, task.shape, str(lost))
         self._options.tell(f"workers were lost and are back: {incident}")
 
-    def _samples(self, leader: Leader, task: Task, config: Config, repeats: int) -> list[float]:
-        reference_us = self._reference(leader, task, config)
+    def _samples(
+        self, communicator: Communicator, task: Task, config: Config, repeats: int
+    ) -> list[float]:
+        reference_us = self._reference(communicator, task, config)
         call = self._call(task, config)
         known_us = self._last_us.get((task, config), 0.0)
         samples: list[float] = []
         if not known_us and repeats > 1:
-            samples = self._time(leader, call, 1, reference_us)
+            samples = self._time(communicator, call, 1, reference_us)
             known_us = samples[0]
         left = repeats - len(samples)
         slow = reference_us and known_us > _SLOW * reference_us
         if slow and known_us * call.calls * left > _WORTH_CUTTING_S * 1e6:
             left = 1 - len(samples)
         if left:
-            samples += self._time(leader, call, left, max(reference_us, known_us))
+            samples += self._time(communicator, call, left, max(reference_us, known_us))
         self._last_us[task, config] = min(samples)
         if config == STOCK:
             self._reference_us[task] = min(samples)
         return samples
 
-    def _reference(self, leader: Leader, task: Task, config: Config) -> float:
+    def _reference(self, communicator: Communicator, task: Task, config: Config) -> float:
         """Return the time of NCCL's own choice, measured now if unknown; 0 for itself."""
         if config.is_default:
             return 0.0
         if task not in self._reference_us:
             default = self._call(task, config.profile.default)
             try:
-                self._reference_us[task] = self._time(leader, default, 1, 0.0)[0]
+                self._reference_us[task] = self._time(communicator, default, 1, 0.0)[0]
             except EngineError as error:
                 raise EngineError(f"even the default is refused: {error}") from error
         return self._reference_us[task]
 
-    def _time(self, leader: Leader, call: Call, launches: int, expected_us: float) -> list[float]:
-        return leader.time(call, launches, self._deadline_s(call, launches, expected_us))
+    def _time(
+        self, communicator: Communicator, call: Call, launches: int, expected_us: float
+    ) -> list[float]:
+        return communicator.time(call, launches, self._deadline_s(call, launches, expected_us))
 
     def _deadline_s(self, call: Call, launches: int, expected_us: float) -> float:
         allowed_us = _SLOW * expected_us or call.size_bytes / (_SLOWEST_GB_PER_S * 1e3)

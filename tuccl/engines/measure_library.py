@@ -28,7 +28,7 @@ class NativeCall(ctypes.Structure):
         ("in_place", ctypes.c_int32),
         ("use_graph", ctypes.c_int32),
         ("calls", ctypes.c_int32),
-        ("zero", ctypes.c_int32),
+        ("communicator", ctypes.c_int32),
     )
 
 
@@ -39,6 +39,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "unique_id": (c_char_p,),
     "take_gpu": (c_int, c_char_p, c_size_t),
     "join": (c_int, c_int, c_char_p),
+    "split": (c_int, c_int, c_int),
     "prepare_graphs": (),
     "prepare": (POINTER(NativeCall),),
     "time": (POINTER(NativeCall), c_int, c_int, POINTER(c_double)),
@@ -86,7 +87,7 @@ class MeasureSession:
         return result
 
     def close(self) -> None:
-        """Leave the communicator and free everything."""
+        """Leave all communicators and free everything."""
         if self._session is not None:
             self._library.tuccl_measure_destroy(self._session)
             self._session = None

@@ -61,7 +61,7 @@ _TAKES_NO_PATHS = 22703
 
 
 class NcclEngine:
-    """One rank of one communicator."""
+    """One rank of a communicator, and of those that are split from it."""
 
     def __init__(self, *, controlled: bool = True) -> None:
         """Load the measuring library, without touching a GPU.
@@ -105,6 +105,10 @@ class NcclEngine:
             f"{cuda_version // 1000}.{cuda_version % 1000 // 10}, {name.value.decode()}"
         )
 
+    def split(self, colour: int, ranks: int, rank: int) -> None:
+        """Join a further communicator by ncclCommSplit; see `Engine.split`."""
+        self._session.call("split", colour, ranks, rank)
+
     @property
     def nccl_version(self) -> int | None:
         """See `Engine`."""
@@ -135,7 +139,7 @@ class NcclEngine:
         return self._control.last_question() if self._control is not None else None
 
     def close(self) -> None:
-        """Leave the communicator."""
+        """Leave all communicators."""
         self._session.close()
         if self._control is not None:
             self._control.close()
@@ -189,7 +193,7 @@ class NcclEngine:
             call.in_place,
             call.use_graph,
             call.calls,
-            0,
+            call.communicator,
         )
 
     def _override(self, call: Call) -> int:
@@ -240,6 +244,7 @@ class NcclEngine:
             native.data_type,
             native.in_place,
             native.use_graph,
+            native.communicator,
         )
         if key in self._refused:
             raise EngineError(self._refused[key])
@@ -277,7 +282,13 @@ class NcclEngine:
 
 def _choice_inputs(native: NativeCall) -> tuple[int, ...]:
     """Return the fields of a call that NCCL's choice depends on."""
-    return (native.operation, native.size_bytes, native.data_type, native.in_place)
+    return (
+        native.operation,
+        native.size_bytes,
+        native.data_type,
+        native.in_place,
+        native.communicator,
+    )
 
 
 def _describe(call: Call) -> str:

@@ -52,6 +52,8 @@ class Call:
     """Buffer size of an executor connection; for other calls this is set per process."""
     schedule: str = ""
     """Content hash of the schedule for the executor; empty: the library runs the call."""
+    communicator: int = 0
+    """0: that of all ranks; n: that of this rank after the n-th `Engine.split`."""
 
 
 class Engine(Protocol):
@@ -76,6 +78,18 @@ class Engine(Protocol):
             EngineError: The group cannot be created (no device, plugin refused, ...).
         """
 
+    def split(self, colour: int, ranks: int, rank: int) -> None:
+        """Join a further communicator; all ranks of the group do so at once, and keep the others.
+
+        Args:
+            colour: Number of the communicator among its siblings; ranks of one colour form it.
+            ranks: Its size.
+            rank: Rank in it, in the order of the group.
+
+        Raises:
+            EngineError: It cannot be created.
+        """
+
     @property
     def nccl_version(self) -> int | None:
         """Version code of the loaded NCCL: 22809 is 2.28.9. None without NCCL."""
@@ -83,8 +97,9 @@ class Engine(Protocol):
     def time(self, call: Call, launches: int) -> list[float]:
         """Return this rank's us per call, for each launch of `call.calls` back-to-back calls.
 
-        A new call is warmed up first. All ranks synchronize before each launch, so that a later
-        request to one rank does not add to the time of the others.
+        A new call is warmed up first. All ranks of the group synchronize before each launch, so
+        that a later request to one rank does not add to the time of the others, and siblings of a
+        communicator begin together.
 
         Raises:
             EngineError: This call cannot run.

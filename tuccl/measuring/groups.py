@@ -1,4 +1,9 @@
-"""The running group of workers: of one process profile and one communicator shape.
+"""The running group of workers, of one process profile, with the communicators of all its ranks.
+
+The communicators of a smaller shape are split from that of all ranks, all siblings at once, as a
+job splits them. A call on one of them runs on all siblings at the same time, so that they share
+what a job's communicators share. A shape whose siblings would leave ranks over has a group of its
+own.
 
 A process reads its variables once, so each profile has its own workers. The previous group has left
 the devices when the next one starts (`tuccl.trials.running_profiles` says why).
@@ -7,7 +12,8 @@ the devices when the next one starts (`tuccl.trials.running_profiles` says why).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import MeasurementError
@@ -18,6 +24,7 @@ from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
 from tuccl.trials.config import ProcessProfile
 from tuccl.trials.running_profiles import STOCK_PROFILE
+from tuccl.trials.shapes import memberships
 
 _MOST_STARTS = 3
 _PAUSE_S = 1.0
@@ -25,6 +32,66 @@ _PAUSE_S = 1.0
 until the faulty ones have ended."""
 _EXPECTED_START_S = 3.0
 _SIMPLEST = Call(Operation.ALL_REDUCE, 1024, use_graph=False, calls=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A communicator of a group with its siblings, which run every call at the same time."""
+
+    leader: Leader
+    number: int
+    """As `Call.communicator`."""
+
+    def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
+        """Return the slowest rank's times, that of all siblings; see `Leader.time`."""
+        return self.leader.time(self._own(call), launches, timeout_s)
+
+    def check(self, call: Call, timeout_s: float) -> str:
+        """Return a finding on the data of any sibling; see `Leader.check`."""
+        return self.leader.check(self._own(call), timeout_s)
+
+    def ran_by(self, call: Call, timeout_s: float) -> str:
+        """Return the runner of a call, the same on all siblings; see `Leader.ran_by`."""
+        return self.leader.ran_by(self._own(call), timeout_s)
+
+    def _own(self, call: Call) -> Call:
+        return replace(call, communicator=self.number)
+
+
+class Group:
+    """A group of workers that has started, and the communicators that were split from its own."""
+
+    def __init__(self, leader: Leader, shape: Shape, split_timeout_s: float) -> None:
+        """Take a group.
+
+        Args:
+            leader: Its leader.
+            shape: Shape of the communicator of all its ranks.
+            split_timeout_s: Time for all ranks to join a further communicator.
+        """
+        self.leader = leader
+        self._shape = shape
+        self._split_timeout_s = split_timeout_s
+        self._numbers = {shape: 0}
+
+    def communicator(self, shape: Shape) -> Communicator:
+        """Return the communicator of a shape, split from that of all ranks if it is new.
+
+        Raises:
+            EngineError: No rank can join it.
+            GroupLostError: A rank died, hung or failed alone; the group is gone.
+            MeasurementError: The group cannot be divided so.
+        """
+        if shape not in self._numbers:
+            places = memberships(shape, self._shape)
+            if places is None:
+                raise MeasurementError(
+                    f"communicators of {shape.ranks} ranks on {shape.nodes} nodes leave some of "
+                    f"{self._shape.ranks} ranks on {self._shape.nodes} nodes over"
+                )
+            self.leader.split(places, self._split_timeout_s)
+            self._numbers[shape] = len(self._numbers)
+        return Communicator(self.leader, self._numbers[shape])
 
 
 class Groups:
@@ -37,6 +104,7 @@ class Groups:
         fake_nodes: int,
         variables: Mapping[str, str],
         start_timeout_s: float,
+        split: Sequence[Shape] = (),
     ) -> None:
         """Start without a group.
 
@@ -46,6 +114,8 @@ class Groups:
             fake_nodes: Number of nodes that a host appears as; 1: not faked.
             variables: Environment of every worker, in addition to its place's.
             start_timeout_s: Time for a group to be ready.
+            split: Shapes of communicators that are split when a group starts, so that all starts
+                are alike; others are split when they are needed first.
         """
         self.versions = GroupVersions("", None)
         self._engine = engine
@@ -53,7 +123,11 @@ class Groups:
         self._fake_nodes = fake_nodes
         self._variables = dict(variables)
         self._start_timeout_s = start_timeout_s
-        self._running: dict[tuple[ProcessProfile, Shape], Leader] = {}
+        self._split = tuple(split)
+        self._shape: Shape | None = None
+        """Shape of the first group, from whose communicator others are split."""
+        self._running: dict[tuple[ProcessProfile, Shape], Group] = {}
+        """By process profile and shape of all ranks."""
         self._starts_s: list[float] = []
 
     @property
@@ -61,8 +135,8 @@ class Groups:
         """Mean duration of the starts so far."""
         return sum(self._starts_s) / len(self._starts_s) if self._starts_s else _EXPECTED_START_S
 
-    def under(self, profile: ProcessProfile, shape: Shape) -> Leader:
-        """Return the group of this profile and shape, started if it is not running.
+    def under(self, profile: ProcessProfile, shape: Shape) -> Communicator:
+        """Return the communicator of this profile and shape; its group is started if need be.
 
         Raises:
             EngineError: All ranks refuse this profile.
@@ -70,15 +144,17 @@ class Groups:
             MeasurementError: All ranks refuse even the stock profile, which has never worked; or a
                 place is lost.
         """
-        for key in [key for key in self._running if key != (profile, shape)]:
-            self._running.pop(key).end()
-        if (profile, shape) not in self._running:
-            self._running[profile, shape] = self._start(profile, shape)
-        return self._running[profile, shape]
+        whole = self._whole_of(shape)
+        for key in [key for key in self._running if key != (profile, whole)]:
+            self._running.pop(key).leader.end()
+        if (profile, whole) not in self._running:
+            self._running[profile, whole] = self._start(profile, whole)
+        return self._running[profile, whole].communicator(shape)
 
     def profile_up(self, shape: Shape) -> ProcessProfile:
         """Return the profile of the running group of this shape, else the stock profile."""
-        return next((profile for profile, own in self._running if own == shape), STOCK_PROFILE)
+        whole = self._whole_of(shape)
+        return next((profile for profile, own in self._running if own == whole), STOCK_PROFILE)
 
     def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
         """Check a group with the simplest call; restart it while the check fails.
@@ -90,8 +166,8 @@ class Groups:
             if tried:
                 time.sleep(_PAUSE_S)
             try:
-                leader = self.under(profile, shape)
-                wrong = leader.check(_SIMPLEST, self._start_timeout_s)
+                communicator = self.under(profile, shape)
+                wrong = communicator.check(_SIMPLEST, self._start_timeout_s)
             except GroupLostError as error:
                 reason = str(error)
             except EngineError as error:
@@ -108,28 +184,38 @@ class Groups:
 
     def drop(self, profile: ProcessProfile, shape: Shape) -> None:
         """End a group by force, if it is running."""
-        leader = self._running.pop((profile, shape), None)
-        if leader is not None:
-            leader.end(0.0)
+        group = self._running.pop((profile, self._whole_of(shape)), None)
+        if group is not None:
+            group.leader.end(0.0)
 
     def close(self, patience_s: float = GOODBYE_S) -> None:
         """End all groups, by force after `patience_s`, and leave their places."""
         try:
             while self._running:
-                self._running.popitem()[1].end(patience_s)
+                self._running.popitem()[1].leader.end(patience_s)
         finally:
             self._places.close()
 
-    def _start(self, profile: ProcessProfile, shape: Shape) -> Leader:
+    def _whole_of(self, shape: Shape) -> Shape:
+        """Return the shape of the group that has the communicators of a shape."""
+        if self._shape is None:
+            self._shape = shape
+        return shape if memberships(shape, self._shape) is None else self._shape
+
+    def _start(self, profile: ProcessProfile, shape: Shape) -> Group:
         began = time.monotonic()
         leader = Leader(self._places, self._engine)
         seats = [
             Seat(seat.place, {**self._variables, **seat.environment, **profile.environment})
             for seat in seats_of(shape, self._places.places, self._fake_nodes)
         ]
+        group = Group(leader, shape, self._start_timeout_s)
         try:
             versions = leader.open(seats, self._start_timeout_s)
+            for own in self._split if shape == self._shape else ():
+                group.communicator(own)
         except EngineError as error:
+            leader.end(0.0)
             if profile != STOCK_PROFILE:
                 raise
             if not self._starts_s:
@@ -139,7 +225,7 @@ class Groups:
         if not self.versions.text:
             self.versions = versions
         self._starts_s.append(time.monotonic() - began)
-        return leader
+        return group
 
     def _unusable(self, error: EngineError) -> str:
         return f"{self._engine} cannot be used here: {error}"

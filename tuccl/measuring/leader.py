@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,12 +34,14 @@ from tuccl.measuring.messages import (
     Open,
     Opened,
     RanBy,
+    Split,
     Time,
     Timed,
     from_bytes,
     to_bytes,
 )
 from tuccl.measuring.places import Places
+from tuccl.trials.shapes import Membership
 
 _AFTER_A_FAILURE_S = 2.0
 """Time for all ranks to fail after the first one has failed."""
@@ -104,6 +107,26 @@ class Leader:
         text = "; ".join(dict.fromkeys(reply.text for reply in opened))
         nccl = opened[0].nccl
         return GroupVersions(text, None if nccl is None else NcclVersion.of_code(nccl))
+
+    def split(self, places: Sequence[Membership], timeout_s: float) -> None:
+        """Split further communicators from the group's, one for each sibling; all are kept.
+
+        Args:
+            places: Each rank's place among the siblings.
+            timeout_s: Time for all ranks to have joined theirs.
+
+        Raises:
+            EngineError: No rank can join; the group goes on without them.
+            GroupLostError: As `time`.
+        """
+        sizes = Counter(place.sibling for place in places)
+        self._ask_each(
+            {
+                rank: Split(place.sibling, sizes[place.sibling], place.rank)
+                for rank, place in enumerate(places)
+            },
+            timeout_s,
+        )
 
     def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
         """Return the slowest rank's time per call in us, for each launch.
@@ -190,9 +213,11 @@ class Leader:
                 connection.close()
 
     def _ask_all(self, request: Message, timeout_s: float) -> list[Message]:
+        return self._ask_each(dict.fromkeys(range(len(self._workers)), request), timeout_s)
+
+    def _ask_each(self, asked: Mapping[int, Message], timeout_s: float) -> list[Message]:
         if not self._workers:
             raise GroupLostError("its workers were ended")
-        asked = dict.fromkeys(range(len(self._workers)), request)
         try:
             return self._ask(asked, time.monotonic() + timeout_s)
         except EngineBrokenError as error:

@@ -46,6 +46,15 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """`Engine.split`; answered by `Done`."""
+
+    colour: int
+    ranks: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Time:
     """`Engine.time`; answered by `Timed`."""
 
@@ -139,7 +148,9 @@ class Failed:
     """Whether the worker must be restarted."""
 
 
-Request = MakeGroupId | Open | Time | Check | RanBy | StartWorker | EndWorkers | TellEnd | Bye
+Request = (
+    MakeGroupId | Open | Split | Time | Check | RanBy | StartWorker | EndWorkers | TellEnd | Bye
+)
 Reply = Done | Opened | Timed | Failed
 Message = Request | Reply
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}

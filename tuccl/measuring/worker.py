@@ -41,6 +41,7 @@ from tuccl.measuring.messages import (
     Opened,
     RanBy,
     Reply,
+    Split,
     Time,
     Timed,
     from_bytes,
@@ -131,6 +132,9 @@ def _perform(engine: Engine, request: Message) -> Reply:
         case Open(rank, ranks, local_rank, group_id):
             text = engine.open(rank, ranks, local_rank, bytes.fromhex(group_id))
             return Opened(text, engine.nccl_version)
+        case Split(colour, ranks, rank):
+            engine.split(colour, ranks, rank)
+            return Done()
         case Time(call, launches):
             return Timed(tuple(engine.time(call, launches)))
         case Check(call):

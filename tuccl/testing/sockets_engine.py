@@ -42,13 +42,21 @@ class _Prepared(NamedTuple):
     result: Array
 
 
+class _Member(NamedTuple):
+    """This rank in a communicator."""
+
+    mesh: Mesh
+    collectives: Collectives
+
+
 class SocketsEngine:
     """One rank; see `Engine`."""
 
     def __init__(self) -> None:
         self._mesh = Mesh()
-        slot_bytes = max(_number("NCCL_BUFFSIZE", _BUFFER_BYTES) // _SLOTS, 1)
-        self._collectives = Collectives(self._mesh, slot_bytes)
+        self._slot_bytes = max(_number("NCCL_BUFFSIZE", _BUFFER_BYTES) // _SLOTS, 1)
+        self._members = [_Member(self._mesh, Collectives(self._mesh, self._slot_bytes))]
+        """By the number of the communicator."""
         self._least_channels = _number("NCCL_MIN_NCHANNELS", 1)
         self._seen: set[Call] = set()
 
@@ -60,6 +68,11 @@ class SocketsEngine:
         """See `Engine`."""
         self._mesh.join(rank, ranks, group_id)
         return f"stand-in over sockets, NumPy {np.__version__}"
+
+    def split(self, colour: int, ranks: int, rank: int) -> None:
+        """See `Engine`."""
+        mesh = self._mesh.split(colour, ranks, rank)
+        self._members.append(_Member(mesh, Collectives(mesh, self._slot_bytes)))
 
     @property
     def nccl_version(self) -> int | None:
@@ -83,7 +96,8 @@ class SocketsEngine:
 
     def check(self, call: Call) -> str:
         """See `Engine`; every element is compared, with small whole numbers that sum exactly."""
-        rank, ranks = self._mesh.rank, self._mesh.ranks
+        mesh = self._members[call.communicator].mesh
+        rank, ranks = mesh.rank, mesh.ranks
 
         def data_of(sender: int, elements: int) -> Array:
             return (np.arange(elements) % 7 + sender).astype(call.data_type)
@@ -112,7 +126,8 @@ class SocketsEngine:
 
     def close(self) -> None:
         """See `Engine`."""
-        self._mesh.close()
+        for member in self._members:
+            member.mesh.close()
 
     def _prepared(self, call: Call, fill: Callable[[int], Array]) -> _Prepared:
         """Return a call with its buffers.
@@ -125,54 +140,17 @@ class SocketsEngine:
             EngineError: It cannot be run.
         """
         choice = self._choice(call)
+        member = self._members[call.communicator]
+        ranks = member.mesh.ranks
         total = call.size_bytes // np.dtype(call.data_type).itemsize
-        part = total // self._mesh.ranks
+        part = total // ranks
         if call.operation is Operation.ALL_REDUCE:
-            return self._all_reduce(fill(total), choice, in_place=call.in_place)
+            return _all_reduce(member, fill(total), choice, in_place=call.in_place)
         if part == 0:
             raise EngineError(f"{call.size_bytes} bytes are less than an element per rank")
         if call.operation is Operation.ALL_GATHER:
-            return self._all_gather(fill(part), choice, in_place=call.in_place)
-        return self._reduce_scatter(fill(part * self._mesh.ranks), choice, in_place=call.in_place)
-
-    def _all_reduce(self, brought: Array, choice: Choice, *, in_place: bool) -> _Prepared:
-        result = brought if in_place else np.empty_like(brought)
-        tree = choice.algorithm is NcclAlgorithm.TREE
-        reduce_all = self._collectives.tree if tree else self._collectives.ring
-
-        def run() -> None:
-            if not in_place:
-                np.copyto(result, brought)
-            reduce_all(result, choice)
-
-        return _Prepared(run, len(brought), result)
-
-    def _all_gather(self, brought: Array, choice: Choice, *, in_place: bool) -> _Prepared:
-        ranks, rank = self._mesh.ranks, self._mesh.rank
-        result = np.empty(len(brought) * ranks, brought.dtype)
-        parts = np.split(result, ranks)
-        np.copyto(parts[rank], brought)
-
-        def run() -> None:
-            if not in_place:
-                np.copyto(parts[rank], brought)
-            self._collectives.gather(parts, choice)
-
-        return _Prepared(run, len(brought), result)
-
-    def _reduce_scatter(self, brought: Array, choice: Choice, *, in_place: bool) -> _Prepared:
-        ranks, rank = self._mesh.ranks, self._mesh.rank
-        scratch = np.empty_like(brought)
-        own = np.split(brought, ranks)[rank]
-        result = own if in_place else np.empty_like(own)
-
-        def run() -> None:
-            np.copyto(scratch, brought)
-            parts = np.split(scratch, ranks)
-            self._collectives.scatter(parts, choice)
-            np.copyto(result, parts[rank])
-
-        return _Prepared(run, len(brought), result)
+            return _all_gather(member, fill(part), choice, in_place=call.in_place)
+        return _reduce_scatter(member, fill(part * ranks), choice, in_place=call.in_place)
 
     def _choice(self, call: Call) -> Choice:
         """Return the configuration of a call.
@@ -202,6 +180,50 @@ class SocketsEngine:
 
     def _channels(self, nchannels: int) -> int:
         return max(nchannels, self._least_channels)
+
+
+def _all_reduce(member: _Member, brought: Array, choice: Choice, *, in_place: bool) -> _Prepared:
+    result = brought if in_place else np.empty_like(brought)
+    tree = choice.algorithm is NcclAlgorithm.TREE
+    reduce_all = member.collectives.tree if tree else member.collectives.ring
+
+    def run() -> None:
+        if not in_place:
+            np.copyto(result, brought)
+        reduce_all(result, choice)
+
+    return _Prepared(run, len(brought), result)
+
+
+def _all_gather(member: _Member, brought: Array, choice: Choice, *, in_place: bool) -> _Prepared:
+    ranks, rank = member.mesh.ranks, member.mesh.rank
+    result = np.empty(len(brought) * ranks, brought.dtype)
+    parts = np.split(result, ranks)
+    np.copyto(parts[rank], brought)
+
+    def run() -> None:
+        if not in_place:
+            np.copyto(parts[rank], brought)
+        member.collectives.gather(parts, choice)
+
+    return _Prepared(run, len(brought), result)
+
+
+def _reduce_scatter(
+    member: _Member, brought: Array, choice: Choice, *, in_place: bool
+) -> _Prepared:
+    ranks, rank = member.mesh.ranks, member.mesh.rank
+    scratch = np.empty_like(brought)
+    own = np.split(brought, ranks)[rank]
+    result = own if in_place else np.empty_like(own)
+
+    def run() -> None:
+        np.copyto(scratch, brought)
+        parts = np.split(scratch, ranks)
+        member.collectives.scatter(parts, choice)
+        np.copyto(result, parts[rank])
+
+    return _Prepared(run, len(brought), result)
 
 
 def _number(variable: str, default: int) -> int:

@@ -94,6 +94,28 @@ class Mesh:
         for peer in range(1, self.ranks):
             self._send(peer, b"go")
 
+    def share(self, content: bytes) -> list[bytes]:
+        """Return the contents of all ranks, which call this at once, in the order of the ranks."""
+        if self.rank:
+            self._send(0, content)
+            return [bytes.fromhex(own) for own in json.loads(self._receive(0))]
+        contents = [content, *(self._receive(peer) for peer in range(1, self.ranks))]
+        for peer in range(1, self.ranks):
+            self._send(peer, json.dumps([own.hex() for own in contents]).encode())
+        return contents
+
+    def split(self, colour: int, ranks: int, rank: int) -> Mesh:
+        """Return the connections of this rank to those of its colour.
+
+        Raises:
+            EngineBrokenError: A rank cannot be reached.
+        """
+        made = Mesh()
+        shared = self.share(bytes([colour]) + (b"" if rank else made.invite()))
+        (invited,) = [own[1:] for own in shared if own[0] == colour and len(own) > 1]
+        made.join(rank, ranks, invited)
+        return made
+
     def channel(self, rank: int, number: int) -> socket.socket:
         """Return a connection to another rank; both sides request it in the same collective."""
         while (rank, number) not in self._channels:

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, MORE_THAN_ARE_KEPT = 60 };
+enum { RANKS = 4, MORE_THAN_ARE_KEPT = 60 };
 
 struct rank {
     const char *nccl;
@@ -43,6 +43,26 @@ static void measure_and_check(struct tuccl_measure *measure, struct tuccl_measur
     CHECK(tuccl_measure_check(measure, &call, finding, sizeof finding) == 0);
 }
 
+/* Both pairs make their calls at the same time, and each gets the data of its own ranks alone. */
+static void split_and_check(struct tuccl_measure *measure, int rank) {
+    int pairs = tuccl_measure_split(measure, rank / 2, 2, rank % 2);
+    int single = tuccl_measure_split(measure, rank, 1, 0);
+    CHECK(pairs == 1 && single == 2);
+    for (int operation = 0; operation < OPERATIONS; operation++) {
+        struct tuccl_measure_call call = make_call(operation, TYPE_FLOAT32, 96, operation % 4);
+        call.communicator = pairs;
+        measure_and_check(measure, call);
+        call.communicator = single;
+        measure_and_check(measure, call);
+        call.communicator = 0;
+        measure_and_check(measure, call);
+    }
+    struct tuccl_measure_call none = make_call(OPERATION_ALL_REDUCE, TYPE_FLOAT32, 96, 0);
+    none.communicator = 3;
+    CHECK(tuccl_measure_prepare(measure, &none) < 0 && !tuccl_measure_is_broken(measure));
+    CHECK(strstr(tuccl_measure_failure(measure), "there is no communicator 3") != NULL);
+}
+
 static void *run_rank(void *argument) {
     const struct rank *rank = argument;
     struct tuccl_measure *measure = tuccl_measure_create();
@@ -61,6 +81,7 @@ static void *run_rank(void *argument) {
     CHECK(strstr(tuccl_measure_failure(measure), "no whole number") != NULL);
     double time_us;
     CHECK(tuccl_measure_time(measure, &odd, 0, 1, &time_us) < 0);
+    split_and_check(measure, rank->rank);
     tuccl_measure_destroy(measure);
     return NULL;
 }
@@ -94,6 +115,7 @@ int main(int count_of_arguments, char **arguments) {
     CHECK(tuccl_measure_unique_id(first, id) < 0); /* NCCL was not loaded. */
     CHECK(tuccl_measure_load(first, arguments[1]) > 0 && tuccl_measure_unique_id(first, id) == 0);
     CHECK(tuccl_measure_join(first, RANKS, 0, id) < 0);
+    CHECK(tuccl_measure_split(first, 0, 1, 0) < 0);
     tuccl_measure_destroy(first);
     for (int i = 0; i < RANKS; i++) {
         ranks[i] = (struct rank){arguments[1], id, i};

@@ -5,7 +5,8 @@
  * count shows: 3 ms a call, or STAND_IN_SLOW_MS. STAND_IN_CHANNELS is what NCCL itself takes, many
  * if it is not set. Ranks of another NCCL_HOSTID are of another node. STAND_IN_CORRUPTS names an
  * operation (as in nccl-tests) whose output gets a wrong byte with tree, or in any algorithm where
- * the operation has no tree. NCCL_CONF_FILE is read as NCCL reads it. */
+ * the operation has no tree; on every host, or on that of STAND_IN_CORRUPTS_HOST alone.
+ * NCCL_CONF_FILE is read as NCCL reads it. */
 #include "tuner_abi.h"
 
 #include <dlfcn.h>
@@ -359,7 +360,10 @@ static void take(const struct work *work, size_t i, size_t offset) {
 }
 
 static void spoil(const struct work *work) {
-    const char *spoiled = getenv("STAND_IN_CORRUPTS");
+    const char *spoiled = getenv("STAND_IN_CORRUPTS"), *host = getenv("STAND_IN_CORRUPTS_HOST");
+    const char *own = getenv("NCCL_HOSTID");
+    if (host != NULL && (own == NULL || strcmp(own, host) != 0))
+        return;
     bool has_tree = work->operation == NCCL_FUNC_ALL_REDUCE;
     if (spoiled != NULL && strcmp(spoiled, names[work->operation]) == 0 &&
         (!has_tree || work->algorithm == NCCL_ALGO_TREE))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,10 +18,12 @@ from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring import faulty_engine as faults
 from tests.tuccl.measuring.worker_fixtures import FAULTY, ROOT, OpenBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 
 PAIR = Shape(2, 1, 2)
+WHOLE, NODES, RAILS = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
 TASK = Task(Operation.ALL_REDUCE, 4096, PAIR)
 GOOD = Config("ring", "LL", 1)
 
@@ -49,6 +52,50 @@ def test_samples_and_what_they_cost(open_backend: OpenBackend) -> None:
     assert backend.timing == Timing(graph=False)
     assert places.pids == pids
     assert len(pids) == 2, "the group of 3 made way for one of 2"
+
+
+def test_all_communicators_of_a_shape_run_at_once_and_the_slowest_counts(
+    open_backend: OpenBackend,
+) -> None:
+    backend, places = open_backend(4, FAULTY, laboratory=Laboratory(2), shapes=(NODES, RAILS))
+    pids = places.pids
+    for shape in (WHOLE, NODES, RAILS):
+        for operation in (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER):
+            task = Task(operation, 4096, shape)
+            assert len(backend.measure(task, GOOD, 0, 2).samples_us) == 2
+            backend.check(task, GOOD)
+            with pytest.raises(ConfigurationFailedError, match="wrong data: rank 1: byte 7 is off"):
+                backend.check(task, faulty(faults.ONE_IS_WRONG))
+    # Rank 1 is on one node and one rail only, and its sibling's launches are not held up by it.
+    for shape in (NODES, RAILS):
+        late = backend.measure(replace(TASK, shape=shape), faulty(faults.ONE_IS_LATE), 0, 1)
+        assert late.samples_us[0] > faults.LATE_US
+    assert places.pids == pids, "one start serves all shapes"
+
+
+def test_a_profile_that_one_shape_cannot_have_is_refused_for_it_and_leaves_no_workers(
+    open_backend: OpenBackend,
+) -> None:
+    backend, places = open_backend(4, FAULTY, laboratory=Laboratory(2), shapes=(NODES,))
+    pids = places.pids
+    with pytest.raises(ConfigurationFailedError, match="128 threads are too few for two"):
+        backend.measure(
+            Task(Operation.ALL_REDUCE, 4096, NODES), Config("ring", "LL", 1, nthreads=128), 0, 1
+        )
+    assert gone(pids)
+    assert not places.pids
+    assert len(backend.measure(Task(Operation.ALL_REDUCE, 4096, NODES), GOOD, 0, 1).samples_us) == 1
+
+
+def test_a_lost_sibling_costs_one_start_of_all(open_backend: OpenBackend) -> None:
+    backend, places = open_backend(4, FAULTY, laboratory=Laboratory(2), shapes=(NODES,))
+    pids = places.pids
+    task = Task(Operation.ALL_REDUCE, 4096, NODES)
+    with pytest.raises(ConfigurationFailedError, match="rank 1 died: killed by signal 6"):
+        backend.measure(task, faulty(faults.ONE_ABORTS), 0, 1)
+    assert gone(pids)
+    backend.check(task, GOOD)
+    assert len(places.pids) == 4
 
 
 def _numpy_version() -> str:

@@ -22,7 +22,9 @@ from tests.tuccl.engines.nccl_stand_ins import (
 )
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
 from tuccl.errors import ConfigurationFailedError
+from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.timing import Timing
 
 Run = Callable[..., JobResult]
 OPERATIONS = [operation.value for operation in Operation]
@@ -301,12 +303,60 @@ def test_a_leader_looks_before_it_starts_workers(stand_ins: StandIns) -> None:
     assert look(NCCL_ALGO="Ring").startswith("NCCL_ALGO=Ring is set in the environment")
 
 
-def test_the_backend_measures_checks_and_refuses_through_worker_processes(
-    stand_ins: StandIns, open_backend: OpenBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def on_stand_ins(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     for name, value in stand_ins.variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(str(stand_ins.libraries))
+    return stand_ins
+
+
+@pytest.mark.usefixtures("on_stand_ins")
+@pytest.mark.parametrize("graph", [True, False])
+def test_communicators_of_a_job_are_split_and_steered_each_by_itself(
+    open_backend: OpenBackend, monkeypatch: pytest.MonkeyPatch, graph: bool
+) -> None:
+    monkeypatch.setenv("STAND_IN_GPUS", "4")
+    whole, node, rail = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
+    backend, places = open_backend(
+        4, "nccl", laboratory=Laboratory(2), shapes=(node, rail), timing=Timing(graph=graph)
+    )
+    pids = places.pids
+    for shape in (whole, node, rail):
+        for operation in Operation:
+            task = Task(operation, 12288, shape)
+            backend.measure(task, STOCK, 0, 1)
+            backend.check(task, STOCK)
+        task = Task(Operation.ALL_GATHER, 12288, shape)
+        # The stand-in pauses 3 ms with one channel.
+        slow, fast = Config("ring", "LL128", 1), Config("ring", "LL128", 4)
+        assert min(backend.measure(task, slow, 0, 3).samples_us) > 3000
+        assert min(backend.measure(task, fast, 0, 3).samples_us) < 3000
+        backend.check(task, fast)
+    with pytest.raises(ConfigurationFailedError, match="NCCL refused pat Simple for all_reduce"):
+        backend.measure(Task(Operation.ALL_REDUCE, 4096, rail), Config("pat", "Simple"), 0, 1)
+    assert places.pids == pids
+    assert backend.incidents == []
+
+
+@pytest.mark.usefixtures("on_stand_ins")
+def test_wrong_data_of_one_sibling_is_found(
+    open_backend: OpenBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_GPUS", "4")
+    monkeypatch.setenv("STAND_IN_CORRUPTS", "reduce_scatter")
+    monkeypatch.setenv("STAND_IN_CORRUPTS_HOST", "tuccl-node1")
+    backend, _ = open_backend(4, "nccl", laboratory=Laboratory(2))
+    task = Task(Operation.REDUCE_SCATTER, 4096, Shape(2, 1, 2))
+    assert len(backend.measure(task, STOCK, 0, 2).samples_us) == 2
+    with pytest.raises(ConfigurationFailedError, match=r"wrong data: rank 2: .* 1 of"):
+        backend.check(task, STOCK)
+
+
+def test_the_backend_measures_checks_and_refuses_through_worker_processes(
+    on_stand_ins: StandIns, open_backend: OpenBackend
+) -> None:
+    assert on_stand_ins.nccl.exists()
     backend, _ = open_backend(2, "nccl")
     task = Task(Operation.ALL_REDUCE, 4096, Shape(2, 1, 2))
     ring = Config("ring", "Simple", 2)

@@ -11,13 +11,16 @@ from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 from tuccl.testing.sockets_engine import SocketsEngine
 
-ALL_REFUSE, ONE_REFUSES, ONE_ABORTS, ONE_HANGS, ONE_IS_WRONG, ALL_BREAK = range(50, 56)
+ALL_REFUSE, ONE_REFUSES, ONE_ABORTS, ONE_HANGS, ONE_IS_WRONG, ALL_BREAK, ONE_IS_LATE = range(50, 57)
+LATE_US = 20e3
+"""Time that rank 1 adds to a launch of `ONE_IS_LATE`."""
 
 
 class FaultyEngine(SocketsEngine):
     """Engine with the faults that the environment and a call's channels name."""
 
     def open(self, rank: int, ranks: int, local_rank: int, group_id: bytes) -> str:
+        self._ranks = ranks
         if os.environ.get("NCCL_NTHREADS") == "96":
             raise EngineError("96 threads are too few")
         if (fault := Path(os.environ.get("FAULTY_START", "") + str(rank))).is_file():
@@ -25,6 +28,11 @@ class FaultyEngine(SocketsEngine):
             raise EngineError("the device is gone")
         self._rank = rank
         return super().open(rank, ranks, local_rank, group_id)
+
+    def split(self, colour: int, ranks: int, rank: int) -> None:
+        if ranks == self._ranks // 2 and os.environ.get("NCCL_NTHREADS") == "128":
+            raise EngineError("128 threads are too few for two communicators")
+        super().split(colour, ranks, rank)
 
     def time(self, call: Call, launches: int) -> list[float]:
         last = self._rank == 1
@@ -40,7 +48,9 @@ class FaultyEngine(SocketsEngine):
                 time.sleep(3600)
             case 55:
                 raise EngineBrokenError("unhandled CUDA error")
-        return super().time(call, launches)
+        times_us = super().time(call, launches)
+        late_us = LATE_US if last and call.nchannels == ONE_IS_LATE else 0.0
+        return [time_us + late_us for time_us in times_us]
 
     def check(self, call: Call) -> str:
         found = super().check(call)

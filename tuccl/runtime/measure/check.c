@@ -8,6 +8,7 @@ enum { UNTOUCHED = 0xA5, PATTERN_BYTES = PATTERN_ELEMENTS * LARGEST_ELEMENT_BYTE
 
 struct checker {
     struct tuccl_measure *measure;
+    nccl_communicator communicator;
     struct collective collective;
     device_pointer send, receive;
     /* Expected and actual data, PATTERN_ELEMENTS elements each; a smaller message uses only the
@@ -98,7 +99,7 @@ static bool put_input(struct checker *checker) {
 
 static bool enqueue_once(struct tuccl_measure *measure, const void *argument) {
     const struct checker *checker = argument;
-    return nccl_enqueue(&measure->nccl, measure->communicator, &checker->collective, checker->send,
+    return nccl_enqueue(&measure->nccl, checker->communicator, &checker->collective, checker->send,
                         checker->receive, measure->stream, &measure->failure);
 }
 
@@ -191,11 +192,13 @@ int tuccl_measure_check(struct tuccl_measure *measure, const struct tuccl_measur
                         char *finding, size_t finding_bytes) {
     struct checker checker = {
         .measure = measure, .finding = finding, .finding_bytes = finding_bytes};
-    if (!session_enter(measure) ||
+    const struct member *member = session_enter(measure) ? session_member(measure, call) : NULL;
+    if (member == NULL ||
         !make_collective(&checker.collective, call->operation, call->data_type, call->size_bytes,
-                         call->in_place != 0, measure->ranks, measure->rank, &measure->failure) ||
+                         call->in_place != 0, member->ranks, member->rank, &measure->failure) ||
         !session_reserve(measure, call->size_bytes))
         return -1;
+    checker.communicator = member->communicator;
     checker.receive = measure->receive;
     checker.send = call->in_place ? measure->receive : measure->send;
     if (!reserve_host(measure))

@@ -22,8 +22,8 @@ struct tuccl_measure_call {
     int32_t data_type; /* enum data_type */
     int32_t in_place;
     int32_t use_graph;
-    int32_t calls; /* Number of back-to-back calls in a launch. */
-    int32_t zero;
+    int32_t calls;        /* Number of back-to-back calls in a launch. */
+    int32_t communicator; /* 0: that of all ranks; otherwise what tuccl_measure_split returned. */
 };
 
 /* NULL without memory. */
@@ -48,6 +48,12 @@ TUCCL_MEASURE_EXPORT int tuccl_measure_take_gpu(struct tuccl_measure *measure, i
 TUCCL_MEASURE_EXPORT int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
                                             const unsigned char *id);
 
+/* Splits the communicator of all ranks, together with all of them. Ranks of one colour form a
+ * communicator of `ranks` ranks, in the order of the parent, in which this one is `rank`; the
+ * parent stays. Returns the number of the new one, the same on all ranks that split alike. */
+TUCCL_MEASURE_EXPORT int tuccl_measure_split(struct tuccl_measure *measure, int colour, int ranks,
+                                             int rank);
+
 /* Prepares how ranks synchronize before a graph. This takes NCCL calls, which a tuner and an
  * executor see: a caller that counts calls does this first, otherwise the first graph does it. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_prepare_graphs(struct tuccl_measure *measure);
@@ -57,7 +63,8 @@ TUCCL_MEASURE_EXPORT int tuccl_measure_prepare(struct tuccl_measure *measure,
                                                const struct tuccl_measure_call *call);
 
 /* Times a prepared call, in us per call of each launch: by events on the GPU, from the moment when
- * all ranks are synchronized, or by the host's clock, as nccl-tests does. */
+ * all ranks are synchronized, those of other communicators too, or by the host's clock, as
+ * nccl-tests does. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_time(struct tuccl_measure *measure,
                                             const struct tuccl_measure_call *call,
                                             int by_host_clock, int launches, double *times_us);
@@ -68,7 +75,7 @@ TUCCL_MEASURE_EXPORT int tuccl_measure_check(struct tuccl_measure *measure,
                                              const struct tuccl_measure_call *call, char *finding,
                                              size_t finding_bytes);
 
-/* Leaves the communicator and frees everything. */
+/* Leaves all communicators and frees everything. */
 TUCCL_MEASURE_EXPORT void tuccl_measure_destroy(struct tuccl_measure *measure);
 
 #endif

@@ -30,6 +30,7 @@ bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure) {
         {"ncclGetLastError", &nccl->last_error, true},
         {"ncclGetUniqueId", &nccl->unique_id, false},
         {"ncclCommInitRank", &nccl->join, false},
+        {"ncclCommSplit", &nccl->split, false},
         {"ncclCommAbort", &nccl->abort, false},
         {"ncclCommDestroy", &nccl->destroy, false},
         {"ncclCommGetAsyncError", &nccl->async_error, false},

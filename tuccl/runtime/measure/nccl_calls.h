@@ -1,4 +1,4 @@
-/* NCCL by path: one library, one communicator, one collective at a time. */
+/* NCCL by path: one library, one collective at a time. */
 #ifndef TUCCL_MEASURE_NCCL_CALLS_H
 #define TUCCL_MEASURE_NCCL_CALLS_H
 
@@ -19,6 +19,8 @@ struct nccl {
     const char *(*last_error)(nccl_communicator communicator); /* NULL before 2.13. */
     int (*unique_id)(struct nccl_id *id);
     int (*join)(nccl_communicator *communicator, int ranks, struct nccl_id id, int rank);
+    int (*split)(nccl_communicator parent, int colour, int key, nccl_communicator *made,
+                 void *configuration);
     int (*abort)(nccl_communicator communicator);
     int (*destroy)(nccl_communicator communicator);
     int (*async_error)(nccl_communicator communicator, int *error);

@@ -70,20 +70,35 @@ int tuccl_measure_take_gpu(struct tuccl_measure *measure, int ordinal, char *nam
 }
 
 bool session_enter(struct tuccl_measure *measure) {
-    if (measure->communicator == NULL)
+    if (measure->member_count == 0)
         return fail(&measure->failure, "there is no communicator");
     return CUDA_OK(measure, set_context, measure->context);
 }
 
-bool session_wait(struct tuccl_measure *measure) {
+const struct member *session_member(struct tuccl_measure *measure,
+                                    const struct tuccl_measure_call *call) {
+    if (call->communicator >= 0 && call->communicator < measure->member_count)
+        return &measure->members[call->communicator];
+    fail(&measure->failure, "there is no communicator %d, only %d in all", (int)call->communicator,
+         measure->member_count);
+    return NULL;
+}
+
+static bool is_sound(struct tuccl_measure *measure, nccl_communicator communicator) {
     int error = 0;
+    return nccl_succeeded(&measure->nccl, communicator,
+                          measure->nccl.async_error(communicator, &error), "ncclCommGetAsyncError",
+                          &measure->failure) &&
+           nccl_succeeded(&measure->nccl, communicator, error, "a collective", &measure->failure);
+}
+
+bool session_wait(struct tuccl_measure *measure) {
     if (!CUDA_OK(measure, synchronize_stream, measure->stream))
         return false;
-    return nccl_succeeded(&measure->nccl, measure->communicator,
-                          measure->nccl.async_error(measure->communicator, &error),
-                          "ncclCommGetAsyncError", &measure->failure) &&
-           nccl_succeeded(&measure->nccl, measure->communicator, error, "a collective",
-                          &measure->failure);
+    for (int i = 0; i < measure->member_count; i++)
+        if (!is_sound(measure, measure->members[i].communicator))
+            return false;
+    return true;
 }
 
 static void free_buffers(struct tuccl_measure *measure) {
@@ -141,11 +156,12 @@ bool session_capture(struct tuccl_measure *measure,
 static bool enqueue_meeting(struct tuccl_measure *measure, const void *times) {
     struct collective tiny = {.operation = OPERATION_ALL_REDUCE,
                               .type = TYPE_FLOAT32,
-                              .ranks = measure->ranks,
+                              .ranks = measure->members[0].ranks,
                               .count = MEETING_FLOATS};
     for (int i = 0; i < *(const int *)times; i++)
-        if (!nccl_enqueue(&measure->nccl, measure->communicator, &tiny, measure->meeting_point,
-                          measure->meeting_point, measure->stream, &measure->failure))
+        if (!nccl_enqueue(&measure->nccl, measure->members[0].communicator, &tiny,
+                          measure->meeting_point, measure->meeting_point, measure->stream,
+                          &measure->failure))
             return false;
     return true;
 }
@@ -181,18 +197,34 @@ int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
         fail(&measure->failure, "the rank has no GPU or no NCCL yet");
         return -1;
     }
-    measure->ranks = ranks;
-    measure->rank = rank;
     /* Allocated before the communicator, as in a job with a model, so that allocations at its start
      * do not move the buffers. */
     if (!CUDA_OK(measure, set_context, measure->context) || !reserve_usual(measure))
         return -1;
-    int result = measure->nccl.join(&measure->communicator, ranks, given, rank);
-    if (!nccl_succeeded(&measure->nccl, NULL, result, "ncclCommInitRank", &measure->failure)) {
-        measure->communicator = NULL;
+    struct member all = {NULL, ranks, rank};
+    int result = measure->nccl.join(&all.communicator, ranks, given, rank);
+    if (!nccl_succeeded(&measure->nccl, NULL, result, "ncclCommInitRank", &measure->failure))
+        return -1;
+    measure->members[measure->member_count++] = all;
+    return prepare_meeting(measure) ? 0 : -1;
+}
+
+int tuccl_measure_split(struct tuccl_measure *measure, int colour, int ranks, int rank) {
+    if (!session_enter(measure))
+        return -1;
+    if (measure->member_count == MOST_COMMUNICATORS) {
+        fail(&measure->failure, "a rank has at most %d communicators", MOST_COMMUNICATORS);
         return -1;
     }
-    return prepare_meeting(measure) ? 0 : -1;
+    const struct member *all = &measure->members[0];
+    struct member made = {NULL, ranks, rank};
+    int result =
+        measure->nccl.split(all->communicator, colour, all->rank, &made.communicator, NULL);
+    if (!nccl_succeeded(&measure->nccl, all->communicator, result, "ncclCommSplit",
+                        &measure->failure))
+        return -1;
+    measure->members[measure->member_count] = made;
+    return measure->member_count++;
 }
 
 void tuccl_measure_destroy(struct tuccl_measure *measure) {
@@ -203,8 +235,8 @@ void tuccl_measure_destroy(struct tuccl_measure *measure) {
         graph_cache_clear(&measure->graphs, &measure->cuda);
         if (measure->meeting != NULL)
             measure->cuda.destroy_graph_exec(measure->meeting);
-        if (measure->communicator != NULL)
-            measure->nccl.destroy(measure->communicator);
+        while (measure->member_count > 0)
+            measure->nccl.destroy(measure->members[--measure->member_count].communicator);
         free_buffers(measure);
         if (measure->meeting_point != 0)
             measure->cuda.free(measure->meeting_point);

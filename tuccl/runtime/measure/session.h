@@ -1,4 +1,4 @@
-/* One rank: its GPU, stream, buffers and communicator. */
+/* One rank: its GPU, stream, buffers and communicators. */
 #ifndef TUCCL_MEASURE_SESSION_H
 #define TUCCL_MEASURE_SESSION_H
 
@@ -9,6 +9,13 @@
 enum {
     /* Guard behind each buffer, to detect a collective that writes past its end. */
     GUARD_BYTES = 4096,
+    MOST_COMMUNICATORS = 8,
+};
+
+/* This rank in a communicator. */
+struct member {
+    nccl_communicator communicator;
+    int ranks, rank;
 };
 
 struct tuccl_measure {
@@ -20,8 +27,9 @@ struct tuccl_measure {
     cuda_context context;
     cuda_stream stream;
     cuda_event begin, end;
-    nccl_communicator communicator;
-    int ranks, rank;
+    /* The first is that of all ranks, by which they synchronize; the others were split from it. */
+    struct member members[MOST_COMMUNICATORS];
+    int member_count;
     device_pointer send, receive;
     size_t capacity_bytes; /* Size of each buffer without GUARD_BYTES. */
     device_pointer meeting_point;
@@ -39,6 +47,10 @@ bool session_wait(struct tuccl_measure *measure);
 
 /* Makes the session's GPU current in this thread; false before the communicator exists. */
 bool session_enter(struct tuccl_measure *measure);
+
+/* Returns this rank in a call's communicator; NULL where there is none. */
+const struct member *session_member(struct tuccl_measure *measure,
+                                    const struct tuccl_measure_call *call);
 
 /* Ensures that each buffer holds `bytes`. Growing them drops all graphs. */
 bool session_reserve(struct tuccl_measure *measure, size_t bytes);

@@ -2,32 +2,37 @@
 
 #include <time.h>
 
-/* Returns the collective of a call after checking that it can run. */
-static bool read_call(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
-                      struct collective *collective) {
-    if (call->calls < 1)
-        return fail(&measure->failure, "a launch of %d calls is none", (int)call->calls);
-    return make_collective(collective, call->operation, call->data_type, call->size_bytes,
-                           call->in_place != 0, measure->ranks, measure->rank, &measure->failure);
-}
-
 struct launch {
-    const struct collective *collective;
+    nccl_communicator communicator;
+    struct collective collective;
     int calls;
 };
+
+/* Returns the launch of a call after checking that it can run. */
+static bool read_call(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
+                      struct launch *launch) {
+    const struct member *member = session_member(measure, call);
+    if (member == NULL)
+        return false;
+    if (call->calls < 1)
+        return fail(&measure->failure, "a launch of %d calls is none", (int)call->calls);
+    *launch = (struct launch){.communicator = member->communicator, .calls = call->calls};
+    return make_collective(&launch->collective, call->operation, call->data_type, call->size_bytes,
+                           call->in_place != 0, member->ranks, member->rank, &measure->failure);
+}
 
 /* The calls of a launch use successive parts of the buffers, as in nccl-tests, so that the previous
  * call does not leave a small message in the cache. */
 static bool enqueue_launch(struct tuccl_measure *measure, const void *argument) {
     const struct launch *launch = argument;
-    const struct collective *collective = launch->collective;
+    const struct collective *collective = &launch->collective;
     size_t stride = (larger_buffer_bytes(collective) + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
     size_t parts = measure->capacity_bytes / stride;
     for (int i = 0; i < launch->calls; i++) {
         size_t offset = parts > 1 ? (size_t)i % parts * stride : 0;
         device_pointer receive = measure->receive + offset;
         device_pointer send = collective->in_place ? receive : measure->send + offset;
-        if (!nccl_enqueue(&measure->nccl, measure->communicator, collective, send, receive,
+        if (!nccl_enqueue(&measure->nccl, launch->communicator, collective, send, receive,
                           measure->stream, &measure->failure))
             return false;
     }
@@ -46,13 +51,14 @@ int tuccl_measure_prepare_graphs(struct tuccl_measure *measure) {
 }
 
 int tuccl_measure_prepare(struct tuccl_measure *measure, const struct tuccl_measure_call *call) {
-    struct collective collective;
-    if (!session_enter(measure) || !read_call(measure, call, &collective) ||
+    struct launch whole;
+    if (!session_enter(measure) || !read_call(measure, call, &whole) ||
         !session_reserve(measure, call->size_bytes))
         return -1;
     if (graph_cache_find(&measure->graphs, call) != NULL)
         return 0;
-    struct launch once = {&collective, 1}, whole = {&collective, call->calls};
+    struct launch once = whole;
+    once.calls = 1;
     cuda_graph_exec exec = NULL;
     /* Run outside of a graph first: NCCL may connect ranks at a configuration's first call. */
     if (!enqueue_launch(measure, &once) || !session_wait(measure) ||
@@ -95,15 +101,14 @@ static bool time_by_host_clock(struct tuccl_measure *measure, const struct launc
 
 int tuccl_measure_time(struct tuccl_measure *measure, const struct tuccl_measure_call *call,
                        int by_host_clock, int launches, double *times_us) {
-    struct collective collective;
-    if (!session_enter(measure) || !read_call(measure, call, &collective))
+    struct launch launch;
+    if (!session_enter(measure) || !read_call(measure, call, &launch))
         return -1;
     const struct cached_graph *prepared = graph_cache_find(&measure->graphs, call);
     if (prepared == NULL) {
         fail(&measure->failure, "the call was not prepared");
         return -1;
     }
-    struct launch launch = {&collective, call->calls};
     for (int i = 0; i < launches; i++) {
         bool done = by_host_clock
                         ? time_by_host_clock(measure, &launch, prepared->exec, &times_us[i])

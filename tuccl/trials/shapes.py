@@ -1,0 +1,109 @@
+"""Communicator shapes of a job: the whole machine, and what jobs divide it into.
+
+Siblings are the communicators of one shape that a job has side by side: one on each node, or one
+along each rail. They are used at the same time, so they are measured at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lookup_tables.table import Shape
+from tuccl.errors import UsageError
+
+_PAIR = 2
+
+
+class ShapeName(StrEnum):
+    """Shapes by the part of the machine that one communicator spans."""
+
+    WHOLE = "whole"
+    """All GPUs."""
+    NODE = "node"
+    """All GPUs of a host, as tensor parallelism uses them."""
+    RAIL = "rail"
+    """The GPUs with the same place in all hosts, as data parallelism uses them."""
+    PAIRS = "pairs"
+    """Two neighbours of a host, as the stages of a pipeline use them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The place of a rank among the siblings of a shape."""
+
+    sibling: int
+    """Number of its communicator."""
+    rank: int
+    """Rank in that."""
+
+
+def shape_named(name: ShapeName, whole: Shape) -> Shape:
+    """Return the shape of this name on a machine; it may be that of the whole machine.
+
+    Raises:
+        UsageError: The machine has no communicators of this shape.
+    """
+    if name is ShapeName.WHOLE:
+        return whole
+    each = whole.ranks_per_node
+    if each == 0:
+        raise UsageError(f"--shapes {name}: the hosts have different numbers of GPUs; leave it out")
+    shapes = {
+        ShapeName.NODE: Shape(each, 1, each),
+        ShapeName.RAIL: Shape(whole.nodes, whole.nodes, 1),
+        ShapeName.PAIRS: Shape(_PAIR, 1, _PAIR),
+    }
+    shape = shapes[name]
+    if shape.ranks < _PAIR or memberships(shape, whole) is None:
+        here = f"{whole.ranks} GPUs on {whole.nodes} node(s)"
+        raise UsageError(f"--shapes {name}: {here} have no such communicators; leave it out")
+    return shape
+
+
+def name_of(shape: Shape, whole: Shape) -> ShapeName | None:
+    """Return the first name of a shape on a machine; None where it has none."""
+    for name in ShapeName:
+        try:
+            if shape_named(name, whole) == shape:
+                return name
+        except UsageError:
+            continue
+    return None
+
+
+def parse_shapes(text: str, whole: Shape) -> tuple[Shape, ...]:
+    """Parse shapes such as `whole,node,rail`, each once, in this order.
+
+    Raises:
+        UsageError: An unknown name, or a shape that the machine does not have.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    known = [name.value for name in ShapeName]
+    for word in words:
+        if word not in known:
+            raise UsageError(f"--shapes {word!a:.40} is unknown: use some of {', '.join(known)}")
+    if not words:
+        raise UsageError("--shapes names none: use for example --shapes whole,node,rail")
+    return tuple(dict.fromkeys(shape_named(ShapeName(word), whole) for word in words))
+
+
+def memberships(shape: Shape, whole: Shape) -> Sequence[Membership] | None:
+    """Return each rank's place among the siblings of a shape; None where they leave ranks over.
+
+    Ranks are numbered node by node. A sibling takes neighbouring ranks of neighbouring nodes.
+    """
+    each, of_node = shape.ranks_per_node, whole.ranks_per_node
+    if shape == whole:
+        return [Membership(0, rank) for rank in range(whole.ranks)]
+    if min(each, of_node) == 0 or of_node % each or whole.nodes % shape.nodes:
+        return None
+    places = [divmod(rank, of_node) for rank in range(whole.ranks)]
+    return [
+        Membership(
+            node // shape.nodes * (of_node // each) + place // each,
+            node % shape.nodes * each + place % each,
+        )
+        for node, place in places
+    ]
