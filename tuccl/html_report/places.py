@@ -18,7 +18,8 @@ from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table, read_table_file
 from tuccl.reports.report import Report, read_report
 from tuccl.runtime import EXECUTOR_NAME, has_executor
-from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, MANIFEST_NAME, TABLE_NAME
+from tuccl.shipping.manifest import MANIFEST_NAME
+from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Run, Workspace
 
