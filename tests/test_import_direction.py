@@ -74,6 +74,7 @@ ORDER = [
     "tuccl.pipeline",
     "tuccl.shipping",
     "tuccl.bench",
+    "tuccl.doctor",
     "tuccl.console",
     "tuccl.html_report",
     "tuccl.hosts",

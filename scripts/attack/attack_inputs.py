@@ -96,6 +96,7 @@ TARGETS = (
     Target("shipped/tuccl.env", ("ship", "shipped")),
     Target("shipped/tuccl-manifest.json", ("show", "shipped"), _JSON),
     Target("shipped/tuccl.env", ("show", "shipped", "--json")),
+    Target("shipped/table.parquet", ("doctor", "shipped"), (*TEXT, *[parquet_structure] * 9)),
     Target("shipped/table.parquet", ("show", "shipped"), (*TEXT, *[parquet_structure] * 9)),
 )  # fmt: skip
 """`read-mscclpp-plan` is no command: the reader is called, and its own error is the good end."""

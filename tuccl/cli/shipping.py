@@ -1,4 +1,4 @@
-"""The commands `tuccl ship` and `show`."""
+"""The commands `tuccl ship`, `show` and `doctor`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ SHIP_EXAMPLES = examples(
     "tuccl ship /shared/tuccl",
     ". /shared/tuccl/tuccl.env",
     "tuccl ship /shared/tuccl --to slurm,enroot --at /opt/tuccl",
+)
+DOCTOR_EXAMPLES = examples(
+    "tuccl doctor /shared/tuccl",
+    ". /shared/tuccl/tuccl.env; tuccl doctor",
+    "srun --ntasks-per-node=1 tuccl doctor /shared/tuccl",
 )
 SHOW_EXAMPLES = examples("tuccl show /shared/tuccl", "tuccl show /shared/tuccl --json")
 
@@ -80,3 +85,22 @@ def show(
     from tuccl.commands import ship as shipping
 
     raise typer.Exit(shipping.show(directory, as_json))
+
+
+def doctor(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A directory of `tuccl ship`, as if its tuccl.env were sourced; else the "
+            "environment is looked at as it is.",
+            parser=parser_of(named_path),
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell whether a job that starts here would load its table. Exit code 1: it would not."""
+    from tuccl.commands import doctor as examining
+
+    raise typer.Exit(examining.doctor(directory, as_json))

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from probes.inputs.regular_file import read_regular_file
 from tuccl.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
 from tuccl.errors import MeasurementError
 
@@ -34,7 +35,7 @@ def check_environment(environment: Mapping[str, str] = os.environ, plugin: str =
         NcclEnvironmentError: A variable is set that overrules the search or bounds it.
     """
     check_overruling(environment, plugin)
-    found = _variables(environment)
+    found = seen_variables(environment)
     for name in PER_PROCESS:
         if name in found:
             value, place = found[name]
@@ -49,7 +50,7 @@ def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = 
     Raises:
         NcclEnvironmentError: A variable is set that overrules every choice of the plugin.
     """
-    found = _variables(environment)
+    found = seen_variables(environment)
     for name in OVERRULING:
         if name in found:
             value, place = found[name]
@@ -64,22 +65,28 @@ def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = 
         )
 
 
-def _variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def seen_variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return value and origin of each variable that NCCL will see, by name."""
     found = {name: (value, "the environment") for name, value in sorted(environment.items())}
-    home = Path(environment.get("HOME", "/nonexistent")) / ".nccl.conf"
-    # NCCL 2.28 src/misc/param.cc: the first file is the user's or the named one; a variable that is
-    # set already keeps its value.
-    for path in (Path(environment.get("NCCL_CONF_FILE", home)), Path("/etc/nccl.conf")):
-        for name, value in _configuration_file(path):
+    # A variable that is set already keeps its value.
+    for path in configuration_files(environment):
+        for name, value in configuration_lines(path):
             found.setdefault(name, (value, str(path)))
     return found
 
 
-def _configuration_file(path: Path) -> list[tuple[str, str]]:
-    """Return the NAME=VALUE lines of a file; `#` begins a comment."""
+def configuration_files(environment: Mapping[str, str]) -> tuple[Path, Path]:
+    """Return the files that NCCL reads variables from: the named one or the user's, the host's."""
+    # NCCL 2.28 src/misc/param.cc: an empty name counts as none.
+    named = environment.get("NCCL_CONF_FILE")
+    home = Path(environment.get("HOME", "/nonexistent")) / ".nccl.conf"
+    return Path(named) if named else home, Path("/etc/nccl.conf")
+
+
+def configuration_lines(path: Path) -> list[tuple[str, str]]:
+    """Return the NAME=VALUE lines of a file, none where it cannot be read; `#` begins a comment."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular_file(path).decode(errors="replace").splitlines()
     except OSError:
         return []
     pairs = (line.split("#", 1)[0].split("=", 1) for line in lines)

@@ -32,6 +32,10 @@ class NcclLibraryError(MeasurementError):
     """Raised when there is no NCCL to measure, or more than one."""
 
 
+class OldNcclError(NcclLibraryError):
+    """Raised for an NCCL whose tuner ABI the plugin does not speak."""
+
+
 class SeveralNcclsError(NcclLibraryError):
     """Raised for NCCLs of different versions when the job's NCCL is unknown."""
 
@@ -137,7 +141,7 @@ def read_version(path: Path) -> int:
 
 def _usable(library: NcclLibrary) -> NcclLibrary:
     if library.version < OLDEST_VERSION:
-        raise NcclLibraryError(
+        raise OldNcclError(
             f"{library.path} is NCCL {library.version_text}, whose tuner ABI the plugin does not "
             f"speak; install {version_text(OLDEST_VERSION)} or newer"
         )

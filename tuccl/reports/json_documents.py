@@ -228,6 +228,40 @@ class ShowDocument(_Model):
     """Contradictions in the directory, one sentence each."""
 
 
+class DoctorNccl(_Model):
+    """The NCCL that a job would load."""
+
+    version: str
+    path: str
+    source: str
+    """Where it was found, in words."""
+
+
+class DoctorFinding(_Model):
+    """A finding of one check."""
+
+    check: str
+    severity: Literal["ok", "note", "warning", "error"]
+    text: str
+    mend: str
+    """The line that mends it; empty where nothing is to be done."""
+
+
+class DoctorDocument(_Model):
+    """`doctor`: whether a job that starts here would load its table."""
+
+    schema_version: Literal[3] = SCHEMA_VERSION
+    directory: str | None
+    """Shipped directory that was named; None: the environment was looked at as it is."""
+    loads: bool
+    """Whether the job would load its table and follow it: no finding is an error."""
+    bundle_crc: str | None
+    """Sum of the table; None: there is none that can be read."""
+    nccl: DoctorNccl | None
+    """None: which NCCL the job loads is not known."""
+    findings: list[DoctorFinding]
+
+
 class DefectDocument(_Model):
     """A defect of a schedule, with its place where it has one."""
 
@@ -344,6 +378,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "explain": ExplainDocument,
     "ship": ShipDocument,
     "show": ShowDocument,
+    "doctor": DoctorDocument,
     "verify": VerifyDocument,
     "bench": BenchDocument,
 }

@@ -124,3 +124,14 @@ def _put(root: Path, name: str, source: Path) -> None:
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
+
+
+def unloadable(folder: Path) -> Path:
+    """A library that needs a C library which does not exist."""
+    source = folder / "new.c"
+    source.write_text('#include <stdlib.h>\nint new(void) { return atoi(getenv("x")); }\n')
+    library = compile_c(folder / "new.so", [source], "-fPIC", "-shared")
+    data = library.read_bytes()
+    assert b"GLIBC_2." in data
+    library.write_bytes(data.replace(b"GLIBC_2.", b"GLIBC_9."))
+    return library

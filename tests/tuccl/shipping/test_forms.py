@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.runtime.conftest import compile_c
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import StandIns
@@ -28,6 +27,7 @@ from tests.tuccl.shipping.job_roots import (
     JobRoot,
     make_job_root,
     run_of_one_rank,
+    unloadable,
 )
 from tuccl.errors import UsageError
 from tuccl.shipping import shipment
@@ -302,17 +302,6 @@ def test_a_node_without_the_directory_runs_the_job_as_it_is(root: JobRoot) -> No
     for variables in forms:
         started = root.job(variables)
         assert (started.code, started.loaded) == (0, None)
-
-
-def unloadable(folder: Path) -> Path:
-    """A library that needs a C library which does not exist."""
-    source = folder / "new.c"
-    source.write_text('#include <stdlib.h>\nint new(void) { return atoi(getenv("x")); }\n')
-    library = compile_c(folder / "new.so", [source], "-fPIC", "-shared")
-    data = library.read_bytes()
-    assert b"GLIBC_2." in data
-    library.write_bytes(data.replace(b"GLIBC_2.", b"GLIBC_9."))
-    return library
 
 
 @pytest.mark.parametrize("loadable", [True, False])
