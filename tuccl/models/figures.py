@@ -28,6 +28,8 @@ _NVLINK_SHARE = 0.82
 _MAX_CHANNELS = 16
 """Most channels of the graph search, before they are doubled."""
 _MOST_CHANNELS = 32
+_RDMA_DEVICES = ("mlx", "bnxt_re", "irdma", "roce", "ib", "efa", "hfi", "qedr")
+"""Prefixes of RDMA devices' names in /sys/class/infiniband, by drivers and udev."""
 
 
 class Fabric(StrEnum):
@@ -63,6 +65,8 @@ class MachineFigures:
     """Channels that NCCL's communicator opens: twice those that its graph search finds."""
     channel_gb_per_s: float
     """Bandwidth of each channel."""
+    sockets: bool = False
+    """Whether threads of NCCL move data between nodes over TCP."""
 
     @property
     def graph_channels(self) -> int:
@@ -82,7 +86,22 @@ def machine_figures(topology: Topology) -> MachineFigures:
     fabric, intra = _intra(topology)
     nics, nic_gb_per_s, latency_us = _network(topology) if shape.nodes > 1 else (0, 0.0, 0.0)
     generation = _generation(topology.gpus[0])
-    return figures_of(shape, fabric, generation, intra, nics, nic_gb_per_s, latency_us)
+    return figures_of(
+        shape,
+        fabric,
+        generation,
+        intra,
+        nics,
+        nic_gb_per_s,
+        latency_us,
+        sockets=shape.nodes > 1 and uses_sockets(topology),
+    )
+
+
+def uses_sockets(topology: Topology) -> bool:
+    """Whether the NICs are certainly no RDMA devices; NCCL uses these where it finds one."""
+    names = [nic.os_name for nic in topology.nics]
+    return all(names) and not any(name.startswith(_RDMA_DEVICES) for name in names)
 
 
 def figures_of(
@@ -93,6 +112,8 @@ def figures_of(
     nics_per_node: int = 0,
     nic_gb_per_s: float = 0.0,
     network_latency_us: float = 0.0,
+    *,
+    sockets: bool = False,
 ) -> MachineFigures:
     """Figures of a machine described by its data sheet; the channels follow from them."""
     usable = intra_gb_per_s * (_NVLINK_SHARE if fabric is Fabric.NVLINK else 1.0)
@@ -113,6 +134,7 @@ def figures_of(
         network_latency_us=network_latency_us,
         channels=channels,
         channel_gb_per_s=graphs * speed / channels,
+        sockets=sockets,
     )
 
 

@@ -1,7 +1,7 @@
 """`ModelConstants`: the fitted constants of the model of NCCL's kernels.
 
-`tuccl calibrate` fits them to measured times. They hold at Hopper's clock; other GPUs scale with
-theirs. `SHIPPED` was fitted by this project to
+`tuccl calibrate` fits them to measured times; those of phases it leaves as they are. They hold at
+Hopper's clock; other GPUs scale with theirs. `SHIPPED` was fitted by this project to
 a grid of four H200 and to published runs of nccl-tests (`scripts/bench/bench_model.py` prints it).
 """
 
@@ -52,6 +52,15 @@ class ModelConstants:
     PCIe way to the NIC is too cautious."""
     launch_us: float
     """Time of a host thread per GPU and call where no graph launches the kernels."""
+    socket_gb_per_s: float = 3.2
+    """Bandwidth of a thread of NCCL that moves data over TCP: one for each rank and communicator.
+    Two faked nodes of two H200 carried all_gather of 64 MB at 6.2 to 6.5 GB/s with two such
+    threads, by one call of NCCL as by two along rails."""
+    phase_launch_us: float = 2.5
+    """Launch of a kernel of the executor between other kernels of a CUDA graph: it costs 2 to 5 us
+    on two H200, and 1.9 where one kernel follows itself."""
+    memory_efficiency: float = 0.8
+    """Share of the memory's nominal bandwidth that a sum of chunks reaches; not measured."""
 
     def of(self, protocol: NcclProtocol) -> ProtocolCosts:
         """Costs of one protocol."""

@@ -65,6 +65,8 @@ class Work:
     wire_us: Quantity
     network_us: Quantity
     """Time on the NICs that the channels use, at the nominal rate."""
+    socket_bytes: Quantity
+    """Bytes that each thread of NCCL moves over TCP; 0 where NICs move data themselves."""
     syncs: Quantity
     """Slices after the first."""
     launches: Quantity
@@ -122,12 +124,20 @@ def work_time_us(
     else:
         rate = rate * costs.ring_gb_per_s * work.threads / (work.threads + costs.half_threads)
     sync_us = work.syncs * costs.sync_us / work.clock
-    payload = constants.network_efficiency * _payload_share(protocol)
     fill_us = _both_limits_us(work.fill_bytes / rate, work.fill_wire_us / costs.wire_efficiency)
-    wire_us = np.maximum(work.wire_us / costs.wire_efficiency, work.network_us / payload)
+    crossing_us = np.maximum(
+        network_us_of(work, protocol, constants),
+        work.socket_bytes / (1e3 * constants.socket_gb_per_s * _payload_share(protocol)),
+    )
+    wire_us = np.maximum(work.wire_us / costs.wire_efficiency, crossing_us)
     data_us = _both_limits_us(work.bytes / rate + sync_us, wire_us)
     kernel_us = costs.base_us / work.clock + latency_us + fill_us + data_us
     return _both_limits_us(kernel_us, work.launches * constants.launch_us)
+
+
+def network_us_of(work: Work, protocol: NcclProtocol, constants: ModelConstants) -> Quantity:
+    """Time on the NICs with what the protocol adds to the data."""
+    return work.network_us / (constants.network_efficiency * _payload_share(protocol))
 
 
 def _both_limits_us(copy_us: Quantity, wire_us: Quantity) -> Quantity:
@@ -178,6 +188,7 @@ def _ring_work(
         bytes=channel_bytes,
         wire_us=_wire_us(traffic, machine),
         network_us=_network_us(traffic * network_share, choice, machine),
+        socket_bytes=_socket_bytes(traffic * network_share, choice, machine),
         syncs=max(0, slices - 1) * pieces,
         launches=launches,
     )
@@ -204,6 +215,7 @@ def _tree_work(size_bytes: int, choice: Choice, machine: MachineFigures, launche
         bytes=channel_bytes - piece,
         wire_us=_wire_us(2.0 * (channel_bytes - piece) * choice.nchannels, machine),
         network_us=_network_us(network_share * size_bytes, choice, machine),
+        socket_bytes=_socket_bytes(network_share * size_bytes, choice, machine),
         syncs=0 if is_lines else math.ceil(channel_bytes / piece) - 1,
         launches=launches,
     )
@@ -246,3 +258,11 @@ def _network_us(node_bytes: float, choice: Choice, machine: MachineFigures) -> f
         return 0.0
     nics = min(choice.nchannels, machine.nics_per_node)
     return node_bytes / (1e3 * nics * machine.nic_gb_per_s)
+
+
+def _socket_bytes(node_bytes: float, choice: Choice, machine: MachineFigures) -> float:
+    """Bytes of each thread that drives sockets; each rank that channels leave by has one."""
+    if not machine.sockets:
+        return 0.0
+    ranks = machine.shape.ranks // machine.shape.nodes
+    return node_bytes / min(choice.nchannels, max(1, ranks))

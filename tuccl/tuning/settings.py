@@ -39,7 +39,7 @@ lose by it. Users without such jobs may lower the floor and gain the last per ce
 _MOST_WEIGHT = 1000.0
 _WITH_ALLTOALL = (2, 28)
 """First version of NCCL that has ncclAlltoAll."""
-_FORMATS = 4
+_FORMATS = 5
 """Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
 _MIN_SIZE = "1K"

@@ -1,0 +1,65 @@
+"""Time of a call across hosts, from the times of its phases for one slice.
+
+The executor enqueues phases step by step (`tuccl/runtime/executor/phase_runner.cc`): at each step,
+of the slices that have a phase then, the oldest goes first. Kernels and sums follow one another on
+the call's stream. Rounds on rails have a stream for each lane, so that rounds of several slices run
+at once beside the kernels of others, and share the network. A slice starts when an earlier one has
+left its window of scratch memory. A call in one piece runs phase by phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from programs.phases import PhasedSchedule, PhaseKind
+
+_MOST_WINDOWS = 16
+"""Windows of scratch memory of a call (`tuccl/runtime/executor/phase_plan.h`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """Time of one phase of a slice."""
+
+    time_us: float
+    """Time on the stream where it runs, while no other slice uses the network."""
+    network_us: float = 0.0
+    """Time for which the network carries nothing else."""
+
+
+def pipelined_us(phased: PhasedSchedule, times: Sequence[PhaseTime], slices: int) -> float:
+    """Return the time of a call.
+
+    Args:
+        phased: The schedule.
+        times: Time of each phase, alike for all slices.
+        slices: Number of slices.
+    """
+    if slices == 1:
+        return sum(time.time_us for time in times)
+    on_rail = [phase.kind is PhaseKind.RAIL for phase in phased.phases]
+    before = [number + (phased.lanes - 1) * sum(on_rail[:number]) for number in range(len(times))]
+    windows = min(len(times) + (phased.lanes - 1) * sum(on_rail), _MOST_WINDOWS, slices)
+    lanes = min(slices, phased.lanes)
+    kernels_free_us = network_free_us = 0.0
+    lane_free_us = [0.0] * lanes
+    ends_us = [0.0] * slices
+    for step in range(slices + before[-1]):
+        for number in reversed(range(len(times))):
+            piece = step - before[number]
+            if not 0 <= piece < slices:
+                continue
+            start_us = ends_us[piece]
+            if number == 0 and piece >= windows:
+                start_us = ends_us[piece - windows]
+            if on_rail[number]:
+                start_us = max(start_us, lane_free_us[piece % lanes])
+                network_free_us = max(start_us, network_free_us) + times[number].network_us
+                end_us = max(start_us + times[number].time_us, network_free_us)
+                lane_free_us[piece % lanes] = end_us
+            else:
+                end_us = max(start_us, kernels_free_us) + times[number].time_us
+                kernels_free_us = end_us
+            ends_us[piece] = end_us
+    return max(ends_us)
