@@ -25,7 +25,7 @@ from tuccl.errors import MeasurementError, UsageError
 from tuccl.inputs.run_options import NCCL, REPLAY, SIMULATED
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Places
-from tuccl.models.figures import Fabric, machine_figures
+from tuccl.models.figures import Fabric, machine_figures, uses_sockets
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
 from tuccl.records.record import Record
@@ -40,8 +40,6 @@ from tuccl.trials.timing import Timing
 
 _OPENING = 4
 """Configurations that the model proposes to a search; further ones are seldom better."""
-_RDMA_DEVICES = ("mlx", "bnxt_re", "irdma", "roce", "ib", "efa", "hfi", "qedr")
-"""Prefixes of RDMA devices' names in /sys/class/infiniband, by drivers and udev."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +139,10 @@ def keeps_128_bytes(topology: Topology) -> bool:
 
 
 def _may_use_tcp(request: BackendRequest) -> bool:
-    """Whether ranks of several nodes reach each other by NICs that are certainly no RDMA devices.
-
-    NCCL uses InfiniBand and RoCE where it finds such a device.
-    """
+    """Whether ranks of several nodes certainly reach each other by TCP."""
     if request.shape.nodes == 1 or request.laboratory.nodes > 1:
         return request.laboratory.nodes > 1
-    names = [nic.os_name for nic in request.topology.nics]
-    return all(names) and not any(name.startswith(_RDMA_DEVICES) for name in names)
+    return uses_sockets(request.topology)
 
 
 def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
@@ -161,7 +155,7 @@ def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[
 def _simulated(request: BackendRequest) -> Iterator[Backend]:
     yield SimulatedBackend(
         request.topology,
-        {name: (found.algorithm, found.sketch) for name, found in request.schedules.items()},
+        request.schedules,
         seed=request.seed,
         spread=request.spread,
         constants=request.model,

@@ -1,5 +1,8 @@
 """The `simulated` backend: models of NCCL and of the schedule executor over a topology.
 
+On several nodes schedules are plans of phases, which an executor runs there; a schedule with steps
+for all ranks, which none runs across hosts, is timed where the user brings one.
+
 The default where there is no GPU: nothing is measured, everything is computed. The
 constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
 the machine itself; docs/lab/model.md has the errors. Noise is optional and seeded.
@@ -14,19 +17,26 @@ from math import ceil
 from lookup_tables.provenance import SIMULATED, Provenance
 from lookup_tables.table import NcclProtocol
 from probes.topology.graph import Topology
-from sketches.sketch import Sketch
-from synthesizer.ir.algorithm import Algorithm
 from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.models.executor_model import SLOTS, execution_model, with_network_hops
+from tuccl.models.executor_model import (
+    SLOTS,
+    KernelParameters,
+    execution_model,
+    with_network_hops,
+)
 from tuccl.models.figures import machine_figures
+from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
+from tuccl.models.phased_model import PhasedModel, PhaseParameters
+from tuccl.schedules.call_slices import slices_of_call
+from tuccl.schedules.candidates import Candidate
 from tuccl.trials.backend import Measured
-from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
 from tuccl.trials.running_profiles import RunningProfiles
 from tuccl.trials.timing import Timing
 
@@ -44,7 +54,7 @@ class SimulatedBackend:
     def __init__(
         self,
         topology: Topology,
-        schedules: Mapping[str, tuple[Algorithm, Sketch]],
+        schedules: Mapping[str, Candidate],
         seed: int,
         spread: float,
         constants: ModelConstants = SHIPPED,
@@ -53,7 +63,7 @@ class SimulatedBackend:
 
         Args:
             topology: The machine.
-            schedules: Schedules by content hash, each with the sketch that it runs on.
+            schedules: Schedules by content hash.
             seed: Seed of the noise.
             spread: Relative standard deviation of a sample; 0 for none.
             constants: Constants of the model of NCCL.
@@ -66,10 +76,18 @@ class SimulatedBackend:
         self._spread = spread
         self._compiled: dict[str, CompiledSchedule] = {
             content_hash: compile_schedule(
-                algorithm, with_network_hops(sketch, self._machine, constants)
+                schedule.steps, with_network_hops(schedule.sketch, self._machine, constants)
             )
-            for content_hash, (algorithm, sketch) in schedules.items()
+            for content_hash, schedule in schedules.items()
+            if schedule.phases is None
         }
+        self._phased = {
+            content_hash: schedule.phases
+            for content_hash, schedule in schedules.items()
+            if schedule.phases is not None
+        }
+        grid = grid_figures(topology) if self._phased else None
+        self._phased_model = None if grid is None else PhasedModel(grid, constants)
         self._time_us = lru_cache(maxsize=None)(self._time_without_noise_us)
         self._simulated_us = lru_cache(maxsize=None)(self._simulate_us)
 
@@ -97,27 +115,33 @@ class SimulatedBackend:
         """Do nothing: a model has no data."""
 
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
+        if config.algorithm.startswith(PHASES_PREFIX):
+            return self._phased_us(task, config)
         if config.is_schedule:
             return self._schedule_us(task, config)
         return self._builtin_us(task, config)
 
     def _builtin_us(self, task: Task, config: Config) -> float:
-        if max(config.nchannels, config.min_nchannels) > MOST_CHANNELS:
-            raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
-        if config.settings:
-            raise ConfigurationFailedError(f"the model does not know {config.settings[0][0]}")
+        _require_known(config.nchannels, config.profile)
         choice = nccl_choice(task.operation, task.size_bytes, config, self._machine)
         return builtin_time_us(
             task.operation, task.size_bytes, choice, self._machine, self._constants
         )
 
+    def _phased_us(self, task: Task, config: Config) -> float:
+        phased = self._phased.get(config.schedule)
+        if phased is None or self._phased_model is None:
+            raise _unknown(config)
+        _require_known(0, config.profile)
+        kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
+        slices = slices_of_call(phased, task.size_bytes, config.buffer_bytes)
+        parameters = PhaseParameters(kernels, slices, config.profile)
+        return self._phased_model.time_us(phased, task.size_bytes, parameters)
+
     def _schedule_us(self, task: Task, config: Config) -> float:
         compiled = self._compiled.get(config.schedule)
         if compiled is None:
-            raise MeasurementError(
-                f"schedule {config.schedule} is not among those of this run; "
-                "synthesize again or remove its entry"
-            )
+            raise _unknown(config)
         # All slots that hold the largest message give the same time: one simulation serves them.
         whole = ceil(compiled.largest_message_bytes(task.size_bytes, config.nchannels))
         slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))
@@ -142,3 +166,18 @@ class SimulatedBackend:
     ) -> float:
         model = execution_model(protocol, nthreads, nchannels, slot_bytes)
         return self._compiled[schedule].time_us(size_bytes, model)
+
+
+def _require_known(nchannels: int, profile: ProcessProfile) -> None:
+    """Require channels and variables that the model of NCCL knows."""
+    if max(nchannels, profile.min_nchannels) > MOST_CHANNELS:
+        raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
+    if profile.settings:
+        raise ConfigurationFailedError(f"the model does not know {profile.settings[0][0]}")
+
+
+def _unknown(config: Config) -> MeasurementError:
+    return MeasurementError(
+        f"schedule {config.schedule} is not among those of this run; "
+        "synthesize again or remove its entry"
+    )

@@ -19,7 +19,6 @@ from lookup_tables.table import (
     Table,
 )
 from probes.topology.graph import Topology
-from synthesizer.formats.msccl_xml import write_msccl_xml
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.report import (
@@ -71,8 +70,8 @@ def build_table(
     schedules = {
         candidate.content_hash: StoredSchedule(
             candidate.content_hash,
-            candidate.algorithm.name,
-            write_msccl_xml(candidate.algorithm),
+            candidate.name,
+            candidate.msccl_xml,
             candidate.program,
         )
         for found in candidates.values()
@@ -241,14 +240,14 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
 
 def _schedule_report(candidate: Candidate) -> ScheduleReport:
     return ScheduleReport(
-        name=candidate.algorithm.name,
+        name=candidate.name,
         sketch=candidate.sketch.name,
         sketch_why=candidate.sketch.why,
         origin=candidate.origin,
         of_bound={
             str(promise.size_bytes): round(promise.ratio, 4) for promise in candidate.promises
         },
-        operation=candidate.algorithm.collective.value,
+        operation=candidate.collective.value,
         own=candidate.own,
     )
 

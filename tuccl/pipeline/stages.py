@@ -13,7 +13,7 @@ from functools import partial
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from sketches.candidates import sketch_candidates, whole_machine
@@ -32,6 +32,7 @@ from tuccl.backends.backend_choice import (
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
+from tuccl.models.grid_figures import grid_figures
 from tuccl.pipeline.dry_run import make_plan
 from tuccl.pipeline.estimate import (
     Estimate,
@@ -44,13 +45,12 @@ from tuccl.processes.workers import worker_processes, workers_for
 from tuccl.records.record import Record
 from tuccl.reports.finished_run import FinishedRun, finished
 from tuccl.schedules.candidates import Candidate, make_candidates
-from tuccl.schedules.executor_schedules import executor_space, with_kernels
+from tuccl.schedules.executor_schedules import executor_space, modelled_space, with_kernels
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.saved_candidates import are_saved, load_candidates, save_candidates
 from tuccl.trials.config import Task
-from tuccl.trials.presets import executor_families
 from tuccl.trials.space import Space
 from tuccl.trials.timing import timing_of
 from tuccl.tuning.settings import RunSettings
@@ -178,9 +178,10 @@ def _candidates(
         return {}
     machine = whole_machine(topology)
     if _runs_phases(settings, topology):
-        return _phased(settings, communicator_shape(topology), machine, run)
-    found = _schedules(settings, sketches, machine, run, progress)
-    if backend_kind(settings.backend).has_executor:
+        found = _phased(settings, topology, machine, run)
+    else:
+        found = _schedules(settings, sketches, machine, run, progress)
+    if backend_kind(settings.backend).has_executor and communicator_shape(topology).nodes == 1:
         found = {
             operation: with_kernels(operation, candidates, sketches, machine, settings.sizes_bytes)
             for operation, candidates in found.items()
@@ -190,21 +191,28 @@ def _candidates(
 
 
 def _runs_phases(settings: RunSettings, topology: Topology) -> bool:
-    """Whether the backend runs plans of phases alone, as the executor does on several nodes."""
+    """Whether plans of phases are searched, which the executor runs on several nodes.
+
+    It runs nothing else there, so no other schedules are made; a user's own are searched as well
+    where they are modelled.
+    """
     is_across = communicator_shape(topology).nodes > 1
-    return is_across and backend_kind(settings.backend).has_executor
+    return is_across and backend_kind(settings.backend).runs_schedules
 
 
 def _phased(
-    settings: RunSettings, shape: Shape, machine: Sketch, run: Run
+    settings: RunSettings, topology: Topology, machine: Sketch, run: Run
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Load the saved plans, or make and save them."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
+    if not topology.ranks_per_node:
+        return dict.fromkeys(settings.operations, ())
+    grid = grid_figures(topology)
     for operation in settings.operations:
         directory = run.schedules / operation.value
         candidates = load_candidates(directory, [machine])
         if candidates is None:
-            candidates = phased_candidates(operation, shape, machine, settings.sizes_bytes)
+            candidates = phased_candidates(operation, grid, machine, settings.sizes_bytes)
             save_candidates(directory, candidates)
         found[operation] = candidates
     return found
@@ -306,8 +314,7 @@ def _tune(
         promising = [c for c in found if c.promises_for(task.size_bytes)]
         if backend_kind(settings.backend).has_executor:
             return executor_space(promising, task.size_bytes, ll128=ll128)
-        hashes = [c.content_hash for c in promising]
-        return Space("executor", executor_families(hashes, ll128=ll128))
+        return modelled_space(promising, task.size_bytes, ll128=ll128)
 
     spaces = SearchSpaces(
         partial(builtins_of, request),

@@ -41,6 +41,11 @@ def slice_sizes(phased: PhasedSchedule, size_bytes: int) -> tuple[int, ...]:
     return tuple(sorted(fitting))
 
 
+def slices_of_call(phased: PhasedSchedule, size_bytes: int, slice_bytes: int) -> int:
+    """Return the number of slices of a call with this size of slices."""
+    return min(MOST_SLICES, -(-size_bytes // slice_bytes)) if can_be_sliced(phased) else 1
+
+
 def can_be_sliced(phased: PhasedSchedule) -> bool:
     """Whether slices of the caller's buffers are in one piece wherever they have to be."""
     if phased.collective is Collective.ALL_REDUCE:

@@ -13,10 +13,12 @@ from math import inf
 
 from programs.compiler import program_of
 from programs.phase_compiler import compile_phases, phased_hash
+from programs.phase_schedule import as_algorithm
 from programs.phases import PhasedSchedule
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
@@ -28,6 +30,9 @@ from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
 _NEAR = 1.25
 """Greatest slowdown in the model of a candidate that may win when it is measured."""
 _MOST_PER_SIZE = 3
+_MOST_WRITTEN_RANKS = 16
+"""Most ranks for which the data flow of a plan is written as MSCCL XML, which no executor reads and
+which has the steps of all ranks."""
 MADE_SHARE = 0.8
 """Share of the time for making schedules; the rest is the choice for each size."""
 _LOW_LATENCY = ExecutionModel(
@@ -65,9 +70,10 @@ class Promise:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A verified schedule with the sketch that it runs on."""
+    """A verified schedule with the sketch that it runs on: steps of all ranks, or phases."""
 
-    algorithm: Algorithm
+    algorithm: Algorithm | None
+    """Steps of all ranks; None: it is a schedule across hosts, whose phases are alike on all."""
     sketch: Sketch
     origin: str
     """Origin: expert or synthesized, the sketch, and the solver's gap."""
@@ -76,22 +82,49 @@ class Candidate:
     own: bool = False
     """Whether the user wrote it."""
     phases: PhasedSchedule | None = None
-    """Phases of a schedule that the executor runs across hosts; the algorithm is the same data
-    flow. None: it is no such schedule."""
+    """Phases of a schedule that the executor runs across hosts."""
+
+    @property
+    def steps(self) -> Algorithm:
+        """Steps of all ranks.
+
+        Raises:
+            ValueError: It has phases instead.
+        """
+        if self.algorithm is None:
+            raise ValueError(f"{self.name} has phases, no steps of ranks")
+        return self.algorithm
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        if self.phases is not None:
+            return f"{self.phases.collective}_{self.phases.name}"
+        return self.steps.name
+
+    @property
+    def collective(self) -> Collective:
+        """The operation."""
+        return self.steps.collective if self.phases is None else self.phases.collective
 
     @cached_property
     def content_hash(self) -> str:
         """Hash that identifies the schedule in configurations and in the table."""
-        if self.phases is not None:
-            return phased_hash(self.phases)
-        return self.algorithm.content_hash()
+        return self.steps.content_hash() if self.phases is None else phased_hash(self.phases)
 
     @cached_property
     def program(self) -> bytes:
         """Program of the executor; empty where it cannot run the schedule."""
-        if self.phases is not None:
-            return compile_phases(self.phases)
-        return program_of(self.algorithm)
+        return program_of(self.steps) if self.phases is None else compile_phases(self.phases)
+
+    @property
+    def msccl_xml(self) -> str:
+        """Its data flow as MSCCL XML; empty for phases of too many ranks."""
+        if self.phases is None:
+            return write_msccl_xml(self.steps)
+        if self.phases.ranks > _MOST_WRITTEN_RANKS:
+            return ""
+        return write_msccl_xml(as_algorithm(self.phases, self.name))
 
     def promises_for(self, size_bytes: int) -> bool:
         """Whether it is worth trying for a size."""
@@ -172,11 +205,11 @@ def _promising(
     sizes_bytes: Sequence[int],
 ) -> tuple[Candidate, ...]:
     """Return the candidates near the fastest at some size, each with those sizes."""
-    compiled = [compile_schedule(c.algorithm, c.sketch) for c in candidates]
+    compiled = [compile_schedule(c.steps, c.sketch) for c in candidates]
     promises: list[list[Promise]] = [[] for _ in candidates]
     bound = time_bound(collective, machine)
     for size_bytes in sizes_bytes:
-        worths = [worth(misfits(c.sketch, c.algorithm, size_bytes)) for c in candidates]
+        worths = [worth(misfits(c.sketch, c.steps, size_bytes)) for c in candidates]
         slowdowns = _slowdowns(compiled, worths, size_bytes)
         order = sorted(range(len(candidates)), key=lambda i: (slowdowns[i], i))
         for i in order[:_MOST_PER_SIZE]:
@@ -194,7 +227,7 @@ def promises_of(
     candidate: Candidate, bound: TimeBound, sizes_bytes: Sequence[int]
 ) -> tuple[Promise, ...]:
     """Return a promise for each of these sizes, for a schedule that is tried in any case."""
-    compiled = compile_schedule(candidate.algorithm, candidate.sketch)
+    compiled = compile_schedule(candidate.steps, candidate.sketch)
     return tuple(
         Promise(size_bytes, compiled.time_us(size_bytes, _WIRES_ALONE), bound.time_us(size_bytes))
         for size_bytes in sizes_bytes

@@ -117,6 +117,19 @@ def executor_space(
     return Space("executor", families)
 
 
+def modelled_space(
+    candidates: Sequence[Candidate], size_bytes: int, *, ll128: bool = True
+) -> Space:
+    """Return the space of schedules that are modelled: each takes the interpreter's parameters.
+
+    Schedules across hosts take their own; arguments as in `executor_space`.
+    """
+    across = [candidate for candidate in candidates if candidate.phases is not None]
+    hashes = [candidate.content_hash for candidate in candidates if candidate.phases is None]
+    families = executor_space(across, size_bytes, ll128=ll128).families
+    return Space("executor", (*families, *executor_families(hashes, ll128=ll128)))
+
+
 @dataclass(frozen=True)
 class ExecutorPrograms:
     """The programs of a run's workers."""
@@ -141,7 +154,7 @@ class ExecutorPrograms:
 def executor_programs(schedules: Iterable[Candidate]) -> ExecutorPrograms:
     """Return the programs of all schedules that can run."""
     stored = [
-        StoredSchedule(schedule.content_hash, schedule.algorithm.name, _NO_XML, schedule.program)
+        StoredSchedule(schedule.content_hash, schedule.name, _NO_XML, schedule.program)
         for schedule in schedules
         if schedule.program
     ]

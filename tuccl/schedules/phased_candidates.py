@@ -1,10 +1,9 @@
 """Candidates for the executor on several nodes: the plans of phases (`programs.phase_plans`).
 
 They depend on the number of nodes and of GPUs on each alone, and cost no synthesis. Each plan comes
-with several configurations of NCCL's calls along rails and several numbers of lanes. No model knows
-the times of these calls, so all of them are tried, each at the sizes that it is for: latency
-decides up to `SMALL_BYTES`, where a call stays in one piece, and threads that drive the network
-decide above, where slices are spread over lanes.
+with several configurations of NCCL's calls along rails and several numbers of lanes. All of them
+are tried, each at the sizes that it is for: latency decides up to `SMALL_BYTES`, where a call stays
+in one piece, and threads that drive the network decide above, where slices are spread over lanes.
 """
 
 from __future__ import annotations
@@ -12,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
 from programs.phase_plans import phased_plans
-from programs.phase_schedule import as_algorithm
 from programs.phases import PhasedSchedule, PhaseKind
 from sketches.sketch import Sketch
-from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.ir.collectives import Collective
+from tuccl.models.grid_figures import GridFigures
+from tuccl.models.phased_model import wires_us
 from tuccl.schedules.call_slices import can_be_sliced
-from tuccl.schedules.candidates import Candidate, promises_of
+from tuccl.schedules.candidates import Candidate, Promise
 
 SMALL_BYTES = 64 << 10
 """Largest call that is not worth a second slice: on two faked nodes of two H200 an empty round
@@ -42,13 +42,13 @@ _WHOLE = "_full"
 
 
 def phased_candidates(
-    operation: Operation, shape: Shape, machine: Sketch, sizes_bytes: Sequence[int]
+    operation: Operation, grid: GridFigures, machine: Sketch, sizes_bytes: Sequence[int]
 ) -> tuple[Candidate, ...]:
     """Return the candidates of an operation, each with the sizes that it is for.
 
     Args:
         operation: The operation; some have no plan.
-        shape: Shape of the communicator: several nodes of equal size.
+        grid: Figures of the machine, which has several nodes of equal size.
         machine: The whole machine, unpruned.
         sizes_bytes: Sizes that are tuned.
     """
@@ -57,17 +57,12 @@ def phased_candidates(
     large = [size for size in sizes_bytes if size > SMALL_BYTES]
     bound = time_bound(collective, machine)
     found: dict[str, Candidate] = {}
+    shape = grid.machine.shape
     for plan in phased_plans(collective, shape.nodes, shape.ranks_per_node):
-        first = Candidate(as_algorithm(plan), machine, "", phases=plan)
-        promises = {p.size_bytes: p for p in promises_of(first, bound, sizes_bytes)}
+        promises = {size: _promise(plan, grid, bound, size) for size in sizes_bytes}
         for variants, sizes in ((_for_latency(plan), small), (_for_bandwidth(plan), large)):
             for variant in variants if sizes else ():
-                candidate = replace(
-                    first,
-                    algorithm=replace(first.algorithm, name=f"{operation.value}_{variant.name}"),
-                    origin=f"plan {variant.name}",
-                    phases=variant,
-                )
+                candidate = Candidate(None, machine, f"plan {variant.name}", phases=variant)
                 before = found.get(candidate.content_hash, candidate).promises
                 taken = tuple(promises[size] for size in sizes)
                 found.setdefault(candidate.content_hash, candidate)
@@ -75,6 +70,12 @@ def phased_candidates(
                     found[candidate.content_hash], promises=(*before, *taken)
                 )
     return tuple(found.values())
+
+
+def _promise(plan: PhasedSchedule, grid: GridFigures, bound: TimeBound, size_bytes: int) -> Promise:
+    """Return the promise of all settings of a plan, phase after phase on the wires alone."""
+    bound_us = bound.time_us(size_bytes)
+    return Promise(size_bytes, max(bound_us, wires_us(plan, size_bytes, grid)), bound_us)
 
 
 def _for_latency(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:

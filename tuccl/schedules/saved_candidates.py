@@ -1,7 +1,7 @@
 """Candidates of a run on disk: MSCCL XML with an index.
 
-A run that continues reads its schedules instead of synthesizing them again. For schedules across
-hosts the index has the name of the plan.
+A run that continues reads its schedules instead of synthesizing them again. Schedules across hosts
+have no file: the index has the name of the plan.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from programs.errors import NoPlanError
 from programs.phase_plans import plan_by_name
-from programs.phase_schedule import as_algorithm
-from programs.phases import LANES_MARK, RAILS_MARK, PhasedSchedule
+from programs.phases import PhasedSchedule
 from sketches.sketch import Sketch
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
-from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from tuccl.errors import WorkspaceError
 from tuccl.schedules.candidates import Candidate, Promise
@@ -27,8 +24,8 @@ from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import read_text_if_present
 
 _INDEX = "index.json"
-_INDEX_VERSION = 2
-_INDEX_VERSIONS = (1, 2)
+_INDEX_VERSION = 3
+_INDEX_VERSIONS = (1, 3)
 """Versions that are read; 1 has no plans."""
 
 
@@ -40,12 +37,14 @@ def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
     """
     rows = []
     for candidate in candidates:
-        file = f"{candidate.content_hash}.xml"
-        write_atomically(directory / file, write_msccl_xml(candidate.algorithm))
+        file = None
+        if candidate.phases is None:
+            file = f"{candidate.content_hash}.xml"
+            write_atomically(directory / file, write_msccl_xml(candidate.steps))
         rows.append(
             {
                 "schedule": candidate.content_hash,
-                "name": candidate.algorithm.name,
+                "name": candidate.name,
                 "file": file,
                 "sketch": candidate.sketch.name,
                 "origin": candidate.origin,
@@ -87,40 +86,36 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
 
 
 def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sketch]) -> Candidate:
-    path = directory / row["file"]
-    text = read_text_if_present(path)
-    if text is None:
-        raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
-    algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
     promises = tuple(
         Promise(int(p["size_bytes"]), float(p["simulated_us"]), float(p["bound_us"]))
         for p in row["promises"]
     )
-    phases = _plan(algorithm, row["plan"]) if row.get("plan") else None
-    sketch = sketches[row["sketch"]]
-    candidate = Candidate(algorithm, sketch, row["origin"], promises, phases=phases)
-    is_same = phases is None or _flow_of(phases) == algorithm.content_hash()
-    if candidate.content_hash != row["schedule"] or not is_same:
-        raise WorkspaceError(f"{path} was changed; move {directory} away to synthesize again")
+    sketch, origin = sketches[row["sketch"]], row["origin"]
+    if row.get("plan"):
+        candidate = Candidate(None, sketch, origin, promises, phases=_plan(row["plan"]))
+    else:
+        path = directory / row["file"]
+        text = read_text_if_present(path)
+        if text is None:
+            raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
+        algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
+        candidate = Candidate(algorithm, sketch, origin, promises)
+    if candidate.content_hash != row["schedule"]:
+        changed = directory / (row["file"] or _INDEX)
+        raise WorkspaceError(f"{changed} was changed; move {directory} away to synthesize again")
     return candidate
 
 
 def _plan_row(phases: PhasedSchedule) -> dict[str, Any]:
-    return {"name": phases.name, "nodes": phases.nodes, "local_ranks": phases.local_ranks}
+    return {
+        "collective": phases.collective.value,
+        "name": phases.name,
+        "nodes": phases.nodes,
+        "local_ranks": phases.local_ranks,
+    }
 
 
-def _flow_of(phases: PhasedSchedule) -> str:
-    """Return the hash of a plan's data flow, which the settings of its rails leave as it is."""
-    own = phases.name.partition(RAILS_MARK)[0].partition(LANES_MARK)[0]
-    return _flow_of_plan(phases.collective, own, phases.nodes, phases.local_ranks)
-
-
-@lru_cache
-def _flow_of_plan(collective: Collective, name: str, nodes: int, local_ranks: int) -> str:
-    return as_algorithm(plan_by_name(collective, name, nodes, local_ranks)).content_hash()
-
-
-def _plan(algorithm: Algorithm, row: dict[str, Any]) -> PhasedSchedule:
+def _plan(row: dict[str, Any]) -> PhasedSchedule:
     return plan_by_name(
-        algorithm.collective, str(row["name"]), int(row["nodes"]), int(row["local_ranks"])
+        Collective(row["collective"]), str(row["name"]), int(row["nodes"]), int(row["local_ranks"])
     )

@@ -118,6 +118,7 @@ def ship(
         **{
             f"{SCHEDULES_NAME}/{schedule.content_hash}.xml": schedule.msccl_xml.encode()
             for schedule in table.schedules
+            if schedule.msccl_xml
         },
         TABLE_NAME: table_to_parquet_bytes(table),
         bound_name(crc): environment.encode(errors="surrogateescape"),

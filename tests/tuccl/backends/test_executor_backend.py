@@ -16,6 +16,7 @@ from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
 from programs.layout import Pattern
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
@@ -29,6 +30,7 @@ from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Place
+from tuccl.models.grid_figures import grid_figures
 from tuccl.pipeline.stages import initialize
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
@@ -188,13 +190,18 @@ def test_without_an_executor_no_schedule_is_made_and_what_builds_it_is_named(
     assert not list((tmp_path / "workspace").rglob("schedules"))
 
 
+def plans(operation: Operation, topology: Topology) -> tuple[Candidate, ...]:
+    grid, machine = grid_figures(topology), whole_machine(topology)
+    return phased_candidates(operation, grid, machine, SIZES)
+
+
 def test_a_schedule_across_hosts_runs_under_its_profile_and_lets_nccl_choose(
     stand_ins: StandIns,
 ) -> None:
     """NCCL's calls in it have no setting of the call that was timed before."""
     assert stand_ins.executor.exists()
     topology = cluster(2, 2, 1)
-    (plan, *_) = phased_candidates(Operation.ALL_GATHER, ACROSS, whole_machine(topology), SIZES)
+    (plan, *_) = plans(Operation.ALL_GATHER, topology)
     request = BackendRequest(
         topology,
         ACROSS,
@@ -229,7 +236,7 @@ def test_ranks_of_several_hosts_run_schedules(
     assert stand_ins.executor.exists()
     monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
     topology = cluster(2, 2, 1)
-    (plan, *_) = phased_candidates(Operation.ALLTOALL, ACROSS, whole_machine(topology), SIZES)
+    (plan, *_) = plans(Operation.ALLTOALL, topology)
     task = Task(Operation.ALLTOALL, 4096, ACROSS)
     across = Config(f"phases:{plan.content_hash}", "LL", 8, 256, 1 << 30)
     request = BackendRequest(

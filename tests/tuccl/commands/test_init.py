@@ -16,12 +16,16 @@ import pandas as pd
 import pytest
 
 from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.program_header import is_phased
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
+from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.run_options import RunOptions
+from tuccl.reports.finished_run import read_table
 from tuccl.tuning.settings import make_settings
 from tuccl.workspace.runs import Workspace
 
@@ -503,21 +507,48 @@ def test_a_disk_that_fills_up_is_one_line_and_the_run_continues_with_more_space(
     assert done.returncode == 0, done.stderr
 
 
-def test_what_the_executor_does_not_serve_stands_apart(
-    run_tuccl: Run, h200: Path, a100: Path
+ONE_SIZE = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
+BEYOND = "no release of TuCCL runs schedules of this kind across hosts"
+TO_BE_MEASURED = "`tuccl init --backend nccl,executor` on the GPUs does it"
+
+
+@pytest.mark.parametrize("nodes", ["1", "2", "16"])
+def test_modelled_schedules_stand_apart_and_are_those_that_an_executor_runs(
+    run_tuccl: Run, a100: Path, nodes: str, tmp_path: Path
 ) -> None:
-    one_size = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
-    beyond = "no release of TuCCL runs schedules of this kind across hosts"
-    done = run_tuccl("init", "--topology", a100, "--nodes", "2", *one_size)
+    done = run_tuccl("init", "--topology", a100, "--nodes", nodes, *ONE_SIZE)
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())
     assert told.index("a job here is expected to get") < told.index("apart from that, modelled")
-    assert beyond in told
-    served = run_tuccl("init", "--topology", h200, *one_size)
-    told = " ".join(served.stdout.split())
-    assert "apart from that, modelled" in told
-    assert beyond not in told
-    assert "`tuccl init --backend nccl,executor` on the GPUs does it" in told
+    assert TO_BE_MEASURED in told
+    assert BEYOND not in told
+    run = Workspace(tmp_path / "tuccl-workspace").current()
+    (stored,) = read_bundle(run.bundle.read_bytes(), "bundle").schedules
+    assert is_phased(stored.program) is (nodes != "1")
+    shipped = run_tuccl("ship", "shipped")
+    assert shipped.returncode == 0, shipped.stderr
+    written = list((tmp_path / "shipped" / "schedules").glob("*.xml"))
+    assert len(written) == (nodes != "16"), "128 ranks are too many for a file of all steps"
+    assert "apart, not run by a job here: " in run_tuccl("explain", "all_reduce", "64K").stdout
+
+
+def test_an_own_schedule_with_steps_across_hosts_is_told_apart(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "pairs.json").write_text(topology_to_json(cluster(2, 2, 2)))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "everyone.py").write_text(IN_THE_LANGUAGE)
+    words = ("--operations", "all_gather", "--min-size", "1K", "--max-size", "1K")
+    done = run_tuccl("init", "--topology", "pairs.json", *words, "--schedules", "own")
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    assert "a job here is expected to get 1.0" in told
+    run = Workspace(tmp_path / "tuccl-workspace").current()
+    entries = read_table(run).entries
+    searched = json.loads(run.report.read_text())["schedules"]
+    assert {row["name"] for row in searched.values()} > {"everyone", "all_gather_rails_first"}
+    won = {searched[entry.schedule.schedule]["name"] for entry in entries if entry.schedule}
+    assert (BEYOND in told) is ("everyone" in won)
 
 
 def test_a_run_ends_with_the_next_command(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
 from tests.tuccl.conftest import run_in
 from tests.tuccl.processes.test_mpi_workers import requires_mpi4py, requires_mpirun
 from tuccl.errors import ExitCode
@@ -28,8 +30,9 @@ from tuccl.workspace.atomic_file import PARTIAL_PREFIX, write_atomically
 from tuccl.workspace.runs import Workspace
 
 REPOSITORY = Path(__file__).parents[3]
-TWO_NODES = ("init", "--topology", "shipped:a100-8gpu-8nic", "--nodes", "2", "--operations",
-             "all_reduce", "--min-size", "64K", "--max-size", "64K")  # fmt: skip
+SIXTEEN_GPUS = ("init", "--topology", "box.json", "--operations", "all_reduce",
+                "--min-size", "16K", "--max-size", "256K")  # fmt: skip
+"""A run that makes schedules with several processes."""
 LAST_LINE = "tuccl: terminated; the same command continues where it stopped"
 ENDS_WITHIN_S = 8.0
 
@@ -98,6 +101,12 @@ def named_semaphores(pid: int) -> list[Path]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def box(tmp_path: Path) -> None:
+    """A host of sixteen GPUs."""
+    (tmp_path / "box.json").write_text(topology_to_json(cluster(1, 16, 1)))
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts a command in a session of its own; kills what is left of it after the test."""
@@ -140,7 +149,9 @@ def terminated(
 
 def is_clean(lines: Sequence[str]) -> bool:
     """Whether a run said nothing but what it runs, and how far it is."""
-    return all(re.match(r"(2 x a100|[a-zA-Z ]+: \d+ |still running)", line) for line in lines)
+    return all(
+        re.match(r"(cluster: 16 GPUs|[a-zA-Z ]+: \d+ |still running)", line) for line in lines
+    )
 
 
 MOMENTS: list[tuple[Callable[[subprocess.Popen[str], Path], None], Send]] = [
@@ -168,18 +179,18 @@ def test_terminated_at_any_moment_it_continues_and_ends_with_the_same_bundle(
     tmp_path: Path,
     moments: Sequence[tuple[Callable[[subprocess.Popen[str], Path], None], Send]],
 ) -> None:
-    whole = run_in(tmp_path, [tuccl_command, *TWO_NODES, "--workspace", "whole"])
+    whole = run_in(tmp_path, [tuccl_command, *SIXTEEN_GPUS, "--workspace", "whole"])
     assert whole.returncode == 0, whole.stderr
     root = tmp_path / "stopped"
     for moment, send in moments:
-        process = start([tuccl_command, *TWO_NODES, "--workspace", root], tmp_path)
+        process = start([tuccl_command, *SIXTEEN_GPUS, "--workspace", root], tmp_path)
         moment(process, root)
         children = psutil.Process(process.pid).children(recursive=True)
         said = terminated(process, send, children)
         assert said[-1] == LAST_LINE
         assert is_clean(said[:-1])
         assert not list(root.rglob(f"{PARTIAL_PREFIX}*"))
-    done = run_in(tmp_path, [tuccl_command, *TWO_NODES, "--workspace", root])
+    done = run_in(tmp_path, [tuccl_command, *SIXTEEN_GPUS, "--workspace", root])
     assert done.returncode == 0, done.stderr
     bundles = [Workspace(place).current().bundle for place in (tmp_path / "whole", root)]
     assert bundles[0].read_bytes() == bundles[1].read_bytes()
@@ -188,7 +199,7 @@ def test_terminated_at_any_moment_it_continues_and_ends_with_the_same_bundle(
 def test_ctrl_c_leaves_no_semaphore_and_no_traceback_of_a_worker(
     start: Start, tuccl_command: str, tmp_path: Path
 ) -> None:
-    process = start([tuccl_command, *TWO_NODES], tmp_path)
+    process = start([tuccl_command, *SIXTEEN_GPUS], tmp_path)
     wait_until(process, lambda: bool(named_semaphores(process.pid)))
     semaphores = named_semaphores(process.pid)
     os.killpg(process.pid, signal.SIGINT)

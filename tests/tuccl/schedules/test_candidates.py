@@ -41,7 +41,7 @@ def test_every_candidate_is_proved_and_promises_something(
 ) -> None:
     assert candidates
     for candidate in candidates:
-        assert verify(candidate.algorithm).proved
+        assert verify(candidate.steps).proved
         assert candidate.promises
         assert {promise.size_bytes for promise in candidate.promises} <= set(SIZES)
 

@@ -175,4 +175,4 @@ def test_a_schedule_that_is_made_as_well_goes_by_the_user_s_name() -> None:
     mine = OwnSchedule(Path("b.xml"), replace(ring(), name="mine"))
     own = own_candidates([mine], SKETCHES, machine, SIZES)
     (only,) = with_own(made, own)[Operation.ALL_GATHER]
-    assert only.algorithm.name == "mine"
+    assert only.name == "mine"
