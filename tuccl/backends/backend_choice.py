@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +28,7 @@ from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
+from tuccl.models.siblings import SiblingMachines
 from tuccl.records.record import Record
 from tuccl.runtime import PluginMissingError, executor_path
 from tuccl.schedules.candidates import Candidate
@@ -48,14 +49,16 @@ class BackendRequest:
 
     topology: Topology
     shape: Shape
-    """Shape of the communicator."""
+    """Shape of the communicator of all GPUs."""
     seed: int = 0
     spread: float = 0.0
     """Relative standard deviation of modelled times."""
     model: ModelConstants = SHIPPED
     """Constants of the model of NCCL."""
     schedules: Mapping[str, Candidate] = field(default_factory=dict)
-    """Schedules by content hash."""
+    """Schedules for all GPUs by content hash."""
+    shapes: Mapping[Shape, Mapping[str, Candidate]] = field(default_factory=dict)
+    """Further shapes that are tuned, with their schedules by content hash."""
     record: Record | None = None
     """Record to replay."""
     places: Places | None = None
@@ -69,6 +72,11 @@ class BackendRequest:
     """Whether NCCL itself is timed, which reads variables that no model has."""
     tell: Callable[[str], None] = lambda _: None
     """Called with each incident of the workers, a line."""
+
+    @cached_property
+    def machines(self) -> SiblingMachines:
+        """The machines that the communicators of each shape see."""
+        return SiblingMachines(self.topology)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,7 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
         return stock_space()
     ll128 = keeps_128_bytes(request.topology)
     knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
-    return nccl_space(task.operation, request.shape, ll128=ll128, knobs=knobs)
+    return nccl_space(task.operation, task.shape, ll128=ll128, knobs=knobs)
 
 
 def keeps_128_bytes(topology: Topology) -> bool:
@@ -147,8 +155,8 @@ def _may_use_tcp(request: BackendRequest) -> bool:
 
 def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
     """Return the configurations of a space that the model of NCCL would try first."""
-    machine = machine_figures(request.topology)
-    return modelled_opening(machine, task, space, _OPENING, request.model)
+    machine = request.machines.slowest(task.shape)
+    return modelled_opening(machine_figures(machine), task, space, _OPENING, request.model)
 
 
 @contextmanager
@@ -159,6 +167,7 @@ def _simulated(request: BackendRequest) -> Iterator[Backend]:
         seed=request.seed,
         spread=request.spread,
         constants=request.model,
+        of_shapes=request.shapes,
     )
 
 
@@ -180,6 +189,7 @@ def _workers(
             laboratory=request.laboratory,
             # Ranks of an MPI job have the variables of their own hosts.
             variables={} if request.places else variables,
+            shapes=tuple(request.shapes),
             tell=request.tell,
         )
         return open_workers_backend(engine, _places(request), options, shape)
@@ -217,7 +227,10 @@ def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Ba
     @contextmanager
     def opened(request: BackendRequest) -> Iterator[Backend]:
         variables = _executor_variables(name, request)
-        programs = executor_programs(request.schedules.values())
+        schedules = dict(request.schedules)
+        for own in request.shapes.values():
+            schedules |= own
+        programs = executor_programs(schedules.values())
         places = _places(request)
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:
             if len({place.host for place in places.places}) > 1:
@@ -229,6 +242,7 @@ def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Ba
                 laboratory=request.laboratory,
                 variables=variables,
                 schedules=programs.content_hashes,
+                shapes=tuple(request.shapes),
                 tell=request.tell,
             )
             with open_workers_backend("executor", places, options, request.shape) as backend:

@@ -1,7 +1,9 @@
 """The `simulated` backend: models of NCCL and of the schedule executor over a topology.
 
 On several nodes schedules are plans of phases, which an executor runs there; a schedule with steps
-for all ranks, which none runs across hosts, is timed where the user brings one.
+for all ranks, which none runs across hosts, is timed where the user brings one. A communicator that
+is no more than a part of the machine has the links that its siblings leave it
+(`tuccl.models.siblings`); the slowest sibling counts.
 
 The default where there is no GPU: nothing is measured, everything is computed. The
 constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
@@ -13,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import ceil
+from types import MappingProxyType
 
 from lookup_tables.provenance import SIMULATED, Provenance
-from lookup_tables.table import NcclProtocol
+from lookup_tables.table import NcclProtocol, Shape
 from probes.topology.graph import Topology
+from programs.phases import PhasedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -33,6 +37,7 @@ from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
 from tuccl.models.phased_model import PhasedModel, PhaseParameters
+from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
 from tuccl.trials.backend import Measured
@@ -40,6 +45,8 @@ from tuccl.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
 from tuccl.trials.running_profiles import RunningProfiles
 from tuccl.trials.timing import Timing
 
+_Schedule = tuple[Shape, str]
+"""A schedule: the shape of its communicator, and its content hash."""
 _SET_UP_S = 0.002
 """Seconds to instruct the workers and to launch once for warming up."""
 
@@ -58,6 +65,7 @@ class SimulatedBackend:
         seed: int,
         spread: float,
         constants: ModelConstants = SHIPPED,
+        of_shapes: Mapping[Shape, Mapping[str, Candidate]] = MappingProxyType({}),
     ) -> None:
         """Model one machine.
 
@@ -67,27 +75,31 @@ class SimulatedBackend:
             seed: Seed of the noise.
             spread: Relative standard deviation of a sample; 0 for none.
             constants: Constants of the model of NCCL.
+            of_shapes: Schedules of further communicator shapes.
         """
         self._machine = machine_figures(topology)
+        self._siblings = SiblingMachines(topology)
         self._constants = constants
         self.timing = Timing()
         self._running = RunningProfiles()
         self._seed = seed
         self._spread = spread
-        self._compiled: dict[str, CompiledSchedule] = {
-            content_hash: compile_schedule(
+        of_shape = {self._machine.shape: schedules, **of_shapes}
+        self._compiled: dict[_Schedule, CompiledSchedule] = {
+            (shape, content_hash): compile_schedule(
                 schedule.steps, with_network_hops(schedule.sketch, self._machine, constants)
             )
-            for content_hash, schedule in schedules.items()
+            for shape, own in of_shape.items()
+            for content_hash, schedule in own.items()
             if schedule.phases is None
         }
-        self._phased = {
-            content_hash: schedule.phases
-            for content_hash, schedule in schedules.items()
+        self._phased: dict[_Schedule, PhasedSchedule] = {
+            (shape, content_hash): schedule.phases
+            for shape, own in of_shape.items()
+            for content_hash, schedule in own.items()
             if schedule.phases is not None
         }
-        grid = grid_figures(topology) if self._phased else None
-        self._phased_model = None if grid is None else PhasedModel(grid, constants)
+        self._phased_model = lru_cache(maxsize=None)(self._model_of_shape)
         self._time_us = lru_cache(maxsize=None)(self._time_without_noise_us)
         self._simulated_us = lru_cache(maxsize=None)(self._simulate_us)
 
@@ -105,7 +117,8 @@ class SimulatedBackend:
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
         """Return samples of the modelled time; see `Backend.measure`."""
         time_us = self._time_us(task, config)
-        subject = f"{task.name}:{config.describe()}"
+        name = task.name if task.shape == self._machine.shape else task.full_name
+        subject = f"{name}:{config.describe()}"
         samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
         calls = self.timing.calls(task.size_bytes)
         restart_s = self.restart_s if self._running.run(config) else 0.0
@@ -123,23 +136,33 @@ class SimulatedBackend:
 
     def _builtin_us(self, task: Task, config: Config) -> float:
         _require_known(config.nchannels, config.profile)
-        choice = nccl_choice(task.operation, task.size_bytes, config, self._machine)
-        return builtin_time_us(
-            task.operation, task.size_bytes, choice, self._machine, self._constants
+        return max(
+            builtin_time_us(
+                task.operation,
+                task.size_bytes,
+                nccl_choice(task.operation, task.size_bytes, config, machine),
+                machine,
+                self._constants,
+            )
+            for machine in self._siblings.figures(task.shape)
         )
 
     def _phased_us(self, task: Task, config: Config) -> float:
-        phased = self._phased.get(config.schedule)
-        if phased is None or self._phased_model is None:
+        phased = self._phased.get((task.shape, config.schedule))
+        if phased is None:
             raise _unknown(config)
         _require_known(0, config.profile)
         kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
         slices = slices_of_call(phased, task.size_bytes, config.buffer_bytes)
         parameters = PhaseParameters(kernels, slices, config.profile)
-        return self._phased_model.time_us(phased, task.size_bytes, parameters)
+        model = self._phased_model(task.shape)
+        return model.time_us(phased, task.size_bytes, parameters)
+
+    def _model_of_shape(self, shape: Shape) -> PhasedModel:
+        return PhasedModel(grid_figures(self._siblings.slowest(shape)), self._constants)
 
     def _schedule_us(self, task: Task, config: Config) -> float:
-        compiled = self._compiled.get(config.schedule)
+        compiled = self._compiled.get((task.shape, config.schedule))
         if compiled is None:
             raise _unknown(config)
         # All slots that hold the largest message give the same time: one simulation serves them.
@@ -147,7 +170,7 @@ class SimulatedBackend:
         slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))
         protocol = config.nccl_protocol
         return self._simulated_us(
-            config.schedule,
+            (task.shape, config.schedule),
             task.size_bytes,
             protocol,
             config.nchannels,
@@ -157,7 +180,7 @@ class SimulatedBackend:
 
     def _simulate_us(
         self,
-        schedule: str,
+        schedule: _Schedule,
         size_bytes: int,
         protocol: NcclProtocol,
         nchannels: int,

@@ -201,7 +201,7 @@ class WorkersBackend:
 
     def _recover(self, task: Task, config: Config, lost: GroupLostError) -> None:
         """Restart the workers, under the stock profile where this one has never worked."""
-        incident = f"{task.name} {config.describe()}: {lost}"
+        incident = f"{task.full_name} {config.describe()}: {lost}"
         self.incidents.append(incident)
         profile = self._profile(task, config)
         proved = any(ran.profile == profile for _, ran in self._last_us)

@@ -167,7 +167,7 @@ STOCK = Config(DEFAULT_ALGORITHM)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """An operation of one size on one communicator shape."""
+    """An operation of one size on one communicator shape, made by all siblings of it at once."""
 
     operation: Operation
     size_bytes: int
@@ -175,5 +175,10 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Unique in a run: `all_reduce-1048576`."""
+        """Unique in a run of one shape: `all_reduce-1048576`."""
         return f"{self.operation.value}-{self.size_bytes}"
+
+    @property
+    def full_name(self) -> str:
+        """Unique in a run: `all_reduce-1048576@16x2` on 16 ranks of 2 nodes."""
+        return f"{self.name}@{self.shape.ranks}x{self.shape.nodes}"

@@ -11,11 +11,15 @@ from probes.topology.graph import Topology
 from probes.topology.replicate import Network, replicate
 from sketches.candidates import whole_machine
 from sketches.sketch import EdgeKind
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.collectives import Collective
+from tests.sketches.machines import cluster
 from tuccl.backends.simulated import SimulatedBackend
-from tuccl.errors import ConfigurationFailedError
+from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.models.executor_model import with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED
+from tuccl.models.siblings import SiblingMachines
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 
 SHAPE = Shape(4, 1, 4)
@@ -89,3 +93,42 @@ def test_schedules_pay_for_the_network_what_nccl_pays() -> None:
         extra = added if before.kind is EdgeKind.NETWORK else 0.0
         assert after.alpha_us == pytest.approx(before.alpha_us + extra)
     assert any(edge.kind is EdgeKind.NETWORK for edge in sketch.edges)
+
+
+def test_a_shape_has_the_machine_that_its_siblings_leave_it() -> None:
+    hosts = cluster(2, 8, 2)
+    backend = SimulatedBackend(hosts, {}, seed=0, spread=0.0)
+
+    def taken_us(shape: Shape) -> float:
+        task = Task(Operation.ALL_GATHER, 64 * MIB, shape)
+        return backend.measure(task, STOCK, 0, 1).samples_us[0]
+
+    whole, node, rail = Shape(16, 2, 8), Shape(8, 1, 8), Shape(2, 2, 1)
+    alone = SimulatedBackend(SiblingMachines(hosts).slowest(node), {}, seed=0, spread=0.0)
+    task = Task(Operation.ALL_GATHER, 64 * MIB, node)
+    assert taken_us(node) == alone.measure(task, STOCK, 0, 1).samples_us[0]
+    assert taken_us(node) < taken_us(whole)
+    # Eight rails share two NICs; a machine of one GPU a node has a NIC for itself.
+    single = SimulatedBackend(cluster(2, 1, 1), {}, seed=0, spread=0.0)
+    task = Task(Operation.ALL_GATHER, 64 * MIB, rail)
+    assert taken_us(rail) > 3.0 * single.measure(task, STOCK, 0, 1).samples_us[0]
+
+
+def test_one_schedule_takes_other_times_on_other_shapes() -> None:
+    """Two ranks exchange halves over NVLink in a node, over the network along a rail."""
+    hosts = cluster(2, 2, 2)
+    pairs, rails = Shape(2, 1, 2), Shape(2, 2, 1)
+    sketches = {s: whole_machine(SiblingMachines(hosts).slowest(s)) for s in (pairs, rails)}
+    algorithm = next(iter(expert_algorithms(Collective.ALL_GATHER, sketches[pairs])))
+    content_hash = algorithm.content_hash()
+    backend = SimulatedBackend(
+        hosts, {}, 0, 0.0, of_shapes={s: {content_hash: (algorithm, sketches[s])} for s in sketches}
+    )
+    config = Config(f"schedule:{content_hash}", "Simple", 4, 256, 1 << 20)
+    node_us, rail_us = (
+        backend.measure(Task(Operation.ALL_GATHER, 16 * MIB, s), config, 0, 1).samples_us[0]
+        for s in (pairs, rails)
+    )
+    assert rail_us > 2.0 * node_us
+    with pytest.raises(MeasurementError, match="is not among those of this run"):
+        backend.measure(Task(Operation.ALL_GATHER, MIB, Shape(4, 2, 2)), config, 0, 1)

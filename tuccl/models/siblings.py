@@ -1,0 +1,148 @@
+"""The machine that one of a shape's communicators sees while its siblings are in use, too.
+
+A sibling has its own GPUs, the links between them and, on several nodes, the NICs next to its GPUs.
+What siblings share is divided among them: each gets a link's bandwidth over the number of siblings
+that use it at the same time. The communicator of all GPUs has the whole machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+from lookup_tables.table import Shape
+from probes.topology.devices import DeviceKind, Link, LinkKind
+from probes.topology.graph import Topology
+from probes.topology.hosts import hosts_alike
+from probes.topology.paths import local_path
+from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
+from tuccl.errors import UsageError
+from tuccl.models.figures import MachineFigures, communicator_shape, machine_figures
+from tuccl.trials.shapes import Membership, memberships
+
+_KEPT = (DeviceKind.GPU, DeviceKind.NIC)
+"""Devices of which a sibling has its own; it sees all others."""
+
+
+class SiblingMachines:
+    """The machines of a topology's siblings, by communicator shape."""
+
+    def __init__(self, topology: Topology) -> None:
+        """Take a valid topology."""
+        self._topology = topology
+        self._whole = communicator_shape(topology)
+        self._found: dict[Shape, tuple[Topology, ...]] = {self._whole: (topology,)}
+        self._figures: dict[Shape, tuple[MachineFigures, ...]] = {}
+
+    def topologies(self, shape: Shape) -> tuple[Topology, ...]:
+        """Return the machines of a shape's siblings, one of those that are alike.
+
+        Raises:
+            UsageError: The machine has no siblings of this shape.
+        """
+        if shape not in self._found:
+            if memberships(shape, self._whole) is None:
+                raise UsageError(
+                    f"{self._topology.name} has no communicators of {shape.ranks} ranks on "
+                    f"{shape.nodes} node(s) that leave no GPU over"
+                )
+            self._found[shape] = tuple(self._siblings(shape))
+        return self._found[shape]
+
+    def slowest(self, shape: Shape) -> Topology:
+        """Return the machine of the sibling with the slowest links, which counts for a shape.
+
+        Raises:
+            UsageError: As `topologies`.
+        """
+        return min(self.topologies(shape), key=_speed)
+
+    def figures(self, shape: Shape) -> tuple[MachineFigures, ...]:
+        """Return the different figures of a shape's siblings.
+
+        Raises:
+            UsageError: As `topologies`.
+        """
+        if shape not in self._figures:
+            found = map(machine_figures, self.topologies(shape))
+            self._figures[shape] = tuple(dict.fromkeys(found))
+        return self._figures[shape]
+
+    def _siblings(self, shape: Shape) -> Iterator[Topology]:
+        if shape.nodes > 1:
+            yield from _divided(self._topology, shape)
+            return
+        for group in hosts_alike(self._topology):
+            yield from _divided(group.example, shape)
+
+
+def _speed(topology: Topology) -> tuple[float, float]:
+    figures = machine_figures(topology)
+    return figures.nic_gb_per_s, figures.intra_gb_per_s
+
+
+def _divided(topology: Topology, shape: Shape) -> Iterator[Topology]:
+    """Yield the machine of each sibling on a topology."""
+    places = memberships(shape, communicator_shape(topology)) or ()
+    gpus: dict[int, list[str]] = defaultdict(list)
+    for gpu, place in zip(topology.gpus, places, strict=True):
+        gpus[place.sibling].append(gpu.name)
+    nics = _nics(topology, places) if shape.nodes > 1 else {}
+    used = {
+        sibling: _used_links(topology, names, nics.get(sibling, ()))
+        for sibling, names in gpus.items()
+    }
+    users = Counter(link for links in used.values() for link in links)
+    for sibling, names in gpus.items():
+        own = {*names, *nics.get(sibling, ())}
+        yield _seen_by(topology, f"{topology.name}, {_name(shape, sibling)}", own, users)
+
+
+def _name(shape: Shape, sibling: int) -> str:
+    return f"communicator {sibling} of {shape.ranks} ranks on {shape.nodes} node(s)"
+
+
+def _seen_by(topology: Topology, name: str, own: set[str], users: Mapping[Link, int]) -> Topology:
+    """Return the part of a machine that a sibling sees, with its share of what others use, too."""
+    devices = tuple(
+        device for device in topology.devices if device.kind not in _KEPT or device.name in own
+    )
+    names = {device.name for device in devices}
+    links = tuple(
+        replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / max(1, users[link]))
+        for link in topology.links
+        if link.src in names and link.dst in names
+    )
+    limits = tuple(limit for limit in topology.limits if limit.src in names and limit.dst in names)
+    return replace(topology, name=name, devices=devices, links=links, limits=limits)
+
+
+def _nics(topology: Topology, places: Sequence[Membership]) -> dict[int, list[str]]:
+    """Return the NICs of each sibling: those next to its GPUs, divided among the GPUs beside."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for ranks, nics in ranks_and_nics_by_node(topology):
+        nearest = nearest_nics(topology, ranks, fast_nics(topology, nics)) if nics else {}
+        for names, sharers in nearest.items():
+            for position, rank in enumerate(sharers):
+                own = names[position :: len(sharers)] or (names[position % len(names)],)
+                known = found[places[rank].sibling]
+                known += [name for name in own if name not in known]
+    return found
+
+
+def _used_links(topology: Topology, gpus: Sequence[str], nics: Iterable[str]) -> set[Link]:
+    """Return the links that a sibling uses: between its GPUs, to its NICs, and of its NICs."""
+    node_of = topology.device
+    pairs = [(a, b) for a, b in permutations(gpus, 2) if node_of[a].node == node_of[b].node]
+    used: set[Link] = set()
+    for nic in nics:
+        beside = [gpu for gpu in gpus if node_of[gpu].node == node_of[nic].node]
+        pairs += [pair for gpu in beside for pair in ((gpu, nic), (nic, gpu))]
+        ends = (*topology.links_from[nic], *topology.links_to[nic])
+        used |= {link for link in ends if link.kind is LinkKind.NETWORK}
+    for a, b in pairs:
+        path = local_path(topology, a, b)
+        used |= set() if path is None else set(path.links)
+    return used
