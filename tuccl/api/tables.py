@@ -192,9 +192,9 @@ def table_of_run(run: FinishedRun) -> Table:
     """Return the table of a finished run, with a job's choices and gains here."""
     gains = gains_of(run)
     plain = _table(run.table, gains.evidence.value, run)
-    (shape,) = plain.shapes  # A run is of one communicator.
+    whole = _whole(run)
     calls = tuple(
-        _call(plain, Operation(gain.key.operation), gain.key.size_bytes, shape)
+        _call(plain, Operation(gain.key.operation), gain.key.size_bytes, gain.key.shape or whole)
         for gain in gains.keys
     )
     return replace(plain, calls=calls, speedup=gains.speedup, caveats=gains.caveats)
@@ -203,7 +203,7 @@ def table_of_run(run: FinishedRun) -> Table:
 def _table(table: core.Table, times: str, run: FinishedRun | None = None) -> Table:
     shapes = {entry.key.shape for entry in table.entries}
     if run is not None:  # It says so even where it has no entry.
-        shapes = {communicator_shape(read_machine(run.run))}
+        shapes = set(run.report.shapes.values()) or {_whole(run)}
     return Table(
         machine=table.topology_name,
         fingerprint=table.fingerprint,
@@ -214,6 +214,11 @@ def _table(table: core.Table, times: str, run: FinishedRun | None = None) -> Tab
         contents=table,
         run=run,
     )
+
+
+def _whole(run: FinishedRun) -> Shape:
+    """Return the shape of the communicator of all GPUs."""
+    return communicator_shape(read_machine(run.run))
 
 
 def _of_bundle(bundle: Bundle) -> Table:
@@ -290,7 +295,9 @@ def _call(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> 
         gains = gains_of(run)
         for gain in gains.keys:
             key = gain.key
-            if key.operation == operation and key.min_bytes <= size_bytes <= key.max_bytes:
+            if key.shape not in {None, shape} or key.operation != operation:
+                continue
+            if key.min_bytes <= size_bytes <= key.max_bytes:
                 return Call(
                     *named,
                     runner=gain.runner.value,

@@ -56,6 +56,7 @@ def tune(
     min_size: int | str | None = None,
     max_size: int | str | None = None,
     step: int | None = None,
+    shapes: str | Sequence[str] | None = None,
     nodes: int = 1,
     network_gbps: float | None = None,
     network_latency_us: float = 2.0,
@@ -88,6 +89,7 @@ def tune(
         min_size: Smallest size; None: the record's, or 1K.
         max_size: Largest size; None: the record's, or 1G.
         step: Factor from one size to the next; None: 4.
+        shapes: Communicators that jobs use: `whole`, `node`, `rail`, `pairs`; None: `whole`.
         nodes: Number of copies of the machine, joined by a network.
         network_gbps: Gbit/s of every network link; None: the NIC's own.
         network_latency_us: Latency from NIC to NIC.
@@ -102,7 +104,8 @@ def tune(
         strategy: Search strategy for single keys.
         budget_s: Machine time that measuring may take; None: as long as it pays.
         floor: Least share of stock NCCL's speed that a process profile leaves every key; 0: none.
-        weights: Weights of operations in the choice of the process profile; 1 where not named.
+        weights: Weights of operations and shapes in the choice of the process profile; 1 where not
+            named.
         seed: Seed of search and simulated noise; the same seed gives the same table.
         cycles: Greatest number of passes of a search.
         plain: Time calls one by one, rather than in CUDA graphs.
@@ -131,6 +134,7 @@ def tune(
         min_size=_text(min_size),
         max_size=_text(max_size),
         step=step,
+        shapes=shapes if shapes is None else _listed(shapes),
         backend=backend,
         records=_file(records),
         model=_file(model),

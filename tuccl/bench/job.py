@@ -12,11 +12,13 @@ from tuccl.bench.contenders import STOCK, Contender
 from tuccl.errors import MeasurementError
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
+from tuccl.measuring.groups import Group
 from tuccl.measuring.leader import Leader, Seat
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
 from tuccl.statistics.estimators import interquartile_mean
 from tuccl.trials.config import Task
+from tuccl.trials.shapes import shape_text
 from tuccl.trials.timing import Timing
 from tuccl.words.sizes import format_size
 
@@ -38,9 +40,12 @@ class Site:
 
     places: Places
     shape: Shape
+    """Shape of the communicator of all ranks."""
     timing: Timing
     fake_nodes: int = 1
     """Number of nodes that the devices of this host appear as."""
+    shapes: tuple[Shape, ...] = ()
+    """Shapes of further communicators that every job splits from that of all ranks."""
 
 
 class Job:
@@ -52,6 +57,7 @@ class Job:
         self._site = site
         self._contender = contender
         self._leader = Leader(site.places, _ENGINE)
+        self._group = Group(self._leader, site.shape, _START_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         """Start one process for each rank.
@@ -66,7 +72,10 @@ class Job:
         ]
         try:
             self.versions = self._leader.open(seats, _START_TIMEOUT_S).text
+            for shape in site.shapes:
+                self._group.communicator(shape)
         except (EngineError, GroupLostError) as error:
+            self._leader.end(0.0)
             hint = "" if self._contender == STOCK else _WHY
             raise MeasurementError(
                 f"{self._contender.name}: the job does not start: {error}{hint}"
@@ -96,7 +105,9 @@ class Job:
         launches = call.calls * (LAUNCHES + _WARM_UP_LAUNCHES)
         try:
             return interquartile_mean(
-                self._leader.time(call, LAUNCHES, self._deadline_s(call, launches))
+                self._group.communicator(task.shape).time(
+                    call, LAUNCHES, self._deadline_s(call, launches)
+                )
             )
         except (EngineError, GroupLostError) as error:
             raise self._failed(task, str(error)) from error
@@ -110,9 +121,10 @@ class Job:
         call = self._call(task)
         allowed_s = self._deadline_s(call, call.calls * _WARM_UP_LAUNCHES)
         try:
-            if wrong := self._leader.check(call, allowed_s):
+            communicator = self._group.communicator(task.shape)
+            if wrong := communicator.check(call, allowed_s):
                 raise self._failed(task, f"wrong data: {wrong}")
-            return self._leader.ran_by(call, _LEAST_DEADLINE_S)
+            return communicator.ran_by(call, _LEAST_DEADLINE_S)
         except (EngineError, GroupLostError) as error:
             raise self._failed(task, str(error)) from error
 
@@ -132,4 +144,6 @@ class Job:
 
     def _failed(self, task: Task, why: str) -> MeasurementError:
         called = f"{task.operation.value} of {format_size(task.size_bytes)}"
+        if task.shape != self._site.shape:
+            called += f" on {shape_text(task.shape)}"
         return MeasurementError(f"{self._contender.name}, {called}: {why}")

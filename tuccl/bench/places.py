@@ -16,6 +16,7 @@ from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.trials.config import Task
+from tuccl.trials.shapes import memberships, shape_text
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Workspace
 
@@ -66,61 +67,65 @@ def _find(place: Path, stack: ExitStack, *, with_executor: bool) -> FoundTable:
     return FoundTable(shipped, run, caveats)
 
 
-def require_entries(table: ShippedTable, shape: Shape) -> None:
-    """Require that a table has entries for a communicator, or none at all.
+def require_entries(table: ShippedTable, whole: Shape) -> None:
+    """Require that a table has entries for communicators that jobs have here, or none at all.
 
     Raises:
         UsageError: All its entries are for other communicators.
     """
     shapes = dict.fromkeys(entry.key.shape for entry in table.bundle.entries)
-    if shapes and shape not in shapes:
-        listed = ", ".join(_describe(tuned) for tuned in list(shapes)[:_MOST_SHAPES])
+    if shapes and all(memberships(shape, whole) is None for shape in shapes):
+        listed = ", ".join(shape_text(tuned) for tuned in list(shapes)[:_MOST_SHAPES])
         raise UsageError(
-            f"{table.name} has no entries for {_describe(shape)}, which is what runs here, but "
+            f"{table.name} has no entries for {shape_text(whole)}, which is what runs here, but "
             f"for {listed}; choose as many with --gpus or --fake-nodes"
         )
 
 
 def keys_of(
     found: FoundTable,
-    shape: Shape,
+    whole: Shape,
     operations: Sequence[Operation] | None,
     sizes_bytes: Sequence[int] | None,
 ) -> tuple[Task, ...]:
-    """Return the keys to time, by operation and size.
+    """Return the keys to time, by shape, operation and size.
+
+    The shapes are those of the table that divide the ranks here; all ranks', if it has none.
 
     Args:
         found: The table whose keys are timed by default.
-        shape: Shape of the communicator.
+        whole: Shape of the communicator of all ranks.
         operations: Operations to time; one without sizes in the table takes those of all others.
         sizes_bytes: Sizes to time, each for every operation.
 
     Raises:
         UsageError: The table has no keys, and none are named.
     """
-    own = _own_keys(found, shape)
-    all_sizes = sorted({size for _, size in own})
-    chosen: set[tuple[Operation, int]] = set()
-    for operation in operations or dict.fromkeys(operation for operation, _ in own):
-        tuned = [size for known, size in own if known is operation]
-        chosen |= {(operation, size) for size in sizes_bytes or tuned or all_sizes}
+    own = _own_keys(found, whole)
+    all_sizes = sorted({task.size_bytes for task in own})
+    chosen: dict[Task, None] = {}
+    for shape in dict.fromkeys(task.shape for task in own) or (whole,):
+        for operation in sorted(operations or {t.operation for t in own if t.shape == shape}):
+            tuned = [t.size_bytes for t in own if (t.operation, t.shape) == (operation, shape)]
+            sizes = sorted(sizes_bytes or tuned or all_sizes)
+            chosen |= dict.fromkeys(Task(operation, size, shape) for size in sizes)
     if not chosen:
         raise UsageError(
             f"{found.shipped.name} does not tell what it was tuned for: name --ops and --sizes"
         )
-    return tuple(Task(operation, size, shape) for operation, size in sorted(chosen))
+    return tuple(chosen)
 
 
-def _own_keys(found: FoundTable, shape: Shape) -> list[tuple[Operation, int]]:
-    """Return all keys of a run; of a shipped table, those that have an entry."""
+def _own_keys(found: FoundTable, whole: Shape) -> list[Task]:
+    """Return all keys of a run; of a shipped table, those that have an entry; the whole first."""
     if found.run is not None:
-        return [(Operation(key.operation), key.size_bytes) for key in found.run.report.keys]
-    table = found.shipped.table
-    entries = () if table is None else table.entries
-    return [
-        (entry.key.operation, entry.tuned_bytes) for entry in entries if entry.key.shape == shape
-    ]
-
-
-def _describe(shape: Shape) -> str:
-    return f"{shape.ranks} ranks on {shape.nodes} node(s)"
+        keys = [
+            Task(Operation(key.operation), key.size_bytes, key.shape or whole)
+            for key in found.run.report.keys
+        ]
+    else:
+        table = found.shipped.table
+        entries = () if table is None else table.entries
+        keys = [Task(e.key.operation, e.tuned_bytes, e.key.shape) for e in entries]
+    fitting = [task for task in keys if memberships(task.shape, whole) is not None]
+    return sorted(fitting, key=lambda task: task.shape != whole)

@@ -140,28 +140,53 @@ def init(
 
 
 @app.command(
-    cls=Command, rich_help_panel=_LOOK, epilog=examples("tuccl table", "tuccl table --json")
+    cls=Command,
+    rich_help_panel=_LOOK,
+    epilog=examples("tuccl table", "tuccl table --shape node", "tuccl table --json"),
 )
-def table(workspace: WorkspaceOption = DEFAULT_WORKSPACE, as_json: JsonOption = False) -> None:
+def table(
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="SHAPE", help="Only communicators of this shape, as node."),
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
     """Show what a job gets here against stock NCCL, key by key."""
     from tuccl.commands import table as table_commands
 
-    raise typer.Exit(table_commands.show_table(workspace, as_json))
+    raise typer.Exit(table_commands.show_table(workspace, as_json, shape))
 
 
-@app.command(cls=Command, rich_help_panel=_LOOK, epilog=examples("tuccl explain all_reduce 4M"))
+@app.command(
+    cls=Command,
+    rich_help_panel=_LOOK,
+    epilog=examples(
+        "tuccl explain all_reduce 4M", "tuccl explain all_gather 1M --ranks 8 --nodes 1"
+    ),
+)
 def explain(
     operation: Annotated[
         str, typer.Argument(metavar="OP", help="As nccl-tests names it: all_reduce.")
     ],
     size: Annotated[str, typer.Argument(metavar="SIZE", help="As 64K, 1M, 1G.")],
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Ranks of the communicator; if not given, all GPUs of the machine."
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Nodes that they are on; if not given, one."),
+    ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
     from tuccl.commands import table as table_commands
 
-    raise typer.Exit(table_commands.explain(operation, size, workspace, as_json))
+    raise typer.Exit(table_commands.explain(operation, size, workspace, as_json, ranks, nodes))
 
 
 @app.command(

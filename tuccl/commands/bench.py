@@ -198,7 +198,8 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         in_place = in_place or run.report.in_place
     timing = Timing(graph=not plain, in_place=in_place)
     display.say(_announcement(wanted.plan, len(tasks), len(tables)))
-    site = Site(places, shape, timing, command.fake_nodes)
+    shapes = tuple(dict.fromkeys(task.shape for task in tasks if task.shape != shape))
+    site = Site(places, shape, timing, command.fake_nodes, shapes)
     with shown_progress() as progress:
         jobs = Bench(site, (STOCK, *tables), tasks, progress, display.say)
         measured = jobs.run(wanted.plan)

@@ -5,13 +5,14 @@ They import no code that measures, synthesizes or searches, so that they answer 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lookup_tables.table import Shape
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.console.result_output import print_result
-from tuccl.errors import ExitCode
+from tuccl.errors import ExitCode, UsageError
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.choice_text import (
     describe_builtin,
@@ -24,22 +25,52 @@ from tuccl.reports.explanation import Explanation, reason
 from tuccl.reports.explanation import explain as explain_call
 from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
 from tuccl.reports.job_gains import JobGains, KeyGain, Runner, gains_of
+from tuccl.trials.shapes import ShapeName, shape_text
 from tuccl.words.operation_names import parse_operation
 from tuccl.words.sizes import format_size, parse_size
 
 
-def show_table(root: Path, as_json: bool) -> int:
+def show_table(root: Path, as_json: bool, shape: str | None = None) -> int:
     """Run `tuccl table`."""
-    print_result(current_run(root), as_json)
+    current = current_run(root)
+    print_result(current if shape is None else _only(current, shape), as_json)
     return ExitCode.OK
 
 
-def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
-    """Run `tuccl explain OP SIZE`."""
+def _only(current: FinishedRun, name: str) -> FinishedRun:
+    """Return the part of a run that is about the communicators of one shape.
+
+    Raises:
+        UsageError: These were not tuned.
+    """
+    whole = communicator_shape(read_machine(current.run))
+    shapes = current.report.shapes or {ShapeName.WHOLE.value: whole}
+    if name not in shapes:
+        raise UsageError(f"--shape {name!a:.40} was not tuned here, only {', '.join(shapes)}")
+    shape = shapes[name]
+    keys = [key for key in current.report.keys if (key.shape or whole) == shape]
+    entries = tuple(entry for entry in current.table.entries if entry.key.shape == shape)
+    return replace(
+        current,
+        table=replace(current.table, entries=entries),
+        report=current.report.model_copy(update={"keys": keys}),
+    )
+
+
+def explain(
+    operation_name: str,
+    size: str,
+    root: Path,
+    as_json: bool,
+    ranks: int | None = None,
+    nodes: int | None = None,
+) -> int:
+    """Run `tuccl explain OP SIZE`, for the communicator of all GPUs or another one."""
     operation, size_bytes = parse_operation(operation_name), parse_size(size)
     current = current_run(root)
-    shape = communicator_shape(read_machine(current.run))
-    found = explain_call(current.table, current.report, operation, size_bytes, shape)
+    whole = communicator_shape(read_machine(current.run))
+    shape = _communicator(ranks, nodes, whole)
+    found = explain_call(current, operation, size_bytes, shape, whole)
     gains = gains_of(current)
     gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
     if as_json:
@@ -52,11 +83,29 @@ def explain(operation_name: str, size: str, root: Path, as_json: bool) -> int:
     return ExitCode.OK if applies else ExitCode.FINDING
 
 
+def _communicator(ranks: int | None, nodes: int | None, whole: Shape) -> Shape:
+    """Return the shape that --ranks and --nodes name: one node, where only ranks are given.
+
+    Raises:
+        UsageError: There is no such communicator.
+    """
+    if ranks is None:
+        if nodes is not None:
+            raise UsageError(f"--nodes {nodes}: name --ranks, too")
+        return whole
+    nodes = (whole.nodes if ranks == whole.ranks else 1) if nodes is None else nodes
+    if not 1 <= nodes <= ranks:
+        raise UsageError(f"--ranks {ranks} --nodes {nodes}: at least one node, and a rank on each")
+    if (ranks, nodes) == (whole.ranks, whole.nodes):
+        return whole
+    return Shape(ranks, nodes, 0 if ranks % nodes else ranks // nodes)
+
+
 def _explanation_lines(
     found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
 ) -> list[str]:
     """Return lines on what a job here runs for the call, why, and what it does not run."""
-    call = f"{found.operation.value} of {format_size(found.size_bytes)}, {_shape(found.shape)}"
+    call = f"{found.operation.value} of {format_size(found.size_bytes)}, {shape_text(found.shape)}"
     profile = profile_text(current.table.profile)
     if gain is None:
         reach = f"{found.tuned_from_bytes} to {found.tuned_to_bytes} bytes"
@@ -133,7 +182,3 @@ def _apart_lines(gain: KeyGain, current: FinishedRun, gains: JobGains) -> list[s
         *([] if gain.key.schedule is None else [f"    {ratio_text(gain.key.schedule)}"]),
         f"    {gain.obstacle.sentence}",
     ]
-
-
-def _shape(shape: Shape) -> str:
-    return f"{shape.ranks} ranks on {shape.nodes} node(s)"

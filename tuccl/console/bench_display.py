@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
+from lookup_tables.table import Shape
 from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
@@ -15,6 +16,7 @@ from tuccl.console.display import print_lines, standard_output
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task
+from tuccl.trials.shapes import shape_text
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
@@ -47,7 +49,7 @@ def bench_lines(result: BenchResult, columns: int) -> list[str]:
         lines += [*_table_lines(outcome, result, columns), ""]
     if result.comparison is not None:
         first, second = (outcome.table.name for outcome in result.tables)
-        lines += [*_comparison_lines(first, second, result.comparison), ""]
+        lines += [*_comparison_lines(first, second, result.comparison, result.shape), ""]
     return lines[:-1]
 
 
@@ -65,7 +67,7 @@ def _conditions(result: BenchResult, columns: int) -> Iterator[str]:
     how = "CUDA graphs" if timing.graph else "calls one by one"
     place = "in place" if timing.in_place else "out of place"
     yield (
-        f"{shape.ranks} ranks on {shape.nodes} node(s), {timing.data_type}, {place}, {how}; "
+        f"{shape_text(shape)}, {timing.data_type}, {place}, {how}; "
         f"{result.rounds} rounds of new processes in {format_seconds(result.seconds)}"
     )
     yield from _wrapped(result.versions, columns)
@@ -75,13 +77,14 @@ def _table_lines(outcome: TableOutcome, result: BenchResult, columns: int) -> It
     profile = profile_text(outcome.table.bundle.profile)
     yield f"{outcome.table.name}: process profile {profile}"
     yield from _HEADINGS
-    operation = ""
+    before: tuple[str, Shape] | None = None
     for key in outcome.keys:
-        if key.task.operation != operation:
-            operation = key.task.operation
-            yield f"# {operation}"
+        own = (key.task.operation, key.task.shape)
+        if own != before:
+            before = own
+            yield f"# {key.task.operation}{_part(key.task, result.shape)}"
         yield from _row(key, outcome, result, columns)
-    yield from _summary(outcome, columns)
+    yield from _summary(outcome, result.shape, columns)
 
 
 def _row(
@@ -151,7 +154,7 @@ def _between(gain: Gain) -> str:
     return f"{gain.ratio:.3f}x ({gain.low:.3f} to {gain.high:.3f})"
 
 
-def _summary(outcome: TableOutcome, columns: int) -> Iterator[str]:
+def _summary(outcome: TableOutcome, whole: Shape, columns: int) -> Iterator[str]:
     yield (
         f"{outcome.table.name} against stock NCCL: {_between(outcome.mean)}, the geometric mean "
         f"over {count_of(len(outcome.keys), 'key')}"
@@ -164,7 +167,7 @@ def _summary(outcome: TableOutcome, columns: int) -> Iterator[str]:
         if not found:
             yield f"{text}, beyond the noise: no key"
         for key in found:
-            line = f"{text}: {_key_name(key.task)}, {_between(key.gain)}{_promise(key)}"
+            line = f"{text}: {_key_name(key.task, whole)}, {_between(key.gain)}{_promise(key)}"
             yield from _wrapped(line, columns, "  ")
     left = [
         key
@@ -175,7 +178,7 @@ def _summary(outcome: TableOutcome, columns: int) -> Iterator[str]:
         and key.runner is not Runner.EXECUTOR
     ]
     if left:
-        names = ", ".join(_key_name(key.task) for key in left[:3])
+        names = ", ".join(_key_name(key.task, whole) for key in left[:3])
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         yield f"left to NCCL by the executor, though the table has schedules: {names}{more}"
 
@@ -189,15 +192,22 @@ def _promise(key: KeyOutcome) -> str:
     return f", promised {key.promised:.3f}x{between}"
 
 
-def _key_name(task: Task) -> str:
-    return f"{task.operation.value} {format_size(task.size_bytes)}"
+def _key_name(task: Task, whole: Shape) -> str:
+    return f"{task.operation.value} {format_size(task.size_bytes)}{_part(task, whole)}"
 
 
-def _comparison_lines(first: str, second: str, comparison: Comparison) -> Iterator[str]:
+def _part(task: Task, whole: Shape) -> str:
+    """Return the shape of communicators that are a part of the machine; all of them run at once."""
+    return "" if task.shape == whole else f" of {shape_text(task.shape)}"
+
+
+def _comparison_lines(
+    first: str, second: str, comparison: Comparison, whole: Shape
+) -> Iterator[str]:
     yield f"{second} against {first}:"
     for task, gain in comparison.keys.items():
         mark = "  slower" if gain.high < 1.0 else "  faster" if gain.low > 1.0 else ""
-        yield f"{_key_name(task):<22} {_between(gain)}{mark}"
+        yield f"{_key_name(task, whole):<22} {_between(gain)}{mark}"
     yield (
         f"{second} against {first}: {_between(comparison.mean)}, the geometric mean over "
         f"{count_of(len(comparison.keys), 'key')}"

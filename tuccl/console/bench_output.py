@@ -58,6 +58,7 @@ def _key(
     return BenchedKey(
         operation=task.operation,
         size_bytes=task.size_bytes,
+        shape=task.shape,
         count=element_count(task, _ELEMENT_BYTES[result.timing.data_type]),
         redop=reduction(task),
         stock=_time(task, key.stock_us, times_us[STOCK.name][task]),
@@ -88,7 +89,12 @@ def _gain(gain: Gain) -> BenchedGain:
 def _compared(comparison: Comparison) -> ComparedTables:
     return ComparedTables(
         keys=[
-            ComparedKey(operation=task.operation, size_bytes=task.size_bytes, gain=_gain(gain))
+            ComparedKey(
+                operation=task.operation,
+                size_bytes=task.size_bytes,
+                shape=task.shape,
+                gain=_gain(gain),
+            )
             for task, gain in comparison.keys.items()
         ],
         mean=_gain(comparison.mean),

@@ -7,11 +7,15 @@ chooses, but under the table's process profile: that time is shown, because a jo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
 from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lookup_tables.table import Table
+from lookup_tables.table import Shape, Table
 from tuccl.console.display import print_lines, standard_output
 from tuccl.reports.choice_text import (
     OWN_CHOICE,
@@ -21,7 +25,14 @@ from tuccl.reports.choice_text import (
     profile_text,
 )
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
-from tuccl.reports.report import FloorReport, LossWithoutExecutor, ProfileReport, Report
+from tuccl.reports.report import (
+    FloorReport,
+    KeyReport,
+    LossWithoutExecutor,
+    ProfileReport,
+    Report,
+)
+from tuccl.trials.shapes import shape_text
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
@@ -51,6 +62,9 @@ def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
         title=Text(f"{table.topology_name}: a job here against stock NCCL, in us ({times})"),
         title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
     )  # fmt: skip
+    names = {shape: name for name, shape in report.shapes.items()}
+    if names:
+        shown.add_column("shape", no_wrap=True)
     shown.add_column("operation", no_wrap=True)
     shown.add_column("size", justify="right", no_wrap=True)
     executor = Runner.EXECUTOR in gains.runners
@@ -59,15 +73,22 @@ def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
     for heading in headings:
         shown.add_column(heading, justify="right", no_wrap=True)
     shown.add_column("what runs", overflow="fold")
-    before = ""
+    before: tuple[str, ...] = ()
     for gain, cells in zip(gains.keys, rows, strict=True):
-        operation = gain.key.operation
-        if before not in {"", operation}:
+        own = (*_shape_name(gain.key, names), gain.key.operation)
+        if before not in {(), own}:
             shown.add_section()
-        before = operation
+        before = own
         figures = cells[: len(headings)]  # The time without the executor, where one runs.
-        shown.add_row(operation, format_size(gain.key.size_bytes), *figures, cells[-1])
+        shown.add_row(*own, format_size(gain.key.size_bytes), *figures, cells[-1])
     return shown
+
+
+def _shape_name(
+    key: KeyReport | ProfileReport | LossWithoutExecutor, names: Mapping[Shape, str]
+) -> tuple[str, ...]:
+    """Return the name of a key's shape, where a table has several."""
+    return () if key.shape is None or key.shape not in names else (names[key.shape],)
 
 
 def _job_cells(gain: KeyGain, table: Table) -> tuple[str, str, str, str, str]:
@@ -97,7 +118,7 @@ def _starts_of_profile_lines(gains: JobGains) -> list[str]:
 
 def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     """Return lines on the gains over all keys, the process profile, and the cost of tuning."""
-    lines = [gains_line(gains)]
+    lines = [gains_line(gains), *_shape_lines(report, gains)]
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
@@ -109,7 +130,8 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
     )
-    floor = floor_lines(report.floor, weighed=bool(report.weights))
+    names = {shape: name for name, shape in report.shapes.items()}
+    floor = floor_lines(report.floor, names, weighed=bool(report.weights))
     return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
 
 
@@ -123,6 +145,17 @@ def gains_line(gains: JobGains) -> str:
     if Runner.EXECUTOR in gains.runners:
         line += f"; {gains.speedup_without_executor:.3f}x without the executor"
     return line
+
+
+def _shape_lines(report: Report, gains: JobGains) -> list[str]:
+    """Return a line on the gain of each shape, where there are several."""
+    lines = []
+    for name, shape in report.shapes.items():
+        own = replace(gains, keys=tuple(gain for gain in gains.keys if gain.key.shape == shape))
+        if 0 < len(own.keys) < len(gains.keys):
+            keys = count_of(len(own.keys), "key")
+            lines.append(f"{name}, {shape_text(shape)}: {own.speedup:.3f}x over {keys}")
+    return lines
 
 
 def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
@@ -141,7 +174,12 @@ def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
     )
 
 
-def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str]:
+def floor_lines(
+    floor: FloorReport | None,
+    names: Mapping[Shape, str] = MappingProxyType({}),
+    *,
+    weighed: bool = False,
+) -> list[str]:
     """Return lines on the key that the profile slows most, and on faster profiles not chosen."""
     if floor is None:
         return []
@@ -150,38 +188,38 @@ def floor_lines(floor: FloorReport | None, *, weighed: bool = False) -> list[str
         leaves = "the process profile leaves every key at least"
         if not floor.chosen.holds:
             leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
-        lines.append(f"{leaves} {_bounds(floor.chosen)}")
+        lines.append(f"{leaves} {_bounds(floor.chosen, names)}")
     if floor.without_executor is not None:
-        lines.append(_without_executor(floor.without_executor))
+        lines.append(_without_executor(floor.without_executor, names))
     average = "weighted average" if weighed else "average"
     for profile in floor.forgone[:_FORGONE]:
         under = not profile.holds and profile.ratio < floor.least
         why = "ruled out by" if under else "less clear of"
         lines.append(
             f"{why} --floor {floor.least:g}: {profile_text(profile.profile)}, "
-            f"{profile.speedup:.3f}x on {average}, leaves {_bounds(profile)}"
+            f"{profile.speedup:.3f}x on {average}, leaves {_bounds(profile, names)}"
         )
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
 
 
-def _bounds(profile: ProfileReport) -> str:
+def _bounds(profile: ProfileReport, names: Mapping[Shape, str]) -> str:
     """Return `0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
     by = " by a schedule" if profile.schedule else ""
-    return f"{profile.ratio:.3f}x at {_key(profile)}{by} ({_seen(profile)})"
+    return f"{profile.ratio:.3f}x at {_key(profile, names)}{by} ({_seen(profile)})"
 
 
-def _without_executor(loss: LossWithoutExecutor) -> str:
+def _without_executor(loss: LossWithoutExecutor, names: Mapping[Shape, str]) -> str:
     """Return a line on what a job pays for the profile where it lacks the executor."""
     more = 100.0 * (1.0 / loss.ratio - 1.0)
     return (
-        f"without the executor, {_key(loss)} takes {more:.1f} % longer under this profile "
+        f"without the executor, {_key(loss, names)} takes {more:.1f} % longer under this profile "
         f"({loss.ratio:.3f}x, {_seen(loss)})"
     )
 
 
-def _key(judged: ProfileReport | LossWithoutExecutor) -> str:
-    return f"{judged.operation} {format_size(judged.size_bytes)}"
+def _key(judged: ProfileReport | LossWithoutExecutor, names: Mapping[Shape, str]) -> str:
+    return " ".join([*_shape_name(judged, names), judged.operation, format_size(judged.size_bytes)])
 
 
 def _seen(judged: ProfileReport | LossWithoutExecutor) -> str:

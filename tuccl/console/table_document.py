@@ -38,6 +38,7 @@ def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
         apart=_apart(gains),
         profile=dict(table.profile),
         weights=result.report.weights,
+        shapes=result.report.shapes,
         entries=list(table.entries),
         keys=[
             TunedKey(**gain.key.model_dump(), job=key_in_job(gain, result)) for gain in gains.keys

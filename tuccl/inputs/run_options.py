@@ -49,6 +49,15 @@ class RunOptions(MachineOptions):
         default=None,
         metadata=option(SCOPE, "Factor from one size to the next; 4 if not given.", "FACTOR"),
     )
+    shapes: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "Communicators that jobs use: whole, the GPUs of a node, those along a rail, or pairs "
+            "of neighbours; whole if not given.",
+            "SHAPE,...",
+        ),
+    )
     backend: str | None = field(
         default=None,
         metadata=option(
@@ -122,9 +131,9 @@ class RunOptions(MachineOptions):
         default=None,
         metadata=option(
             SEARCH,
-            "Weights of operations in the choice of the process profile, as all_reduce=3; 1 if not "
-            "given.",
-            "OP=W,...",
+            "Weights of operations in the choice of the process profile, as all_reduce=3, and of "
+            "--shapes, as rail=2, in the division of the budget, too; 1 if not given.",
+            "NAME=W,...",
         ),
     )
     plain: bool = field(

@@ -15,7 +15,7 @@ from tuccl.inputs.machine import load_machine
 from tuccl.inputs.run_options import RunOptions
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.laboratory_options import laboratory_of
-from tuccl.pipeline.run_options import record_of_options, settings_of_options
+from tuccl.pipeline.run_options import record_of_options, settings_of_options, with_shapes
 from tuccl.pipeline.stages import backend_request
 from tuccl.records.record import Record
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
@@ -35,7 +35,7 @@ class Prepared:
 
     @property
     def shape(self) -> Shape:
-        """The communicator shape."""
+        """The shape of the communicator of all GPUs."""
         return communicator_shape(self.topology) if self.record is None else self.record.shape
 
     @property
@@ -78,7 +78,10 @@ def prepare(
         topology = load_machine(given, machine)
         if machine is None:
             note(topology.notes)
-        require_executor_for_alltoall(settings, communicator_shape(topology))
+        whole = communicator_shape(topology)
+        settings = with_shapes(settings, whole)
+        for shape in settings.shapes_of(whole):
+            require_executor_for_alltoall(settings, shape)
         own = _own_schedules(topology, settings)
         settings = replace(
             settings,

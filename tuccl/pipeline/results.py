@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -13,7 +13,6 @@ from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
-    Operation,
     ScheduleConfig,
     StoredSchedule,
     Table,
@@ -55,7 +54,7 @@ def build_table(
     topology: Topology,
     fingerprint: str,
     tuning: TuningResult,
-    candidates: Mapping[Operation, Sequence[Candidate]],
+    candidates: Sequence[Candidate],
     origin: Origin,
 ) -> Table:
     """Build the table of a run.
@@ -74,8 +73,7 @@ def build_table(
             candidate.msccl_xml,
             candidate.program,
         )
-        for found in candidates.values()
-        for candidate in found
+        for candidate in candidates
         if candidate.content_hash in used
     }
     table = Table(
@@ -156,7 +154,7 @@ def _schedule_config(config: Config) -> ScheduleConfig:
 def build_report(
     table: Table,
     tuning: TuningResult,
-    candidates: Mapping[Operation, Sequence[Candidate]],
+    candidates: Sequence[Candidate],
     settings: RunSettings,
     timing: Timing,
     provenance: Provenance,
@@ -164,7 +162,7 @@ def build_report(
     """Build the report: the decision for every key of a table, and its reasons."""
     evidence = evidence_of(table, settings.backend)
     in_turn = _profile_ratios(tuning.race.verdict)
-    by_hash = {c.content_hash: c for found in candidates.values() for c in found}
+    by_hash = {candidate.content_hash: candidate for candidate in candidates}
     return Report(
         version=REPORT_VERSION,
         backend=settings.backend,
@@ -180,9 +178,17 @@ def build_report(
         in_place=timing.in_place,
         starts=tuning.starts,
         floor=None if settings.floor is None else floor_report(settings.floor, tuning.race),
-        weights={operation.value: weight for operation, weight in settings.weights},
+        weights=_weights(settings),
+        shapes={named.name: named.shape for named in settings.shapes},
         laboratory=settings.laboratory,
     )
+
+
+def _weights(settings: RunSettings) -> dict[str, float]:
+    """Weights of operations and shapes by name, those of 1 left out."""
+    of_operations = {operation.value: weight for operation, weight in settings.weights}
+    named = [each for each in settings.shapes if each.weight != 1.0]
+    return of_operations | {each.name.value: each.weight for each in named}
 
 
 def floor_report(least: float, race: RaceResult) -> FloorReport:
@@ -203,6 +209,7 @@ def _executor_report(verdict: Verdict, least: float) -> LossWithoutExecutor | No
     return LossWithoutExecutor(
         operation=key.task.operation.value,
         size_bytes=key.task.size_bytes,
+        shape=key.task.shape,
         ratio=key.ratio,
         low=key.low,
         high=key.high,
@@ -229,6 +236,7 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
         speedup=race.speedup(verdict.profile),
         operation=worst.task.operation.value,
         size_bytes=worst.task.size_bytes,
+        shape=worst.task.shape,
         ratio=worst.ratio,
         low=worst.low,
         high=worst.high,
@@ -262,6 +270,7 @@ def _key_report(
     return KeyReport(
         operation=key.task.operation.value,
         size_bytes=key.task.size_bytes,
+        shape=key.task.shape,
         min_bytes=key.range_bytes[0],
         max_bytes=key.range_bytes[1],
         stock_us=key.stock_us,

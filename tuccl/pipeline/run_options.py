@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from probes.inputs.first_fault import first_fault
 from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
@@ -22,6 +22,7 @@ from tuccl.records.reading import read_records
 from tuccl.records.record import Record
 from tuccl.trials.config import STOCK, Task
 from tuccl.trials.presets import ASKED_ABOUT
+from tuccl.trials.shapes import ShapeName, parse_shape_names, shapes_named
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
 from tuccl.words.operation_names import parse_operations
 from tuccl.words.sizes import MAX_SIZE_BYTES, format_size, parse_size
@@ -85,6 +86,10 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
             "--schedules is for a backend that runs schedules, as nccl,executor, or models them, "
             f"as {SIMULATED}; --backend {options.backend_name} does neither"
         )
+    if options.shapes is not None:
+        parse_shape_names(options.shapes)
+        if record is not None:
+            raise UsageError("--shapes does not apply to --records: a record is of one shape")
     if options.model is not None:
         ladder = replace(ladder, model=_model(options, Path(options.model)))
     if record is None:
@@ -97,9 +102,38 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
 
 
 def _weighed(settings: RunSettings, options: RunOptions) -> RunSettings:
+    return replace(settings, weights=_weights(options, settings.operations)[0])
+
+
+def _weights(
+    options: RunOptions, operations: tuple[Operation, ...]
+) -> tuple[tuple[tuple[Operation, float], ...], Mapping[ShapeName, float]]:
+    """Weights of operations, and of shapes."""
     if options.weights is None:
+        return (), {}
+    names = () if options.shapes is None else parse_shape_names(options.shapes)
+    return parse_weights(options.weights, operations, names)
+
+
+def with_shapes(settings: RunSettings, whole: Shape) -> RunSettings:
+    """The settings with the shapes that their options name, on a machine.
+
+    Args:
+        settings: Settings of the run.
+        whole: Shape of the communicator of all GPUs.
+
+    Raises:
+        UsageError: the machine has no communicators of a shape.
+    """
+    options = settings.options
+    if options.shapes is None:
         return settings
-    return replace(settings, weights=parse_weights(options.weights, settings.operations))
+    _, weights = _weights(options, settings.operations)
+    named = shapes_named(parse_shape_names(options.shapes), whole)
+    if [each.shape for each in named] == [whole]:
+        return settings
+    shapes = tuple(replace(each, weight=weights.get(each.name, 1.0)) for each in named)
+    return replace(settings, shapes=shapes)
 
 
 def _model(options: RunOptions, path: Path) -> ModelConstants:

@@ -7,13 +7,14 @@ are never repeated. Killed at any moment and started again, a run ends with the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from sketches.candidates import sketch_candidates, whole_machine
@@ -33,6 +34,7 @@ from tuccl.errors import WorkspaceError
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
+from tuccl.models.siblings import SiblingMachines
 from tuccl.pipeline.dry_run import make_plan
 from tuccl.pipeline.estimate import (
     Estimate,
@@ -101,9 +103,12 @@ def initialize(
             require_backend(settings.backend, planned)
             begun = _begin(run, identity, settings)
             write_atomically(run.topology, topology_to_json(topology))
-            sketches = _sketches(topology, settings, run)
-            announce(_estimate(topology, settings, record, sketches, run))
-            candidates = _candidates(topology, settings, sketches, own_schedules, run, progress)
+            parts = [(part, _sketches(part, settings)) for part in _parts(topology, settings, run)]
+            announce(_estimate(topology, settings, record, parts, run))
+            candidates = {
+                part.shape: _candidates(part, settings, sketches, own_schedules, progress)
+                for part, sketches in parts
+            }
             request = backend_request(topology, settings, record, candidates, places)
             request = replace(request, tell=tell)
             done = _tune(settings, candidates, request, run, begun, progress)
@@ -127,14 +132,47 @@ def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:
     return record
 
 
-def _sketches(topology: Topology, settings: RunSettings, run: Run) -> Sequence[Sketch]:
-    """Sketches of the machine, saved in the run; none where no schedules are made on them."""
-    if not settings.schedules or _runs_phases(settings, topology):
+@dataclass(frozen=True)
+class _Part:
+    """The part of the machine that a communicator of one shape spans, and its schedules' files."""
+
+    shape: Shape
+    topology: Topology
+    is_whole: bool
+    sketches: Path
+    schedules: Path
+    stage: str
+    """Name of making its schedules, for people."""
+
+
+def _parts(topology: Topology, settings: RunSettings, run: Run) -> list[_Part]:
+    """The parts of the machine whose communicators are tuned."""
+    whole = communicator_shape(topology)
+    machines = SiblingMachines(topology)
+    parts = []
+    for shape in settings.shapes_of(whole):
+        name = "" if shape == whole else f"{shape.ranks}x{shape.nodes}"
+        parts.append(
+            _Part(
+                shape,
+                machines.slowest(shape),
+                shape == whole,
+                run.sketches / name,
+                run.schedules / name,
+                f"schedules {name}".strip(),
+            )
+        )
+    return parts
+
+
+def _sketches(part: _Part, settings: RunSettings) -> Sequence[Sketch]:
+    """Sketches of a part of the machine, saved in the run; none where none is needed."""
+    if not settings.schedules or _runs_phases(settings, part):
         return ()
     operations = [Collective(operation.value) for operation in settings.operations]
-    sketches = guided(operations, sketch_candidates(topology))
+    sketches = guided(operations, sketch_candidates(part.topology))
     for sketch in sketches:
-        write_atomically(run.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
+        write_atomically(part.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
     return sketches
 
 
@@ -142,74 +180,75 @@ def _estimate(
     topology: Topology,
     settings: RunSettings,
     record: Record | None,
-    sketches: Sequence[Sketch],
+    parts: Sequence[tuple[_Part, Sequence[Sketch]]],
     run: Run,
 ) -> Estimate:
     """Estimate of the time that the rest of a run takes."""
-    missing = [
-        operation
-        for operation in settings.operations
-        if not are_saved(run.schedules / operation.value)
-    ]
-    schedules_s = 0.0
-    if sketches and missing:
-        workers = workers_for(sketches[0].ranks)
-        schedules_s = schedules_seconds(missing, sketches, settings.sizes_bytes, workers)
     kind = backend_kind(settings.backend)
+    schedules_s = search_s = 0.0
+    for part, sketches in parts:
+        missing = [
+            operation
+            for operation in settings.operations
+            if not are_saved(part.schedules / operation.value)
+        ]
+        keys = len(settings.operations) * len(settings.sizes_bytes)
+        search_s += search_seconds(keys, sketches)
+        if sketches and missing:
+            workers = workers_for(sketches[0].ranks)
+            schedules_s += schedules_seconds(missing, sketches, settings.sizes_bytes, workers)
     if kind.has_workers:
         plan = make_plan(settings, backend_request(topology, settings, record))
-        measuring_s = measuring_seconds(plan)
-    else:
-        measuring_s = search_seconds(len(settings.operations) * len(settings.sizes_bytes), sketches)
+        search_s = measuring_seconds(plan)
     begun = run.measurements.is_file()
-    return Estimate(schedules_s, measuring_s, measures=kind.has_workers, begun=begun)
+    return Estimate(schedules_s, search_s, measures=kind.has_workers, begun=begun)
 
 
 def _candidates(
-    topology: Topology,
+    part: _Part,
     settings: RunSettings,
     sketches: Sequence[Sketch],
     own_schedules: Sequence[OwnSchedule],
-    run: Run,
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
-    """Schedules on the sketches of the machine, and the user's own."""
+    """Schedules on the sketches of a part of the machine; the user's own are for all GPUs."""
     if not settings.schedules:
         return {}
-    machine = whole_machine(topology)
-    if _runs_phases(settings, topology):
-        found = _phased(settings, topology, machine, run)
+    machine = whole_machine(part.topology)
+    if _runs_phases(settings, part):
+        found = _phased(settings, part, machine)
     else:
-        found = _schedules(settings, sketches, machine, run, progress)
-    if backend_kind(settings.backend).has_executor and communicator_shape(topology).nodes == 1:
+        found = _schedules(settings, part, sketches, machine, progress)
+    if backend_kind(settings.backend).has_executor and part.shape.nodes == 1:
         found = {
             operation: with_kernels(operation, candidates, sketches, machine, settings.sizes_bytes)
             for operation, candidates in found.items()
         }
+    if not part.is_whole:
+        return found
     own = own_candidates(own_schedules, sketches, machine, settings.sizes_bytes)
     return with_own(found, own)
 
 
-def _runs_phases(settings: RunSettings, topology: Topology) -> bool:
+def _runs_phases(settings: RunSettings, part: _Part) -> bool:
     """Whether plans of phases are searched, which the executor runs on several nodes.
 
     It runs nothing else there, so no other schedules are made; a user's own are searched as well
     where they are modelled.
     """
-    is_across = communicator_shape(topology).nodes > 1
-    return is_across and backend_kind(settings.backend).runs_schedules
+    return part.shape.nodes > 1 and backend_kind(settings.backend).runs_schedules
 
 
 def _phased(
-    settings: RunSettings, topology: Topology, machine: Sketch, run: Run
+    settings: RunSettings, part: _Part, machine: Sketch
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Load the saved plans, or make and save them."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
-    if not topology.ranks_per_node:
+    if not part.topology.ranks_per_node:
         return dict.fromkeys(settings.operations, ())
-    grid = grid_figures(topology)
+    grid = grid_figures(part.topology)
     for operation in settings.operations:
-        directory = run.schedules / operation.value
+        directory = part.schedules / operation.value
         candidates = load_candidates(directory, [machine])
         if candidates is None:
             candidates = phased_candidates(operation, grid, machine, settings.sizes_bytes)
@@ -220,16 +259,16 @@ def _phased(
 
 def _schedules(
     settings: RunSettings,
+    part: _Part,
     sketches: Sequence[Sketch],
     machine: Sketch,
-    run: Run,
     progress: Progress,
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Load the saved schedules; generate and save the missing ones, operation by operation."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
     total = len(settings.operations) * len(sketches)
     saved = {
-        operation: load_candidates(run.schedules / operation.value, sketches)
+        operation: load_candidates(part.schedules / operation.value, sketches)
         for operation in settings.operations
     }
     count = workers_for(machine.ranks) if None in saved.values() else 1
@@ -254,7 +293,7 @@ def _schedules(
             ) -> None:
                 past_s += share * cost_s
                 share = min(1.0, past_s / whole_s) if whole_s else 1.0
-                progress("schedules", first + done, total, share=share)
+                progress(part.stage, first + done, total, share=share)
 
             report(0, 0.0)
             if candidates is None:
@@ -267,9 +306,9 @@ def _schedules(
                     report,
                     workers,
                 )
-                save_candidates(run.schedules / operation.value, candidates)
+                save_candidates(part.schedules / operation.value, candidates)
             found[operation] = candidates
-    progress("schedules", total, total, share=1.0)
+    progress(part.stage, total, total, share=1.0)
     return found
 
 
@@ -277,19 +316,21 @@ def backend_request(
     topology: Topology,
     settings: RunSettings,
     record: Record | None,
-    candidates: Mapping[Operation, Sequence[Candidate]] | None = None,
+    candidates: Mapping[Shape, Mapping[Operation, Sequence[Candidate]]] | None = None,
     places: Places | None = None,
 ) -> BackendRequest:
     """The request that opens a run's backend, with the schedules of the candidates given."""
     kind = backend_kind(settings.backend)
-    all_candidates = [c for found in (candidates or {}).values() for c in found]
+    whole = communicator_shape(topology) if record is None else record.shape
+    shapes = {shape: _by_hash((candidates or {}).get(shape)) for shape in settings.shapes_of(whole)}
     return BackendRequest(
         topology=topology,
-        shape=communicator_shape(topology) if record is None else record.shape,
+        shape=whole,
         seed=settings.options.seed,
         spread=settings.spread,
         model=settings.model,
-        schedules={c.content_hash: c for c in all_candidates},
+        schedules=shapes.pop(whole, {}),
+        shapes=shapes,
         record=record,
         places=places,
         laboratory=settings.laboratory,
@@ -299,9 +340,15 @@ def backend_request(
     )
 
 
+def _by_hash(
+    candidates: Mapping[Operation, Sequence[Candidate]] | None,
+) -> dict[str, Candidate]:
+    return {c.content_hash: c for found in (candidates or {}).values() for c in found}
+
+
 def _tune(
     settings: RunSettings,
-    candidates: Mapping[Operation, Sequence[Candidate]],
+    candidates: Mapping[Shape, Mapping[Operation, Sequence[Candidate]]],
     request: BackendRequest,
     run: Run,
     begun: RunRecord,
@@ -310,7 +357,7 @@ def _tune(
     ll128 = keeps_128_bytes(request.topology)
 
     def schedules(task: Task) -> Space:
-        found = candidates.get(task.operation, ())
+        found = candidates.get(task.shape, {}).get(task.operation, ())
         promising = [c for c in found if c.promises_for(task.size_bytes)]
         if backend_kind(settings.backend).has_executor:
             return executor_space(promising, task.size_bytes, ll128=ll128)
@@ -324,7 +371,13 @@ def _tune(
     )
     with (
         open_backend(settings.backend, request) as backend,
-        MeasurementLog(run.measurements, backend, begun.identity, request.tell) as log,
+        MeasurementLog(
+            run.measurements,
+            backend,
+            begun.identity,
+            request.tell,
+            several_shapes=bool(settings.shapes),
+        ) as log,
     ):
         seconds_pass = backend_kind(settings.backend).has_workers
         tuning = tune(settings, request.shape, spaces, log, progress, seconds_pass=seconds_pass)
@@ -333,8 +386,9 @@ def _tune(
         origin = Origin(begun.tuned_at, replace(provenance, machine=request.topology.name))
         timing = source.timing if source else timing_of(backend)
     topology = request.topology
-    table = build_table(topology, topology.fingerprint(), tuning, candidates, origin)
-    report = build_report(table, tuning, candidates, settings, timing, origin.provenance)
+    tried = [c for of_shape in candidates.values() for found in of_shape.values() for c in found]
+    table = build_table(topology, topology.fingerprint(), tuning, tried, origin)
+    report = build_report(table, tuning, tried, settings, timing, origin.provenance)
     write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(run.bundle, bundle_bytes(table))
     write_atomically(run.table, table_to_parquet_bytes(table))

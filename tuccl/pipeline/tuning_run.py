@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from tuccl.errors import UsageError
 from tuccl.measuring.places import Places
 from tuccl.pipeline.estimate import Estimate
 from tuccl.pipeline.preparing import Prepared
@@ -12,6 +13,7 @@ from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.stages import initialize
 from tuccl.records.recording import record_of
 from tuccl.reports.finished_run import FinishedRun
+from tuccl.trials.shapes import shape_text
 from tuccl.tuning.settings import describe_sizes
 from tuccl.words.progress import Progress
 from tuccl.workspace.measurement_log import read_log
@@ -37,17 +39,21 @@ def run(
         tell: Receives messages for people, a line each.
 
     Raises:
-        UsageError: the record's file is an input, or is the record of another run.
+        UsageError: the record's file is an input, or is the record of another run; or there are
+            several shapes, which a record does not hold.
         WorkspaceError: the workspace or the record cannot be written.
         MeasurementError: the backend cannot go on.
     """
     topology, settings = prepared.topology, prepared.settings
     identity = settings.identity(topology)
     if record_to is not None:
+        if settings.shapes:
+            raise UsageError("--record keeps times of one shape: leave out --shapes, or --record")
         record_to.check_run(identity)
     tell(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "
         f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
+        + "".join(f"; {named.name}: {shape_text(named.shape)}" for named in settings.shapes)
     )
     for note in prepared.notes:
         tell(f"note: {note}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lookup_tables.lookup import lookup
-from lookup_tables.table import Entry, Operation, Shape, Table
+from lookup_tables.table import Entry, Operation, Shape
 from tuccl.errors import UsageError
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.job_gains import KeyGain, Runner
-from tuccl.reports.report import KeyReport, Report
+from tuccl.reports.report import KeyReport
+from tuccl.trials.shapes import shape_text
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,30 @@ class Explanation:
 
 
 def explain(
-    table: Table, report: Report, operation: Operation, size_bytes: int, shape: Shape
+    result: FinishedRun, operation: Operation, size_bytes: int, shape: Shape, whole: Shape
 ) -> Explanation:
     """Find the entry for a call, and its evidence.
 
+    Args:
+        result: The run.
+        operation: Operation of the call.
+        size_bytes: Size of the call.
+        shape: Shape of its communicator.
+        whole: Shape of the communicator of all GPUs.
+
     Raises:
-        UsageError: the operation was not tuned.
+        UsageError: the operation was not tuned, or no communicators of this shape.
     """
-    tuned = [key for key in report.keys if key.operation == operation.value]
+    report = result.report
+    of_operation = [key for key in report.keys if key.operation == operation.value]
+    tuned = [key for key in of_operation if (key.shape or whole) == shape]
+    if of_operation and not tuned:
+        shapes = dict.fromkeys(key.shape or whole for key in of_operation)
+        raise UsageError(
+            f"communicators of {shape_text(shape)} were not tuned in this workspace, so NCCL "
+            f"chooses there; only {', '.join(map(shape_text, shapes))}: "
+            "`tuccl init --shapes` tunes others"
+        )
     if not tuned:
         known = ", ".join(sorted({key.operation for key in report.keys}))
         raise UsageError(
@@ -49,7 +67,7 @@ def explain(
         operation=operation,
         size_bytes=size_bytes,
         shape=shape,
-        entry=lookup(table, operation, size_bytes, shape),
+        entry=lookup(result.table, operation, size_bytes, shape),
         evidence=holding[0] if holding else None,
         tuned_from_bytes=min(key.min_bytes for key in tuned),
         tuned_to_bytes=max(key.max_bytes for key in tuned),

@@ -164,13 +164,17 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
         has_executor: Whether this installation has the executor's library.
     """
     evidence = evidence_of(table, report.backend)
-    entries = {(entry.key.operation.value, entry.tuned_bytes): entry for entry in table.entries}
+    entries = {
+        (entry.key.operation.value, entry.tuned_bytes, shape): entry
+        for entry in table.entries
+        for shape in (entry.key.shape, None)  # Reports of earlier releases name no shape.
+    }
     return JobGains(
         evidence,
         tuple(
             _key_gain(
                 key,
-                entries.get((key.operation, key.size_bytes)),
+                entries.get((key.operation, key.size_bytes, key.shape)),
                 table,
                 evidence,
                 has_executor=has_executor,

@@ -19,7 +19,7 @@ from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport
 from tuccl.reports.table_parts import TablePart
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 
 class _Model(BaseModel):
@@ -97,7 +97,7 @@ class Apart(_Model):
 class TableDocument(_Model):
     """`init`, `tune` and `table`: the tuned table."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     topology: str
     fingerprint: str
     times: Evidence
@@ -110,7 +110,9 @@ class TableDocument(_Model):
     profile: dict[str, str]
     """The process profile: variables of the environment."""
     weights: dict[str, float]
-    """Weights of operations in the choice of the profile; 1 where none is given."""
+    """Weights of operations and shapes in the choice of the profile; 1 where none is given."""
+    shapes: dict[str, Shape]
+    """Communicator shapes by name; empty: that of all GPUs alone."""
     entries: list[Entry]
     """The entries of the bundle. `time_us` is the winner's, also where no job here runs it."""
     keys: list[TunedKey]
@@ -138,7 +140,7 @@ class RetuneDocument(TableDocument):
 class ExplainDocument(_Model):
     """`explain`: the choice that a job here runs for one call, and its reason."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     operation: Operation
     size_bytes: int
     shape: Shape
@@ -157,7 +159,7 @@ class ExplainDocument(_Model):
 class ShipDocument(_Model):
     """`ship`: the content of the shipped directory."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     files: list[str]
     """The files of this table, with `tuccl.env`, which a job sources, last."""
     caveats: list[str]
@@ -199,7 +201,7 @@ class ShownEntry(_Model):
 class ShowDocument(_Model):
     """`show`: the table in a shipped directory."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     directory: str
     topology: str
     fingerprint: str
@@ -250,7 +252,7 @@ class DoctorFinding(_Model):
 class DoctorDocument(_Model):
     """`doctor`: whether a job that starts here would load its table."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     directory: str | None
     """Shipped directory that was named; None: the environment was looked at as it is."""
     loads: bool
@@ -275,7 +277,7 @@ class DefectDocument(_Model):
 class VerifyDocument(_Model):
     """`verify`: whether a schedule is right."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     file: str
     algorithm: str
     proved: bool
@@ -307,6 +309,8 @@ class BenchedKey(_Model):
 
     operation: Operation
     size_bytes: int
+    shape: Shape
+    """Shape of its communicators, all of which make the call at once."""
     count: int
     """Number of elements, as passed to NCCL's function."""
     redop: str
@@ -346,6 +350,7 @@ class ComparedKey(_Model):
 
     operation: Operation
     size_bytes: int
+    shape: Shape
     gain: BenchedGain
 
 
@@ -359,8 +364,9 @@ class ComparedTables(_Model):
 class BenchDocument(_Model):
     """`bench`: tables against stock NCCL on this machine."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     shape: Shape
+    """Shape of the communicator of all GPUs."""
     data_type: str
     in_place: bool
     graphs: bool

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
+from lookup_tables.table import Shape
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import SCHEDULE_PREFIXES
@@ -75,10 +76,12 @@ class ProfileRatio(_Model):
 
 
 class KeyReport(_Model):
-    """The decision for one operation and size."""
+    """The decision for one operation, size and communicator shape."""
 
     operation: str
     size_bytes: int
+    shape: Shape | None = None
+    """Shape of its communicators; None: that of all GPUs, in a report of an earlier release."""
     min_bytes: int
     """Smallest size that an entry of this key serves."""
     max_bytes: int
@@ -105,6 +108,8 @@ class ProfileReport(_Model):
     operation: str
     size_bytes: int
     """Size of the worst key."""
+    shape: Shape | None = None
+    """Shape of the worst key; None as for `KeyReport`."""
     ratio: float
     """Stock's time of the worst key over its best under the profile."""
     low: float
@@ -121,6 +126,8 @@ class LossWithoutExecutor(_Model):
 
     operation: str
     size_bytes: int
+    shape: Shape | None = None
+    """As for `KeyReport`."""
     ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
     """Stock NCCL's time over that of the call."""
     low: float
@@ -167,7 +174,10 @@ class Report(_Model):
     floor: FloorReport | None = None
     """None: there was no floor."""
     weights: dict[str, float] = {}
-    """Weights of operations in the choice of the process profile; 1 where none is given."""
+    """Weights of operations and shapes in the choice of the process profile; 1 where none is
+    given."""
+    shapes: dict[str, Shape] = {}
+    """Communicator shapes by name, in the order of the keys; empty: that of all GPUs alone."""
     laboratory: Laboratory = Laboratory()
 
     def own_schedules(self, operation: str, size_bytes: int) -> list[tuple[str, float]]:

@@ -30,6 +30,16 @@ class ShapeName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NamedShape:
+    """A shape of a run."""
+
+    name: ShapeName
+    shape: Shape
+    weight: float = 1.0
+    """Its weight in the choice of the process profile and in the division of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
 class Membership:
     """The place of a rank among the siblings of a shape."""
 
@@ -62,6 +72,11 @@ def shape_named(name: ShapeName, whole: Shape) -> Shape:
     return shape
 
 
+def shape_text(shape: Shape) -> str:
+    """Describe a shape for people: `16 ranks on 2 node(s)`."""
+    return f"{shape.ranks} ranks on {shape.nodes} node(s)"
+
+
 def name_of(shape: Shape, whole: Shape) -> ShapeName | None:
     """Return the first name of a shape on a machine; None where it has none."""
     for name in ShapeName:
@@ -73,11 +88,11 @@ def name_of(shape: Shape, whole: Shape) -> ShapeName | None:
     return None
 
 
-def parse_shapes(text: str, whole: Shape) -> tuple[Shape, ...]:
-    """Parse shapes such as `whole,node,rail`, each once, in this order.
+def parse_shape_names(text: str) -> tuple[ShapeName, ...]:
+    """Parse names such as `whole,node,rail`, each once, in this order.
 
     Raises:
-        UsageError: An unknown name, or a shape that the machine does not have.
+        UsageError: An unknown name, or none.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     known = [name.value for name in ShapeName]
@@ -86,7 +101,20 @@ def parse_shapes(text: str, whole: Shape) -> tuple[Shape, ...]:
             raise UsageError(f"--shapes {word!a:.40} is unknown: use some of {', '.join(known)}")
     if not words:
         raise UsageError("--shapes names none: use for example --shapes whole,node,rail")
-    return tuple(dict.fromkeys(shape_named(ShapeName(word), whole) for word in words))
+    return tuple(dict.fromkeys(map(ShapeName, words)))
+
+
+def shapes_named(names: Sequence[ShapeName], whole: Shape) -> tuple[NamedShape, ...]:
+    """Return the shapes of these names on a machine; those of equal shape are the first one.
+
+    Raises:
+        UsageError: The machine has no communicators of a shape.
+    """
+    found: dict[Shape, NamedShape] = {}
+    for name in names:
+        shape = shape_named(name, whole)
+        found.setdefault(shape, NamedShape(name, shape))
+    return tuple(found.values())
 
 
 def memberships(shape: Shape, whole: Shape) -> Sequence[Membership] | None:

@@ -301,7 +301,9 @@ def _time_stock(finalist: Finalist, fresh: Fresh) -> dict[Task, float]:
         try:
             stock_us[task] = median(fresh(task, STOCK, _SAMPLES))
         except ConfigurationFailedError as error:
-            raise MeasurementError(f"stock NCCL stopped running {task.name}: {error}") from error
+            raise MeasurementError(
+                f"stock NCCL stopped running {task.full_name}: {error}"
+            ) from error
     return stock_us
 
 

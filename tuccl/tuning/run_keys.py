@@ -15,9 +15,15 @@ thin out a short ladder."""
 
 
 def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
-    """All keys, operation by operation, ascending in size."""
+    """All keys, shape by shape and operation by operation, ascending in size.
+
+    Args:
+        settings: Settings of the run.
+        shape: Shape of the communicator of all GPUs.
+    """
     return [
-        Task(operation, size_bytes, shape)
+        Task(operation, size_bytes, own)
+        for own in settings.shapes_of(shape)
         for operation in settings.operations
         for size_bytes in settings.sizes_bytes
     ]
@@ -32,16 +38,18 @@ def representative(tasks: Sequence[Task]) -> list[Task]:
 
 
 def smaller_neighbour(task: Task, candidates: Iterable[Task]) -> Task | None:
-    """The candidate of the next smaller size of the same operation."""
+    """The candidate of the next smaller size of the same operation and shape."""
     smaller = [
         candidate
         for candidate in candidates
-        if candidate.operation is task.operation and candidate.size_bytes < task.size_bytes
+        if (candidate.operation, candidate.shape) == (task.operation, task.shape)
+        and candidate.size_bytes < task.size_bytes
     ]
     return max(smaller, key=lambda candidate: candidate.size_bytes, default=None)
 
 
 def seed_of(settings: RunSettings, stage: str, task: Task) -> int:
     """A seed for each key and stage, so that the random choices of keys are independent."""
-    text = f"{settings.options.seed}:{stage}:{task.name}"
+    name = task.full_name if settings.shapes else task.name
+    text = f"{settings.options.seed}:{stage}:{name}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")

@@ -25,6 +25,8 @@ from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.search.strategies import make_strategy
+from tuccl.trials.config import Task
+from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.trials.timing import Timing
 from tuccl.words.durations import parse_seconds
 from tuccl.words.operation_names import parse_operation, parse_operations
@@ -46,7 +48,9 @@ _MIN_SIZE = "1K"
 _MAX_SIZE = "1G"
 _STEP = 4
 _MACHINE_OPTIONS = frozenset(option.name for option in fields(MachineOptions))
-_PARSED_OPTIONS = frozenset({"min_size", "max_size", "step", "records", "budget", "plain"})
+_PARSED_OPTIONS = frozenset(
+    {"min_size", "max_size", "step", "records", "budget", "plain", "shapes"}
+)
 """Options whose meaning the identity holds as sizes, the record's digest, seconds, and `graphs`."""
 
 
@@ -64,6 +68,8 @@ class RunSettings:
     """Least share of stock NCCL's speed that a process profile leaves every key; None: no floor."""
     weights: tuple[tuple[Operation, float], ...] = ()
     """Weight of an operation in the choice of the process profile; 1 where none is given."""
+    shapes: tuple[NamedShape, ...] = ()
+    """Communicator shapes that are tuned; empty: that of all GPUs alone."""
     model: ModelConstants = SHIPPED
     """Constants of the simulated backend."""
     spread: float = 0.01
@@ -94,9 +100,17 @@ class RunSettings:
         """How NCCL's calls are timed."""
         return Timing(graph=not self.options.plain, in_place=self.options.in_place)
 
-    def weight(self, operation: Operation) -> float:
-        """Weight of an operation in the choice of the process profile."""
-        return dict(self.weights).get(operation, 1.0)
+    def weight(self, task: Task) -> float:
+        """Weight of a key in the choice of the process profile."""
+        return dict(self.weights).get(task.operation, 1.0) * self.shape_weight(task.shape)
+
+    def shape_weight(self, shape: Shape) -> float:
+        """Weight of a shape's keys in the division of the budget."""
+        return {named.shape: named.weight for named in self.shapes}.get(shape, 1.0)
+
+    def shapes_of(self, whole: Shape) -> tuple[Shape, ...]:
+        """The shapes that are tuned, where all GPUs form a communicator of shape `whole`."""
+        return tuple(named.shape for named in self.shapes) or (whole,)
 
     def identity(self, topology: Topology) -> str:
         """16 hex digits that identify the settings, the machine's figures, and the release.
@@ -111,6 +125,8 @@ class RunSettings:
         limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
         parsed = asdict(self)
         options, laboratory = parsed.pop("options"), parsed.pop("laboratory")
+        if not self.shapes:
+            del parsed["shapes"]  # As in runs of releases without shapes, which continue.
         held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
         as_given = {name: value for name, value in options.items() if name not in held_otherwise}
         values = {
@@ -209,25 +225,25 @@ def _require_schedules_for_alltoall(
 
 
 def parse_weights(
-    text: str, operations: Sequence[Operation]
-) -> tuple[tuple[Operation, float], ...]:
-    """Parse weights such as `all_reduce=3,all_gather=0.5`; ascending by operation.
+    text: str, operations: Sequence[Operation], shapes: Sequence[ShapeName] = ()
+) -> tuple[tuple[tuple[Operation, float], ...], dict[ShapeName, float]]:
+    """Parse weights such as `all_reduce=3,rail=0.5`.
+
+    Returns:
+        The weights of operations, ascending, and those of shapes.
 
     Raises:
-        UsageError: An operation that is unknown, not tuned, or named twice; a weight that is no
-            number from 0.001 to 1000.
+        UsageError: An operation or a shape that is unknown, not tuned, or named twice; a weight
+            that is no number from 0.001 to 1000.
     """
-    weights: dict[Operation, float] = {}
+    weights: dict[Operation | ShapeName, float] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, number = part.partition("=")
-        try:
-            operation = parse_operation(name.strip())
-        except UsageError as error:
-            raise UsageError(f"--weights {part!a:.40}: {error}") from error
-        if operation not in operations or operation in weights:
-            tuned = f"is not tuned here, which is {', '.join(operations)}"
-            why = "is named twice" if operation in weights else tuned
-            raise UsageError(f"--weights {text!a:.80}: {operation} {why}")
+        weighed = _weighed_name(name.strip(), part)
+        if weighed not in (*operations, *shapes) or weighed in weights:
+            tuned = f"is not tuned here, which is {', '.join((*operations, *shapes))}"
+            why = "is named twice" if weighed in weights else tuned
+            raise UsageError(f"--weights {text!a:.80}: {weighed} {why}")
         try:
             weight = float(number)
         except ValueError:
@@ -235,10 +251,23 @@ def parse_weights(
         if not 1.0 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
             least = f"from {1.0 / _MOST_WEIGHT:g} to {_MOST_WEIGHT:g}"
             raise UsageError(f"--weights {part!a:.40}: use a number {least}, as all_reduce=3")
-        weights[operation] = weight
+        weights[weighed] = weight
     if not weights:
         raise UsageError("--weights names no operation: use for example --weights all_reduce=3")
-    return tuple(sorted(weights.items()))
+    of_operations = {
+        name: weight for name, weight in weights.items() if isinstance(name, Operation)
+    }
+    of_shapes = {name: weight for name, weight in weights.items() if isinstance(name, ShapeName)}
+    return tuple(sorted(of_operations.items())), of_shapes
+
+
+def _weighed_name(name: str, part: str) -> Operation | ShapeName:
+    if name in list(ShapeName):
+        return ShapeName(name)
+    try:
+        return parse_operation(name)
+    except UsageError as error:
+        raise UsageError(f"--weights {part!a:.40}: {error}") from error
 
 
 def parse_floor(text: str) -> float | None:

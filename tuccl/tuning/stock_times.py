@@ -49,7 +49,9 @@ class StockTimes:
                 before_s = self._spending.spent_s
                 measured = self._spending.measure(task, STOCK, REPEATS)
             except ConfigurationFailedError as error:
-                raise MeasurementError(f"stock NCCL cannot run {task.name}: {error}") from error
+                raise MeasurementError(
+                    f"stock NCCL cannot run {task.full_name}: {error}"
+                ) from error
             stock_us[task] = median(measured.samples_us)
             self.sample_s[task] = (self._spending.spent_s - before_s) / (REPEATS - 1)
         self._progress("stock NCCL", len(self._tasks), len(self._tasks))

@@ -122,7 +122,7 @@ def tune(
 
     Args:
         settings: Operations, sizes, strategy, seed, budget.
-        shape: Communicator shape.
+        shape: Shape of the communicator of all GPUs.
         spaces: Spaces of the backend.
         log: Measures, and stores the samples.
         progress: Receives the progress after each key.
@@ -276,9 +276,12 @@ class _Run:
         profiles = profile_axes([self._spaces.builtins(task) for task in tasks]).size
         if self._settings.floor is None or not self._spaces.jobs_run_schedules or profiles == 1:
             return {}
-        each_s = _SHORT_SHARE * self.spending.left_s / len(tasks)
+        each_s = _SHORT_SHARE * self.spending.left_s / self._weight(tasks)
         self._short_s = {
-            task: min(each_s, served_keys.SAMPLES * self.stock.sample_s[task]) for task in tasks
+            task: min(
+                each_s * self._weight([task]), served_keys.SAMPLES * self.stock.sample_s[task]
+            )
+            for task in tasks
         }
         found = self.search("schedules' parameters", self._spaces.schedules, {}, short=True)
         spending = self.spending
@@ -308,7 +311,7 @@ class _Run:
             spaces,
             {task: stock_us[task] for task in tasks},
             self.spending.measure,
-            weights={task: self._settings.weight(task.operation) for task in tasks},
+            weights={task: self._settings.weight(task) for task in tasks},
             floor=Floor(floor, self.spending.fresh) if (floor := self._settings.floor) else None,
             affords=affords,
             progress=race_progress.visit,
@@ -342,7 +345,8 @@ class _Run:
             kept_s += left_over * max(0.0, self.spending.left_s - kept_s)
         for done, task in enumerate(searched):
             self._progress(shown, done, len(searched), share=self._share(searched, done))
-            share_s = (self.spending.left_s - kept_s) / (len(searched) - done)
+            part = self._weight([task]) / self._weight(searched[done:])
+            share_s = (self.spending.left_s - kept_s) * part
             if short:
                 share_s = self._short_s[task]
             measure = partial(self.spending.measure_running, task)
@@ -406,6 +410,10 @@ class _Run:
         """Report that all keys are decided."""
         self._progress("confirmation", len(self.tasks), len(self.tasks))
 
+    def _weight(self, tasks: Sequence[Task]) -> float:
+        """Weight of keys together, by which the seconds for searches are divided."""
+        return sum(self._settings.shape_weight(task.shape) for task in tasks)
+
     def _share(self, tasks: Sequence[Task], done: int) -> float:
         """Share of the time that the first `done` keys take; in a model all take the same."""
         costs = [self.stock.sample_s[task] if self._seconds_pass else 1.0 for task in tasks]
@@ -413,7 +421,7 @@ class _Run:
 
     @staticmethod
     def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
-        """Best configurations of the next smaller size of the same operation."""
+        """Best configurations of the next smaller size of the same operation and shape."""
         nearest = smaller_neighbour(task, results)
         if nearest is None:
             return []

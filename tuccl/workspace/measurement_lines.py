@@ -64,7 +64,7 @@ class Recorded:
     """Everything recorded of one configuration on one task."""
 
     task: str
-    """`Task.name`."""
+    """`Task.name`; `Task.full_name` in a run of several shapes."""
     config: Config
     samples_us: tuple[float, ...] = ()
     answers: tuple[Answer, ...] = ()

@@ -78,6 +78,8 @@ class MeasurementLog:
         backend: Backend,
         identity: str,
         tell: Callable[[str], None] = lambda _: None,
+        *,
+        several_shapes: bool = False,
     ) -> None:
         """Open the log, or start it; what is damaged of it is put aside.
 
@@ -86,12 +88,14 @@ class MeasurementLog:
             backend: What measures whatever the log does not hold yet.
             identity: What the measurements belong to; a log of something else is refused.
             tell: Told what is damaged, in a line.
+            several_shapes: Whether tasks differ in their communicator shapes, too.
 
         Raises:
             WorkspaceError: when the file belongs to something else or cannot be written.
         """
         self._path = path
         self._backend = backend
+        self._several_shapes = several_shapes
         sound = read_sound(path, identity)
         self._contents, self._lines = sound.contents, sound.lines
         if sound.damage is not None:
@@ -148,7 +152,7 @@ class MeasurementLog:
             MeasurementError: from the backend.
             WorkspaceError: when the log cannot be written, or holds measurements of other versions.
         """
-        known = self._contents.known(task.name, config)
+        known = self._contents.known(self._name(task), config)
         return known.first(repeats) or self._measure_more(task, known, repeats)
 
     def check(self, task: Task, config: Config) -> None:
@@ -161,7 +165,7 @@ class MeasurementLog:
             MeasurementError: from the backend.
             WorkspaceError: when the log cannot be written.
         """
-        known = self._contents.known(task.name, config)
+        known = self._contents.known(self._name(task), config)
         if known.failed:
             raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
         try:
@@ -169,6 +173,9 @@ class MeasurementLog:
         except ConfigurationFailedError as error:
             self._fail(known, error)
             raise
+
+    def _name(self, task: Task) -> str:
+        return task.full_name if self._several_shapes else task.name
 
     @property
     def contents(self) -> Contents:

@@ -20,6 +20,7 @@ from tuccl.models.executor_model import with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.siblings import SiblingMachines
+from tuccl.schedules.candidates import Candidate
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 
 SHAPE = Shape(4, 1, 4)
@@ -122,7 +123,8 @@ def test_one_schedule_takes_other_times_on_other_shapes() -> None:
     algorithm = next(iter(expert_algorithms(Collective.ALL_GATHER, sketches[pairs])))
     content_hash = algorithm.content_hash()
     backend = SimulatedBackend(
-        hosts, {}, 0, 0.0, of_shapes={s: {content_hash: (algorithm, sketches[s])} for s in sketches}
+        *(hosts, {}, 0, 0.0),
+        of_shapes={s: {content_hash: Candidate(algorithm, sketches[s], "")} for s in sketches},
     )
     config = Config(f"schedule:{content_hash}", "Simple", 4, 256, 1 << 20)
     node_us, rail_us = (

@@ -26,7 +26,7 @@ from tuccl.bench.surroundings import without_table
 from tuccl.errors import UsageError
 from tuccl.trials.config import Task
 
-FOUR_RANKS = Shape(4, 1, 4)
+THREE_RANKS = Shape(3, 1, 3)
 
 
 @pytest.fixture
@@ -123,15 +123,15 @@ def test_keys_are_the_tables_or_those_that_are_named(directory: Path) -> None:
         named = keys_of(found, TWO_RANKS, None, (1024,))
         assert [(task.operation, task.size_bytes) for task in named] == [("all_gather", 1024)]
         with pytest.raises(UsageError, match="name --ops and --sizes"):
-            keys_of(found, FOUR_RANKS, None, None)
+            keys_of(found, THREE_RANKS, None, None)
 
 
 def test_a_table_for_other_ranks_is_refused_with_those_that_it_is_for(directory: Path) -> None:
     table = read_shipped_table(directory, "moved")
     require_entries(table, TWO_RANKS)
     with pytest.raises(UsageError) as error:
-        require_entries(table, FOUR_RANKS)
-    assert "no entries for 4 ranks on 1 node(s), which is what runs here" in str(error.value)
+        require_entries(table, THREE_RANKS)
+    assert "no entries for 3 ranks on 1 node(s), which is what runs here" in str(error.value)
     assert "but for 2 ranks on 1 node(s)" in str(error.value)
 
 

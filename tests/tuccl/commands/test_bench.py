@@ -127,6 +127,38 @@ def test_faked_nodes_that_share_gpus_and_a_process_profile_alone(
 
 
 @pytest.mark.slow
+def test_all_communicators_of_a_table_run_side_by_side(
+    bench: BenchOf, stand_ins: StandIns, tmp_path: Path
+) -> None:
+    shapes = (Shape(2, 1, 2), Shape(2, 2, 1), Shape(4, 2, 2))
+    entries = [
+        all_gather_entry(n, 0.01, SIZE, shape=s) for n, s in zip((8, 1, 8), shapes, strict=True)
+    ]
+    shipped = ship_entries(tmp_path / "shipped", stand_ins, *entries)
+    four = {"STAND_IN_GPUS": "4", "STAND_IN_CHANNELS": "1"}
+    words = ("--gpus", "4", "--fake-nodes", "2", "--rounds", "2")
+    done = bench(shipped, *words, "--json", **four)
+    document = check("bench", done.stdout)
+    assert document["shape"] == {"ranks": 4, "nodes": 2, "ranks_per_node": 2}
+    (table,) = document["tables"]
+    found = {Shape(**key["shape"]): key for key in table["keys"]}
+    assert list(found) == [shapes[2], shapes[0], shapes[1]], "the whole machine comes first"
+    assert {key["runner"] for key in found.values()} == {"plugin"}
+    # Stock NCCL has one slow channel, as the entry of rails.
+    assert found[shapes[2]]["gain"]["ratio"] > 1.5
+    assert found[shapes[0]]["gain"]["ratio"] > 1.5
+    assert 0.5 < found[shapes[1]]["gain"]["ratio"] < 1.5
+    assert found[shapes[1]]["count"] == SIZE // 2 // 2
+    shown = bench(shipped, *words, **four)
+    headings = [line for line in shown.stdout.splitlines() if line.startswith("# ")]
+    assert headings == [
+        "# all_gather",
+        "# all_gather of 2 ranks on 1 node(s)",
+        "# all_gather of 2 ranks on 2 node(s)",
+    ]
+
+
+@pytest.mark.slow
 @requires_mpirun
 def test_ranks_of_mpi_bench_together(
     stand_ins: StandIns, tuccl_command: str, place: Callable[..., Path], tmp_path: Path
@@ -209,9 +241,9 @@ def test_another_ranks_table_and_no_gpus_are_one_line(
     stand_ins: StandIns, bench: BenchOf, tmp_path: Path
 ) -> None:
     shipped = ship_entries(tmp_path / "shipped", stand_ins, all_gather_entry(8, size_bytes=SIZE))
-    many = bench(shipped, STAND_IN_GPUS="4")
+    many = bench(shipped, STAND_IN_GPUS="3")
     assert many.returncode == 2
-    assert "has no entries for 4 ranks on 1 node(s)" in many.stderr
+    assert "has no entries for 3 ranks on 1 node(s)" in many.stderr
     none = bench(shipped, STAND_IN_GPUS="0")
     assert none.returncode == 3
     assert "0 GPUs are visible here" in none.stderr

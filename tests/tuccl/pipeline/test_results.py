@@ -77,7 +77,13 @@ def test_the_report_names_the_worst_key_as_jobs_get_it_and_without_the_executor(
     assert report.chosen is not None
     assert (report.chosen.size_bytes, report.chosen.schedule) == (1024, "0a")
     assert report.without_executor == LossWithoutExecutor(
-        operation="all_reduce", size_bytes=1024, ratio=0.987, low=0.984, high=0.99, starts=3
+        operation="all_reduce",
+        size_bytes=1024,
+        shape=Shape(2, 1, 2),
+        ratio=0.987,
+        low=0.984,
+        high=0.99,
+        starts=3,
     )
     lower = floor_report(0.98, race)
     assert lower.without_executor is None

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.provenance import NcclVersion
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.backends.backend_choice import BackendRequest, backend_kind, builtins_of, open_backend
@@ -18,6 +18,7 @@ from tuccl.pipeline.run_options import (
     read_options,
     record_of_options,
     settings_of_options,
+    with_shapes,
 )
 from tuccl.pipeline.stages import backend_request
 from tuccl.records.errors import RecordMismatchError
@@ -241,6 +242,39 @@ def test_weights_are_by_operation_and_part_of_the_settings() -> None:
     assert weights(None) == ()
     parsed = weights("reduce_scatter=0.5, all_gather = 3")
     assert parsed == ((Operation.ALL_GATHER, 3.0), (Operation.REDUCE_SCATTER, 0.5))
+
+
+def test_shapes_are_those_of_the_machine_with_their_weights() -> None:
+    two_hosts = Shape(16, 2, 8)
+    given = RunOptions(topology="x", shapes="whole,node,rail", weights="rail=2,all_gather=3")
+    settings = settings_of_options(given, None)
+    assert settings.weights == ((Operation.ALL_GATHER, 3.0),)
+    tuned = with_shapes(settings, two_hosts)
+    assert [(each.name, each.shape.ranks, each.weight) for each in tuned.shapes] == [
+        ("whole", 16, 1.0), ("node", 8, 1.0), ("rail", 2, 2.0),
+    ]  # fmt: skip
+    assert tuned.shapes_of(two_hosts) == (two_hosts, Shape(8, 1, 8), Shape(2, 2, 1))
+    assert settings.shapes_of(two_hosts) == (two_hosts,)
+    with pytest.raises(UsageError, match="--shapes rail: 8 GPUs on 1 node"):
+        with_shapes(settings, Shape(8, 1, 8))
+    with pytest.raises(UsageError, match="reduce_scatter, whole, node, rail"):
+        settings_of_options(replace(given, weights="pairs=2"), None)
+    with pytest.raises(UsageError, match="--shapes 'hosts' is unknown"):
+        settings_of_options(replace(given, shapes="hosts"), None)
+    with pytest.raises(UsageError, match="--shapes does not apply to --records"):
+        settings_of_options(replace(REPLAYED, shapes="whole"), tiny_grid())
+
+
+def test_the_whole_machine_alone_is_the_run_that_names_no_shape() -> None:
+    whole, topology = Shape(4, 1, 4), machine()
+    plain = settings_of_options(RunOptions(topology="x"), None)
+    identities = [
+        with_shapes(settings_of_options(RunOptions(topology="x", shapes=text), None), whole)
+        .identity(topology)
+        for text in ("whole", "whole,node", "pairs", "whole,pairs")
+    ]  # fmt: skip
+    assert identities[:2] == [plain.identity(topology)] * 2
+    assert len(set(identities)) == 3
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,21 @@ import pytest
 
 from lookup_tables.table import Shape
 from tuccl.errors import UsageError
-from tuccl.trials.shapes import Membership, ShapeName, memberships, name_of, parse_shapes
+from tuccl.trials.shapes import (
+    Membership,
+    ShapeName,
+    memberships,
+    name_of,
+    parse_shape_names,
+    shapes_named,
+)
 
 TWO_HOSTS = Shape(16, 2, 8)
 ONE_HOST = Shape(8, 1, 8)
+
+
+def parse_shapes(text: str, whole: Shape) -> tuple[Shape, ...]:
+    return tuple(named.shape for named in shapes_named(parse_shape_names(text), whole))
 
 
 def test_names_are_shapes_of_the_machine() -> None:

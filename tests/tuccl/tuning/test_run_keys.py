@@ -1,7 +1,11 @@
 """The keys that decide the process profile."""
 
+from dataclasses import replace
+
 from lookup_tables.table import Operation, Shape
-from tuccl.tuning.run_keys import keys_of, representative
+from tuccl.trials.config import Task
+from tuccl.trials.shapes import NamedShape, ShapeName
+from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour
 from tuccl.tuning.settings import RunSettings
 from tuccl.words.sizes import size_ladder
 
@@ -28,3 +32,32 @@ def test_a_further_operation_leaves_the_sizes_of_the_rest() -> None:
 def test_of_many_sizes_of_several_operations_every_second_is_enough() -> None:
     assert len(raced(1, 2)) == 21
     assert raced(3, 2) == raced(4, 2) == set(size_ladder(1 << 10, 1 << 30, 4))
+
+
+NODE = Shape(2, 1, 2)
+ONE_SHAPE = RunSettings((Operation.ALL_REDUCE,), (1024, 4096))
+SEVERAL = replace(
+    ONE_SHAPE, shapes=(NamedShape(ShapeName.WHOLE, SHAPE), NamedShape(ShapeName.NODE, NODE, 2.0))
+)
+
+
+def test_keys_are_of_each_shape_and_neighbours_of_the_same() -> None:
+    assert {task.shape for task in keys_of(ONE_SHAPE, SHAPE)} == {SHAPE}
+    tasks = keys_of(SEVERAL, SHAPE)
+    assert [task.shape for task in tasks] == [SHAPE, SHAPE, NODE, NODE]
+    assert smaller_neighbour(tasks[3], tasks) == tasks[2]
+    assert smaller_neighbour(tasks[2], tasks[:2]) is None
+
+
+def test_names_and_seeds_tell_shapes_apart_where_a_run_has_several() -> None:
+    whole, node = Task(Operation.ALL_REDUCE, 1024, SHAPE), Task(Operation.ALL_REDUCE, 1024, NODE)
+    assert (whole.full_name, node.full_name) == ("all_reduce-1024@4x1", "all_reduce-1024@2x1")
+    assert seed_of(SEVERAL, "race", whole) != seed_of(SEVERAL, "race", node)
+    assert seed_of(ONE_SHAPE, "race", whole) == seed_of(ONE_SHAPE, "race", node)
+
+
+def test_a_shapes_weight_counts_for_its_keys_beside_that_of_the_operation() -> None:
+    settings = replace(SEVERAL, weights=((Operation.ALL_REDUCE, 3.0),))
+    whole, node = (Task(Operation.ALL_REDUCE, 1024, shape) for shape in (SHAPE, NODE))
+    assert (settings.weight(whole), settings.weight(node)) == (3.0, 6.0)
+    assert (settings.shape_weight(SHAPE), settings.shape_weight(NODE)) == (1.0, 2.0)

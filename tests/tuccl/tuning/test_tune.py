@@ -11,6 +11,7 @@ from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.trials.space import Family, Space
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import SearchSpaces, TuningResult, tune
@@ -64,8 +65,16 @@ class Machine:
 
 
 def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TuningResult:
-    with MeasurementLog(folder / "log", machine, "id") as log:
-        return tune(settings, SHAPE, SPACES, log, silent)
+    return tuned_with(folder, machine, settings, SPACES)
+
+
+def tuned_with(
+    folder: Path, machine: Machine, settings: RunSettings, spaces: SearchSpaces
+) -> TuningResult:
+    folder.mkdir(exist_ok=True)
+    several = bool(settings.shapes)
+    with MeasurementLog(folder / "log", machine, "id", several_shapes=several) as log:
+        return tune(settings, SHAPE, spaces, log, silent)
 
 
 def winners(result: TuningResult) -> list[tuple[str, int] | None]:
@@ -124,6 +133,49 @@ def test_large_messages_leave_seconds_for_the_search_of_schedules(tmp_path: Path
     assert all(found.ranking for key in result.keys for found in key.searches)
 
 
+NODE = Shape(2, 1, 2)
+"""Half of the machine, twice."""
+SHAPES = (NamedShape(ShapeName.WHOLE, SHAPE), NamedShape(ShapeName.NODE, NODE, 4.0))
+
+
+class OtherOnNodes(Machine):
+    """256 threads lose a tenth on nodes, where Simple with 8 channels is best at any size."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        if task.shape == SHAPE:
+            return super().measure(task, config, first, repeats)
+        large = replace(task, size_bytes=1 << 20)
+        taken = super().measure(large, config, first, repeats)
+        slower = 1.0 if config.nthreads == 0 else 1.22
+        return replace(taken, samples_us=tuple(slower * us for us in taken.samples_us))
+
+
+def test_each_shape_has_its_own_winners_and_one_profile_has_to_suit_all(tmp_path: Path) -> None:
+    single = tuned(tmp_path / "one", OtherOnNodes())
+    assert single.profile == ProcessProfile(nthreads=256)
+    result = tuned(tmp_path / "several", OtherOnNodes(), replace(SETTINGS, shapes=SHAPES))
+    assert [key.task.shape for key in result.keys] == [SHAPE] * 3 + [NODE] * 3
+    assert result.profile == STOCK.profile, "nodes would lose by the other one"
+    assert winners(result) == [("LL", 4), *[("Simple", 8)] * 5]
+    assert result.keys[3].range_bytes == (*single.keys[0].range_bytes[:1], 4096)
+
+
+def test_the_seconds_for_searches_are_divided_by_the_weights_of_shapes(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, shapes=SHAPES, budget_s=10.5)
+    spaces = replace(SPACES, builtins=lambda _: Space("test", (FAMILIES[1],)))
+    result = tuned_with(tmp_path, OtherOnNodes(), settings, spaces)
+    samples = {
+        shape: sum(
+            found.repeats_measured
+            for key in result.keys
+            for found in key.searches
+            if key.task.shape == shape
+        )
+        for shape in (SHAPE, NODE)
+    }
+    assert samples[NODE] > 1.5 * samples[SHAPE]
+
+
 class OneGroup(Machine):
     """Workers of one profile at a time, and calls that cost a hundredth of a restart."""
 
@@ -151,7 +203,7 @@ def test_a_call_that_cannot_run_or_delivers_wrong_data_is_no_entry(tmp_path: Pat
 
 
 def test_without_stock_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
-    with pytest.raises(MeasurementError, match="stock NCCL cannot run all_reduce-1024: it hung"):
+    with pytest.raises(MeasurementError, match="cannot run all_reduce-1024@4x1: it hung"):
         tuned(tmp_path, Machine(frozenset([STOCK])))
 
 

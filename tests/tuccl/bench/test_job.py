@@ -1,0 +1,72 @@
+"""A job's communicators, each with the entry of its shape, over stand-ins of CUDA and NCCL."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tuccl.bench.contenders import read_shipped_table
+from tuccl.bench.job import Job, Site
+from tuccl.errors import MeasurementError
+from tuccl.measuring.places import LocalPlaces
+from tuccl.trials.config import Task
+from tuccl.trials.timing import Timing
+
+SIZE = 64 << 10
+WHOLE, NODE, RAIL, PAIRS = Shape(8, 2, 4), Shape(4, 1, 4), Shape(2, 2, 1), Shape(2, 1, 2)
+CHANNELS = {WHOLE: 8, NODE: 4, RAIL: 2}
+PLACES = {WHOLE: (8, 2, 4), NODE: (4, 1, 4), RAIL: (2, 2, 1)}
+
+
+@pytest.fixture
+def site(stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Two faked nodes of four GPUs, whose ranks log what the plugin does."""
+    monkeypatch.syspath_prepend(str(stand_ins.libraries))
+    logs = {"NCCL_DEBUG_FILE": f"{tmp_path}/log.%p", "TUCCL_EXPLAIN": "1", "STAND_IN_GPUS": "8"}
+    places = LocalPlaces(8, 8, os.environ | stand_ins.variables | logs)
+    return Site(places, WHOLE, Timing(graph=False), 2, (NODE, RAIL, PAIRS))
+
+
+def test_the_plugin_finds_the_entry_of_each_communicator_and_leaves_others_to_nccl(
+    site: Site, stand_ins: StandIns, tmp_path: Path
+) -> None:
+    entries = [
+        all_gather_entry(channels, size_bytes=SIZE, shape=shape)
+        for shape, channels in sorted(CHANNELS.items())
+    ]
+    shipped = ship_entries(tmp_path / "shipped", stand_ins, *entries)
+    table = read_shipped_table(shipped, "shipped")
+    with closing(site.places), Job(site, table) as job:
+        for shape in (WHOLE, NODE, RAIL, PAIRS):
+            assert job.check(Task(Operation.ALL_GATHER, SIZE, shape)) == "nccl"
+        assert job.time_us(Task(Operation.ALL_GATHER, SIZE, RAIL)) > 0
+    logs = [path.read_text() for path in tmp_path.glob("log.*")]
+    assert len(logs) == 8
+    wanted = [f"wants Ring/Simple on {channels} channels" for channels in CHANNELS.values()]
+    for log in logs:
+        for ranks, nodes, each in PLACES.values():
+            assert f": 1 entries for {ranks} ranks on {nodes} nodes, {each} per node\n" in log
+        assert "has no entries for 2 ranks on 1 nodes, 2 per node; NCCL stays as it is\n" in log
+        # In the order of the checks; the pairs' calls are in no line.
+        asked = re.findall(f"all_gather of {SIZE} bytes: .* (wants .* channels) .*: applied", log)
+        assert list(dict.fromkeys(asked)) == wanted
+
+
+def test_a_job_names_the_communicator_whose_call_is_wrong(
+    site: Site, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = ship_entries(tmp_path / "shipped", stand_ins, all_gather_entry(8, shape=RAIL))
+    table = read_shipped_table(shipped, "shipped")
+    wrong = {"STAND_IN_CORRUPTS": "all_gather", "STAND_IN_CORRUPTS_HOST": "tuccl-node1"}
+    for name, value in wrong.items():
+        monkeypatch.setitem(table.variables, name, value)
+    text = r"all_gather of 64K on 4 ranks on 1 node\(s\): wrong data: rank 4: "
+    with closing(site.places), pytest.raises(MeasurementError, match=text), Job(site, table) as job:
+        job.check(Task(Operation.ALL_GATHER, SIZE, NODE))

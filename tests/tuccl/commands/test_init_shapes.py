@@ -1,0 +1,97 @@
+"""`tuccl init --shapes` from the command line: one table for several communicators of a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.table import Operation, Shape
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
+from tests.tuccl.conftest import Run
+from tests.tuccl.reports.test_json_documents import check
+
+WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
+SHAPES = ("--shapes", "whole,node,rail")
+KEYS = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Two nodes of two GPUs, each GPU with a NIC."""
+    path = tmp_path / "machine.json"
+    path.write_text(topology_to_json(cluster(2, 2, 2)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Path) -> None:
+    done = run_tuccl("init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "; node: 2 ranks on 1 node(s); rail: 2 ranks on 2 node(s)" in done.stderr
+    document = check("table", done.stdout)
+    assert list(document["shapes"]) == ["whole", "node", "rail"]
+    assert document["weights"] == {"rail": 2.0}
+    assert [Shape(**key["shape"]) for key in document["keys"]] == [WHOLE, NODE, RAIL]
+    tuned = {Shape(**entry["key"]["shape"]) for entry in document["entries"]}
+    assert tuned == {WHOLE, NODE, RAIL}, "schedules win all of them in the model"
+
+    shown = run_tuccl("table")
+    assert "whole, 4 ranks on 2 node(s): " in shown.stdout
+    assert "(rail counts 2)" in shown.stdout
+    part = run_tuccl("table", "--shape", "node", "--json")
+    assert [Shape(**key["shape"]) for key in check("table", part.stdout)["keys"]] == [NODE]
+    refused = run_tuccl("table", "--shape", "pairs")
+    assert refused.returncode == 2
+    assert "--shape 'pairs' was not tuned here, only whole, node, rail" in refused.stderr
+
+    for words, shape in (
+        ((), WHOLE),
+        (("--ranks", "2"), NODE),
+        (("--ranks", "2", "--nodes", "2"), RAIL),
+    ):
+        explained = run_tuccl("explain", "all_gather", "64K", *words, "--json")
+        found = check("explain", explained.stdout)
+        assert Shape(**found["shape"]) == Shape(**found["evidence"]["shape"]) == shape
+        assert Shape(**found["entry"]["key"]["shape"]) == shape
+    unknown = run_tuccl("explain", "all_gather", "64K", "--ranks", "3")
+    assert unknown.returncode == 2
+    assert (
+        "communicators of 3 ranks on 1 node(s) were not tuned in this workspace" in unknown.stderr
+    )
+
+    assert run_tuccl("ship", "shipped").returncode == 0
+    bundle = load_bundle(next(Path(machine.parent, "shipped").glob("bundle-*.tuccl")))
+    for shape in (WHOLE, NODE, RAIL):
+        assert bundle.lookup(Operation.ALL_GATHER, 64 << 10, shape) is not None
+    assert bundle.lookup(Operation.ALL_GATHER, 64 << 10, Shape(4, 1, 4)) is None
+
+    again = run_tuccl("init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2")
+    assert "nothing to do: " in again.stderr
+
+
+@pytest.mark.slow
+def test_worker_processes_measure_every_shape(run_tuccl: Run, machine: Path) -> None:
+    words = ("--backend", "sockets", "--fake-nodes", "--budget", "2s", *KEYS, *SHAPES)
+    done = run_tuccl("init", "--topology", machine, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    document = check("table", done.stdout)
+    keys = {Shape(**key["shape"]): key["stock_us"] for key in document["keys"]}
+    assert keys.keys() == {WHOLE, NODE, RAIL}
+    assert min(keys.values()) > 0
+    (log,) = machine.parent.rglob("measurements.jsonl")
+    tasks = {json.loads(line).get("task") for line in log.read_bytes().splitlines()}
+    assert {f"all_gather-65536@{shape}" for shape in ("4x2", "2x1", "2x2")} <= tasks
+
+
+def test_a_machine_without_such_communicators_is_told_at_once(run_tuccl: Run) -> None:
+    done = run_tuccl("init", "--topology", "shipped:h200-4gpu", *KEYS, "--shapes", "rail")
+    assert done.returncode == 2
+    assert "--shapes rail: 4 GPUs on 1 node(s) have no such communicators" in done.stderr
+    record = ("--record", "record.parquet")
+    done = run_tuccl("init", "--topology", "shipped:h200-4gpu", *KEYS, "--shapes", "pairs", *record)
+    assert done.returncode == 2
+    assert "--record keeps times of one shape" in done.stderr
