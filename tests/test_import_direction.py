@@ -76,6 +76,7 @@ ORDER = [
     "tuccl.bench",
     "tuccl.doctor",
     "tuccl.console",
+    "tuccl.html_report.figures",
     "tuccl.html_report",
     "tuccl.hosts",
     "tuccl.commands",

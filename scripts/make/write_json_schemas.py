@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tuccl.html_report.figures import ReportDocument
+from tuccl.html_report.figures.report_figures import ReportDocument
 from tuccl.reports.json_documents import DOCUMENTS
 from tuccl.shipping.manifest import ManifestDocument
 from tuccl.workspace.atomic_file import write_atomically

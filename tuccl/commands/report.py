@@ -9,9 +9,10 @@ from probes.inputs.regular_file import read_regular_file
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode, UsageError
-from tuccl.html_report.figures import ReportDocument, report_figures
+from tuccl.html_report.figures.places import read_place
+from tuccl.html_report.figures.report_figures import ReportDocument, report_figures
+from tuccl.html_report.figures.sketch_figures import read_sketches
 from tuccl.html_report.page import TITLE_MARK
-from tuccl.html_report.places import read_place
 from tuccl.html_report.plotly_script import plotly_script
 from tuccl.html_report.report import report_page
 from tuccl.inputs.output_file import check_output
@@ -33,8 +34,10 @@ def report(command: ReportCommand) -> int:
     place = command.place if command.place is not None else command.workspace
     made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
     plotly = plotly_script()
-    figures = report_figures(read_place(place, command.run), made_at)
-    write_atomically(command.out, report_page(figures, plotly))
+    found = read_place(place, command.run)
+    sketches = () if found.run is None else read_sketches(found.run)
+    figures = report_figures(found, sketches, made_at)
+    write_atomically(command.out, report_page(figures, found, sketches, plotly))
     if command.as_json:
         print_document(ReportDocument(file=str(command.out), figures=figures))
     else:

@@ -112,6 +112,7 @@ def line(
     dash: str,
     symbol: str | None = None,
     hover: Sequence[str] | None = None,
+    template: str = "%{text}",
     below: Sequence[float | None] | None = None,
     above: Sequence[float | None] | None = None,
 ) -> Trace:
@@ -125,6 +126,7 @@ def line(
         dash: Dash of the line.
         symbol: Symbol of the markers; None: no markers.
         hover: Text at each marker.
+        template: Text that shows at a marker, in plotly's form.
         below: Distance from a value to its lower bound.
         above: Distance from a value to its upper bound.
     """
@@ -140,7 +142,7 @@ def line(
         trace["marker"] = {"symbol": symbol, "size": 8, "color": colour}
     if hover is not None:
         trace["text"] = [chart_text(text) for text in hover]
-        trace["hovertemplate"] = "%{text}<extra></extra>"
+        trace["hovertemplate"] = f"{template}<extra></extra>"
     if below is not None and above is not None and any(known is not None for known in below):
         trace["error_y"] = {
             "type": "data",

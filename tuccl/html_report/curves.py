@@ -9,8 +9,8 @@ from itertools import groupby
 from lookup_tables.table import Operation, Shape
 from tuccl.bench.bandwidths import busbw_gb_per_s
 from tuccl.html_report.charts import BOUND_DASH, DASHES, Chart, Trace, line, size_axis, value_axis
-from tuccl.html_report.key_figures import KeyFigures, Timed
-from tuccl.html_report.table_figures import TableFigures
+from tuccl.html_report.figures.key_figures import KeyFigures, Timed
+from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.reports.evidence import Evidence
 from tuccl.trials.config import Task
 from tuccl.words.sizes import format_size

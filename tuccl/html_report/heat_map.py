@@ -12,8 +12,8 @@ from math import log2, sqrt
 
 from tuccl.html_report.curves import curve_name, keys_by_curve
 from tuccl.html_report.elements import Markup, element
-from tuccl.html_report.key_figures import KeyFigures
-from tuccl.html_report.table_figures import TableFigures
+from tuccl.html_report.figures.key_figures import KeyFigures
+from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.reports.job_gains import Runner
 from tuccl.words.sizes import format_size
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tuccl.html_report.curves import shape_text
 from tuccl.html_report.elements import Markup, element
-from tuccl.html_report.key_figures import KeyFigures, Timed
-from tuccl.html_report.table_figures import TableFigures
+from tuccl.html_report.figures.key_figures import KeyFigures, Timed
+from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.words.sizes import format_size
 
 _COLUMNS = (
@@ -20,7 +20,6 @@ _COLUMNS = (
     ("job, GB/s", "number"),
     ("of bound", "number"),
     ("what runs", "text"),
-    ("why", "text"),
 )
 
 
@@ -57,7 +56,7 @@ def key_table(figures: TableFigures, identity: str = "keys") -> Markup:
         ),
         element("thead", element("tr", *heads)),
         element("tbody", *rows),
-        class_="keys",
+        class_="keys sortable",
         id=identity,
     )
     return element(
@@ -82,8 +81,8 @@ def _cells(key: KeyFigures, *, with_shape: bool) -> Iterator[Markup]:
     else:
         share = key.bound_us / key.job.time_us
         yield _number(f"{share:.0%}", share)
-    yield element("td", key.runs)
-    yield element("td", key.evidence, class_="why")
+    why = element("details", element("summary", "why"), element("span", key.evidence))
+    yield element("td", key.runs, why)
 
 
 def _time(timed: Timed) -> Markup:

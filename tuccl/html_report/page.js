@@ -28,7 +28,7 @@
     font: { family: "system-ui, 'Segoe UI', 'Liberation Sans', sans-serif", size: 13, color: "--ink" },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 60, r: 16, t: 12, b: 44 },
-    legend: { orientation: "h", y: -0.26, yanchor: "top", x: 0, xanchor: "left" },
+    legend: { orientation: "h", x: 0, xanchor: "left", y: 0, yanchor: "bottom", yref: "container" },
     hoverlabel: { bgcolor: "--surface", bordercolor: "--muted", font: { color: "--ink" }, align: "left" },
     hovermode: "closest", showlegend: true, xaxis: axis, yaxis: axis,
   };
@@ -80,7 +80,7 @@
   document.addEventListener("mouseover", show);
   document.addEventListener("focusin", show);
 
-  document.querySelectorAll("table.keys").forEach((table) => {
+  document.querySelectorAll("table.sortable").forEach((table) => {
     const body = table.tBodies[0];
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {

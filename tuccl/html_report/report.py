@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lookup_tables.provenance import SIMULATED
+from probes.topology.graph import Topology
+from sketches.sketch import Sketch
 from tuccl import __version__
 from tuccl.html_report.charts import figure
+from tuccl.html_report.connections import connection_chart, connection_words
 from tuccl.html_report.curves import curve_charts, shape_text
 from tuccl.html_report.elements import Markup, element, joined
-from tuccl.html_report.figures import ReportFigures
+from tuccl.html_report.figures.places import ReportedTable
+from tuccl.html_report.figures.report_figures import ReportFigures
+from tuccl.html_report.figures.search_progress import SearchProgress
+from tuccl.html_report.figures.sketch_figures import SketchFigures
+from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.html_report.heat_map import apart_heat_map, job_heat_map
 from tuccl.html_report.key_table import key_table
+from tuccl.html_report.machine import machine_picture
 from tuccl.html_report.page import TITLE_MARK, Section, page
-from tuccl.html_report.table_figures import TableFigures
+from tuccl.html_report.profile import profile_chart, profile_words
+from tuccl.html_report.search_charts import search_charts
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
 from tuccl.words.counts import count_of
@@ -27,26 +36,38 @@ _LINES = {
 }
 
 
-def report_page(figures: ReportFigures, plotly: str) -> str:
+def report_page(
+    figures: ReportFigures, found: ReportedTable, sketches: Sequence[Sketch], plotly: str
+) -> str:
     """Return the page on one table.
 
     Args:
         figures: The figures.
+        found: The table that they are of.
+        sketches: Sketches of its run.
         plotly: The script that draws charts.
     """
     (table,) = figures.tables
     return page(
         f"{TITLE_MARK}: {table.topology}",
         _heading(table, figures.made_at),
-        list(_sections(table)),
+        list(_sections(figures, found, sketches)),
         closing(figures.made_at),
         plotly,
     )
 
 
-def _sections(table: TableFigures) -> Iterator[Section]:
+def _sections(
+    figures: ReportFigures, found: ReportedTable, sketches: Sequence[Sketch]
+) -> Iterator[Section]:
+    (table,) = figures.tables
     yield _gains(table)
     yield _curves(table)
+    yield _profile(table, found)
+    if figures.search is not None:
+        yield _search(figures.search, table.times)
+    if found.machine is not None:
+        yield _machine(found.machine, sketches, figures.sketches)
     yield Section("table", "Every key", key_table(table))
 
 
@@ -165,6 +186,37 @@ def _curves(table: TableFigures) -> Section:
         joined([*(element("p", note) for note in notes), *rows]),
         [chart for pair in pairs for chart in pair],
     )
+
+
+def _profile(table: TableFigures, found: ReportedTable) -> Section:
+    chart = profile_chart(table)
+    words = joined(profile_words(table.profile, found.report))
+    content = joined([words, "" if chart is None else figure(chart)])
+    return Section("profile", "The process profile", content, [] if chart is None else [chart])
+
+
+def _search(progress: SearchProgress, times: Evidence) -> Section:
+    charts = search_charts(progress, times)
+    note = (
+        "A configuration counts with the median of the samples that it had by then, so that the "
+        "best so far can become slower again when it is measured on."
+    )
+    content = joined(
+        [element("p", note), element("div", *(figure(chart) for chart in charts), class_="pair")]
+    )
+    return Section("search", "How the search went", content, charts)
+
+
+def _machine(
+    machine: Topology, sketches: Sequence[Sketch], figures: Sequence[SketchFigures]
+) -> Section:
+    chart = connection_chart(sketches, machine)
+    parts = [machine_picture(machine)]
+    if figures:
+        parts.append(element("h3", "Connections that schedules may use"))
+        parts += [figure(chart)] if chart is not None else []
+        parts.append(connection_words(figures))
+    return Section("machine", "The machine", joined(parts), [] if chart is None else [chart])
 
 
 def closing(made_at: str) -> Markup:

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 from lookup_tables.table import Shape, StoredSchedule
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.html_report.places import ReportedTable
+from tuccl.html_report.figures.places import ReportedTable
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
 _VOID = {"meta"}

@@ -6,18 +6,19 @@ import pytest
 
 from tests.tuccl.html_report.reported import HOSTILE, hostile, reported, seen
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS
-from tuccl.html_report.figures import ReportFigures
-from tuccl.html_report.places import ReportedTable
+from tuccl.html_report.figures.places import ReportedTable
+from tuccl.html_report.figures.report_figures import ReportFigures
+from tuccl.html_report.figures.table_figures import table_figures
 from tuccl.html_report.plotly_script import plotly_script
 from tuccl.html_report.report import report_page
-from tuccl.html_report.table_figures import table_figures
 
 DRAWS = "Plotly = {};"
 """Stands for plotly's script, of 5 MB, where a test parses pages."""
 
 
 def page_of(found: ReportedTable) -> str:
-    return report_page(ReportFigures("2026-01-02", (table_figures(found, None),)), DRAWS)
+    figures = ReportFigures("2026-01-02", (table_figures(found, None),))
+    return report_page(figures, found, (), DRAWS)
 
 
 def test_a_page_fetches_nothing_and_runs_its_own_scripts_alone() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from tests.tuccl.html_report.reported import reported
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS
-from tuccl.html_report.key_figures import keys_of
-from tuccl.html_report.places import ReportedTable
-from tuccl.html_report.table_figures import table_figures
+from tuccl.html_report.figures.key_figures import keys_of
+from tuccl.html_report.figures.places import ReportedTable
+from tuccl.html_report.figures.table_figures import table_figures
 from tuccl.reports.job_gains import Obstacle, Runner
 
 

@@ -16,7 +16,7 @@ from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.errors import SynthesisError
 from synthesizer.ir.collectives import Collective
 from tuccl.bench.bandwidths import busbw_gb_per_s
-from tuccl.html_report.places import ReportedTable
+from tuccl.html_report.figures.places import ReportedTable
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
 from tuccl.reports.decision_sentence import ratio_text

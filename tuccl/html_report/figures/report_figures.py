@@ -1,0 +1,86 @@
+"""`ReportFigures`: all figures of a report, and the JSON document that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from sketches.sketch import Sketch
+from tuccl.html_report.figures.places import ReportedTable
+from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
+from tuccl.html_report.figures.sketch_figures import SketchFigures, sketch_figures
+from tuccl.html_report.figures.table_figures import TableFigures, table_figures
+from tuccl.reports.json_documents import SCHEMA_VERSION
+from tuccl.workspace.measurement_history import read_history
+from tuccl.workspace.measurement_lines import Contents
+from tuccl.workspace.measurement_log import read_log
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFigures:
+    """The figures of a report."""
+
+    made_at: str
+    """When the report was made: ISO 8601, UTC."""
+    tables: tuple[TableFigures, ...]
+    """One, or two that are compared."""
+    search: SearchProgress | None = None
+    """How the search went; None where the place has no measurements, or two are compared."""
+    sketches: tuple[SketchFigures, ...] = ()
+    """Connections that the sketches of the run keep and drop."""
+
+
+class ReportDocument(BaseModel):
+    """`tuccl report --json`."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        json_schema_serialization_defaults_required=True,
+        defer_build=True,
+    )
+
+    schema_version: int = SCHEMA_VERSION
+    file: str
+    """Path of the page."""
+    figures: ReportFigures
+
+
+def report_figures(found: ReportedTable, sketches: Sequence[Sketch], made_at: str) -> ReportFigures:
+    """Return the figures of a report on one table.
+
+    Args:
+        found: The table.
+        sketches: Sketches of its run.
+        made_at: Date of the report.
+
+    Raises:
+        WorkspaceError: The measurements of its run cannot be read.
+    """
+    table = table_figures(found, measurements_of(found))
+    return ReportFigures(
+        made_at, (table,), _search(found, table), tuple(map(sketch_figures, sketches))
+    )
+
+
+def _search(found: ReportedTable, table: TableFigures) -> SearchProgress | None:
+    if found.run is None or found.report is None:
+        return None
+    history = read_history(found.run.measurements, found.identity)
+    names = {content: schedule.name for content, schedule in found.report.schedules.items()}
+    progress = search_progress(table.keys, history, names)
+    return progress if progress.measurements else None
+
+
+def measurements_of(found: ReportedTable) -> Contents | None:
+    """Return the measurements of a table's run; None where the place has none.
+
+    Raises:
+        WorkspaceError: They cannot be read.
+    """
+    if found.run is None:
+        return None
+    return read_log(found.run.measurements, found.identity)

@@ -1,0 +1,216 @@
+"""How the search went: the best so far of each key and family over seconds of the machine.
+
+A configuration counts with the median of all samples that it had by then, so that a lucky first
+sample does not stay the best: the best so far may become slower when it is measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+from statistics import median
+from typing import TypeVar
+
+from lookup_tables.table import Operation
+from tuccl.html_report.figures.key_figures import KeyFigures
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.workspace.measurement_history import Measurement
+
+_SCHEDULES = "schedules"
+_OWN_CHOICE = "NCCL's own choice"
+_MOST_STEPS = 120
+"""Most points of a line; longer ones are thinned out."""
+StepT = TypeVar("StepT")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of the best so far."""
+
+    seconds: float
+    time_us: float
+    config: str
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The best so far of the configurations of one algorithm."""
+
+    name: str
+    """An algorithm of NCCL's, its own choice, or schedules."""
+    steps: tuple[Step, ...]
+    configs: int
+    """Number of its configurations that were measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySearch:
+    """The search of one key."""
+
+    operation: Operation
+    size_bytes: int
+    stock_us: float
+    families: tuple[Family, ...]
+    """The family of the best first."""
+    failed: int
+    """Number of configurations that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GainStep:
+    """The geometric mean of the gains of an operation's best so far."""
+
+    seconds: float
+    gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class GainLine:
+    """The mean gain of an operation over time."""
+
+    operation: Operation
+    apart: bool
+    """Whether it counts schedules that no job here runs."""
+    steps: tuple[GainStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """The search of a run."""
+
+    seconds: float
+    """Seconds of the machine that all measurements took."""
+    measurements: int
+    keys: tuple[KeySearch, ...]
+    gains: tuple[GainLine, ...]
+
+
+@dataclass
+class _Best:
+    """The best so far of one family of one key."""
+
+    medians: dict[Config, float] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    best: Config | None = None
+
+    def note(self, measured: Measurement, readable: Mapping[str, str]) -> None:
+        config = measured.config
+        self.medians[config] = median(measured.recorded.samples_us)
+        if self.best is None or config == self.best:
+            self.best = min(self.medians, key=self.medians.__getitem__)
+        elif self.medians[config] < self.medians[self.best]:
+            self.best = config
+        time_us = self.medians[self.best]
+        if not self.steps or self.steps[-1].time_us != time_us:
+            text = self.best.describe()
+            name = readable.get(self.best.schedule, self.best.schedule)
+            text = text.replace(self.best.algorithm, name) if self.best.is_schedule else text
+            self.steps.append(Step(measured.seconds, time_us, text))
+
+
+def search_progress(
+    keys: Sequence[KeyFigures], history: Iterable[Measurement], names: Mapping[str, str]
+) -> SearchProgress:
+    """Return how the search of a run went.
+
+    Args:
+        keys: Its keys.
+        history: Its measurements in their order.
+        names: Names of schedules by content hash.
+    """
+    tasks = {Task(key.operation, key.size_bytes, key.shape).name: key for key in keys}
+    found: dict[str, dict[str, _Best]] = {name: {} for name in tasks}
+    failed = dict.fromkeys(tasks, 0)
+    gains = _gains(keys)
+    seconds, count = 0.0, 0
+    for measured in history:
+        seconds, count = measured.seconds, count + 1
+        key = tasks.get(measured.task)
+        if key is None:
+            continue
+        if measured.recorded.failed:
+            failed[measured.task] += 1
+            continue
+        best = found[measured.task].setdefault(family_of(measured.config), _Best())
+        best.note(measured, names)
+        for gain in gains:
+            gain.note(measured.seconds, key, found[measured.task])
+    return SearchProgress(
+        seconds,
+        count,
+        tuple(
+            KeySearch(
+                key.operation,
+                key.size_bytes,
+                key.stock.time_us,
+                _families(found[name]),
+                failed[name],
+            )
+            for name, key in tasks.items()
+        ),
+        tuple(GainLine(g.operation, g.apart, thinned(g.steps)) for g in gains if g.steps),
+    )
+
+
+class _Gains:
+    """The geometric mean over an operation's keys; a key without a measurement counts as 1."""
+
+    def __init__(
+        self, keys: Sequence[KeyFigures], operation: Operation, *, schedules: bool, apart: bool
+    ) -> None:
+        self.operation = operation
+        self.apart = apart
+        self.schedules = schedules
+        """Whether schedules count."""
+        self.logs = {key.size_bytes: 0.0 for key in keys if key.operation is operation}
+        self.steps: list[GainStep] = []
+
+    def note(self, seconds: float, key: KeyFigures, families: Mapping[str, _Best]) -> None:
+        if key.operation is not self.operation:
+            return
+        times_us = (
+            family.steps[-1].time_us
+            for name, family in families.items()
+            if self.schedules or name != _SCHEDULES
+        )
+        best_us = min(times_us, default=key.stock.time_us)
+        known = log(key.stock.time_us / best_us)
+        if self.steps and self.logs[key.size_bytes] == known:
+            return
+        self.logs[key.size_bytes] = known
+        self.steps.append(GainStep(seconds, exp(sum(self.logs.values()) / len(self.logs))))
+
+
+def _gains(keys: Sequence[KeyFigures]) -> list[_Gains]:
+    """Return what a job runs of each operation and, where schedules stand apart, all of it."""
+    apart = {key.operation for key in keys if key.obstacle is not None}
+    gains = []
+    for operation in dict.fromkeys(key.operation for key in keys):
+        gains.append(_Gains(keys, operation, schedules=operation not in apart, apart=False))
+        if operation in apart:
+            gains.append(_Gains(keys, operation, schedules=True, apart=True))
+    return gains
+
+
+def family_of(config: Config) -> str:
+    """Return the family of a configuration: its algorithm, or schedules."""
+    if config.is_schedule:
+        return _SCHEDULES
+    if config.is_default:
+        return "stock NCCL" if config == STOCK else f"{_OWN_CHOICE} under a profile"
+    return config.algorithm
+
+
+def _families(found: Mapping[str, _Best]) -> tuple[Family, ...]:
+    order = sorted(found, key=lambda name: found[name].steps[-1].time_us)
+    return tuple(
+        Family(name, thinned(found[name].steps), len(found[name].medians)) for name in order
+    )
+
+
+def thinned(steps: Sequence[StepT]) -> tuple[StepT, ...]:
+    """Return at most some hundred of the steps, the first and the last among them."""
+    every = max(1, -(-len(steps) // _MOST_STEPS))
+    kept = steps[::every]
+    return (*kept, steps[-1]) if kept and kept[-1] is not steps[-1] else tuple(kept)
