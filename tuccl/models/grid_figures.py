@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
@@ -51,8 +52,9 @@ class GridFigures:
         return replace(self.rail, nic_gb_per_s=self.rail_gb_per_s)
 
 
+@lru_cache(maxsize=8)
 def grid_figures(topology: Topology) -> GridFigures:
-    """Return the figures of several nodes of equal size."""
+    """Return the figures of several nodes of equal size, computed once for a machine."""
     machine = machine_figures(topology)
     nodes, local_ranks = machine.shape.nodes, topology.ranks_per_node
     alone_gb_per_s, shared_gb_per_s = _rail_gb_per_s(topology, machine)
