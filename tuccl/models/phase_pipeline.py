@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from programs.phases import PhasedSchedule, PhaseKind
 
-_MOST_WINDOWS = 16
+MOST_WINDOWS = 16
 """Windows of scratch memory of a call (`tuccl/runtime/executor/phase_plan.h`)."""
 
 
@@ -40,7 +40,7 @@ def pipelined_us(phased: PhasedSchedule, times: Sequence[PhaseTime], slices: int
         return sum(time.time_us for time in times)
     on_rail = [phase.kind is PhaseKind.RAIL for phase in phased.phases]
     before = [number + (phased.lanes - 1) * sum(on_rail[:number]) for number in range(len(times))]
-    windows = min(len(times) + (phased.lanes - 1) * sum(on_rail), _MOST_WINDOWS, slices)
+    windows = min(len(times) + (phased.lanes - 1) * sum(on_rail), MOST_WINDOWS, slices)
     lanes = min(slices, phased.lanes)
     kernels_free_us = network_free_us = 0.0
     lane_free_us = [0.0] * lanes

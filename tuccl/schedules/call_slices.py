@@ -11,10 +11,10 @@ from __future__ import annotations
 from programs.phases import Phase, PhasedSchedule, PhaseKind
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
+from tuccl.models.phase_pipeline import MOST_WINDOWS
 from tuccl.trials.presets import KIB, UNSLICED
 
 MOST_SLICES = 64
-MOST_WINDOWS = 16
 MOST_SCRATCH_BYTES = 256 << 20
 LEFT_OVER_BYTES = 512
 """Most scratch memory behind the windows: elements that are left over, in one grain."""

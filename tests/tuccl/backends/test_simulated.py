@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import NcclProtocol, Operation, Shape
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from probes.topology.graph import Topology
@@ -16,11 +16,14 @@ from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.models.executor_model import with_network_hops
+from tuccl.models.executor_model import KernelParameters, with_network_hops
 from tuccl.models.figures import machine_figures
+from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
+from tuccl.models.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 
 SHAPE = Shape(4, 1, 4)
@@ -82,6 +85,30 @@ def test_an_algorithm_outside_the_model_fails_alone(h200: Topology) -> None:
     backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
     with pytest.raises(ConfigurationFailedError, match="nvls"):
         time_us(backend, MIB, Config("nvls", "Simple", 8))
+
+
+def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:
+    topology = replicate(
+        read_topology(shipped_machines()["a100-8gpu-8nic"]), 2, Network(latency_us=2.0)
+    )
+    grid = grid_figures(topology)
+    found = phased_candidates(Operation.ALL_REDUCE, grid, whole_machine(topology), (MIB,))
+    plan = next(each for each in found if each.name == "all_reduce_rail_all_reduce*2")
+    backend = SimulatedBackend(topology, {plan.content_hash: plan}, seed=0, spread=0.0)
+    sliced = Config(f"phases:{plan.content_hash}", "LL128", 8, 512, 512 << 10)
+    profile = ProcessProfile(min_nchannels=16)
+    for config in (sliced, replace(sliced, settings=profile.variables)):
+        kernels = KernelParameters(NcclProtocol.LL128, 8, 512)
+        parameters = PhaseParameters(kernels, slices=2, profile=config.profile)
+        assert plan.phases is not None
+        expected = PhasedModel(grid, SHIPPED).time_us(plan.phases, MIB, parameters)
+        assert time_us(backend, MIB, config) == pytest.approx(expected)
+    assert time_us(backend, MIB, sliced) < 0.7 * time_us(backend, MIB, STOCK)
+    with pytest.raises(MeasurementError, match="schedule 0123 is not among those of this run"):
+        time_us(backend, MIB, replace(sliced, algorithm="phases:0123"))
+    unknown = replace(sliced, settings=(("NCCL_NSOCKS_PERTHREAD", 2),))
+    with pytest.raises(ConfigurationFailedError, match="does not know NCCL_NSOCKS_PERTHREAD"):
+        time_us(backend, MIB, unknown)
 
 
 def test_schedules_pay_for_the_network_what_nccl_pays() -> None:

@@ -12,7 +12,7 @@ from tuccl.calibration.errors import TooFewPointsError
 from tuccl.calibration.fit import fit_constants, median_error
 from tuccl.calibration.model_file import make_model_file
 from tuccl.calibration.observations import Observation, tabulate
-from tuccl.models.figures import Fabric, Generation, figures_of
+from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 from tuccl.trials.config import STOCK, Config
 
@@ -27,9 +27,11 @@ CONFIGS = [
 SIZES = [1 << exponent for exponent in range(12, 30, 2)]
 
 
-def times_of(constants: ModelConstants, noise: float = 0.0) -> list[Observation]:
+def times_of(
+    constants: ModelConstants, noise: float = 0.0, machine: MachineFigures = NVSWITCH_X4
+) -> list[Observation]:
     seen = [
-        Observation("made", NVSWITCH_X4, Operation.ALL_REDUCE, size_bytes, config, 1.0)
+        Observation("made", machine, Operation.ALL_REDUCE, size_bytes, config, 1.0)
         for config in CONFIGS
         for size_bytes in SIZES
     ]
@@ -63,9 +65,21 @@ def test_times_made_with_other_constants_are_told_again(
 
 def test_constants_that_the_times_say_nothing_of_stay() -> None:
     fitted = fit_constants(times_of(SHIPPED, noise=0.05)).constants
-    for name in ("network_hop_us", "network_latencies", "pci_hop_share", "launch_us"):
+    of_network = ("network_hop_us", "network_latencies", "pci_hop_share", "socket_gb_per_s")
+    for name in (*of_network, "launch_us", "phase_launch_us", "memory_efficiency"):
         assert getattr(fitted, name) == pytest.approx(getattr(SHIPPED, name))
     assert fitted.simple.wire_efficiency == pytest.approx(SHIPPED.simple.wire_efficiency, rel=0.05)
+
+
+def test_the_thread_that_drives_sockets_is_fitted_where_it_limits() -> None:
+    def two_nodes(*, sockets: bool) -> MachineFigures:
+        nvlink, hopper = Fabric.NVLINK, Generation.HOPPER
+        return figures_of(Shape(4, 2, 2), nvlink, hopper, 450.0, 1, 25.0, 5.0, sockets=sockets)
+
+    made = replace(SHIPPED, socket_gb_per_s=1.6)
+    for sockets, found in ((True, 1.6), (False, SHIPPED.socket_gb_per_s)):
+        fitted = fit_constants(times_of(made, machine=two_nodes(sockets=sockets))).constants
+        assert fitted.socket_gb_per_s == pytest.approx(found, rel=0.02)
 
 
 def test_a_few_wild_times_do_not_bend_the_rest() -> None:

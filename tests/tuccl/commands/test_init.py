@@ -532,6 +532,18 @@ def test_modelled_schedules_stand_apart_and_are_those_that_an_executor_runs(
     assert "apart, not run by a job here: " in run_tuccl("explain", "all_reduce", "64K").stdout
 
 
+def test_nodes_of_different_sizes_are_tuned_without_schedules(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    unequal = cluster(2, 2, 1, absent=frozenset({"n1/gpu1"}))
+    (tmp_path / "unequal.json").write_text(topology_to_json(unequal))
+    done = run_tuccl("init", "--topology", "unequal.json", *ONE_SIZE)
+    assert done.returncode == 0, done.stderr
+    assert "3 GPUs on 2 node(s)" in done.stderr
+    assert "a job here is expected to get" in done.stdout
+    assert "apart from that" not in done.stdout
+
+
 def test_an_own_schedule_with_steps_across_hosts_is_told_apart(
     run_tuccl: Run, tmp_path: Path
 ) -> None:

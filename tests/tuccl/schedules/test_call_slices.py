@@ -9,8 +9,9 @@ import pytest
 
 from programs.phase_plans import plan_by_name
 from synthesizer.ir.collectives import Collective
+from tuccl.models.phase_pipeline import MOST_WINDOWS
 from tuccl.schedules import call_slices
-from tuccl.schedules.call_slices import slice_sizes
+from tuccl.schedules.call_slices import slice_sizes, slices_of_call
 from tuccl.trials.presets import KIB, MIB, UNSLICED
 
 EXECUTOR = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"
@@ -22,7 +23,7 @@ def test_the_executor_has_these_limits() -> None:
     plan = (EXECUTOR / "phase_plan.h").read_text()
     need = (EXECUTOR / "staging_need.h").read_text()
     assert f"kMostSlices = {call_slices.MOST_SLICES};" in plan
-    assert f"kMostWindows = {call_slices.MOST_WINDOWS};" in plan
+    assert f"kMostWindows = {MOST_WINDOWS};" in plan
     assert f"kWindowGrain = {call_slices.LEFT_OVER_BYTES};" in plan
     (mib,) = re.findall(r"kMostScratchBytes = uint64_t\{(\d+)\} << 20;", need)
     assert int(mib) * MIB == call_slices.MOST_SCRATCH_BYTES
@@ -47,6 +48,14 @@ def test_each_lane_has_one_slice_two_or_four(lanes: int, size_bytes: int, sizes:
     """Slices of 256 MB take half of that in each of two windows, which leaves no room for more."""
     plan = GATHER if lanes == 1 else GATHER.with_lanes(lanes)
     assert list(slice_sizes(plan, size_bytes)) == sizes
+
+
+def test_a_call_has_as_many_slices_as_its_size_needs_and_64_at_most() -> None:
+    assert slices_of_call(EXCHANGE, MIB, UNSLICED) == 1
+    assert slices_of_call(EXCHANGE, MIB + 1, 256 * KIB) == 5
+    assert slices_of_call(EXCHANGE, 1024 * MIB, 64 * KIB) == 64
+    alltoall = plan_by_name(Collective.ALLTOALL, "rails_last", 2, 2)
+    assert slices_of_call(alltoall, 1024 * MIB, MIB) == 1, "its slices would lie apart"
 
 
 def test_where_such_slices_do_not_fit_the_largest_that_fit_are_taken() -> None:
