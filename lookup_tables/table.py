@@ -154,7 +154,8 @@ class StoredSchedule:
     content_hash: str
     name: str
     msccl_xml: str
-    """XML for users and other runtimes, for any number of ranks; TuCCL does not read it."""
+    """XML for users and other runtimes, which TuCCL does not read; empty for a schedule across
+    nodes, whose steps grow with the square of the ranks."""
     program: bytes = b""
     """Program for the executor; empty for a schedule of more ranks than the executor serves."""
 

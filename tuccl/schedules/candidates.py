@@ -13,7 +13,6 @@ from math import inf
 
 from programs.compiler import program_of
 from programs.phase_compiler import compile_phases, phased_hash
-from programs.phase_schedule import as_algorithm
 from programs.phases import PhasedSchedule
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
@@ -30,9 +29,6 @@ from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
 _NEAR = 1.25
 """Greatest slowdown in the model of a candidate that may win when it is measured."""
 _MOST_PER_SIZE = 3
-_MOST_WRITTEN_RANKS = 16
-"""Most ranks for which the data flow of a plan is written as MSCCL XML, which no executor reads and
-which has the steps of all ranks."""
 MADE_SHARE = 0.8
 """Share of the time for making schedules; the rest is the choice for each size."""
 _LOW_LATENCY = ExecutionModel(
@@ -119,12 +115,9 @@ class Candidate:
 
     @property
     def msccl_xml(self) -> str:
-        """Its data flow as MSCCL XML; empty for phases of too many ranks."""
-        if self.phases is None:
-            return write_msccl_xml(self.steps)
-        if self.phases.ranks > _MOST_WRITTEN_RANKS:
-            return ""
-        return write_msccl_xml(as_algorithm(self.phases, self.name))
+        """Its steps as MSCCL XML; empty across nodes, where they grow with the ranks' square."""
+        across_nodes = len(set(self.sketch.node_of_rank)) > 1
+        return "" if across_nodes else write_msccl_xml(self.steps)
 
     def promises_for(self, size_bytes: int) -> bool:
         """Whether it is worth trying for a size."""

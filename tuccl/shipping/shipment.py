@@ -7,7 +7,7 @@
     tuccl.env                  what a job sources, with comments
     tuccl-CRC.env              the same, of this table for good
     table.parquet              the same table for people and pandas
-    schedules/                 the schedules that won, as MSCCL XML
+    schedules/                 the schedules that won inside a node, as MSCCL XML
     tuccl.envfile, nccl.conf, slurm-task-prolog.sh, enroot/, kubernetes/
                                the forms of `--to`
     tuccl-manifest.json        what the table is, and which of these files there are, with sums

@@ -12,11 +12,8 @@ from lookup_tables.program_header import is_phased
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from probes.topology.graph import Topology
 from programs.phase_compiler import compile_phases, read_phases
-from programs.phase_plans import plan_by_name
 from programs.phase_schedule import as_algorithm
 from sketches.candidates import whole_machine
-from synthesizer.formats.msccl_xml import read_msccl_xml
-from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster
 from tuccl.errors import WorkspaceError
 from tuccl.models.figures import communicator_shape
@@ -152,18 +149,14 @@ def test_plans_that_differ_in_their_rails_alone_are_different_candidates(tmp_pat
     assert load_candidates(tmp_path, [MACHINE]) == found
 
 
-def test_a_plan_is_written_as_steps_of_ranks_where_these_are_few() -> None:
+def test_a_plan_has_no_steps_and_no_xml_of_them() -> None:
     (plain, *_) = candidates(Operation.ALL_GATHER)
     assert plain.phases is not None
     with pytest.raises(ValueError, match="all_gather_rails_first has phases, no steps of ranks"):
         _ = plain.steps
-    written = read_msccl_xml(plain.msccl_xml, "test")
-    assert (written.name, written.content_hash()) == (
-        plain.name,
-        as_algorithm(plain.phases).content_hash(),
-    )
-    many = plan_by_name(Collective.ALL_GATHER, "rails_first", 9, 8)
-    assert replace(plain, phases=many).msccl_xml == ""
+    assert plain.msccl_xml == ""
+    own = replace(plain, algorithm=as_algorithm(plain.phases, "own"), phases=None)
+    assert (own.name, own.msccl_xml) == ("own", ""), "a user's own, for as many nodes"
 
 
 def test_an_index_of_version_1_is_read(tmp_path: Path) -> None:
