@@ -60,13 +60,21 @@ def _flow(phased: PhasedSchedule) -> PhasedSchedule:
     return replace(phased, name="", lanes=1, phases=phases)
 
 
+def is_within_reach(phased: PhasedSchedule) -> bool:
+    """Whether a proof has room for all chunks of all ranks."""
+    return phased.ranks * _chunks_of_a_rank(phased) <= MOST_CELLS
+
+
+def _chunks_of_a_rank(phased: PhasedSchedule) -> int:
+    return phased.input_chunks + phased.output_chunks + phased.scratch_chunks
+
+
 @lru_cache(maxsize=256)
 def _proved(phased: PhasedSchedule) -> bool:
-    buffers = phased.input_chunks + phased.output_chunks + phased.scratch_chunks
-    if phased.ranks * buffers > MOST_CELLS:
+    if not is_within_reach(phased):
         raise PhaseFormError(
-            f"{phased.ranks} ranks with {buffers} chunks each are more than a proof can follow; "
-            f"it has room for {MOST_CELLS} chunks"
+            f"{phased.ranks} ranks with {_chunks_of_a_rank(phased)} chunks each are more than a "
+            f"proof can follow; it has room for {MOST_CELLS} chunks"
         )
     _Machine(phased, in_place=False).run()
     try:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
 from programs.phase_plans import phased_plans
+from programs.phase_proof import is_within_reach
 from programs.phases import PhasedSchedule, PhaseKind
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
@@ -47,7 +48,7 @@ def phased_candidates(
     """Return the candidates of an operation, each with the sizes that it is for.
 
     Args:
-        operation: The operation; some have no plan.
+        operation: The operation; some have no plan, or none that is small enough for a proof.
         grid: Figures of the machine, which has several nodes of equal size.
         machine: The whole machine, unpruned.
         sizes_bytes: Sizes that are tuned.
@@ -58,7 +59,8 @@ def phased_candidates(
     bound = time_bound(collective, machine)
     found: dict[str, Candidate] = {}
     shape = grid.machine.shape
-    for plan in phased_plans(collective, shape.nodes, shape.ranks_per_node):
+    plans = phased_plans(collective, shape.nodes, shape.ranks_per_node)
+    for plan in filter(is_within_reach, plans):
         promises = {size: _promise(plan, grid, bound, size) for size in sizes_bytes}
         for variants, sizes in ((_for_latency(plan), small), (_for_bandwidth(plan), large)):
             for variant in variants if sizes else ():

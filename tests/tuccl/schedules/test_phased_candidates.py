@@ -11,9 +11,13 @@ import pytest
 from lookup_tables.program_header import is_phased
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from probes.topology.graph import Topology
+from programs import phase_proof
 from programs.phase_compiler import compile_phases, read_phases
+from programs.phase_plans import phased_plans
+from programs.phase_proof import is_within_reach
 from programs.phase_schedule import as_algorithm
 from sketches.candidates import whole_machine
+from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster
 from tuccl.errors import WorkspaceError
 from tuccl.models.figures import communicator_shape
@@ -147,6 +151,16 @@ def test_plans_that_differ_in_their_rails_alone_are_different_candidates(tmp_pat
     assert len({each.content_hash for each in found}) == 3
     save_candidates(tmp_path, found)
     assert load_candidates(tmp_path, [MACHINE]) == found
+
+
+def test_plans_that_no_proof_has_room_for_are_no_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (plan,) = phased_plans(Collective.ALLTOALL, 2, 2)
+    monkeypatch.setattr(phase_proof, "MOST_CELLS", 4 * (4 + 4 + 4) - 1)
+    assert not is_within_reach(plan)
+    assert candidates(Operation.ALLTOALL) == ()
+    assert len(candidates(Operation.ALL_GATHER)) > 1
 
 
 def test_a_plan_has_no_steps_and_no_xml_of_them() -> None:
