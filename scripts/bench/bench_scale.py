@@ -1,32 +1,42 @@
 #!/usr/bin/env python3
-"""Seconds, memory and modelled bandwidth of rail exchanges on 16 to 1,024 H100 GPUs.
+"""Seconds and memory on 16 to 1,024 GPUs: of rail exchanges, and of `tuccl init` as a whole.
 
-Every row runs in its own process: a cluster of nodes with 8 GPUs (NVLink 450 GB/s, one NIC of
-50 GB/s each, rail-wise network) is made, sketched and bounded, the schedule is built for its rails,
-verified for one FIFO slot in place and out of place, and simulated on the pruned sketch. Bandwidths
-are modelled, no GPU is used. The program is written in threadblocks directly, so `build` includes
-lowering. `cpu s` is the processor time of the process, on a busy machine less than the wall time.
-Exit code 1 when a schedule is not proved or stays below 95 % of the bound.
+Every row of a rail exchange runs in its own process: a cluster of nodes with 8 GPUs (NVLink 450
+GB/s, one NIC of 50 GB/s each, rail-wise network) is made, sketched and bounded, the schedule is
+built for its rails, verified for one FIFO slot in place and out of place, and simulated on the
+pruned sketch. Bandwidths are modelled, no GPU is used. The program is written in threadblocks
+directly, so `build` includes lowering. `cpu s` is the processor time of the process, on a busy
+machine less than the wall time. Exit code 1 when a schedule is not proved or stays below 95 % of
+the bound.
 
     scripts/bench/bench_scale.py --nodes 2,4,16,128 --json
+    scripts/bench/bench_scale.py --init --nodes 4,16,64,128
+
+With `--init` every row is `tuccl init`, as it is installed, in the model on so many machines of 8
+A100, then `table`, `explain` and `ship` of its result: seconds, peak memory and bytes of what it
+leaves. Exit code 1 when a command fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from lookup_tables.bundles.bundle import load_bundle
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates, whole_machine
@@ -37,6 +47,8 @@ from synthesizer.experts.rail_exchange import rail_exchange
 from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.workspace.runs import Workspace
 
 NODES = (2, 4, 8, 16, 32, 64, 128)
 SIZES = {"1GB": 10**9, "64MB": 64 * 10**6}
@@ -146,13 +158,106 @@ def line(row: Row) -> str:
     )
 
 
+@dataclass
+class InitRow:
+    """Cost and result of `tuccl init` on one cluster."""
+
+    nodes: int
+    gpus: int
+    entries: int = 0
+    bundle_bytes: int = 0
+    table_bytes: int = 0
+    workspace_bytes: int = 0
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_mb: float = 0.0
+    later_cpu_seconds: dict[str, float] = field(default_factory=dict)
+    """Processor time of the commands after it."""
+
+
+_NO_ENTRY = 1
+"""Exit code of `explain` where NCCL's own choice stays."""
+LATER = {"table": (), "explain": ("all_reduce", "4M"), "ship": ("shipped",)}
+MACHINE = "shipped:a100-8gpu-8nic"
+
+
+def measure_init(nodes: int, folder: Path) -> InitRow:
+    """Measure one row; the commands run in `folder`."""
+    row = InitRow(nodes, 8 * nodes)
+    started = time.perf_counter()
+    init = ("init", "--topology", MACHINE, "--nodes", str(nodes), "--backend", "simulated")
+    used = run_command(init, folder)
+    row.wall_seconds = time.perf_counter() - started
+    row.cpu_seconds = used.ru_utime + used.ru_stime
+    row.peak_memory_mb = used.ru_maxrss * 1024 / 1e6
+    run = Workspace(folder / DEFAULT_WORKSPACE).current()
+    row.bundle_bytes = run.bundle.stat().st_size
+    row.table_bytes = run.table.stat().st_size
+    row.entries = len(load_bundle(run.bundle).entries)
+    row.workspace_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    for name, arguments in LATER.items():
+        used = run_command((name, *arguments), folder)
+        row.later_cpu_seconds[name] = used.ru_utime + used.ru_stime
+    return row
+
+
+def run_command(arguments: tuple[str, ...], folder: Path) -> resource.struct_rusage:
+    """Run a command of this TuCCL and return what it used, with its worker processes."""
+    with (folder / "said.txt").open("w") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tuccl", *arguments],
+            cwd=folder,
+            stdout=said,
+            stderr=said,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in {0, _NO_ENTRY}:
+        raise SystemExit(f"{' '.join(arguments)}: {(folder / 'said.txt').read_text()}")
+    return used
+
+
+INIT_HEADER = (
+    f"{'nodes':>5} {'GPUs':>5} {'entries':>7} {'bundle B':>9} {'table B':>9} {'all files B':>12} "
+    f"{'wall s':>7} {'cpu s':>7} {'peak MB':>8}" + "".join(f" {name + ' s':>9}" for name in LATER)
+)
+
+
+def init_line(row: InitRow) -> str:
+    """A row of `--init` as text."""
+    return (
+        f"{row.nodes:>5} {row.gpus:>5} {row.entries:>7} {row.bundle_bytes:>9} "
+        f"{row.table_bytes:>9} {row.workspace_bytes:>12} {row.wall_seconds:>7.1f} "
+        f"{row.cpu_seconds:>7.1f} {row.peak_memory_mb:>8.0f}"
+        + "".join(f" {row.later_cpu_seconds[name]:>9.2f}" for name in LATER)
+    )
+
+
+def print_inits(nodes: Sequence[int], *, as_json: bool) -> None:
+    """Measure and print the rows of `--init`."""
+    rows = []
+    if not as_json:
+        print(INIT_HEADER, flush=True)
+    for count in nodes:
+        with TemporaryDirectory() as folder:
+            rows.append(measure_init(count, Path(folder)))
+        if not as_json:
+            print(init_line(rows[-1]), flush=True)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+
+
 def main() -> int:
     """Print the table; return 0 when the target is met."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--nodes", default=",".join(map(str, NODES)), help="e.g. 16,128")
     parser.add_argument("--collectives", default="all_gather,all_reduce")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--init", action="store_true", help="measure `tuccl init` as a whole")
     arguments = parser.parse_args()
+    if arguments.init:
+        print_inits([int(count) for count in arguments.nodes.split(",")], as_json=arguments.json)
+        return 0
     rows = []
     if not arguments.json:
         print(HEADER, flush=True)
