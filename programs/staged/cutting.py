@@ -48,7 +48,7 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> StagedSchedule:
     timing = timing_of(flow, node_of_rank)
     if timing.rounds > MOST_ROUNDS:
         raise NoCutError(
-            f"a chunk crosses between nodes {timing.rounds} times, one after the other; "
+            f"a chunk crosses between nodes {timing.rounds} times, one after the second; "
             f"at most {MOST_ROUNDS} rounds are allowed"
         )
     collective = algorithm.collective
@@ -133,10 +133,10 @@ def _sum(timing: Timing, places: Places, number: int) -> list[Statement]:
     fused, head = places.fused.get(number), places.head.get(number)
     if fused is not None:
         (source,) = timing.flow.values[fused].operands
-        other = places.place[left if fused == right else right]
-        return [Statement(places.place[source], target, other, 0)]
+        second = places.place[left if fused == right else right]
+        return [Statement(places.place[source], target, second, 0)]
     if head is not None:
-        other = places.place[left if head == right else right]
-        return [Statement(other, target, target, 0)]
+        second = places.place[left if head == right else right]
+        return [Statement(second, target, target, 0)]
     first, second = places.place[left], places.place[right]
     return [Statement(first, target, None, 0), Statement(second, target, target, 0)]

@@ -19,8 +19,8 @@ from synthesizer.prove.defects import Defect
 from synthesizer.prove.execution_order import execution_order
 from synthesizer.prove.verifier import verify
 
-MOST_VALUES = 1 << 18
-"""Most values of a data flow: seconds of work."""
+MOST_MOVES = 1 << 16
+"""Most chunks that all steps move together: seconds of work."""
 
 
 class Value(NamedTuple):
@@ -56,8 +56,16 @@ def data_flow_of(algorithm: Algorithm) -> DataFlow:
     """Return the data flow of a schedule.
 
     Raises:
-        NoCutError: The verifier does not prove the schedule, or it has too many values.
+        NoCutError: The verifier does not prove the schedule, or it has too many steps.
     """
+    moves = sum(
+        step.count
+        for gpu in algorithm.programs
+        for block in gpu.threadblocks
+        for step in block.steps
+    )
+    if moves > MOST_MOVES:
+        raise NoCutError(f"its steps move {moves} chunks, at most {MOST_MOVES} are followed")
     verdict = verify(algorithm)
     if not verdict.proved:
         raise NoCutError(f"it is not proved: {verdict.defects[0].describe()}")
@@ -122,8 +130,6 @@ class _Run:
 
     def _value(self, value: Value) -> int:
         if value not in self.number:
-            if len(self.number) == MOST_VALUES:
-                raise NoCutError(f"it moves or adds up more than {MOST_VALUES} chunks")
             self.number[value] = len(self.flow.values)
             self.flow.values.append(value)
         return self.number[value]

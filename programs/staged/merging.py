@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program, Statement
 
 _WINDOW = 16
@@ -61,12 +62,12 @@ def _joined(earlier: Statement, later: Statement) -> Statement:
 def _conflict(earlier: Statement, later: Statement, buffers: Program) -> bool:
     """Return whether the order of two statements matters."""
     return any(
-        overlap(written, other, buffers)
+        overlap(written, read, buffers)
         for written, others in (
             (earlier.dst, [later.dst, *reads(later)]),
             (later.dst, reads(earlier)),
         )
-        for other in others
+        for read in others
     )
 
 
@@ -83,5 +84,16 @@ def overlap(a: Chunk, b: Chunk, buffers: Program) -> bool:
         return a.offset < b.offset + b.count and b.offset < a.offset + a.count
     if not buffers.in_place or Buffer.SCRATCH in {a.buffer, b.buffer}:
         return False
-    locations = set(map(buffers.location, a.units()))
-    return not locations.isdisjoint(map(buffers.location, b.units()))
+    (first, end), (other_first, other_end) = _in_output(a, buffers), _in_output(b, buffers)
+    return max(first, other_first) < min(end, other_end)
+
+
+def _in_output(chunk: Chunk, buffers: Program) -> tuple[int, int]:
+    """Return the output chunks that a run of chunks lies on in place: the first, and the end."""
+    first, end = chunk.offset, chunk.offset + chunk.count
+    block = chunk.rank * buffers.chunks
+    if chunk.buffer is Buffer.INPUT and buffers.collective is Collective.ALL_GATHER:
+        return first + block, end + block
+    if chunk.buffer is Buffer.INPUT and buffers.collective is Collective.REDUCE_SCATTER:
+        return max(first, block) - block, min(end, block + buffers.chunks) - block
+    return first, end

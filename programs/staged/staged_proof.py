@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from programs.errors import NoCutError, StagedProofError
-from programs.staged.merging import overlap, reads
+from programs.staged.merging import overlap
 from programs.staged.staged_schedule import StagedSchedule, Statements
 from synthesizer.errors import ProgramError
 from synthesizer.ir.algorithm import (
@@ -69,13 +69,16 @@ def prove_staged(staged: StagedSchedule) -> Algorithm:
 def _check_round(sent: Statements, node: Sequence[int], name: str, buffers: Program) -> None:
     if any(s.operand is not None or node[s.src.rank] == node[s.dst.rank] for s in sent):
         raise StagedProofError(f"{name} does more than to copy chunks to other nodes")
-    for number, statement in enumerate(sent):
-        for other_number, other in enumerate(sent):
-            used = [*reads(other), *([other.dst] if other_number != number else [])]
-            if any(overlap(statement.dst, chunk, buffers) for chunk in used):
-                raise StagedProofError(
-                    f"{name} uses a chunk of rank {statement.dst.rank} that it receives"
-                )
+    sources: dict[int, list[Chunk]] = {}
+    targets: dict[int, list[Chunk]] = {}
+    for statement in sent:
+        sources.setdefault(statement.src.rank, []).append(statement.src)
+        targets.setdefault(statement.dst.rank, []).append(statement.dst)
+    for rank, received in targets.items():
+        for number, chunk in enumerate(received):
+            used = [*sources.get(rank, ()), *received[:number]]
+            if any(overlap(chunk, each, buffers) for each in used):
+                raise StagedProofError(f"{name} uses a chunk of rank {rank} that it receives")
 
 
 def stage_algorithm(staged: StagedSchedule, number: int) -> Algorithm | None:
@@ -149,10 +152,10 @@ class _Rank:
         """Return whether no other threadblock has one of these connections."""
         send, receive, channel = key
         return not any(
-            other != key
-            and other[2] == channel
-            and ((send >= 0 and other[0] == send) or (receive >= 0 and other[1] == receive))
-            for other in self.steps
+            held != key
+            and held[2] == channel
+            and ((send >= 0 and held[0] == send) or (receive >= 0 and held[1] == receive))
+            for held in self.steps
         )
 
     def wait(self, key: _Key) -> int:

@@ -64,7 +64,7 @@ def gateways_of(sketch: Sketch) -> Gateways | None:
         return None
     if not routes:
         for route in islice(product(*nodes), _MOST_TRIED):
-            taken = {rank for other in routes for rank in other}
+            taken = {rank for known in routes for rank in known}
             if taken.isdisjoint(route) and _is_linked(sketch, route):
                 routes.append(route)
     return Gateways(nodes, tuple(routes)) if routes else None
@@ -114,8 +114,8 @@ def all_reduce_by_exchange(gateways: Gateways) -> Program:
         partial = _sums(program, gateways, gateways.route(chunk), chunk)
         for node, row in enumerate(gateways.nodes):
             total, target = partial[node], program.output(partial[node].rank, chunk)
-            for other in _others(node, len(partial)):
-                total = program.reduce(partial[other], target, total)
+            for peer in _others(node, len(partial)):
+                total = program.reduce(partial[peer], target, total)
             _spread(program, row, total)
     return program
 
@@ -155,19 +155,19 @@ def gateway_reduce_scatter(gateways: Gateways) -> Program:
         row = gateways.nodes[home]
         gateway = route[home]
         partial = [
-            _sum_of_node(program, gateways.nodes[other], route[other], rank)
-            for other in _others(home, len(route))
+            _sum_of_node(program, gateways.nodes[peer_node], route[peer_node], rank)
+            for peer_node in _others(home, len(route))
         ]
         if gateway != rank:
             total = program.copy(partial[0], program.scratch(gateway))
-            for other in partial[1:]:
-                total = program.reduce(other, total)
+            for added in partial[1:]:
+                total = program.reduce(added, total)
             partial = [total]
         total, target = program.input(rank, rank), program.output(rank, 0)
         for peer in _others(row.index(rank), len(row)):
             total = program.reduce(program.input(row[peer], rank), target, total)
-        for other in partial:
-            total = program.reduce(other, target, total)
+        for added in partial:
+            total = program.reduce(added, target, total)
     return program
 
 

@@ -216,12 +216,19 @@ def retune(
 @app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=examples("tuccl verify schedule.xml"))
 def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="MSCCL XML.", readable=False)],
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Ranks of each node, as 4+4 or 3+1: also cut it into rounds on the network.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
     from tuccl.commands import verify as verifying
 
-    raise typer.Exit(verifying.verify(file, as_json))
+    raise typer.Exit(verifying.verify(file, nodes, as_json))
 
 
 app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.SHIP_EXAMPLES)(shipping.ship)

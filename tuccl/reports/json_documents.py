@@ -274,6 +274,20 @@ class DefectDocument(_Model):
     message: str
 
 
+class AcrossHostsDocument(_Model):
+    """A schedule cut into stages inside nodes and rounds on the network."""
+
+    node_sizes: list[int]
+    rounds: int | None
+    messages: list[int]
+    """Messages of each round."""
+    stages: int | None
+    """Stages in which a node has something to do."""
+    scratch_chunks: int | None
+    """Most scratch chunks of a rank."""
+    why_not: str | None
+
+
 class VerifyDocument(_Model):
     """`verify`: whether a schedule is right."""
 
@@ -284,6 +298,8 @@ class VerifyDocument(_Model):
     defects: list[DefectDocument]
     beyond_msccl_limits: list[str]
     """Limits of MSCCL runtimes that the schedule exceeds, which does not make it wrong."""
+    across_hosts: AcrossHostsDocument | None = None
+    """For the nodes of `--nodes`."""
 
 
 class BenchedTime(_Model):

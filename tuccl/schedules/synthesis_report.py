@@ -10,6 +10,7 @@ from typing import Any
 from probes.topology.graph import Topology
 from sketches.chunking import msccl_multiple_bytes
 from synthesizer.bounds.time_bounds import TimeBound
+from tuccl.schedules.across_hosts import on_nodes
 from tuccl.schedules.chunk_fit import contributions
 from tuccl.schedules.schedule_choice import Choice, Request, Tried
 from tuccl.words.sizes import format_size
@@ -48,6 +49,7 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
     """Return the document of `--json`, with the files that were written and their format."""
     request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
     algbw = request.size_bytes * 1e-3 / best.time_us
+    across = on_nodes(best.algorithm, best.sketch.node_of_rank)
     return {
         "topology": outcome.topology.name,
         "fingerprint": outcome.topology.fingerprint(),
@@ -87,6 +89,7 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
             }
             for tried in outcome.choice.tried
         ],
+        "across_hosts": None if across is None else across.as_dict(),
         "notes": list(outcome.notes),
     }
 
@@ -143,11 +146,13 @@ def as_text(outcome: Outcome) -> str:
     machine = f"{outcome.topology.name}, {best.sketch.ranks} GPUs"
     limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
     least_us = bounds.time_us(request.size_bytes)
+    across = on_nodes(best.algorithm, best.sketch.node_of_rank)
     lines = [
         f"{task} on {machine} on {outcome.topology.node_count} node(s): {best.algorithm.name}",
         f"  {how}; {best.algorithm.chunks_per_loop} chunks, {best.algorithm.step_count} steps",
         f"  sketch {best.sketch.name}: {best.sketch.why}",
         *_chunk_lines(outcome),
+        *([] if across is None else [f"  {across.as_text()}"]),
         f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s",
         f"  bounds of the machine {limits}, together {least_us:.2f} us: {share:.1%} reached",
         f"  seconds: {stages}",

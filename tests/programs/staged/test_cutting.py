@@ -145,6 +145,6 @@ def test_what_cannot_be_cut_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutting, "MOST_ROUNDS", 2)
     with pytest.raises(NoCutError, match=r"crosses between nodes 4 times, .* at most 2 rounds"):
         cut(ring, (8, 1))
-    monkeypatch.setattr(data_flow, "MOST_VALUES", 100)
-    with pytest.raises(NoCutError, match="moves or adds up more than 100 chunks"):
+    monkeypatch.setattr(data_flow, "MOST_MOVES", 100)
+    with pytest.raises(NoCutError, match=r"its steps move \d+ chunks, at most 100 are"):
         cut(ring, (8, 1))

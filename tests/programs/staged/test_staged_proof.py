@@ -141,8 +141,8 @@ def _mutated(staged: StagedSchedule, random: Random) -> StagedSchedule:
         case 1:
             group.insert(random.randrange(len(group) + 1), group[at])
         case 2:
-            other = random.randrange(len(group))
-            group[at], group[other] = group[other], group[at]
+            second = random.randrange(len(group))
+            group[at], group[second] = group[second], group[at]
         case _:
             group[at] = _changed(group[at], random)
     stages = len(staged.stages)

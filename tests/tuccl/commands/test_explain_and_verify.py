@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from synthesizer.formats.msccl_xml import read_msccl_xml
+from synthesizer.experts.ring import ring_all_reduce
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.lower.lowering import lower
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
 
@@ -94,6 +96,26 @@ def test_verify_sees_one_dropped_step(run_tuccl: Run, tmp_path: Path) -> None:
     done = run_tuccl("verify", broken)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
+
+
+def test_verify_cuts_a_schedule_into_rounds_for_the_nodes_given(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "ring.xml"
+    path.write_text(write_msccl_xml(lower(ring_all_reduce([(0, 1, 2, 3)]), "ring")))
+    done = run_tuccl("verify", path, "--nodes", "2+2")
+    assert done.returncode == 0
+    assert "across hosts, 2 nodes of 2 ranks: 3 rounds on the network" in done.stdout
+    document = json.loads(run_tuccl("verify", path, "--nodes", "3+1", "--json").stdout)
+    assert document["proved"]
+    assert document["across_hosts"]["rounds"] == 4
+    refused = run_tuccl("verify", path, "--nodes", "2+1")
+    assert refused.returncode == 1
+    assert "cannot be cut into rounds: nodes of 2 + 1 ranks do not hold" in refused.stdout
+    for wrong in ("4", "2+", "2+x", "2+-2", "2+99999999999"):
+        done = run_tuccl("verify", path, f"--nodes={wrong}")
+        assert done.returncode == 2
+        assert f"--nodes {wrong}: not the ranks of several nodes" in done.stderr
 
 
 @pytest.mark.parametrize("content", [None, b"", b"<algo>", b"\xff\xfe", b"<system/>"])

@@ -70,6 +70,7 @@ def test_the_result_is_written_and_told_in_json(run_tuccl: Run, machines: Path) 
     assert found["ratio"] == pytest.approx(found["time_bound_us"] / found["time_us"])
     assert (found["ranks"], found["nodes"], found["size_bytes"]) == (4, 1, 4 << 20)
     assert found["sketch"]["name"] == "direct"
+    assert found["across_hosts"] is None
     assert found["sketch"]["why"]
     assert set(found["solver"]) == {"status", "gap", "fallback"}
     assert {"reading", "sketching", "routing", "verifying", "bounding"} <= found["seconds"].keys()
@@ -94,6 +95,7 @@ def test_people_read_a_few_lines_and_get_the_schedule_where_they_want(
     assert first.startswith("all_reduce of 1M on two, 8 GPUs on 2 node(s): all_reduce_")
     assert any(line.startswith("  bounds of the machine 2.00 us and ") for line in others)
     assert any(line.startswith("  beside it: ") for line in others)
+    assert any(line.startswith("  across hosts, 2 nodes of 4 ranks: ") for line in others)
     printed = run_tuccl(*common, "-o", "-", "--format", "msccl-microsoft")
     assert printed.stdout.startswith('<algo name="all_reduce_')
     assert verify(read_msccl_xml(printed.stdout, "stdout")).proved
