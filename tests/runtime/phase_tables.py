@@ -11,7 +11,15 @@ from programs.phase_plans import phased_plans
 from programs.phases import Phase, PhasedSchedule, PhaseKind, Place
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from tests.runtime.executor_tables import LL, LL128, bundle_of, phased_entry, phased_schedule
+from tests.runtime.executor_tables import (
+    LL,
+    LL128,
+    bundle_of,
+    entry_of,
+    kernel,
+    phased_entry,
+    phased_schedule,
+)
 
 SIZES = (1, 40_000)
 BUFFER_BYTES = 1024
@@ -71,6 +79,9 @@ def write_phase_tables(folder: Path, nodes: int, local_ranks: int) -> None:
             entries.append(phased_entry(plan, schedules[-1], SIZES, LL, (4, 128, BUFFER_BYTES)))
         (folder / f"{name}.tuccl").write_bytes(bundle_of(entries, schedules))
     (folder / "ll128.tuccl").write_bytes(ll128_table(nodes, local_ranks))
+    if local_ranks > 1:
+        for name, parts in (("shapes", "whole node rail"), ("nodes", "node")):
+            (folder / f"{name}.tuccl").write_bytes(shapes_table(nodes, local_ranks, parts.split()))
 
 
 def ll128_table(nodes: int, local_ranks: int) -> bytes:
@@ -79,6 +90,21 @@ def ll128_table(nodes: int, local_ranks: int) -> bytes:
     schedule = phased_schedule(plan)
     entry = phased_entry(plan, schedule, SIZES, LL128, (4, 128, BUFFER_BYTES))
     return bundle_of([entry], [schedule])
+
+
+def shapes_table(nodes: int, local_ranks: int, parts: list[str]) -> bytes:
+    """Return a table of all_reduce for communicators of all ranks, of a node, and of a rail."""
+    entries: list[Entry] = []
+    schedules: list[StoredSchedule] = []
+    for part, ranks in (("whole", local_ranks), ("rail", 1)):
+        if part in parts:
+            plan = phased_plans(Collective.ALL_REDUCE, nodes, ranks)[0]
+            schedules.append(phased_schedule(plan))
+            entries.append(phased_entry(plan, schedules[-1], SIZES, LL, (4, 128, BUFFER_BYTES)))
+    if "node" in parts:
+        schedules.append(kernel(local_ranks, "all_reduce", "two_phase"))
+        entries.append(entry_of(schedules[-1]))
+    return bundle_of(entries, schedules)
 
 
 def damaged_table() -> bytes:

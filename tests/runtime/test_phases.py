@@ -30,7 +30,7 @@ CALLS, FAILURES = (
     [
         name
         for name in re.findall(r'\{"(\w+)", \w+\}', (FOLDER / file).read_text())
-        if name != "data"
+        if name not in {"data", "shapes"}
     ]
     for file in ("phase_calls.cc", "phase_failures.cc")
 )
@@ -92,6 +92,13 @@ def test_every_plan_gives_every_rank_the_right_bits(job: Path, hosts: str) -> No
         # Of five counts one has nothing left over, which it could not reduce.
         "rail_first": ["6", nothing, nothing, nothing],
     }
+
+
+@pytest.mark.parametrize("hosts", ["aabb", "aaabbb", "aabbcc"])
+def test_each_communicator_of_a_job_has_the_schedules_of_its_shape(job: Path, hosts: str) -> None:
+    out = play(job, "shapes", hosts, NCCL_DEBUG="WARN")
+    # All ranks, each host's and each rail's; then a table of hosts alone.
+    assert out.splitlines() == ["shapes 1 1 1", "nodes 0 1 0"]
 
 
 @pytest.mark.parametrize("scenario", CALLS)

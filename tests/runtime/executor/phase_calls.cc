@@ -421,11 +421,58 @@ void capture_of_two_streams(Seat &seat) {
     CHECK(ncclCommDestroy(comm) == 0);
 }
 
+// Whether the executor runs an all_reduce of a communicator, which all siblings make at once.
+bool is_served_among(Seat &seat, ncclComm_t comm, const std::vector<int> &members) {
+    int expected = 0;
+    for (const int member : members)
+        expected += 1 + member;
+    std::vector<int> data(64, 1 + seat.rank);
+    const bool served = runs(seat, [&] {
+        CHECK(ncclAllReduce(data.data(), data.data(), data.size(), kInt, kAdd, comm,
+                            &seat.stream) == 0);
+        seat.stream.wait();
+    });
+    CHECK(data == std::vector<int>(data.size(), expected));
+    return served;
+}
+
+// The communicators of a job: of all ranks, of each host's, and of each rail.
+void shapes(Seat &seat) {
+    const int node = seat.rank / seat.local_ranks;
+    const int place = seat.rank % seat.local_ranks;
+    std::vector<int> all, beside, along;
+    for (int rank = 0; rank < seat.ranks; rank++) {
+        all.push_back(rank);
+        if (rank / seat.local_ranks == node)
+            beside.push_back(rank);
+        if (rank % seat.local_ranks == place)
+            along.push_back(rank);
+    }
+    for (const char *table : {"shapes", "nodes"}) {
+        set_table(table);
+        const ncclComm_t comm = seat.started();
+        ncclComm_t of_node = nullptr;
+        ncclComm_t of_rail = nullptr;
+        CHECK(ncclCommSplit(comm, node, seat.rank, &of_node, nullptr) == 0);
+        CHECK(ncclCommSplit(comm, place, seat.rank, &of_rail, nullptr) == 0);
+        for (int turn = 0; turn < 2; turn++) {
+            const bool whole = is_served_among(seat, comm, all);
+            const bool nodes = is_served_among(seat, of_node, beside);
+            const bool rails = is_served_among(seat, of_rail, along);
+            if (seat.rank == 0 && turn == 1)
+                std::printf("%s %d %d %d\n", table, whole, nodes, rails);
+        }
+        CHECK(ncclCommDestroy(of_rail) == 0 && ncclCommDestroy(of_node) == 0);
+        CHECK(ncclCommDestroy(comm) == 0);
+    }
+}
+
 } // namespace
 
 std::vector<PhaseScenario> phase_call_scenarios() {
     return {
         {"data", data},
+        {"shapes", shapes},
         {"streams", streams},
         {"streams_end", streams_end},
         {"groups", groups},
