@@ -31,6 +31,7 @@ from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Place
 from tuccl.models.grid_figures import grid_figures
+from tuccl.models.siblings import SiblingMachines
 from tuccl.pipeline.stages import initialize
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
@@ -220,6 +221,45 @@ def test_a_schedule_across_hosts_runs_under_its_profile_and_lets_nccl_choose(
         before_s = backend.restart_s
         backend.measure(task, replace(across, settings=threads.variables), 0, 1)
         assert backend.restart_s != before_s, "workers are started again for another profile"
+
+
+def test_schedules_of_a_node_and_of_a_rail_run_beside_those_of_all_gpus(
+    stand_ins: StandIns,
+) -> None:
+    """One start of the workers has the programs of all shapes, in one bundle."""
+    assert stand_ins.executor.exists()
+    topology = cluster(2, 2, 1)
+    node, rail = Shape(2, 1, 2), Shape(2, 2, 1)
+    machines = SiblingMachines(topology)
+    (across, *_) = phased_candidates(Operation.ALL_REDUCE, ACROSS, whole_machine(topology), SIZES)
+    (along, *_) = phased_candidates(
+        Operation.ALL_REDUCE, rail, whole_machine(machines.slowest(rail)), SIZES
+    )
+    host = machines.slowest(node)
+    (kernel, *_) = with_kernels(
+        Operation.ALL_REDUCE, (), sketch_candidates(host), whole_machine(host), SIZES
+    )
+    request = BackendRequest(
+        topology,
+        ACROSS,
+        schedules={across.content_hash: across},
+        shapes={node: {kernel.content_hash: kernel}, rail: {along.content_hash: along}},
+        laboratory=Laboratory(2),
+        timing=Timing(graph=False),
+    )
+    configs = {
+        ACROSS: Config(f"phases:{across.content_hash}", "LL", 8, 256, 1 << 30),
+        node: Config(f"schedule:{kernel.content_hash}", "LL", 8, 256, 64 << 10),
+        rail: Config(f"phases:{along.content_hash}", "LL", 16, 512, 1 << 30),
+    }
+    with open_backend("nccl,executor", request) as backend:
+        for shape, config in configs.items():
+            task = Task(Operation.ALL_REDUCE, 4096, shape)
+            assert backend.measure(task, config, 0, 1).samples_us[0] > 0
+            backend.check(task, config)
+            builtin = Config("ring", "Simple", 4)
+            assert backend.measure(task, builtin, 0, 1).samples_us[0] > 0
+            backend.check(task, builtin)
 
 
 class TwoHosts(LocalPlaces):
