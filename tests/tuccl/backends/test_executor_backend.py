@@ -231,10 +231,8 @@ def test_schedules_of_a_node_and_of_a_rail_run_beside_those_of_all_gpus(
     topology = cluster(2, 2, 1)
     node, rail = Shape(2, 1, 2), Shape(2, 2, 1)
     machines = SiblingMachines(topology)
-    (across, *_) = phased_candidates(Operation.ALL_REDUCE, ACROSS, whole_machine(topology), SIZES)
-    (along, *_) = phased_candidates(
-        Operation.ALL_REDUCE, rail, whole_machine(machines.slowest(rail)), SIZES
-    )
+    (across, *_) = plans(Operation.ALL_REDUCE, topology)
+    (along, *_) = plans(Operation.ALL_REDUCE, machines.slowest(rail))
     host = machines.slowest(node)
     (kernel, *_) = with_kernels(
         Operation.ALL_REDUCE, (), sketch_candidates(host), whole_machine(host), SIZES
