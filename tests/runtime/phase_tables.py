@@ -4,7 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lookup_tables.program_header import sealed
-from lookup_tables.table import Entry, StoredSchedule
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    NcclAlgorithm,
+    NcclProtocol,
+    StoredSchedule,
+)
 from programs.layout import Pattern
 from programs.phase_layout import HEADER
 from programs.phase_plans import phased_plans
@@ -23,6 +29,7 @@ from tests.runtime.executor_tables import (
 
 SIZES = (1, 40_000)
 BUFFER_BYTES = 1024
+RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 1)
 """Calls of more bytes have several slices."""
 
 
@@ -38,6 +45,8 @@ def tables_of(nodes: int, local_ranks: int) -> dict[str, list[PhasedSchedule]]:
         for number, plan in enumerate(phased_plans(collective, nodes, local_ranks)):
             tables.setdefault(f"plans{number}", []).append(plan)
             tables.setdefault(f"lanes{number}", []).append(plan.with_lanes(2 + number))
+            if number == 0:
+                tables.setdefault("rails0", []).append(plan.with_lanes(2).with_rails(RING))
     if local_ranks > 1:
         tables["rail_first"] = [rail_first(nodes, local_ranks)]
     return tables
@@ -78,10 +87,23 @@ def write_phase_tables(folder: Path, nodes: int, local_ranks: int) -> None:
             schedules.append(phased_schedule(plan))
             entries.append(phased_entry(plan, schedules[-1], SIZES, LL, (4, 128, BUFFER_BYTES)))
         (folder / f"{name}.tuccl").write_bytes(bundle_of(entries, schedules))
+    (folder / "programs.tuccl").write_bytes(bundle_of([], programs_of(nodes, local_ranks)))
     (folder / "ll128.tuccl").write_bytes(ll128_table(nodes, local_ranks))
     if local_ranks > 1:
         for name, parts in (("shapes", "whole node rail"), ("nodes", "node")):
             (folder / f"{name}.tuccl").write_bytes(shapes_table(nodes, local_ranks, parts.split()))
+
+
+def programs_of(nodes: int, local_ranks: int) -> list[StoredSchedule]:
+    """Return all_reduce schedules to choose from: of one lane, and of three."""
+    plan = phased_plans(Collective.ALL_REDUCE, nodes, local_ranks)[0]
+    return [phased_schedule(plan), phased_schedule(plan.with_lanes(3))]
+
+
+def program_places(nodes: int, local_ranks: int) -> list[int]:
+    """Return the index of each of these in its bundle."""
+    hashes = [schedule.content_hash for schedule in programs_of(nodes, local_ranks)]
+    return [sorted(hashes).index(content_hash) for content_hash in hashes]
 
 
 def ll128_table(nodes: int, local_ranks: int) -> bytes:

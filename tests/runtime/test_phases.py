@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.phase_tables import damaged_table, plan_names, write_phase_tables
+from tests.runtime.phase_tables import (
+    damaged_table,
+    plan_names,
+    program_places,
+    write_phase_tables,
+)
 from tests.runtime.test_executor import (
     FOLDER,
     SANITIZERS,
@@ -26,13 +31,13 @@ SHAPES = 3 * 9 * 2
 AVERAGED_INTEGERS = 2 * 2
 """Those of them that NCCL runs."""
 
-CALLS, FAILURES = (
+CALLS, FAILURES, CONNECTIONS = (
     [
         name
         for name in re.findall(r'\{"(\w+)", \w+\}', (FOLDER / file).read_text())
         if name not in {"data", "shapes"}
     ]
-    for file in ("phase_calls.cc", "phase_failures.cc")
+    for file in ("phase_calls.cc", "phase_failures.cc", "phase_connections.cc")
 )
 
 
@@ -41,11 +46,10 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("phases")
     flags = [
         *sanitizer_flags(request.param, folder),
-        *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768"),
+        *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
     ]
     build_nccl(folder, *flags)
-    names = ("phase_job.cc", "phase_calls.cc", "phase_failures.cc", "stand_in_device.cc")
-    own = [FOLDER / name for name in names]
+    own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]
     objects = compile_all(folder, [*own, *host_sources()], flags)
     for hosts, grid in GRIDS.items():
         write_phase_tables(folder / hosts, *grid)
@@ -54,6 +58,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def play(job: Path, scenario: str, hosts: str, **environment: str) -> str:
     grid = GRIDS.get(hosts, (2, 2))
+    one_lane, several_lanes = program_places(*grid)
     done = subprocess.run(
         [job, scenario, hosts],
         env={
@@ -62,6 +67,8 @@ def play(job: Path, scenario: str, hosts: str, **environment: str) -> str:
             "NCCL_DEBUG": "INFO",
             "TEST_TABLES": str(job.parent / (hosts if hosts in GRIDS else "aabb")),
             "PLANS": " ".join(plan_names(*grid)),
+            "ONE_LANE": str(one_lane),
+            "SEVERAL_LANES": str(several_lanes),
             **environment,
         },
         capture_output=True,
@@ -75,12 +82,13 @@ def play(job: Path, scenario: str, hosts: str, **environment: str) -> str:
 
 @pytest.mark.parametrize("hosts", GRIDS)
 def test_every_plan_gives_every_rank_the_right_bits(job: Path, hosts: str) -> None:
-    out = play(job, "data", hosts, NCCL_DEBUG="WARN")
+    out = play(job, "data", hosts, NCCL_DEBUG="WARN", STAND_IN_PLUGIN="1")
     served = {name: numbers for name, *numbers in map(str.split, out.splitlines())}
     reducing, moving, nothing = str(SHAPES - AVERAGED_INTEGERS), "30", "0"
-    # Lanes serve the same calls.
+    # Lanes and requests along the rail change no calls that are served.
     lanes = {name: served.pop(name) for name in list(served) if name.startswith("lanes")}
-    assert lanes == {f"lanes{name[-1]}": served[name] for name in served if name[-1].isdigit()}
+    assert lanes == {f"lanes{name[-1]}": served[name] for name in served if name[:5] == "plans"}
+    assert served.pop("rails0") == served["plans0"]
     if hosts == "abcd":
         assert served == {"plans0": [reducing, reducing, nothing, nothing]}
         return
@@ -109,7 +117,13 @@ def test_calls(job: Path, scenario: str, hosts: str) -> None:
 
 CALLED_BELOW = {"served", "off_on_all", "nvlink_on_one_host"}
 WITH_RAILS = {"split_fails_on_one_rank", "split_fails_on_all_ranks", "rail_breaks"}
-LEAKING = {"split_fails_on_one_rank"}
+LEAKING = {
+    "abort_while_choosing",
+    "abort_while_connecting",
+    "rank_leaves_while_connecting",
+    "revoke_while_choosing",
+    "split_fails_on_one_rank",
+}
 """Scenarios that leave memory allocated which a rank may still use."""
 
 
@@ -127,6 +141,43 @@ def test_failures_and_ends(job: Path, scenario: str, hosts: str) -> None:
     play(job, scenario, hosts, TUCCL_BUNDLE=str(job.parent / hosts / "plans0.tuccl"), **leaks)
 
 
+IN_ALL_WAYS = {"grouped_differently", "connecting_fails", "chosen_when_needed"}
+WITH_PATIENCE = {"connecting_hangs", "choice_hangs"}
+
+
+CONNECTION_CASES = [
+    (scenario, hosts, table)
+    for scenario in CONNECTIONS
+    for hosts in ("aabb", "abcd")
+    # NCCL chooses along the rail, or the plugin obeys the plan.
+    for table in ("plans0", "rails0")
+    if (hosts, table) == ("aabb", "plans0") or scenario in IN_ALL_WAYS
+]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "hosts", "table"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if case[0] in WITH_PATIENCE else [])
+        for case in CONNECTION_CASES
+    ],
+)
+def test_connections_of_rails(job: Path, scenario: str, hosts: str, table: str) -> None:
+    leaks = {"ASAN_OPTIONS": "detect_leaks=0"} if scenario in LEAKING else {}
+    plugin = {"STAND_IN_PLUGIN": "1"} if table == "rails0" else {}
+    path = job.parent / hosts / f"{table}.tuccl"
+    play(job, scenario, hosts, TUCCL_BUNDLE=str(path), **leaks, **plugin)
+
+
+def test_a_served_communicator_says_what_its_rail_takes(job: Path) -> None:
+    # A lane takes 4 MiB, each of three routes 3 MiB: all_gather by its size, and alltoall.
+    out = play(job, "memory_of_rails", "abcd", TUCCL_BUNDLE=str(job.parent / "abcd/plans0.tuccl"))
+    assert out.count("about 13.0 MiB of NCCL's (lanes of its rail: 1)") == 4
+    lanes = play(job, "chosen_when_needed", "aabb")
+    assert lanes.count("0 ranges and what the process chooses") == 8
+    assert lanes.count("executor has lanes of a rail: 3, about") == 4
+
+
 def test_hosts_may_differ_in_their_nvlink(job: Path) -> None:
     assert "WARN" not in play(job, "nvlink_on_one_host", "aabb")
 
@@ -142,6 +193,7 @@ def warnings(out: str) -> list[str]:
         ("split_fails_on_all_ranks", "rank 0: NCCL could not split its communicator"),
         ("different_tables", "ranks 0 and 2 have different tables"),
         ("rank_without_preload", "3 of its ranks are seen to run the executor"),
+        ("connecting_fails", "NCCL could not make its first call along the rail"),
     ],
 )
 def test_every_rank_says_once_why_it_is_off(job: Path, scenario: str, reason: str) -> None:

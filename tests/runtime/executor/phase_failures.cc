@@ -17,20 +17,6 @@ int error_of(ncclComm_t comm) {
     return error;
 }
 
-// All ranks leave the communicator to NCCL, and nothing of the executor's remains.
-void off_on_all(Seat &seat) {
-    const ncclComm_t comm = seat.started();
-    CHECK(!is_served(seat, comm, kSliced));
-    CHECK(stand_in_live_communicators() == 1); // The rail is gone.
-    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
-}
-
-void served(Seat &seat) {
-    const ncclComm_t comm = seat.started();
-    CHECK(is_served(seat, comm, kSliced));
-    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
-}
-
 // On the second host's first rank alone.
 void failing(Seat &seat, const char *step) {
     if (seat.rank == seat.local_ranks)
@@ -192,6 +178,19 @@ void revoke(Seat &seat) {
 }
 
 } // namespace
+
+void off_on_all(Seat &seat) {
+    const ncclComm_t comm = seat.started();
+    CHECK(!is_served(seat, comm, kSliced));
+    CHECK(stand_in_live_communicators() == 1); // The rail is gone.
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
+void served(Seat &seat) {
+    const ncclComm_t comm = seat.started();
+    CHECK(is_served(seat, comm, kSliced));
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
 
 std::vector<PhaseScenario> phase_failure_scenarios() {
     return {

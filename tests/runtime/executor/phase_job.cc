@@ -17,12 +17,12 @@
 
 namespace {
 
-constexpr auto kLimit = std::chrono::seconds(15);
+constexpr auto kLimit = std::chrono::seconds(40);
 
 const PhaseScenario *find(const char *name) {
     static std::vector<PhaseScenario> all = phase_call_scenarios();
-    const std::vector<PhaseScenario> more = phase_failure_scenarios();
-    all.insert(all.end(), more.begin(), more.end());
+    for (const auto &more : {phase_failure_scenarios(), phase_connection_scenarios()})
+        all.insert(all.end(), more.begin(), more.end());
     for (const PhaseScenario &scenario : all)
         if (std::strcmp(scenario.name, name) == 0)
             return &scenario;

@@ -71,5 +71,11 @@ struct PhaseScenario {
 };
 std::vector<PhaseScenario> phase_call_scenarios();
 std::vector<PhaseScenario> phase_failure_scenarios();
+std::vector<PhaseScenario> phase_connection_scenarios();
+
+// All ranks leave the communicator to NCCL, and nothing of the executor's remains.
+void off_on_all(Seat &seat);
+// The executor serves a communicator, which is destroyed then.
+void served(Seat &seat);
 
 #endif

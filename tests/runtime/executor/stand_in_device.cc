@@ -33,7 +33,8 @@ struct tuccl_device_comm {
     int device;
     std::atomic<int> running;
     stand_in::Event remembered;
-    std::vector<unsigned char> scratch;
+    // As device memory: pages that nobody touches cost nothing.
+    std::unique_ptr<void, decltype(&std::free)> scratch{nullptr, std::free};
     std::vector<std::unique_ptr<Stream>> sides;
     std::array<stand_in::Event, TUCCL_DEVICE_MARKS> marks;
     bool nvlink = true;
@@ -184,14 +185,14 @@ const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t s
                                         uint32_t streams) {
     if (fails("prepare_phases", comm->rank))
         return "there is no device memory for what lies between phases";
-    comm->scratch.resize(scratch_bytes);
+    comm->scratch.reset(std::calloc(scratch_bytes, 1));
     for (uint32_t i = 0; i < streams; i++)
         comm->sides.push_back(std::make_unique<Stream>());
     return nullptr;
 }
 
 void *tuccl_device_scratch(const struct tuccl_device_comm *comm) {
-    return const_cast<unsigned char *>(comm->scratch.data());
+    return comm->scratch.get();
 }
 
 void *tuccl_device_side_stream(const struct tuccl_device_comm *comm, uint32_t number) {
@@ -228,6 +229,10 @@ int tuccl_device_enter(int device, struct tuccl_device_scope *before) {
 
 void tuccl_device_leave(const struct tuccl_device_scope *before) {
     current_device = before->device;
+}
+
+uint64_t tuccl_device_free_bytes(void) {
+    return static_cast<uint64_t>(stand_in::Device::of(current_device).free_bytes());
 }
 
 int tuccl_device_remember(struct tuccl_device_comm *comm, void *before) {
@@ -281,7 +286,9 @@ int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all) {
 }
 
 void tuccl_exchange_destroy(struct tuccl_exchange *exchange) {
-    if (exchange != nullptr)
+    if (exchange != nullptr) {
+        exchange->stream.wait();
         stand_in::Device::of(exchange->device).free();
+    }
     delete exchange;
 }

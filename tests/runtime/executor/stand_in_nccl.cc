@@ -2,10 +2,13 @@
 // not block, and aborts. Every call leaves a note. STAND_IN_OLD_NCCL compiles one without what came
 // after 2.13, STAND_IN_PROCESSES one whose ranks may be in several processes (stand_in_shared.h).
 // STAND_IN_NCCL_FAILS=RANK:TIMES makes that rank's first starts by an id fail, STAND_IN_SPLIT_FAILS
-// its first splits. STAND_IN_SLOW_CALLS=MS makes calls slow. With STAND_IN_UNHEARD_ABORT a rank's
-// abort does not reach the others, as between GPUs of a host. STAND_IN_ADDRESS is the address in
-// its ids.
+// its first splits. STAND_IN_SLOW_CALLS=MS makes calls slow. Communicators that were split off are
+// connected in their first call of each route, which depends on its size (as NCCL's own choice of
+// an algorithm does) or, with STAND_IN_PLUGIN, on the executor's request; STAND_IN_CONNECT=FAULT
+// says how this process fails then (enum Fault). With STAND_IN_UNHEARD_ABORT a rank's abort does
+// not reach the others, as between GPUs of a host. STAND_IN_ADDRESS is the address in its ids.
 #include "nccl_abi.h"
+#include "rail_request.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
 #include "stand_in_streams.h"
@@ -14,6 +17,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <dlfcn.h>
 #include <map>
 #include <memory>
 #include <netinet/in.h>
@@ -54,17 +58,23 @@ struct ncclComm {
     bool blocking;
     std::atomic<int> error;
     MembersOf members;
+    MeetingOf connecting;
     bool is_child = false;
+    std::set<std::string> routes = {}; // That are connected.
+    std::atomic<int64_t> bytes{0};     // Of its device.
+    tuccl_rail_request *request = nullptr;
 };
 
 namespace {
 
 constexpr int kRemoteError = 6;
 constexpr int kAborted = 8;
+constexpr int64_t kCommunicatorBytes = 4 << 20;
+constexpr int64_t kRouteBytes = 3 << 20;
 
 struct Meetings {
     std::mutex mutex;
-    std::map<std::string, std::tuple<MeetingOf, MeetingOf, MembersOf>> by_name;
+    std::map<std::string, std::tuple<MeetingOf, MeetingOf, MeetingOf, MembersOf>> by_name;
     std::vector<std::unique_ptr<ncclComm>> aborted;
     std::set<ncclComm *> live;
 };
@@ -72,25 +82,40 @@ Meetings meetings;
 
 thread_local int depth = 0;
 thread_local std::vector<stand_in::Work> in_group;
+thread_local std::vector<std::function<int()>> connecting_in_group;
+
+void take_bytes(ncclComm *comm, int64_t bytes) {
+    comm->bytes += bytes;
+    stand_in::Device::of(comm->device).take_bytes(bytes);
+}
+
+void give_bytes(ncclComm *comm) {
+    stand_in::Device::of(comm->device).take_bytes(-comm->bytes.exchange(0));
+}
 
 ncclComm *join(const std::string &name, int ranks, int rank, int device, bool blocking) {
     const std::lock_guard<std::mutex> lock(meetings.mutex);
-    auto &[meeting, splitting, members] = meetings.by_name[name];
+    auto &[meeting, splitting, connecting, members] = meetings.by_name[name];
     if (meeting == nullptr) {
 #ifdef STAND_IN_PROCESSES
         meeting = stand_in::Shared::of_host().named<stand_in::SharedMeeting>(name, ranks);
         splitting =
             stand_in::Shared::of_host().named<stand_in::SharedMeeting>(name + " splits", ranks);
+        connecting =
+            stand_in::Shared::of_host().named<stand_in::SharedMeeting>(name + " connects", ranks);
         members = stand_in::Shared::of_host().named<Members>(name + " members");
 #else
         meeting = std::make_shared<stand_in::Meeting>(ranks);
         splitting = std::make_shared<stand_in::Meeting>(ranks);
+        connecting = std::make_shared<stand_in::Meeting>(ranks);
         members = std::make_shared<Members>();
 #endif
     }
     members->devices.at(static_cast<size_t>(rank)) = device;
     members->joined++;
-    auto *made = new ncclComm{meeting, splitting, ranks, rank, device, 0, blocking, 0, members};
+    auto *made =
+        new ncclComm{meeting, splitting, ranks, rank, device, 0, blocking, 0, members, connecting};
+    take_bytes(made, kCommunicatorBytes);
     meetings.live.insert(made);
     return made;
 }
@@ -124,6 +149,57 @@ int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const nc
     return tuccl::kNcclSuccess;
 }
 
+// How this process fails to connect.
+enum class Fault { kNone, kFails, kHangs, kLeaves, kBreaks, kSpoils };
+
+Fault fault_to_play() {
+    const char *wanted = std::getenv("STAND_IN_CONNECT");
+    const std::string name = wanted != nullptr ? wanted : "";
+    static const std::map<std::string, Fault> names = {
+        {"fails", Fault::kFails},   {"hangs", Fault::kHangs},   {"leaves", Fault::kLeaves},
+        {"breaks", Fault::kBreaks}, {"spoils", Fault::kSpoils},
+    };
+    const auto found = names.find(name);
+    return found != names.end() ? found->second : Fault::kNone;
+}
+
+std::string route_of(const ncclComm &comm, const char *name, int operation, size_t bytes) {
+    constexpr size_t kSmall = 512;
+    if (operation == 5)
+        return name;
+    const uint64_t word =
+        comm.request != nullptr ? __atomic_load_n(&comm.request->word, __ATOMIC_SEQ_CST) : 0xFF;
+    if ((word & 0xFF) != TUCCL_RAIL_NO_REQUEST)
+        return std::string(name) + " by algorithm " + std::to_string(word & 0xFF);
+    return std::string(name) + (bytes <= kSmall ? " of few bytes" : " of many bytes");
+}
+
+// All ranks call it, from within their calls.
+int connect(ncclComm *comm, const std::string &route) {
+    if (!comm->is_child || !comm->routes.insert(route).second)
+        return tuccl::kNcclSuccess;
+    note("nccl connects " + route);
+    switch (fault_to_play()) {
+    case Fault::kFails:
+        return tuccl::kNcclSystemError;
+    case Fault::kHangs:
+        while (comm->error.load() != kAborted)
+            stand_in::doze();
+        return kRemoteError;
+    case Fault::kLeaves:
+        std::_Exit(0);
+    case Fault::kBreaks:
+        comm->error.store(kRemoteError);
+        break;
+    default:
+        break;
+    }
+    if (!comm->connecting->meet())
+        return kRemoteError;
+    take_bytes(comm, kRouteBytes);
+    return tuccl::kNcclSuccess;
+}
+
 int call(const char *name, int operation, const void *send, void *receive, size_t count, int type,
          int reduction, int root, ncclComm *comm, ncclStream stream) {
     note(std::string("nccl ") + name + " rank " + std::to_string(comm->rank));
@@ -136,17 +212,28 @@ int call(const char *name, int operation, const void *send, void *receive, size_
     if (comm->error.load() != 0)
         return comm->error.load();
     const stand_in::Part part = {send, receive, count, operation, type, reduction, root};
+    const bool spoils = comm->is_child && fault_to_play() == Fault::kSpoils;
     const auto put = [=] {
         stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
-                             [meeting = comm->meeting, rank = comm->rank, part] {
+                             [meeting = comm->meeting, rank = comm->rank, part, spoils] {
                                  if (part.operation <= 5)
                                      stand_in::run(&*meeting, rank, part);
+                                 if (spoils)
+                                     static_cast<unsigned char *>(part.receive)[0] ^= 1;
                              });
     };
-    if (depth > 0)
+    const bool has_blocks = operation == 2 || operation == 3 || operation == 5;
+    const size_t bytes =
+        count * stand_in::bytes_of(type) * (has_blocks ? static_cast<size_t>(comm->ranks) : 1);
+    const std::string route = route_of(*comm, name, operation, bytes);
+    if (depth > 0) {
+        connecting_in_group.emplace_back([comm, route] { return connect(comm, route); });
         in_group.emplace_back(put);
-    else
-        put();
+        return tuccl::kNcclSuccess;
+    }
+    if (const int failed = connect(comm, route))
+        return failed;
+    put();
     return tuccl::kNcclSuccess;
 }
 
@@ -194,6 +281,10 @@ int ncclCommCuDevice(ncclComm_t comm, int *device) {
     return 0;
 }
 int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
+    if (comm->is_child && comm->error.load() == kAborted) {
+        std::fprintf(stderr, "somebody asks about a communicator that was aborted\n");
+        std::abort();
+    }
     const bool started = comm->blocking || comm->members->joined.load() == comm->ranks;
     *error = started ? comm->error.load() : tuccl::kNcclInProgress;
     return 0;
@@ -227,6 +318,7 @@ int ncclCommDestroy(ncclComm_t comm) {
             std::abort();
         }
     }
+    give_bytes(comm);
     delete comm;
     return 0;
 }
@@ -236,6 +328,8 @@ int ncclCommAbort(ncclComm_t comm) {
     if (std::getenv("STAND_IN_UNHEARD_ABORT") == nullptr || --comm->members->joined == 0)
         comm->meeting->abort();
     comm->splitting->abort();
+    comm->connecting->abort();
+    give_bytes(comm);
     // Other threads may still look at it.
     const std::lock_guard<std::mutex> lock(meetings.mutex);
     if (meetings.live.erase(comm) > 0)
@@ -252,6 +346,11 @@ int ncclGroupEnd() {
         return 0;
     std::vector<stand_in::Work> all;
     all.swap(in_group);
+    std::vector<std::function<int()>> connections;
+    connections.swap(connecting_in_group);
+    for (const auto &connect_one : connections)
+        if (const int failed = connect_one())
+            return failed;
     for (const stand_in::Work &work : all)
         work();
     return 0;
@@ -308,6 +407,7 @@ int ncclGroupSimulateEnd(ncclSimInfo *) {
     note("nccl GroupSimulateEnd");
     depth--;
     in_group.clear();
+    connecting_in_group.clear();
     return 0;
 }
 int ncclCommRevoke(ncclComm_t comm, int) {
@@ -329,6 +429,18 @@ int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_
 int ncclCommFinalize(ncclComm_t comm) {
     note("nccl Finalize rank " + std::to_string(comm->rank));
     return 0;
+}
+// As the tuner plugin takes it.
+static tuccl_rail_request *request_of_executor(int ranks) {
+    if (std::getenv("STAND_IN_PLUGIN") == nullptr)
+        return nullptr;
+    void *found = dlsym(RTLD_DEFAULT, TUCCL_RAIL_REQUEST_FUNCTION);
+    const auto ask = reinterpret_cast<tuccl_rail_request_function *>(found);
+    tuccl_rail_request *request = ask != nullptr ? ask() : nullptr;
+    if (request == nullptr || request->nodes != static_cast<uint32_t>(ranks))
+        return nullptr;
+    __atomic_fetch_add(&request->takers, 1, __ATOMIC_SEQ_CST);
+    return request;
 }
 // A rank that fails leaves the others waiting for it, until it aborts the parent.
 int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig *) {
@@ -355,8 +467,10 @@ int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclCon
     char name[64];
     std::snprintf(name, sizeof name, "split %p %d %d", parent, comm->splits++, color);
     *made = color < 0 ? nullptr : join(name, ranks, rank, comm->device, true);
-    if (*made != nullptr)
+    if (*made != nullptr) {
         (*made)->is_child = true;
+        (*made)->request = request_of_executor(ranks);
+    }
     return 0;
 }
 #endif

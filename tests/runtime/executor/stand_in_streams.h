@@ -90,11 +90,20 @@ class Device {
     void end();
     void free();
 
+    // Memory that others than the executor take there; negative: give back.
+    void take_bytes(int64_t bytes) {
+        taken_bytes_ += bytes;
+    }
+    int64_t free_bytes() const {
+        return (int64_t{1} << 40) - taken_bytes_.load();
+    }
+
   private:
     std::mutex mutex_;
     std::condition_variable changed_;
     int running_ = 0;
     int freeing_ = 0;
+    std::atomic<int64_t> taken_bytes_{0};
 };
 
 // Puts a kernel of a device on a stream. A captured one is not seen on the device.

@@ -149,7 +149,7 @@ int main(int count, char **arguments) {
         // In memory of its own, so that reading behind it is seen.
         auto *given = static_cast<unsigned char *>(std::malloc(bytes + 1));
         std::memcpy(given, record, bytes);
-        const char *wrong = tuccl_executor_choose(given, bytes);
+        const char *wrong = tuccl::choose(given, bytes);
         std::free(given);
         CHECK((wrong == nullptr) == (tuccl::chosen_entry() != nullptr));
         if (bytes != sizeof *bundle->entries) {

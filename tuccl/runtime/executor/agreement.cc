@@ -48,4 +48,9 @@ Verdict judge(const std::vector<Greeting> &greetings) {
     return {true, false, {}};
 }
 
+bool obeys_requests(const std::vector<Greeting> &greetings) {
+    return std::all_of(greetings.begin(), greetings.end(),
+                       [](const Greeting &greeting) { return greeting.obeys_requests != 0; });
+}
+
 } // namespace tuccl

@@ -12,7 +12,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 3; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 4; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -29,8 +29,8 @@ struct Greeting {
     uint8_t does_not_block; // Whether the communicator does not.
     uint8_t obeys_requests; // Whether the plugin of its rail does (rail_request.h).
     uint8_t lacks_nvlink;   // Whether it does not join the ranks of this rank's node.
-    uint8_t zero;
-    char fault[80]; // Why this rank cannot serve; empty if it can.
+    uint8_t round;          // Of its exchange, set by that.
+    char fault[80];         // Why this rank cannot serve; empty if it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 
@@ -41,6 +41,9 @@ struct Verdict {
 };
 
 Verdict judge(const std::vector<Greeting> &greetings);
+
+// Whether the plugins of all rails do.
+bool obeys_requests(const std::vector<Greeting> &greetings);
 
 } // namespace tuccl
 

@@ -30,13 +30,9 @@ void count_call() {
     calls.fetch_add(1, std::memory_order_relaxed);
 }
 
-} // namespace tuccl
-
-#define EXPORTED extern "C" __attribute__((visibility("default")))
-
-EXPORTED const char *tuccl_executor_choose(const void *entry, size_t bytes) {
-    tuccl::has_chosen.store(true);
-    tuccl::in_force.store(nullptr, std::memory_order_release);
+const char *choose(const void *entry, size_t bytes) {
+    has_chosen.store(true);
+    in_force.store(nullptr, std::memory_order_release);
     if (entry == nullptr)
         return nullptr;
     tuccl_entry_record read;
@@ -45,11 +41,13 @@ EXPORTED const char *tuccl_executor_choose(const void *entry, size_t bytes) {
     std::memcpy(&read, entry, sizeof read);
     if (!tuccl_entry_is_sound(&read))
         return "the entry contradicts itself";
-    tuccl::chosen = read;
-    tuccl::in_force.store(&tuccl::chosen, std::memory_order_release);
+    chosen = read;
+    in_force.store(&chosen, std::memory_order_release);
     return nullptr;
 }
 
-EXPORTED uint64_t tuccl_executor_calls() {
+} // namespace tuccl
+
+extern "C" __attribute__((visibility("default"))) uint64_t tuccl_executor_calls() {
     return tuccl::calls.load(std::memory_order_relaxed);
 }

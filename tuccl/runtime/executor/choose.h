@@ -13,6 +13,10 @@ namespace tuccl {
 // Returns the last choice; NULL where the communicator's own table applies.
 const tuccl_entry_record *chosen_entry();
 
+// Makes a bundle's entry (struct tuccl_entry_record of `bytes` bytes) the choice; NULL: none.
+// Returns NULL, or the entry's fault: then there is none.
+const char *choose(const void *entry, size_t bytes);
+
 // Returns whether this process has ever made a choice: further communicators are served if there
 // are programs for them, with memory for any choice.
 bool process_chooses();
@@ -29,6 +33,11 @@ extern "C" {
 // operation is that of its schedule, which each communicator's bundle must contain. NULL restores
 // their own tables. Not thread-safe beside a call. NCCL runs communicators that started before the
 // first choice while a choice is set. Returns NULL, or the entry's fault.
+//
+// For a schedule across hosts all ranks of each communicator must call it, and no call may be
+// running: what the schedule needs along the rail is made and connected here, if it was not before.
+// Where that fails the fault is returned on all ranks, and the communicator runs no such schedule
+// any more.
 const char *tuccl_executor_choose(const void *entry, size_t bytes);
 
 // Returns the number of calls that the executor has run in this process.

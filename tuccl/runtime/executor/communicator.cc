@@ -2,6 +2,7 @@
 
 #include "bundle_rules.h"
 #include "choose.h"
+#include "chosen_rails.h"
 
 extern "C" {
 #include "bundle.h"
@@ -64,6 +65,18 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     if (serving_.phases != nullptr)
         return serving_.phases->supports(*decided);
     return tuccl_device_supports(serving_.device, decided) != 0;
+}
+
+const char *Communicator::prepare(const tuccl_entry_record &choice) {
+    tuccl_phased phased;
+    Rule rule;
+    if (!serving_.chooses || serving_.phases == nullptr ||
+        !tuccl_phased_at(serving_.bundle->programs, choice.schedule, &phased) ||
+        !make_rule(choice, *serving_.bundle, phased.header->operation, serving_.grid, &rule))
+        return nullptr;
+    return prepare_rails({nccl(), serving_.device_number, serving_.grid, gave_up_,
+                          serving_.bundle->programs, *serving_.phases, *serving_.rails},
+                         rule, phased.header->lanes);
 }
 
 int Communicator::launch(const tuccl_call &call, ncclStream stream) {

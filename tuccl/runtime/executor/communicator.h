@@ -12,10 +12,9 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <utility>
-#include <vector>
 
 struct tuccl_bundle;
+struct tuccl_entry_record;
 
 namespace tuccl {
 
@@ -29,9 +28,9 @@ struct Serving {
     // Bundle of its programs; NULL on one node unless the process makes choices.
     std::shared_ptr<const tuccl_bundle> bundle;
     bool chooses = false;
-    std::unique_ptr<const PhaseRunner> phases; // NULL on one node.
-    std::vector<ncclComm_t> rails;             // Created for this communicator.
-    uint64_t number = 0;                       // The same on all ranks.
+    std::unique_ptr<PhaseRunner> phases; // NULL on one node.
+    std::shared_ptr<Rails> rails;        // Created for this communicator; NULL on one node.
+    uint64_t number = 0;                 // The same on all ranks.
     StreamOrder order;
 };
 
@@ -60,15 +59,14 @@ class Communicator {
     bool runs_phases() const {
         return serving_.phases != nullptr;
     }
-    // Of the ranks with this rank's place on all nodes, made for this communicator.
-    std::vector<ncclComm_t> rails() const {
+    // Makes and connects what a choice needs along the rail, so that its calls do not wait for
+    // that. All ranks call it alike, and not beside a call. Returns NULL, or why they cannot.
+    const char *prepare(const tuccl_entry_record &choice);
+
+    // The communicators made for this one; NULL without.
+    std::shared_ptr<Rails> rails() const {
         const std::lock_guard<std::mutex> lock(rails_mutex_);
         return rails_;
-    }
-    // Passes the rails to the caller, who ends them.
-    std::vector<ncclComm_t> take_rails() {
-        const std::lock_guard<std::mutex> lock(rails_mutex_);
-        return std::exchange(rails_, {});
     }
     // An order of communicators that is the same on all ranks.
     uint64_t number() const {
@@ -92,7 +90,7 @@ class Communicator {
     std::atomic<uint32_t> users_{0};
     std::atomic<bool> gave_up_{false};
     mutable std::mutex rails_mutex_;
-    std::vector<ncclComm_t> rails_;
+    std::shared_ptr<Rails> rails_; // As in `serving_`, for threads beside its calls.
     Serving serving_;
 };
 

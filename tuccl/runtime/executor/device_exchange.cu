@@ -27,6 +27,15 @@ void tuccl_device_leave(const struct tuccl_device_scope *before) {
     (void)cudaSetDevice(before->device);
 }
 
+uint64_t tuccl_device_free_bytes(void) {
+    size_t free_bytes = 0;
+    size_t all_bytes = 0;
+    if (cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess)
+        return free_bytes;
+    (void)cudaGetLastError();
+    return 0;
+}
+
 const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks) {
     auto *made = new (std::nothrow) tuccl_exchange{nullptr, nullptr, bytes, ranks};
     *exchange = made;

@@ -22,6 +22,9 @@ struct tuccl_device_scope {
 int tuccl_device_enter(int device, struct tuccl_device_scope *before);
 void tuccl_device_leave(const struct tuccl_device_scope *before);
 
+/* Free memory of the current device; 0 if it is not known. */
+uint64_t tuccl_device_free_bytes(void);
+
 /* A stream's id, since addresses are reused, and the id of its capture, 0 without one. */
 struct tuccl_stream_state {
     uint64_t number;

@@ -15,9 +15,10 @@ namespace tuccl {
 
 class Exchange {
   public:
-    // `cancelled` ends waiting, NULL without cancellation; so does a rank that has left `roll`.
+    // `cancelled` ends waiting, NULL without cancellation; so does a rank that has left `roll`,
+    // NULL where the ranks have none.
     Exchange(ncclComm_t comm, uint32_t ranks, const std::atomic<bool> *cancelled,
-             const RollCall &roll)
+             const RollCall *roll)
         : comm_(comm), ranks_(ranks), cancelled_(cancelled), roll_(roll) {
     }
     ~Exchange();
@@ -37,23 +38,33 @@ class Exchange {
         return broken_;
     }
 
-    // Ends waiting for other ranks after this time, from now on.
-    void wait_at_most(std::chrono::steady_clock::duration limit) {
+    // Returns why to end waiting for other ranks, or NULL.
+    const char *obstacle() const;
+
+    // Ends waiting for other ranks after this time, from now on, for this reason.
+    void wait_at_most(std::chrono::steady_clock::duration limit, const char *reason) {
         end_ = std::chrono::steady_clock::now() + limit;
+        reason_of_end_ = reason;
     }
 
   private:
-    const char *try_round(const Greeting &mine, std::vector<Greeting> *all);
+    static bool came_back(const Greeting &mine, const std::vector<Greeting> &all);
+    const char *try_round(const Greeting &unnumbered, std::vector<Greeting> *all);
     const char *wait(bool (*ended)(const Exchange &));
-    bool is_cancelled() const;
+    const char *obstacle_here() const;
+    bool somebody_left() const {
+        return roll_ != nullptr && roll_->somebody_left();
+    }
 
     ncclComm_t comm_;
     uint32_t ranks_;
     const std::atomic<bool> *cancelled_;
-    const RollCall &roll_;
+    const RollCall *roll_;
     tuccl_exchange *device_ = nullptr;
     bool broken_ = false;
+    uint8_t rounds_ = 0;
     std::optional<std::chrono::steady_clock::time_point> end_;
+    const char *reason_of_end_ = nullptr;
 };
 
 } // namespace tuccl

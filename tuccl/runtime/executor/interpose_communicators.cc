@@ -56,10 +56,11 @@ int destroy(ncclComm_t comm) {
     int device = 0;
     if (communicator != nullptr) {
         device = communicator->device_number();
-        const std::vector<ncclComm_t> rails = communicator->take_rails();
+        const std::shared_ptr<Rails> rails = communicator->rails();
         last = Register::of_process().dispose(communicator);
-        for (const ncclComm_t rail : rails)
-            (void)real_nccl().CommDestroy(rail);
+        if (rails != nullptr)
+            for (const ncclComm_t lane : rails->take())
+                (void)real_nccl().CommDestroy(lane);
     }
     const int result = last != nullptr ? destroy_last(comm, device, std::move(last))
                                        : real_nccl().CommDestroy(comm);
@@ -70,11 +71,11 @@ int destroy(ncclComm_t comm) {
 
 // Ends the rails' kernels, which the executor's abort does not reach.
 void abort_rails(Communicator *communicator) {
-    if (!communicator->runs_phases())
+    const std::shared_ptr<Rails> rails = communicator->rails();
+    if (rails == nullptr)
         return;
     communicator->wait_for_calls();
-    for (const ncclComm_t rail : communicator->take_rails())
-        (void)real_nccl().CommAbort(rail);
+    rails->abort();
 }
 
 int abort(ncclComm_t comm) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -43,7 +44,7 @@ void run(ncclComm_t comm, Origin origin, Background *background) {
            real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
         std::this_thread::sleep_for(kPause);
     if (error == kNcclSuccess && !background->cancelled.load())
-        background->result = set_up(comm, origin, &background->cancelled, nullptr);
+        background->result = set_up(comm, origin, {&background->cancelled, false, nullptr});
     background->ended.store(true);
 }
 
@@ -69,24 +70,79 @@ std::unique_ptr<Background> take(ncclComm_t comm) {
     return background;
 }
 
+// Set-ups that their callers wait for. NCCL writes a communicator's handle before: another thread
+// may abort it.
+class Foregrounds {
+  public:
+    static Foregrounds &of_process() {
+        static Foregrounds *const only = new Foregrounds;
+        return *only;
+    }
+
+    using Cancelled = std::shared_ptr<std::atomic<bool>>;
+
+    // Returns what ends the set-up's waiting.
+    Cancelled enter(ncclComm_t comm) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        return by_comm_[comm] = std::make_shared<std::atomic<bool>>(false);
+    }
+    // Returns whether another thread ends the communicator.
+    bool leave(ncclComm_t comm, const Cancelled &cancelled) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        // Another communicator may be at the address of one that was aborted meanwhile.
+        if (by_comm_[comm] == cancelled)
+            by_comm_.erase(comm);
+        changed_.notify_all();
+        return cancelled->load();
+    }
+    // Waits until the set-up has ended, but only briefly, because a thread that NCCL holds returns
+    // when the communicator ends.
+    void cancel(ncclComm_t comm) {
+        constexpr auto kLongest = std::chrono::seconds(1);
+        std::unique_lock<std::mutex> lock(mutex_);
+        const auto found = by_comm_.find(comm);
+        if (found == by_comm_.end())
+            return;
+        found->second->store(true);
+        (void)changed_.wait_for(lock, kLongest, [&] { return by_comm_.count(comm) == 0; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::unordered_map<ncclComm_t, Cancelled> by_comm_;
+};
+
 // Each in its own thread, because each waits for its ranks, which may be among the others.
 int set_up_together(const std::vector<NewCommunicator> &created) {
     std::vector<int> results(created.size(), kNcclSuccess);
-    Latch ready(created.size());
     std::vector<std::thread> threads;
+    Latch ready(created.size());
+    std::vector<ncclComm_t> comms; // As they are now: the caller may reset its variables.
+    std::vector<Foregrounds::Cancelled> cancelled;
+    for (const NewCommunicator &communicator : created) {
+        comms.push_back(*communicator.comm);
+        cancelled.push_back(Foregrounds::of_process().enter(comms.back()));
+    }
+    const auto set_up_one = [&](size_t i) {
+        const Start start = {cancelled[i].get(), true, &ready};
+        results[i] = set_up(comms[i], created[i].origin, start);
+    };
     for (size_t i = 1; i < created.size(); i++)
-        threads.emplace_back(
-            [&, i] { results[i] = set_up(*created[i].comm, created[i].origin, nullptr, &ready); });
-    results[0] = set_up(*created[0].comm, created[0].origin, nullptr, &ready);
+        threads.emplace_back(set_up_one, i);
+    set_up_one(0);
     for (std::thread &thread : threads)
         thread.join();
     int failed = kNcclSuccess;
     for (size_t i = 0; i < created.size(); i++) {
+        const bool is_cancelled = Foregrounds::of_process().leave(comms[i], cancelled[i]);
         if (results[i] == kNcclSuccess)
             continue;
         failed = results[i];
-        forget_origin(*created[i].comm);
-        (void)real_nccl().CommAbort(*created[i].comm);
+        if (is_cancelled)
+            continue;
+        forget_origin(comms[i]);
+        (void)real_nccl().CommAbort(comms[i]);
         *created[i].comm = nullptr;
     }
     return failed;
@@ -125,13 +181,8 @@ int error_of_rails(ncclComm_t comm) {
     const InUse use(communicator, comm);
     if (!use.exists())
         return kNcclSuccess;
-    for (const ncclComm_t rail : communicator->rails()) {
-        int error = kNcclSuccess;
-        if (real_nccl().CommGetAsyncError(rail, &error) == kNcclSuccess && error != kNcclSuccess &&
-            error != kNcclInProgress)
-            return error;
-    }
-    return kNcclSuccess;
+    const std::shared_ptr<Rails> rails = communicator->rails();
+    return rails != nullptr ? rails->error() : int{kNcclSuccess};
 }
 
 } // namespace
@@ -165,6 +216,7 @@ int async_error(ncclComm_t comm, int *error) {
 }
 
 void cancel_set_up(ncclComm_t comm) {
+    Foregrounds::of_process().cancel(comm);
     if (backgrounds().count.load() == 0)
         return;
     const auto background = take(comm);

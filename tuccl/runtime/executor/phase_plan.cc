@@ -73,6 +73,12 @@ uint32_t windows_of(const tuccl_phased &phased, uint64_t slices) {
     return static_cast<uint32_t>(std::min(most, slices));
 }
 
+uint64_t largest_chunk(const tuccl_phased &phased, const Slicing &slicing) {
+    return has_blocks(phased.header->operation)
+               ? slicing.slice_elements
+               : divided_up(slicing.slice_elements, phased.header->input_chunks);
+}
+
 uint64_t most_scratch(const tuccl_phased &phased, uint64_t largest, uint64_t buffer_bytes) {
     uint64_t need = 0;
     for_largest_calls(phased, largest, buffer_bytes, [&](const Slicing &slicing, uint64_t wanted) {

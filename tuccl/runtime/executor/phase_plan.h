@@ -75,6 +75,9 @@ void for_largest_calls(const tuccl_phased &phased, uint64_t largest, uint64_t bu
     }
 }
 
+// Elements of a chunk of the call's largest slice; of bytes where the call is one of bytes.
+uint64_t largest_chunk(const tuccl_phased &phased, const Slicing &slicing);
+
 // Returns the scratch memory for any call up to `largest` bytes.
 uint64_t most_scratch(const tuccl_phased &phased, uint64_t largest, uint64_t buffer_bytes);
 

@@ -98,7 +98,7 @@ class PhaseRunner::Run {
         const uint64_t capture = tuccl_device_stream(stream).capture;
         if (capture == 0)
             return {0, count};
-        const auto first = static_cast<uint32_t>(runner.rails_.size());
+        const uint32_t first = runner.most_lanes_;
         for (uint32_t i = 0; i < count; i++) {
             const ncclStream side = tuccl_device_side_stream(runner.device_, first + i);
             const uint64_t other = tuccl_device_stream(side).capture;
@@ -243,6 +243,10 @@ class PhaseRunner::Run {
     const Sides sides_; // Of rail phases; none: they run on the call's stream.
     const PhaseOperands operands_;
 };
+
+RailMemory PhaseRunner::memory(int device_number) const {
+    return {device_number, tuccl_device_scratch(device_), scratch_bytes_};
+}
 
 bool PhaseRunner::supports(const tuccl_call &call) const {
     tuccl_phased phased;

@@ -10,7 +10,7 @@
 
 #include "nccl_call.h"
 #include "phase_plan.h"
-#include "rail_request.h"
+#include "rails.h"
 
 #include <atomic>
 #include <cstddef>
@@ -21,14 +21,22 @@ namespace tuccl {
 
 class PhaseRunner {
   public:
-    // `device`: of the ranks of this node, prepared for phases with `scratch_bytes`. `rails`:
-    // communicators of the ranks with this rank's place, in the order of nodes. `request`: which
-    // the plugin of the rail obeys on all ranks; NULL: NCCL chooses along the rail.
-    PhaseRunner(tuccl_device_comm *device, std::vector<ncclComm_t> rails, size_t scratch_bytes,
-                const void *programs, tuccl_rail_request *request)
-        : device_(device), rails_(std::move(rails)), scratch_bytes_(scratch_bytes),
-          programs_(programs), request_(request) {
+    // `device`: of the ranks of this node, prepared for phases with `scratch_bytes` and two streams
+    // for each of `most_lanes`.
+    PhaseRunner(tuccl_device_comm *device, uint32_t most_lanes, size_t scratch_bytes,
+                const void *programs)
+        : device_(device), most_lanes_(most_lanes), scratch_bytes_(scratch_bytes),
+          programs_(programs) {
     }
+
+    // `rails`: communicators of the ranks with this rank's place, in the order of nodes. `request`:
+    // which the plugin of the rail obeys on all ranks; NULL: NCCL chooses along the rail. Not
+    // beside a call.
+    void use(std::vector<ncclComm_t> rails, tuccl_rail_request *request) {
+        rails_ = std::move(rails);
+        request_ = request;
+    }
+    RailMemory memory(int device_number) const;
 
     // Returns whether it can run a call; the same on every rank.
     bool supports(const tuccl_call &call) const;
@@ -41,10 +49,11 @@ class PhaseRunner {
     class Run;
 
     tuccl_device_comm *device_;
-    std::vector<ncclComm_t> rails_;
+    uint32_t most_lanes_;
     size_t scratch_bytes_;
     const void *programs_;
-    tuccl_rail_request *request_;
+    std::vector<ncclComm_t> rails_;
+    tuccl_rail_request *request_ = nullptr;
 };
 
 } // namespace tuccl

@@ -114,8 +114,8 @@ Plan make_plan(const Table &table, const Grid &grid) {
                                  : staging_need(plan.decision, plan.bundle->programs, grid);
     if (grid.nodes == 1)
         return plan;
-    plan.lanes = table.chooses ? most_lanes(plan.bundle->programs, grid)
-                               : lanes_need(plan.decision, plan.bundle->programs);
+    plan.lanes = lanes_need(plan.decision, plan.bundle->programs);
+    plan.most_lanes = table.chooses ? most_lanes(plan.bundle->programs, grid) : plan.lanes;
     plan.scratch_bytes =
         table.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.bundle->programs);
     return plan;

@@ -59,4 +59,12 @@ const RealNccl &real_nccl() {
     return real;
 }
 
+int state_of(ncclComm_t comm) {
+    int error = kNcclSuccess;
+    if (real_nccl().CommGetAsyncError == nullptr)
+        return error;
+    const int result = real_nccl().CommGetAsyncError(comm, &error);
+    return result != kNcclSuccess ? result : error;
+}
+
 } // namespace tuccl

@@ -45,6 +45,10 @@ struct RealNccl {
 // locally.
 const RealNccl &real_nccl();
 
+// Returns a communicator's asynchronous error or kNcclInProgress (ncclResult_t), or the error of
+// asking.
+int state_of(ncclComm_t comm);
+
 } // namespace tuccl
 
 #endif

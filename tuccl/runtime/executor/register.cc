@@ -1,5 +1,6 @@
 #include "register.h"
 
+#include <algorithm>
 #include <thread>
 
 namespace tuccl {
@@ -33,7 +34,7 @@ void Register::add(ncclComm_t nccl, Serving serving) {
     free_.pop_back();
     {
         const std::lock_guard<std::mutex> rails_lock(communicator->rails_mutex_);
-        communicator->rails_ = std::move(serving.rails);
+        communicator->rails_ = serving.rails;
     }
     communicator->serving_ = std::move(serving);
     communicator->gave_up_.store(false);
@@ -69,11 +70,26 @@ Communicator *Register::take(ncclComm_t nccl) {
     return communicator;
 }
 
+std::vector<std::pair<Communicator *, ncclComm_t>> Register::in_order() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::pair<Communicator *, ncclComm_t>> all;
+    for (const auto &[nccl, communicator] : served_)
+        all.emplace_back(communicator, nccl);
+    std::sort(all.begin(), all.end(), [](const auto &first, const auto &second) {
+        return first.first->number() < second.first->number();
+    });
+    return all;
+}
+
 std::shared_ptr<LocalRanks> Register::dispose(Communicator *communicator) {
     while (communicator->users_.load() != 0)
         std::this_thread::yield();
     std::shared_ptr<LocalRanks> local = std::move(communicator->serving_.local);
     const bool is_last = local->leave(communicator->serving_.device);
+    {
+        const std::lock_guard<std::mutex> rails_lock(communicator->rails_mutex_);
+        communicator->rails_ = nullptr;
+    }
     communicator->serving_ = {};
     const std::lock_guard<std::mutex> lock(mutex_);
     free_.push_back(communicator);

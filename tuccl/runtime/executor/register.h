@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace tuccl {
@@ -27,6 +28,9 @@ class Register {
     // Destroys a removed communicator after its last call has returned. Its memory passes to the
     // ranks of this process: returns them if this was the last rank, else NULL.
     std::shared_ptr<LocalRanks> dispose(Communicator *communicator);
+
+    // Served communicators in an order that is the same on all ranks.
+    std::vector<std::pair<Communicator *, ncclComm_t>> in_order();
 
     // Calls visit for each served communicator; none is removed meanwhile.
     template <typename Visit> void for_each(Visit visit) {

@@ -5,7 +5,7 @@
 #include "host_identity.h"
 #include "log.h"
 #include "phase_runner.h"
-#include "rail_request.h"
+#include "rails.h"
 #include "random_number.h"
 #include "real_nccl.h"
 #include "register.h"
@@ -20,6 +20,7 @@ extern "C" {
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 
 namespace tuccl {
@@ -76,9 +77,10 @@ const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &gri
                     TUCCL_HANDLE_BYTES);
     if (const char *fault = tuccl_device_comm_connect(device, handles))
         return fault;
-    return grid.nodes > 1 ? tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * plan.lanes)
-                          : tuccl_device_comm_load_programs(device, plan.bundle->programs,
-                                                            plan.bundle->program_bytes);
+    return grid.nodes > 1
+               ? tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * plan.most_lanes)
+               : tuccl_device_comm_load_programs(device, plan.bundle->programs,
+                                                 plan.bundle->program_bytes);
 }
 
 void warn_off(const Place &place, const std::string &reason) {
@@ -114,20 +116,31 @@ std::string describe(const Grid &grid) {
                            : std::to_string(grid.nodes) + " nodes of " + ranks;
 }
 
-void tell(const Plan &plan, const Place &place, const Grid &grid, const Verdict &verdict) {
+// Lanes and the memory that NCCL took for them.
+std::string describe(const Rails &rails) {
+    char text[100];
+    std::snprintf(text, sizeof text, ", about %.1f MiB of NCCL's (lanes of its rail: %zu)",
+                  static_cast<double>(rails.nccl_bytes()) / (1 << 20), rails.count());
+    return text;
+}
+
+// `rails` may be NULL.
+void tell(const Plan &plan, const Place &place, const Grid &grid, const Rails *rails,
+          const Verdict &verdict) {
     if (verdict.serve && !plan.has_something())
         log_info("%s (CRC %08x) has nothing for the executor with %s", plan.source.c_str(),
                  plan.sum, describe(grid).c_str());
     else if (verdict.serve)
         log_info("executor serves rank %d of %d%s: %s (CRC %08x), %zu ranges%s, %.1f MiB of "
-                 "device memory",
+                 "device memory%s",
                  place.rank, place.ranks,
                  grid.nodes > 1 ? (" (" + describe(grid) + ")").c_str() : "", plan.source.c_str(),
                  plan.sum, plan.decision.rule_count(),
                  plan.chooses ? " and what the process chooses" : "",
                  static_cast<double>(staging_bytes(plan.staging, grid.local_ranks) +
                                      plan.scratch_bytes) /
-                     (1 << 20));
+                     (1 << 20),
+                 rails != nullptr ? describe(*rails).c_str() : "");
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
     else
@@ -153,12 +166,12 @@ struct Parts {
     Plan plan;
     tuccl_device_comm *device = nullptr;
     std::shared_ptr<LocalRanks> local;
-    std::vector<ncclComm_t> rails;
-    tuccl_rail_request *request = nullptr; // NULL unless the plugin obeys it on all ranks.
+    std::shared_ptr<Rails> rails; // NULL on one node.
     uint64_t number = 0;
     ~Parts() {
-        for (const ncclComm_t rail : rails)
-            (void)real_nccl().CommAbort(rail);
+        if (rails != nullptr && rails->is_stuck())
+            device = nullptr; // Freeing would wait for a kernel that may never end.
+        rails = nullptr;      // Aborts them unless the executor serves.
         tuccl_device_comm_destroy(device);
         // Memory left by other ranks, if they serve and this one failed, is freed at the next
         // communicator's end.
@@ -177,53 +190,49 @@ struct Arriving {
 };
 
 struct Waiting {
-    const std::atomic<bool> *cancelled;
+    const Start &start;
     Arrival *ready;
     RollCall *roll;
 
     bool is_over() const {
-        return (cancelled != nullptr && cancelled->load()) || roll->somebody_left();
+        return start.cancelled->load() || roll->somebody_left();
     }
 };
-
-// Creates the communicators of this rank's rail. All ranks call it.
-const char *make_rails(ncclComm_t comm, Parts *parts) {
-    if (real_nccl().CommSplit == nullptr)
-        return "NCCL has no ncclCommSplit, which came with 2.18";
-    const Grid &grid = parts->grid;
-    parts->request = new_rail_request(grid.nodes);
-    for (uint32_t i = 0; i < parts->plan.lanes; i++) {
-        ncclComm_t rail = nullptr;
-        const int result = split_with(parts->request, [&] {
-            return real_nccl().CommSplit(comm, static_cast<int>(grid.local),
-                                         static_cast<int>(grid.node), &rail, nullptr);
-        });
-        if (result != kNcclSuccess || rail == nullptr)
-            return "NCCL could not split its communicator";
-        parts->rails.push_back(rail);
-    }
-    return nullptr;
-}
 
 // Makes what this rank needs for its plan. Returns NULL, or the reason of a failure.
 const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const Grid &grid = parts->grid;
-    // First, because the others wait inside NCCL for this rank.
-    const char *fault = grid.nodes > 1 ? make_rails(comm, parts) : nullptr;
+    const char *fault = nullptr;
+    if (grid.nodes > 1) {
+        parts->rails = std::make_shared<Rails>(grid);
+        // First, because the others wait inside NCCL for this rank.
+        fault = parts->rails->make(comm, parts->plan.lanes);
+    }
     if (fault == nullptr)
         fault = tuccl_device_comm_create(&parts->device, grid.local, grid.local_ranks,
                                          &parts->plan.staging, handle);
     return fault;
 }
 
+// Connects the rail for all calls of the plan. All ranks call it.
+const char *connect_rails(const Exchange &exchange, Parts *parts) {
+    const Plan &plan = parts->plan;
+    const auto calls =
+        rail_calls(plan.decision, plan.bundle->programs, parts->rails->request() != nullptr);
+    return parts->rails->connect(
+        calls, {parts->device_number, tuccl_device_scratch(parts->device), plan.scratch_bytes},
+        [&exchange] { return exchange.obstacle(); });
+}
+
 // Exchanges three rounds: prerequisites and hosts, from which all ranks make the same plan; then
-// handles; then whether the handles could be opened. Returns NULL with the verdict, or why this
+// handles; then whether the handles could be opened; and across nodes a fourth: whether the rail
+// could be connected. Returns NULL with the verdict, or why this
 // rank could not take part.
 const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Table &table,
                   const Waiting &waiting, Parts *parts, Verdict *verdict) {
     const auto gives_up = [&waiting] { return waiting.is_over(); };
     Greeting mine = greet(parts->plan);
-    mine.does_not_block = waiting.cancelled != nullptr ? 1 : 0; // It is set up in the background.
+    mine.does_not_block = waiting.start.blocks ? 0 : 1;
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -247,8 +256,10 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     if (parts->plan.fault.empty())
         if (const char *fault = make_parts(comm, parts, mine.handle)) {
             set_fault(&mine, fault);
-            if (parts->rails.size() < parts->plan.lanes)
-                exchange->wait_at_most(kLongestWithoutRail);
+            if (parts->rails != nullptr && parts->rails->count() < parts->plan.lanes)
+                exchange->wait_at_most(
+                    kLongestWithoutRail,
+                    "ncclCommSplit failed on this rank, and other ranks still wait inside it");
         }
     wait_for_this_process(greetings, mine, 0, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
@@ -257,8 +268,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     if (!verdict->serve)
         return nullptr;
     parts->local = LocalRanks::join(number + parts->grid.node); // The same on all ranks of a node.
-    mine.obeys_requests =
-        parts->request != nullptr && is_obeyed(*parts->request, parts->plan.lanes) ? 1 : 0;
+    mine.obeys_requests = parts->rails != nullptr && parts->rails->obey_requests() ? 1 : 0;
     if (const char *fault = connect(parts->device, parts->plan, parts->grid, greetings))
         set_fault(&mine, fault);
     mine.lacks_nvlink = tuccl_device_has_nvlink(parts->device) != 0 ? 0 : 1;
@@ -266,13 +276,19 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
     *verdict = judge(greetings);
-    if (!std::all_of(greetings.begin(), greetings.end(),
-                     [](const Greeting &greeting) { return greeting.obeys_requests != 0; }))
-        parts->request = nullptr;
+    if (parts->rails != nullptr && !obeys_requests(greetings))
+        parts->rails->forgo_requests();
     // Nodes may differ, and calls are decided alike on all of them.
     if (std::any_of(greetings.begin(), greetings.end(),
                     [](const Greeting &greeting) { return greeting.lacks_nvlink != 0; }))
         tuccl_device_forgo_nvlink(parts->device);
+    if (parts->rails == nullptr || !verdict->serve)
+        return nullptr;
+    if (const char *fault = connect_rails(*exchange, parts))
+        set_fault(&mine, fault);
+    if (const char *fault = exchange->round(mine, &greetings))
+        return fault;
+    *verdict = judge(greetings);
     return nullptr;
 }
 
@@ -287,14 +303,15 @@ Serving serving_of(Parts *parts) {
     serving.rails = parts->rails;
     serving.number = parts->number;
     if (parts->grid.nodes > 1) {
-        serving.phases = std::make_unique<const PhaseRunner>(
-            parts->device, parts->rails, parts->plan.scratch_bytes, parts->plan.bundle->programs,
-            parts->request);
+        serving.phases =
+            std::make_unique<PhaseRunner>(parts->device, parts->plan.most_lanes,
+                                          parts->plan.scratch_bytes, parts->plan.bundle->programs);
+        serving.phases->use(parts->rails->lanes(), parts->rails->request());
     }
     if (parts->plan.chooses || parts->grid.nodes > 1)
         serving.bundle = std::move(parts->plan.bundle);
     parts->device = nullptr;
-    parts->rails.clear();
+    parts->rails = nullptr;
     return serving;
 }
 
@@ -303,7 +320,8 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
     Verdict verdict = {};
     Parts parts(place.device);
     parts.plan = begin_plan(*origin.table);
-    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.cancelled, *waiting.roll);
+    Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.start.cancelled,
+                      waiting.roll);
     if (const char *fault = exchange.open())
         return fault;
     waiting.ready->wait_for_others();
@@ -314,7 +332,7 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
             parts.device = nullptr; // Freeing would wait for a kernel that may never end.
         return fault;
     }
-    tell(parts.plan, place, parts.grid, verdict);
+    tell(parts.plan, place, parts.grid, parts.rails.get(), verdict);
     if (!verdict.serve || !parts.plan.has_something())
         return nullptr;
     Register::of_process().add(comm, serving_of(&parts));
@@ -331,9 +349,8 @@ bool needs_no_greeting(const Table &table, const Roll &roll, uint32_t ranks) {
 
 } // namespace
 
-int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cancelled,
-           Latch *made_ready) {
-    Arrival ready(made_ready);
+int set_up(ncclComm_t comm, const Origin &origin, const Start &start) {
+    Arrival ready(start.made_ready);
     const Arriving arriving{origin.roll.get()};
     Place place = {};
     if (!find_place(comm, &place) || place.ranks < 2)
@@ -348,13 +365,13 @@ int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cance
     if (needs_no_greeting(*origin.table, roll, static_cast<uint32_t>(place.ranks))) {
         const Plan plan = begin_plan(*origin.table);
         const Grid unknown = {1, static_cast<uint32_t>(place.ranks), 0, 0};
-        tell(plan, place, unknown, {plan.wanted, !plan.wanted, {}});
+        tell(plan, place, unknown, nullptr, {plan.wanted, !plan.wanted, {}});
         return kNcclSuccess;
     }
     tuccl_device_scope before;
     const char *fault = "its device cannot be made the current one";
     if (tuccl_device_enter(place.device, &before) == 0) {
-        fault = serve(comm, place, origin, {cancelled, &ready, origin.roll.get()});
+        fault = serve(comm, place, origin, {start, &ready, origin.roll.get()});
         tuccl_device_leave(&before);
     }
     free_left();

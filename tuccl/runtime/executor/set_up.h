@@ -10,12 +10,19 @@ namespace tuccl {
 
 class Latch;
 
-// All ranks call it; it waits for all of them. `cancelled` ends waiting; `made_ready` is counted
-// down after the calls that may disturb kernels on other devices of this process. Both may be NULL.
+// How a communicator starts.
+struct Start {
+    const std::atomic<bool> *cancelled; // Ends waiting.
+    bool blocks;                        // Whether the communicator does.
+    // Counted down after the calls that may disturb kernels on other devices of this process; may
+    // be NULL.
+    Latch *made_ready;
+};
+
+// All ranks call it; it waits for all of them.
 // Fails (ncclResult_t) only if this rank could not tell its peers that it cannot serve: to continue
 // alone would hang them.
-int set_up(ncclComm_t comm, const Origin &origin, const std::atomic<bool> *cancelled,
-           Latch *made_ready);
+int set_up(ncclComm_t comm, const Origin &origin, const Start &start);
 
 } // namespace tuccl
 

@@ -6,6 +6,7 @@ set(executor_host_sources
   ${executor_folder}/agreement.cc
   ${executor_folder}/bundle_rules.cc
   ${executor_folder}/choose.cc
+  ${executor_folder}/chosen_rails.cc
   ${executor_folder}/communicator.cc
   ${executor_folder}/decision.cc
   ${executor_folder}/detached_work.cc
@@ -13,6 +14,7 @@ set(executor_host_sources
   ${executor_folder}/grid.cc
   ${executor_folder}/group.cc
   ${executor_folder}/host_identity.cc
+  ${executor_folder}/interpose_choices.cc
   ${executor_folder}/interpose_collectives.cc
   ${executor_folder}/interpose_communicators.cc
   ${executor_folder}/local_ranks.cc
@@ -26,7 +28,10 @@ set(executor_host_sources
   ${executor_folder}/own_sockets.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
+  ${executor_folder}/rail_calls.cc
   ${executor_folder}/rail_request.cc
+  ${executor_folder}/rail_warm_up.cc
+  ${executor_folder}/rails.cc
   ${executor_folder}/random_number.cc
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc

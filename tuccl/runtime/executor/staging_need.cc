@@ -72,10 +72,7 @@ void add_phased_need(const Rule &rule, const void *programs, const Grid &grid,
     for_largest_calls(
         phased, rule.max_bytes, rule.buffer_bytes, [&](const Slicing &slicing, uint64_t) {
             const tuccl_phased_header &header = *phased.header;
-            const uint64_t chunk_bytes =
-                header.operation == TUCCL_ALL_REDUCE
-                    ? divided_up(slicing.slice_elements, header.input_chunks)
-                    : slicing.slice_elements;
+            const uint64_t chunk_bytes = largest_chunk(phased, slicing);
             for (uint32_t i = 0; i < header.phase_count; i++) {
                 const tuccl_phase &phase = phased.phases[i];
                 if (phase.kind != TUCCL_PHASE_LOCAL)
@@ -115,7 +112,7 @@ uint64_t scratch_need(const Decision &decision, const void *programs) {
 }
 
 uint32_t lanes_need(const Decision &decision, const void *programs) {
-    uint32_t need = 1;
+    uint32_t need = 0;
     decision.for_each([&](uint32_t, const Rule &rule) {
         tuccl_phased phased;
         if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))

@@ -41,10 +41,7 @@ class Watchdog {
     }
 
     static int error_of(ncclComm_t comm) {
-        int error = kNcclSuccess;
-        const int result = real_nccl().CommGetAsyncError(comm, &error);
-        if (result != kNcclSuccess)
-            return result;
+        const int error = state_of(comm);
         return error == kNcclInProgress ? int{kNcclSuccess} : error;
     }
 
@@ -53,8 +50,8 @@ class Watchdog {
         if (!use)
             return;
         int error = error_of(communicator.nccl());
-        for (const ncclComm_t rail : communicator.rails())
-            error = error == kNcclSuccess ? error_of(rail) : error;
+        if (const auto rails = communicator.rails(); rails != nullptr && error == kNcclSuccess)
+            error = rails->error();
         if (error != kNcclSuccess && communicator.give_up())
             log_warning("executor ends what runs on a communicator: NCCL reports error %d on it",
                         error);

@@ -1,0 +1,97 @@
+#include "rail_calls.h"
+
+#include "phase_plan.h"
+
+#include <algorithm>
+
+namespace tuccl {
+
+namespace {
+
+constexpr uint64_t kMostElement = 8;
+
+void add(const RailCall &call, std::vector<RailCall> *calls) {
+    for (RailCall &known : *calls) {
+        if (known.operation != call.operation || known.algorithm != call.algorithm ||
+            known.protocol != call.protocol || known.nchannels != call.nchannels)
+            continue;
+        known.lanes = std::max(known.lanes, call.lanes);
+        known.most_bytes = std::max(known.most_bytes, call.most_bytes);
+        return;
+    }
+    calls->push_back(call);
+}
+
+// NCCL sends and receives for an alltoall of any size.
+bool is_chosen_by_size(const RailCall &call) {
+    return call.algorithm == 0 && call.operation != TUCCL_ALLTOALL;
+}
+
+RailCall call_of(const tuccl_phase &phase, uint32_t lanes, bool obeys) {
+    RailCall call = {};
+    call.operation = phase.operation;
+    call.lanes = lanes;
+    if (obeys) {
+        call.algorithm = phase.rail_algorithm;
+        call.protocol = phase.rail_protocol;
+        call.nchannels = phase.rail_nchannels;
+    }
+    return call;
+}
+
+// Elements that do not divide into chunks are reduced beside the first call along the rail, or
+// alone where there are no others.
+void add_left_over(const tuccl_phased &phased, const RailCall &first,
+                   std::vector<RailCall> *calls) {
+    const tuccl_phased_header &header = *phased.header;
+    if (header.operation != TUCCL_ALL_REDUCE || header.input_chunks == 1 ||
+        phased.phases[0].kind != TUCCL_PHASE_LOCAL)
+        return;
+    RailCall beside = first;
+    beside.operation = TUCCL_ALL_REDUCE;
+    RailCall alone = {};
+    alone.operation = TUCCL_ALL_REDUCE;
+    alone.lanes = 1;
+    for (RailCall call : {beside, alone}) {
+        call.most_bytes = is_chosen_by_size(call) ? header.input_chunks * kMostElement : 0;
+        add(call, calls);
+    }
+}
+
+} // namespace
+
+void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
+                    std::vector<RailCall> *calls) {
+    tuccl_phased phased;
+    if (programs == nullptr || !tuccl_phased_at(programs, rule.program, &phased))
+        return;
+    const tuccl_phased_header &header = *phased.header;
+    uint64_t chunk_bytes = 0;
+    for_largest_calls(phased, rule.max_bytes, rule.buffer_bytes,
+                      [&](const Slicing &slicing, uint64_t) {
+                          chunk_bytes = std::max(chunk_bytes, largest_chunk(phased, slicing));
+                      });
+    bool is_first = true;
+    for (uint32_t i = 0; i < header.phase_count; i++) {
+        const tuccl_phase &phase = phased.phases[i];
+        if (phase.kind != TUCCL_PHASE_RAIL)
+            continue;
+        RailCall call = call_of(phase, header.lanes, obeys);
+        const uint64_t blocks = phase.operation == TUCCL_ALL_REDUCE ? 1 : header.nodes;
+        if (is_chosen_by_size(call))
+            call.most_bytes = phase.chunks * chunk_bytes * blocks;
+        add(call, calls);
+        if (is_first)
+            add_left_over(phased, call, calls);
+        is_first = false;
+    }
+}
+
+std::vector<RailCall> rail_calls(const Decision &decision, const void *programs, bool obeys) {
+    std::vector<RailCall> calls;
+    decision.for_each(
+        [&](uint32_t, const Rule &rule) { add_rail_calls(rule, programs, obeys, &calls); });
+    return calls;
+}
+
+} // namespace tuccl
