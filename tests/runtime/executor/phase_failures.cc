@@ -177,6 +177,32 @@ void revoke(Seat &seat) {
     }
 }
 
+// Where a rail shares the flag by which NCCL aborts, its abort would end the job's communicator.
+void shared_resources(Seat &seat) {
+    ncclConfig config;
+    config.splitShare = 1;
+    ncclComm_t comm = nullptr;
+    CHECK(seat.start(&comm, &config) == 0);
+    CHECK(!is_served(seat, comm, kSliced) && stand_in_live_communicators() == 1);
+    ncclComm_t child = nullptr;
+    CHECK(ncclCommSplit(comm, 0, seat.rank, &child, nullptr) == 0);
+    CHECK(!is_served(seat, child, kSliced) && stand_in_live_communicators() == 2);
+    for (const ncclComm_t ended : {child, comm})
+        CHECK(ncclCommDestroy(ended) == 0);
+    config.splitShare = 0;
+    CHECK(seat.start(&comm, &config) == 0);
+    CHECK(is_served(seat, comm, kSliced));
+    CHECK(ncclCommDestroy(comm) == 0);
+    setenv("NCCL_COMM_SPLIT_SHARE_RESOURCES", "1", 1);
+    off_on_all(seat);
+    unsetenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+    config.size = 40; // Of a release without the field.
+    config.splitShare = 1;
+    CHECK(seat.start(&comm, &config) == 0);
+    CHECK(is_served(seat, comm, kSliced));
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
 } // namespace
 
 void off_on_all(Seat &seat) {
@@ -204,6 +230,7 @@ std::vector<PhaseScenario> phase_failure_scenarios() {
         {"rank_without_preload", rank_without_preload},
         {"different_tables", different_tables},
         {"nvlink_on_one_host", nvlink_on_one_host},
+        {"shared_resources", shared_resources},
         {"rails_end", rails_end},
         {"abort_during_calls", abort_during_calls},
         {"abort_of_a_hanging_call", abort_of_a_hanging_call},

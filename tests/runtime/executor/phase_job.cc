@@ -103,6 +103,13 @@ int Seat::start(ncclComm_t *comm, bool has_executor) {
     return init(comm, ranks, launcher_->id, rank);
 }
 
+int Seat::start(ncclComm_t *comm, ncclConfig *config) {
+    if (rank == 0)
+        CHECK(ncclGetUniqueId(&launcher_->id) == 0);
+    meet("start");
+    return ncclCommInitRankConfig(comm, ranks, launcher_->id, rank, config);
+}
+
 ncclComm_t Seat::started() {
     ncclComm_t comm = nullptr;
     CHECK(start(&comm) == 0);

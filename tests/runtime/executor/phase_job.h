@@ -49,6 +49,7 @@ class Seat {
 
     // Returns the result of ncclCommInitRank; all ranks call it. Without the executor: NCCL's own.
     int start(ncclComm_t *comm, bool has_executor = true);
+    int start(ncclComm_t *comm, ncclConfig *config);
     ncclComm_t started();
 
   private:

@@ -300,7 +300,7 @@ void not_blocking() {
     ncclUniqueId id = {};
     CHECK(ncclGetUniqueId(&id) == 0);
     in_threads(2, [&](Rank &rank) {
-        ncclConfig config = {0};
+        ncclConfig config = does_not_block();
         CHECK(ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank, &config) ==
               tuccl::kNcclInProgress);
         int error = tuccl::kNcclInProgress;
@@ -317,7 +317,7 @@ void not_blocking() {
 void not_blocking_in_one_thread() {
     ncclUniqueId id = {};
     CHECK(ncclGetUniqueId(&id) == 0);
-    ncclConfig config = {0};
+    ncclConfig config = does_not_block();
     ncclComm_t comms[2] = {nullptr, nullptr};
     for (int rank = 0; rank < 2; rank++)
         CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) == tuccl::kNcclInProgress);
@@ -336,7 +336,7 @@ void not_blocking_in_one_thread() {
 void abort_while_setting_up() {
     ncclUniqueId id = {};
     CHECK(ncclGetUniqueId(&id) == 0);
-    ncclConfig config = {0};
+    ncclConfig config = does_not_block();
     ncclComm_t comm = nullptr;
     CHECK(ncclCommInitRankConfig(&comm, 2, id, 0, &config) == tuccl::kNcclInProgress);
     CHECK(ncclCommAbort(comm) == 0);
@@ -347,7 +347,7 @@ void start_both(const char *step, ncclComm_t *comms) {
     setenv("STAND_IN_FAILS", step, 1);
     ncclUniqueId id = {};
     CHECK(ncclGetUniqueId(&id) == 0);
-    ncclConfig config = {0};
+    ncclConfig config = does_not_block();
     for (int rank = 0; rank < 2; rank++)
         CHECK(ncclCommInitRankConfig(&comms[rank], 2, id, rank, &config) == tuccl::kNcclInProgress);
 }

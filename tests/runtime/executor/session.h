@@ -3,6 +3,7 @@
 #define TUCCL_TEST_SESSION_H
 
 #include "nccl_abi.h"
+#include "stand_in_config.h"
 #include "stand_in_streams.h"
 
 #include <algorithm>
@@ -19,10 +20,6 @@
             std::_Exit(1);                                                                         \
         }                                                                                          \
     } while (0)
-
-struct ncclConfig {
-    int blocking;
-};
 
 extern "C" {
 int ncclGetUniqueId(ncclUniqueId *id);

@@ -9,6 +9,7 @@
 // not reach the others, as between GPUs of a host. STAND_IN_ADDRESS is the address in its ids.
 #include "nccl_abi.h"
 #include "rail_request.h"
+#include "stand_in_config.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
 #include "stand_in_streams.h"
@@ -28,10 +29,6 @@
 
 using stand_in::note;
 using stand_in::Stream;
-
-struct ncclConfig {
-    int blocking;
-};
 
 // The ranks of a communicator, whose last one frees the memory of all.
 struct Members {
@@ -63,6 +60,8 @@ struct ncclComm {
     std::set<std::string> routes = {}; // That are connected.
     std::atomic<int64_t> bytes{0};     // Of its device.
     tuccl_rail_request *request = nullptr;
+    bool shares = false;             // With what is split from it.
+    ncclComm *shared_with = nullptr; // Its parent.
 };
 
 namespace {
@@ -142,6 +141,7 @@ int make(ncclComm_t *comm, int ranks, const ncclUniqueId &id, int rank, const nc
     if (fails("STAND_IN_NCCL_FAILS", rank))
         return tuccl::kNcclSystemError;
     *comm = join(name_of(id), ranks, rank, rank, blocking);
+    (*comm)->shares = config != nullptr && config->splitShare == 1;
     if (!blocking)
         return tuccl::kNcclInProgress;
     if (depth == 0)
@@ -325,6 +325,8 @@ int ncclCommDestroy(ncclComm_t comm) {
 int ncclCommAbort(ncclComm_t comm) {
     note("nccl Abort rank " + std::to_string(comm->rank));
     comm->error.store(kAborted);
+    if (comm->shared_with != nullptr)
+        comm->shared_with->error.store(kAborted);
     if (std::getenv("STAND_IN_UNHEARD_ABORT") == nullptr || --comm->members->joined == 0)
         comm->meeting->abort();
     comm->splitting->abort();
@@ -470,6 +472,7 @@ int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclCon
     if (*made != nullptr) {
         (*made)->is_child = true;
         (*made)->request = request_of_executor(ranks);
+        (*made)->shared_with = comm->shares ? comm : nullptr;
     }
     return 0;
 }

@@ -136,7 +136,7 @@ EXPORTED int ncclGetUniqueId(ncclUniqueId *id) {
 EXPORTED int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
     if (real_nccl().CommInitRank == nullptr)
         return kNcclInvalidUsage;
-    const Origin origin = origin_by_id(id, ranks, rank);
+    const Origin origin = origin_by_id(id, ranks, rank, nullptr);
     return after_making({{comm, origin}}, real_nccl().CommInitRank(comm, ranks, id, rank));
 }
 
@@ -144,7 +144,7 @@ EXPORTED int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
                                     ncclConfig *config) {
     if (real_nccl().CommInitRankConfig == nullptr)
         return kNcclInvalidUsage;
-    const Origin origin = origin_by_id(id, ranks, rank);
+    const Origin origin = origin_by_id(id, ranks, rank, config);
     return after_making({{comm, origin}},
                         real_nccl().CommInitRankConfig(comm, ranks, id, rank, config));
 }
@@ -154,7 +154,7 @@ EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int
     if (real_nccl().CommInitRankScalable == nullptr)
         return kNcclInvalidUsage;
     const Origin origin =
-        id_count > 0 ? origin_by_id(ids[0], ranks, rank) : tuccl::unknown_origin();
+        id_count > 0 ? origin_by_id(ids[0], ranks, rank, config) : tuccl::unknown_origin();
     return after_making({{comm, origin}},
                         real_nccl().CommInitRankScalable(comm, ranks, rank, id_count, ids, config));
 }
@@ -175,7 +175,7 @@ EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *crea
                            ncclConfig *config) {
     if (real_nccl().CommSplit == nullptr)
         return kNcclInvalidUsage;
-    const Origin origin = origin_from(comm, color);
+    const Origin origin = origin_from(comm, color, config);
     return after_making({{created, origin}},
                         real_nccl().CommSplit(comm, color, key, created, config));
 }
@@ -186,7 +186,7 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
         return kNcclInvalidUsage;
     if ((flags & tuccl::kNcclShrinkAbort) != 0)
         tuccl::give_up(comm);
-    const Origin origin = origin_from(comm, 0);
+    const Origin origin = origin_from(comm, 0, config);
     return after_making({{created, origin}}, real_nccl().CommShrink(comm, excluded, excluded_count,
                                                                     created, config, flags));
 }

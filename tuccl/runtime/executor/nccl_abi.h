@@ -1,7 +1,8 @@
 // NCCL's C interface as far as the interposer passes calls through it: NCCL 2.4 to 2.29.
 //
 // The build has no nccl.h. These state binary facts: enumerations are ints, ncclUniqueId is 128
-// bytes by value, communicators and configurations are only handed on.
+// bytes by value, communicators are only handed on, and so are configurations, of which one field
+// is read.
 #ifndef TUCCL_EXECUTOR_NCCL_ABI_H
 #define TUCCL_EXECUTOR_NCCL_ABI_H
 
@@ -27,6 +28,20 @@ enum NcclResult : int {
     kNcclInvalidUsage = 5,
     kNcclInProgress = 7,
 };
+
+// The first fields of ncclConfig_t as of NCCL 2.18; further ones follow.
+struct NcclConfigStart {
+    size_t size;
+    unsigned magic;
+    unsigned version;
+    int blocking;
+    int cluster_size;
+    int min_blocks;
+    int max_blocks;
+    const char *net_name;
+    int split_share;
+};
+constexpr unsigned kNcclConfigMagic = 0xcafebeef;
 
 // Of ncclCommShrink's flags: what runs on the parent is ended first.
 constexpr int kNcclShrinkAbort = 1;

@@ -7,6 +7,10 @@
 #include "roll_listener.h"
 #include "roll_table.h"
 
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -22,6 +26,7 @@ struct Family {
     Reach reach;
     std::optional<RollPlace> place;
     uint64_t children;
+    bool shares;
 };
 
 struct Families {
@@ -32,6 +37,17 @@ struct Families {
 Families &families() {
     static Families *const only = new Families;
     return *only;
+}
+
+bool shares_resources(const ncclConfig *config) {
+    NcclConfigStart start = {};
+    std::memcpy(&start.size, config, sizeof start.size);
+    if (start.size < offsetof(NcclConfigStart, split_share) + sizeof start.split_share)
+        return false;
+    std::memcpy(&start, config, std::min(start.size, sizeof start));
+    constexpr int kUndefined = INT_MIN;
+    return start.magic == kNcclConfigMagic && start.split_share != 0 &&
+           start.split_share != kUndefined;
 }
 
 template <typename Number> std::string bytes_of(const Number &number) {
@@ -112,8 +128,9 @@ std::vector<Origin> origins_here(size_t ranks) {
     return origins;
 }
 
-Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank) {
+Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfig *config) {
     Origin origin;
+    origin.shares = config != nullptr && shares_resources(config);
     origin.table = read_table();
     origin.secret = secret_of_id(id);
     origin.place = marked_place(id);
@@ -129,7 +146,7 @@ Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank) {
 // the child are not known yet, so they use those in the parent.
 // The child of a parent whose roll was on the network has one of its own there. The parent's would
 // not do: a rank where a birth failed leaves further children to NCCL, and the others must miss it.
-Origin origin_from(ncclComm_t parent, int color) {
+Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
     Origin origin;
     {
         Families &all = families();
@@ -142,6 +159,7 @@ Origin origin_from(ncclComm_t parent, int color) {
         origin.secret = hmac_sha256(family.secret, "child" + bytes_of(child) + bytes_of(color));
         origin.reach = family.reach;
         origin.place = family.place;
+        origin.shares = config != nullptr ? shares_resources(config) : family.shares;
     }
     origin.table = read_table();
     origin.birth = std::make_shared<Birth>(parent);
@@ -168,7 +186,8 @@ void accept(const Origin &origin) {
 void remember_origin(ncclComm_t comm, const Origin &origin) {
     Families &all = families();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    all.by_comm[comm] = {origin.is_known, origin.secret, origin.reach, origin.place, 0};
+    all.by_comm[comm] = {origin.is_known, origin.secret, origin.reach, origin.place, 0,
+                         origin.shares};
 }
 
 void forget_origin(ncclComm_t comm) {

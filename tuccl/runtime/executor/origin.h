@@ -24,6 +24,9 @@ struct Origin {
     std::optional<RollPlace> place; // Of the roll that reaches over the network.
     std::shared_ptr<RollCall> roll; // NULL where it is not known, or cannot be served anyhow.
     std::shared_ptr<Birth> birth;   // NULL where it has no parent.
+    // Whether its configuration lets what is split from it share its resources, among them the flag
+    // by which NCCL aborts.
+    bool shares = false;
 };
 
 // Opens a roll on the network for an id that NCCL has just made, and marks the id, where a
@@ -32,8 +35,9 @@ void open_network_roll(ncclUniqueId *id);
 
 // Origin of a communicator that is about to be created; each rank calls this before NCCL.
 std::vector<Origin> origins_here(size_t ranks); // All ranks are in this call.
-Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank);
-Origin origin_from(ncclComm_t parent, int color);
+// Without a configuration a child has its parent's.
+Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfig *config);
+Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config);
 Origin unknown_origin();
 
 // Reports that NCCL has created it or is in progress. Without this report it failed.

@@ -21,6 +21,7 @@ extern "C" {
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace tuccl {
@@ -199,6 +200,12 @@ struct Waiting {
     }
 };
 
+// Whether an abort of a rail would abort the job's communicator.
+bool shares_with_rails(const Origin &origin) {
+    const char *set = std::getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES"); // For NCCL it goes before.
+    return set != nullptr && set[0] != '\0' ? std::strtol(set, nullptr, 0) != 0 : origin.shares;
+}
+
 // Makes what this rank needs for its plan. Returns NULL, or the reason of a failure.
 const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const Grid &grid = parts->grid;
@@ -228,7 +235,7 @@ const char *connect_rails(const Exchange &exchange, Parts *parts) {
 // handles; then whether the handles could be opened; and across nodes a fourth: whether the rail
 // could be connected. Returns NULL with the verdict, or why this
 // rank could not take part.
-const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Table &table,
+const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Origin &origin,
                   const Waiting &waiting, Parts *parts, Verdict *verdict) {
     const auto gives_up = [&waiting] { return waiting.is_over(); };
     Greeting mine = greet(parts->plan);
@@ -245,9 +252,12 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         *verdict = {false, false, obstacle};
         return nullptr;
     }
-    parts->plan = make_plan(table, parts->grid);
+    parts->plan = make_plan(*origin.table, parts->grid);
     if (parts->plan.fault.empty() && !parts->plan.has_something())
         return nullptr; // On all ranks alike: they have the same table.
+    if (parts->plan.fault.empty() && parts->grid.nodes > 1 && shares_with_rails(origin))
+        parts->plan.fault =
+            "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES lets rails share its abort flag";
     const uint64_t number = parts->number = greetings.front().number;
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
                              parts->plan.scratch_bytes, parts->plan.lanes};
@@ -326,8 +336,7 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
         return fault;
     waiting.ready->wait_for_others();
     waiting.roll->wait_for_those_here([&waiting] { return waiting.is_over(); });
-    if (const char *fault =
-            agree(comm, &exchange, place, *origin.table, waiting, &parts, &verdict)) {
+    if (const char *fault = agree(comm, &exchange, place, origin, waiting, &parts, &verdict)) {
         if (exchange.is_broken())
             parts.device = nullptr; // Freeing would wait for a kernel that may never end.
         return fault;
