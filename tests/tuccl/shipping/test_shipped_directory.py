@@ -349,7 +349,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
         steps += 1
         return steps > after
 
-    def write(path: Path, content: bytes | str, *, mode: int) -> None:
+    def write(path: Path, content: bytes | str, *, mode: int = 0o644) -> None:
         if step():
             path.parent.mkdir(parents=True, exist_ok=True)
             (path.parent / f"{PARTIAL_PREFIX}k1ll3d").write_bytes(b"half a fi")
