@@ -37,7 +37,7 @@ _SPREAD = frozenset({Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collectiv
 
 @dataclass(frozen=True, slots=True)
 class PhaseParameters:
-    """What an entry says of a schedule across hosts beside its phases."""
+    """Parameters of a schedule across hosts, which its entry has beside its phases."""
 
     kernels: KernelParameters
     """Parameters of the kernels inside nodes."""

@@ -1,4 +1,4 @@
-"""What the rails and the nodes of a machine carry while all of them work."""
+"""Bandwidths of the rails and nodes of a machine while all of them work."""
 
 import math
 
