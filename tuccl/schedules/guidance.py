@@ -17,6 +17,7 @@ from synthesizer.bounds.time_bounds import (
     latency_bound_us,
 )
 from synthesizer.ir.collectives import Collective
+from synthesizer.plan.reach import rails_suffice
 
 
 def guided(
@@ -50,10 +51,17 @@ def worth_trying(
 ) -> tuple[Sequence[Sketch], dict[str, str]]:
     """Return the sketches to try for some of these sizes, and reasons against the others by name.
 
-    A single sketch is tried anyway.
+    A single sketch is tried anyway. Where the rail exchanges of the first one suffice, the others
+    are not tried: they have the same NICs or fewer.
     """
     if len(sketches) == 1:
         return sketches, {}
+    first, *others = sketches
+    if all(rails_suffice(collective, first, size_bytes) for size_bytes in sizes_bytes):
+        return [first], {
+            sketch.name: f"the rail exchanges on {first.name} keep all NICs busy at this size"
+            for sketch in others
+        }
     given = [(sketch.name, sketch.sizes_of(collective.value)) for sketch in sketches]
     left_out = {
         name: sizes.reason

@@ -21,7 +21,12 @@ from synthesizer.errors import InfeasibleError, SynthesisError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.reach import MOST_RANKS_WRITTEN_OUT, beyond_experts, beyond_search
+from synthesizer.plan.reach import (
+    MOST_RANKS_WRITTEN_OUT,
+    beyond_experts,
+    beyond_search,
+    rails_suffice,
+)
 from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult
 from synthesizer.prove.verifier import verify
 from tuccl.processes.workers import Workers
@@ -181,6 +186,12 @@ def _synthesized(
                 f"expert algorithms alone were tried on sketch {sketch.name}: a search is for "
                 f"{MOST_RANKS_WRITTEN_OUT} GPUs and fewer, {sketch.ranks} take too long"
             )
+        return
+    if rails_suffice(wanted.collective, sketch, size_bytes):
+        found.notes.append(
+            f"expert algorithms alone were tried on sketch {sketch.name}: a search for this size "
+            f"finds nothing faster on {sketch.ranks} GPUs whose nodes are joined by rails"
+        )
         return
     trees = sketch.chunks_per_rank
     if trees == 1 or wanted.collective is Collective.ALLTOALL:

@@ -13,6 +13,7 @@ from synthesizer.errors import InfeasibleError, SolverError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
 from synthesizer.ir.collectives import Collective
+from synthesizer.plan.reach import rails_suffice
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import simulate_us
 from tests.sketches.machines import cluster
@@ -117,7 +118,7 @@ def test_without_a_solver_an_expert_algorithm_wins_and_a_note_says_why(
 def test_a_machine_too_large_to_search_gets_rail_exchanges_and_notes() -> None:
     large = sketch_candidates(cluster(17, 8, 8, rails_only=True))
     assert [sketch.name for sketch in large] == ["pruned", "one_nic"]
-    choice = choose_schedule(request(), large)
+    choice = choose_schedule(request(size_bytes=1 << 20), large)
     assert {tried.synthesis for tried in choice.tried} == {None}
     assert {tried.sketch.name for tried in choice.tried} == {"pruned"}
     assert "routing" not in choice.seconds
@@ -129,6 +130,32 @@ def test_a_machine_too_large_to_search_gets_rail_exchanges_and_notes() -> None:
     # What has one root grows with the ranks alone.
     rooted = choose_schedule(request(collective=Collective.BROADCAST), large[1:])
     assert rooted.best.algorithm.name.startswith("broadcast_tree")
+
+
+def test_many_nodes_joined_by_rails_get_rail_exchanges_without_a_search() -> None:
+    many = sketch_candidates(cluster(12, 8, 8, rails_only=True))
+    choice = choose_schedule(request(size_bytes=4 << 20), many)
+    assert {tried.synthesis for tried in choice.tried} == {None}
+    assert choice.best.algorithm.name.startswith("all_gather_rails_12_")
+    assert choice.left_out == {
+        "one_nic": "the rail exchanges on pruned keep all NICs busy at this size"
+    }
+    (note,) = choice.notes
+    assert "finds nothing faster on 96 GPUs" in note
+    assert choice.seconds.keys() == {"experts", "simulating", "verifying"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size_bytes", "suffices"),
+    [(12, 4 << 20, True), (12, (4 << 20) - 1, False), (8, 1 << 30, False)],
+)
+def test_a_search_is_left_out_on_many_nodes_and_at_large_sizes_alone(
+    nodes: int, size_bytes: int, *, suffices: bool
+) -> None:
+    pruned, *_ = sketch_candidates(cluster(nodes, 8, 8, rails_only=True))
+    assert rails_suffice(Collective.ALL_REDUCE, pruned, size_bytes) is suffices
+    assert not rails_suffice(Collective.ALLTOALL, pruned, size_bytes)
+    assert not rails_suffice(Collective.BROADCAST, pruned, size_bytes)
 
 
 def test_chunks_have_a_byte_at_least(sketches: tuple[Sketch, ...]) -> None:
