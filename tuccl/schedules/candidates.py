@@ -116,12 +116,16 @@ class Candidate:
     @property
     def msccl_xml(self) -> str:
         """Its steps as MSCCL XML; empty across nodes, where they grow with the ranks' square."""
-        across_nodes = len(set(self.sketch.node_of_rank)) > 1
-        return "" if across_nodes else write_msccl_xml(self.steps)
+        return "" if is_across_nodes(self.sketch) else write_msccl_xml(self.steps)
 
     def promises_for(self, size_bytes: int) -> bool:
         """Whether it is worth trying for a size."""
         return any(promise.size_bytes == size_bytes for promise in self.promises)
+
+
+def is_across_nodes(sketch: Sketch) -> bool:
+    """Whether the ranks of a sketch are on several nodes."""
+    return len(set(sketch.node_of_rank)) > 1
 
 
 def make_candidates(

@@ -19,14 +19,14 @@ from sketches.sketch import Sketch
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.collectives import Collective
 from tuccl.errors import WorkspaceError
-from tuccl.schedules.candidates import Candidate, Promise
+from tuccl.schedules.candidates import Candidate, Promise, is_across_nodes
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import read_text_if_present
 
 _INDEX = "index.json"
 _INDEX_VERSION = 3
-_INDEX_VERSIONS = (1, 3)
-"""Versions that are read; 1 has no plans."""
+_INDEX_VERSIONS = (1, 2, 3)
+"""Versions that are read; 1 and 2 have steps across nodes, which are not searched any more."""
 
 
 def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
@@ -64,7 +64,9 @@ def are_saved(directory: Path) -> bool:
 
 
 def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candidate, ...] | None:
-    """Load the saved candidates; None where there is no index yet.
+    """Load the saved candidates; None where there is no index yet, or they are to be made anew.
+
+    That is so for schedules across nodes of an earlier release.
 
     Raises:
         WorkspaceError: A file is damaged.
@@ -78,6 +80,8 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
         index = json.loads(text)
         if index["version"] not in _INDEX_VERSIONS:
             raise WorkspaceError(f"{path} has version {index['version']}; move {directory} away")
+        if index["version"] < _INDEX_VERSION and is_across_nodes(sketches[0]):
+            return None
         return tuple(_load_candidate(directory, row, by_name) for row in index["schedules"])
     except (
         ValueError, KeyError, TypeError, OverflowError, RecursionError, NoPlanError
