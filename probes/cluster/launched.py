@@ -40,7 +40,12 @@ _GOODBYE_S = 3.0
 """Time limit for a subprocess to end by itself."""
 
 
-def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
+_WORKER = ("-m", "probes.cluster.worker")
+
+
+def launch_command(
+    launcher: str, host: str, python: str = "", arguments: Sequence[str] = _WORKER
+) -> list[str]:
     """Return the command that starts a worker on a host.
 
     Args:
@@ -48,6 +53,7 @@ def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
             command, which is appended if `{command}` is missing.
         host: name of the host.
         python: path of Python on that host; empty for the path of this Python.
+        arguments: arguments of Python; the worker's by default.
 
     Raises:
         LauncherError: no `{host}`, unbalanced quotes, or an invalid host name.
@@ -65,7 +71,7 @@ def launch_command(launcher: str, host: str, python: str = "") -> list[str]:
         raise LauncherError(
             f"--launcher {launcher!a:.80} does not say where the host's name goes: write {{host}}"
         )
-    worker = [python or sys.executable, "-m", "probes.cluster.worker"]
+    worker = [python or sys.executable, *arguments]
     if not any("{command}" in word for word in words):
         words += worker
     command: list[str] = []

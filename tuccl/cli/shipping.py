@@ -10,18 +10,18 @@ import typer
 from tuccl.cli.fields import parser_of
 from tuccl.cli.help import examples
 from tuccl.cli.options import JsonOption, WorkspaceOption
-from tuccl.inputs.option import OUTPUT, named_path
+from tuccl.inputs.option import NETWORK, OUTPUT, named_path
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 SHIP_EXAMPLES = examples(
     "tuccl ship /shared/tuccl",
     ". /shared/tuccl/tuccl.env",
     "tuccl ship /shared/tuccl --to slurm,enroot --at /opt/tuccl",
+    "srun --ntasks-per-node=1 tuccl ship /shared/tuccl --check",
 )
 DOCTOR_EXAMPLES = examples(
     "tuccl doctor /shared/tuccl",
     ". /shared/tuccl/tuccl.env; tuccl doctor",
-    "srun --ntasks-per-node=1 tuccl doctor /shared/tuccl",
 )
 SHOW_EXAMPLES = examples("tuccl show /shared/tuccl", "tuccl show /shared/tuccl --json")
 
@@ -61,13 +61,59 @@ def ship(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Write nothing; tell whether jobs on this host, the hosts of an MPI job or "
+            "--hosts would load what was shipped.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Hosts to check, as node[01-16],login.",
+            show_default=False,
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
+    launcher: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND",
+            help="Command that starts another on a host; ssh if not given.",
+            show_default=False,
+            rich_help_panel=NETWORK,
+        ),
+    ] = "",
+    remote_python: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH",
+            help="Python on the hosts; the path of this one if not given.",
+            show_default=False,
+            rich_help_panel=NETWORK,
+        ),
+    ] = "",
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Write bundle, plugin and a tuccl.env that a job sources; --to adds other forms of it."""
+    """Write bundle, plugin and a tuccl.env that a job sources; --to adds other forms of it.
+
+    With --check exit code 1: jobs on these hosts would not all load one table.
+    """
     from tuccl.commands import ship as shipping
+    from tuccl.errors import UsageError
     from tuccl.shipping.forms import parse_forms
 
+    if check:
+        if force or forms is not None or place is not None:
+            raise UsageError("--check writes nothing: leave out --to, --at and --force")
+        raise typer.Exit(shipping.check(directory, hosts, launcher, remote_python, as_json))
+    if hosts or launcher or remote_python:
+        raise UsageError("--hosts, --launcher and --remote-python are for --check: add it")
     named = () if forms is None else parse_forms(forms)
     raise typer.Exit(shipping.ship(directory, workspace, as_json, force, named, place))
 

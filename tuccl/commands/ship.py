@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from probes.cluster.mpi import mpi_tasks
+from probes.network.racks.hostlist import expand_host_list
 from tuccl.console import display
 from tuccl.console.json_output import print_document
-from tuccl.errors import ExitCode
+from tuccl.errors import ExitCode, UsageError
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import Form
 from tuccl.shipping.shipped_view import view_shipped
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Workspace
+
+if TYPE_CHECKING:
+    from tuccl.reports.json_documents import CheckedHost
 
 
 def ship(
@@ -39,6 +46,36 @@ def ship(
         display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
     display.say_notes(shipped.caveats)
     return ExitCode.OK
+
+
+def check(
+    directory: Path, hosts: str | None, launcher: str, remote_python: str, as_json: bool
+) -> int:
+    """Run `tuccl ship DIR --check`, on the hosts of an MPI job or those that are named.
+
+    Raises:
+        UsageError: Hosts are named within an MPI job, or nothing says how to reach them.
+    """
+    from tuccl.console.ship_check_display import print_check  # noqa: PLC0415 - slow
+    from tuccl.hosts import shipped_hosts  # noqa: PLC0415 - slow
+    from tuccl.hosts.probing import exit_code_of  # noqa: PLC0415 - slow
+
+    shipped, tasks = absolute(directory), mpi_tasks(os.environ)
+
+    def judge(verdicts: Sequence[CheckedHost]) -> int:
+        return ExitCode.OK if print_check(shipped, verdicts, as_json) else ExitCode.FINDING
+
+    if hosts and tasks > 1:
+        raise UsageError(f"--hosts within {tasks} tasks of MPI: start it once, or without the list")
+    if (launcher or remote_python) and not hosts:
+        raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
+    if tasks > 1:
+        return shipped_hosts.verdicts_of_ranks(shipped, tasks, judge, exit_code_of)
+    if not hosts:
+        return judge([shipped_hosts.verdict_here(shipped)])
+    names = tuple(dict.fromkeys(expand_host_list(hosts)))
+    reach = shipped_hosts.Reach(names, launcher, remote_python)
+    return judge(shipped_hosts.verdicts_of_hosts(shipped, reach))
 
 
 def show(directory: Path, as_json: bool) -> int:

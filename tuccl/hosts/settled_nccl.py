@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from socket import gethostname
-from typing import Any
 
-from probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from probes.cluster.mpi_start import join_mpi, run_ranks
 from tuccl.console import display
 from tuccl.engines.nccl_library import (
     LIBRARY_VARIABLE,
@@ -25,8 +21,9 @@ from tuccl.engines.nccl_library import (
     find_nccl,
 )
 from tuccl.errors import ExitCode, MeasurementError
+from tuccl.hosts.rank_answers import RankAnswers, answer_on_ranks
 
-_ANSWER, _VERDICT = 23, 24
+_TAGS = 23, 24
 """MPI tags; 21 and 22 are those of `tuccl.measuring.mpi_places` and
 `tuccl.commands.default_backend`."""
 _REPORT_S = 60.0
@@ -130,64 +127,14 @@ def look_on_all_ranks(
     """
     own = nccl_of_host(environment) if measures_nccl else HostNccl(gethostname())
 
-    def lead(ranks: _Ranks) -> int:
+    def lead(ranks: RankAnswers[HostNccl]) -> int:
         first()
         if measures_nccl:
             tell_nccl([own, *ranks.answers], required=required)
         return ExitCode.OK
 
-    def follow(comm: Any) -> int:
-        post = Post(comm)
-        post.send(0, _ANSWER, json.dumps(asdict(own)).encode())
-        while (letter := post.take(_VERDICT)) is None:
-            time.sleep(RANK_PAUSE_S)
-        return int(letter[1])
-
-    comm = join_mpi(tasks, _REPORT_S)
-    return run_ranks(comm, _Ranks, lead, follow, code_of_error, _REPORT_S), own
-
-
-class _Ranks:
-    """The ranks but the first, and their answers."""
-
-    def __init__(self, comm: Any) -> None:
-        self._post = Post(comm)
-        self._found: dict[int, HostNccl] = {}
-        self._others = range(1, comm.Get_size())
-
-    @property
-    def answers(self) -> list[HostNccl]:
-        """Return the answers by rank."""
-        return [self._found[rank] for rank in self._others]
-
-    def call_roll(self, timeout_s: float) -> None:
-        """Wait for the answers.
-
-        Raises:
-            MeasurementError: A rank did not answer, or not in this release's form.
-        """
-        deadline = time.monotonic() + timeout_s
-        while len(self._found) < len(self._others):
-            if (letter := self._post.take(_ANSWER)) is not None:
-                self._found[letter[0]] = _answer(*letter)
-            elif time.monotonic() > deadline:
-                raise MeasurementError(
-                    f"MPI rank {min(self._silent())} did not report within {timeout_s:g} s; see "
-                    "what its host is doing"
-                )
-            else:
-                time.sleep(RANK_PAUSE_S)
-
-    def dismiss(self, exit_code: int) -> Collection[int]:
-        """Tell the ranks whether to go on; return those that did not answer."""
-        for rank in self._others:
-            self._post.send(rank, _VERDICT, str(int(exit_code)).encode())
-        if not self._silent():
-            self._post.wait_until_sent()
-        return self._silent()
-
-    def _silent(self) -> set[int]:
-        return set(self._others) - self._found.keys()
+    data = json.dumps(asdict(own)).encode()
+    return answer_on_ranks(tasks, _TAGS, data, _answer, lead, code_of_error, _REPORT_S), own
 
 
 def _answer(rank: int, data: bytes) -> HostNccl:

@@ -264,6 +264,27 @@ class DoctorDocument(_Model):
     findings: list[DoctorFinding]
 
 
+class CheckedHost(_Model):
+    """A host of `ship --check`."""
+
+    host: str
+    failure: str
+    """Why there is no diagnosis; empty where there is one."""
+    diagnosis: DoctorDocument | None
+
+
+class ShipCheckDocument(_Model):
+    """`ship --check`: whether jobs on all hosts would load the same table."""
+
+    schema_version: Literal[3] = SCHEMA_VERSION
+    directory: str
+    loads: bool
+    """Whether all hosts answered, would load the table, and have the same one and one NCCL."""
+    disagreements: list[str]
+    """What differs between the hosts, one sentence each."""
+    hosts: list[CheckedHost]
+
+
 class DefectDocument(_Model):
     """A defect of a schedule, with its place where it has one."""
 
@@ -399,6 +420,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "retune": RetuneDocument,
     "explain": ExplainDocument,
     "ship": ShipDocument,
+    "ship-check": ShipCheckDocument,
     "show": ShowDocument,
     "doctor": DoctorDocument,
     "verify": VerifyDocument,
