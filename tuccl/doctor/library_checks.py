@@ -191,13 +191,27 @@ def check_preload(job: JobView) -> Iterator[Finding]:
         entry.schedule is not None for entry in job.bundle.entries
     )
     if schedules and not loaded:
-        yield note(
-            "executor",
-            "the table has schedules, and the executor is not preloaded: NCCL serves their calls",
-            "see tuccl.env for the reason",
-        )
+        yield _left_out(job)
     elif loaded and not schedules and job.bundle is not None:
         yield note("executor", "the executor is preloaded, and the table has no schedules")
+
+
+def _left_out(job: JobView) -> Finding:
+    """Return why NCCL serves the calls of the table's schedules."""
+    text = "the table has schedules, and the executor is not preloaded: NCCL serves their calls"
+    library = None if job.bundle_path is None else job.bundle_path.parent / EXECUTOR_NAME
+    if library is None or not os.path.isfile(library):  # noqa: PTH113 - errors
+        return note("executor", text, "see tuccl.env for the reason")
+    done = _preloaded(library, job)
+    if done is None or done.returncode == 0:
+        return note("executor", text, f"see tuccl.env for the reason; {library} could be loaded")
+    return warning("executor", f"{text}; here it cannot be: {_last_line(done.stderr)}", _SHIP)
+
+
+def _preloaded(path: Path, job: JobView) -> subprocess.CompletedProcess[str] | None:
+    """Return how a shell ends that preloads a library."""
+    others = {name: value for name, value in job.environment.items() if name != PRELOAD_VARIABLE}
+    return _tried(["/bin/sh", "-c", ":"], {**others, PRELOAD_VARIABLE: str(path)})
 
 
 def _preload_findings(path: Path, job: JobView) -> Iterator[Finding]:
@@ -208,8 +222,7 @@ def _preload_findings(path: Path, job: JobView) -> Iterator[Finding]:
             f"take it out of {PRELOAD_VARIABLE}",
         )
         return
-    others = {name: value for name, value in job.environment.items() if name != PRELOAD_VARIABLE}
-    done = _tried(["/bin/sh", "-c", ":"], {**others, PRELOAD_VARIABLE: str(path)})
+    done = _preloaded(path, job)
     if done is None or done.returncode == 0:
         if done is not None and path.name == EXECUTOR_NAME:
             yield ok("executor", f"{path} can be preloaded")

@@ -251,6 +251,12 @@ def test_schedules_without_the_executor_are_noted(stand_ins: StandIns, tmp_path:
         ship_entries(folder, stand_ins, entry, executor=loaded, schedules=table.schedules)
         found = diagnose(folder)
         assert severities(found, "executor") == [Severity.OK if loaded else Severity.NOTE]
+    shutil.copy(unloadable(tmp_path), folder / "libtuccl-executor.so")
+    found = diagnose(folder)
+    (costs,) = [each.text for each in found.findings if each.check == "executor"]
+    assert severities(found, "executor") == [Severity.WARNING]
+    assert "here it cannot be" in costs
+    assert "GLIBC_9" in costs
 
 
 def test_who_may_read_and_replace_the_files_is_told(shipped: Path) -> None:
