@@ -184,6 +184,13 @@ def test_a_directory_that_would_break_out_of_its_comment_is_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"tuccl-workspace"}
 
 
+def test_a_machines_name_stays_within_its_comment(tmp_path: Path) -> None:
+    named = replace(TABLE, topology_name="x\ntouch PWNED #")
+    put_files(tmp_path)
+    text = environment_file(named, tmp_path, 0)
+    assert text.startswith("# TuCCL table for x?touch PWNED # (topology ")
+
+
 def test_a_second_table_in_one_shell_takes_back_what_the_first_set(tmp_path: Path) -> None:
     plain = Table("machine", "1" * 16, (), ())
     for name, table, crc in (("first", TABLE, 1), ("second", plain, 2)):
