@@ -26,6 +26,7 @@ from tuccl.pipeline.preparing import prepare
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.tuning_run import run
 from tuccl.shipping import shipment
+from tuccl.shipping.forms import parse_forms
 from tuccl.shipping.shipment import Shipped
 from tuccl.tuning.settings import DEFAULT_FLOOR
 from tuccl.workspace.atomic_file import absolute, write_atomically
@@ -189,7 +190,12 @@ def _tuned(
 
 @with_one_root
 def ship(
-    workspace: str | Path | TuningResult, directory: str | Path, *, force: bool = False
+    workspace: str | Path | TuningResult,
+    directory: str | Path,
+    *,
+    force: bool = False,
+    forms: Sequence[str] = (),
+    place: str | Path | None = None,
 ) -> Shipped:
     """Write bundle, plugin and a `tuccl.env` that a job sources.
 
@@ -197,12 +203,15 @@ def ship(
         workspace: Workspace whose current run is shipped, or the result of a tuning.
         directory: Directory that the job reads: new, empty, or of an earlier ship.
         force: Ship even beside other files, which stay, or over another machine's table.
+        forms: Forms beside `tuccl.env`: `env`, `nccl-conf`, `slurm`, `enroot`, `kubernetes`.
+        place: Absolute path where jobs find the directory, if not at `directory`.
 
     Returns:
         The `files` that were written, `tuccl.env` last, and the `caveats`.
 
     Raises:
-        UsageError: The directory holds other files, or another machine's table.
+        UsageError: The directory holds other files, or another machine's table; a form is unknown,
+            or cannot hold the place.
         WorkspaceError: There is no table, or the directory cannot be written.
         PluginMissingError: This installation has no plugin.
     """
@@ -211,7 +220,13 @@ def ship(
         finished = tuned.run if tuned is not None else Workspace(workspace.workspace).current()
     else:
         finished = Workspace(Path(workspace)).current()
-    return shipment.ship(finished, Path(directory), force=force)
+    return shipment.ship(
+        finished,
+        Path(directory),
+        force=force,
+        forms=parse_forms(",".join(forms)) if forms else (),
+        place=None if place is None else Path(place),
+    )
 
 
 def _with_backend(given: RunOptions) -> RunOptions:

@@ -93,6 +93,16 @@ def test_a_table_of_an_earlier_release_says_what_it_knows(kind: str) -> None:
         assert entry.provenance.replayed == (kind == "replayed")
 
 
+def test_a_table_is_shipped_in_forms_for_another_place(
+    result: tuccl.TuningResult, tmp_path: Path
+) -> None:
+    shipped = tuccl.ship(result, tmp_path / "shipped", forms=["env"], place="/opt/tuccl")
+    (found,) = [path for path in shipped.files if path.name == "tuccl.envfile"]
+    assert "NCCL_TUNER_PLUGIN=/opt/tuccl/" in found.read_text()
+    with pytest.raises(tuccl.TucclError, match="is unknown: use one of env"):
+        tuccl.ship(result, tmp_path / "shipped", forms=["docker"])
+
+
 def test_a_call_is_looked_up_in_every_form_of_a_table(
     result: tuccl.TuningResult, tmp_path: Path
 ) -> None:
