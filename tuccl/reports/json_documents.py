@@ -276,7 +276,7 @@ class CheckedHost(_Model):
 class ShipCheckDocument(_Model):
     """`ship --check`: whether jobs on all hosts would load the same table."""
 
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[4] = SCHEMA_VERSION
     directory: str
     loads: bool
     """Whether all hosts answered, would load the table, and have the same one and one NCCL."""

@@ -1,0 +1,71 @@
+"""Schedules of each communicator shape of a run, made on its part of the machine, and saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lookup_tables.table import Operation, Shape
+from tests.sketches.machines import cluster
+from tests.tuccl.silent_progress import silent
+from tuccl.inputs.run_options import RunOptions
+from tuccl.pipeline.shape_schedules import candidates_of, parts_of, sketches_of
+from tuccl.schedules.candidates import Candidate
+from tuccl.trials.shapes import ShapeName, shapes_named
+from tuccl.tuning.settings import RunSettings
+from tuccl.workspace.runs import Run
+
+MACHINE = cluster(2, 2, 2)
+WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
+SETTINGS = RunSettings(
+    (Operation.ALL_REDUCE,), (64 << 10,), shapes=shapes_named(tuple(ShapeName)[:3], WHOLE)
+)
+
+
+def made(settings: RunSettings, folder: Path) -> dict[Shape, tuple[Candidate, ...]]:
+    return {
+        part.shape: candidates_of(part, settings, sketches_of(part, settings), (), silent)[
+            Operation.ALL_REDUCE
+        ]
+        for part in parts_of(MACHINE, settings, Run(folder))
+    }
+
+
+def test_the_executor_has_kernels_in_a_node_and_plans_across(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, options=RunOptions(backend="nccl,executor"))
+    found = made(settings, tmp_path)
+    assert list(found) == [WHOLE, NODE, RAIL]
+    assert {shape: {c.phases is None for c in own} for shape, own in found.items()} == {
+        WHOLE: {False},
+        NODE: {True},
+        RAIL: {False},
+    }
+    for shape, own in found.items():
+        assert {candidate.sketch.ranks for candidate in own} == {shape.ranks}
+        assert all(candidate.program for candidate in own)
+    plans = {(plan.phases.nodes, plan.phases.local_ranks) for plan in found[RAIL] if plan.phases}
+    assert plans == {(2, 1)}
+
+
+def test_schedules_of_every_shape_are_saved_and_loaded(tmp_path: Path) -> None:
+    found = made(SETTINGS, tmp_path)
+    saved = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("index.json")}
+    assert saved == {
+        "schedules/all_reduce",
+        "schedules/2x1/all_reduce",
+        "schedules/2x2/all_reduce",
+    }
+    sketches = {path.parent.name for path in tmp_path.glob("sketches/**/*.json")}
+    assert sketches == {"2x1"}, "plans across nodes need none"
+    again = made(SETTINGS, tmp_path)
+    for shape, own in found.items():
+        assert [c.content_hash for c in again[shape]] == [c.content_hash for c in own]
+        assert [c.promises for c in again[shape]] == [c.promises for c in own]
+    (network,) = {c.sketch.name for c in found[RAIL]}
+    assert network not in {c.sketch.name for c in found[NODE]}
+
+
+def test_one_shape_keeps_its_schedules_where_they_were(tmp_path: Path) -> None:
+    (part,) = parts_of(MACHINE, replace(SETTINGS, shapes=()), Run(tmp_path))
+    assert (part.shape, part.topology) == (WHOLE, MACHINE)
+    assert (part.sketches, part.schedules) == (tmp_path / "sketches", tmp_path / "schedules")
