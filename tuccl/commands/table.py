@@ -145,7 +145,7 @@ def _explanation_lines(
         f"  searched: {effort}",
         *(
             f"  own schedule searched: {name}, {share:.1%} of the bound on the wires alone"
-            for name, share in current.report.own_schedules(key.operation, key.size_bytes)
+            for name, share in current.report.own_schedules(key)
         ),
         *(
             f"  rejected: {finalist.config}, {finalist.time_us:.2f} us, {ratio_text(finalist)}"

@@ -57,7 +57,7 @@ class SiblingMachines:
         Raises:
             UsageError: As `topologies`.
         """
-        return min(self.topologies(shape), key=_speed)
+        return min(self.topologies(shape), key=lambda machine: _speed(machine_figures(machine)))
 
     def figures(self, shape: Shape) -> tuple[MachineFigures, ...]:
         """Return the different figures of a shape's siblings.
@@ -70,6 +70,14 @@ class SiblingMachines:
             self._figures[shape] = tuple(dict.fromkeys(found))
         return self._figures[shape]
 
+    def slowest_figures(self, shape: Shape) -> MachineFigures:
+        """Return the figures of the machine that `slowest` returns.
+
+        Raises:
+            UsageError: As `topologies`.
+        """
+        return min(self.figures(shape), key=_speed)
+
     def _siblings(self, shape: Shape) -> Iterator[Topology]:
         if shape.nodes > 1:
             yield from _divided(self._topology, shape)
@@ -78,8 +86,7 @@ class SiblingMachines:
             yield from _divided(group.example, shape)
 
 
-def _speed(topology: Topology) -> tuple[float, float]:
-    figures = machine_figures(topology)
+def _speed(figures: MachineFigures) -> tuple[float, float]:
     return figures.nic_gb_per_s, figures.intra_gb_per_s
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend
 from tuccl.inputs.run_options import REPLAY, SIMULATED
 from tuccl.search.hyperband import Bracket, hyperband_plan
 from tuccl.search.mraco import MracoOptions
 from tuccl.trials.config import STOCK, Task
 from tuccl.trials.profile_axes import profile_axes
+from tuccl.trials.shapes import shape_text
 from tuccl.trials.timing import timing_of
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings, describe_sizes
@@ -29,6 +30,8 @@ class SearchPlan:
 
     operations: tuple[Operation, ...]
     sizes_bytes: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    """Communicator shapes."""
     strategy: str
     configurations: Mapping[str, int]
     """Configurations in the joint space by operation, at the size that has most."""
@@ -62,6 +65,7 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
     return SearchPlan(
         operations=settings.operations,
         sizes_bytes=settings.sizes_bytes,
+        shapes=settings.shapes_of(request.shape),
         strategy=settings.options.strategy,
         configurations={
             operation.value: max(
@@ -93,11 +97,13 @@ def samples_of(bracket: Bracket) -> int:
 
 def plan_lines(plan: SearchPlan) -> list[str]:
     """Describe a plan for people, in lines."""
-    keys = len(plan.operations) * len(plan.sizes_bytes)
+    keys = len(plan.shapes) * len(plan.operations) * len(plan.sizes_bytes)
+    tuned = [", ".join(plan.operations), describe_sizes(plan.sizes_bytes)]
+    tuned += [shape_text(shape) for shape in plan.shapes] if len(plan.shapes) > 1 else []
     spaces = ", ".join(f"{count} for {name}" for name, count in plan.configurations.items())
     in_all = f"{plan.configurations_in_all} in all"
     lines = [
-        f"keys: {keys} ({', '.join(plan.operations)}; {describe_sizes(plan.sizes_bytes)})",
+        f"keys: {keys} ({'; '.join(tuned)})",
         f"space: up to {spaces} a key, {in_all}; {plan.process_profiles} process profiles",
     ]
     if plan.brackets:

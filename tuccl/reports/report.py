@@ -15,6 +15,7 @@ from lookup_tables.table import Shape
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import SCHEDULE_PREFIXES
+from tuccl.trials.shapes import ShapeName
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
 REPORT_VERSION = 2
@@ -180,13 +181,19 @@ class Report(_Model):
     """Communicator shapes by name, in the order of the keys; empty: that of all GPUs alone."""
     laboratory: Laboratory = Laboratory()
 
-    def own_schedules(self, operation: str, size_bytes: int) -> list[tuple[str, float]]:
-        """The user's schedules for a size: names, and shares of the bound that they reach."""
+    def own_schedules(self, key: KeyReport) -> list[tuple[str, float]]:
+        """The user's schedules for a key: names, and shares of the bound that they reach.
+
+        They are for the communicator of all GPUs.
+        """
+        if self.shapes and key.shape != self.shapes.get(ShapeName.WHOLE):
+            return []
+        size_bytes = key.size_bytes
         return [
             (schedule.name, schedule.of_bound[str(size_bytes)])
             for schedule in self.schedules.values()
             if schedule.own
-            and schedule.operation == operation
+            and schedule.operation == key.operation
             and str(size_bytes) in schedule.of_bound
         ]
 

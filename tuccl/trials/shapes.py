@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from lookup_tables.table import Shape
 from tuccl.errors import UsageError
@@ -117,21 +118,22 @@ def shapes_named(names: Sequence[ShapeName], whole: Shape) -> tuple[NamedShape, 
     return tuple(found.values())
 
 
-def memberships(shape: Shape, whole: Shape) -> Sequence[Membership] | None:
+@lru_cache(maxsize=64)
+def memberships(shape: Shape, whole: Shape) -> tuple[Membership, ...] | None:
     """Return each rank's place among the siblings of a shape; None where they leave ranks over.
 
     Ranks are numbered node by node. A sibling takes neighbouring ranks of neighbouring nodes.
     """
     each, of_node = shape.ranks_per_node, whole.ranks_per_node
     if shape == whole:
-        return [Membership(0, rank) for rank in range(whole.ranks)]
+        return tuple(Membership(0, rank) for rank in range(whole.ranks))
     if min(each, of_node) == 0 or of_node % each or whole.nodes % shape.nodes:
         return None
     places = [divmod(rank, of_node) for rank in range(whole.ranks)]
-    return [
+    return tuple(
         Membership(
             node // shape.nodes * (of_node // each) + place // each,
             node % shape.nodes * each + place % each,
         )
         for node, place in places
-    ]
+    )

@@ -206,3 +206,37 @@ def test_times_of_seconds_stand_whole_in_a_table_of_80_columns(
     row = next(line for line in capsys.readouterr().out.splitlines() if "reduce_scatter" in line)
     assert row.split()[1:5] == ["1G", "1234567.8", "987654.3", "1.25x"]
     assert len(row) <= 80
+
+
+def test_keys_are_told_apart_by_their_shape_where_there_are_several(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table, report = tuned(TWO_HOSTS)
+    node = [key.model_copy(update={"shape": FOUR_GPUS}) for key in report.keys]
+    whole = [key.model_copy(update={"shape": TWO_HOSTS}) for key in report.keys]
+    shapes = {"whole": TWO_HOSTS, "node": FOUR_GPUS}
+    chosen = CHOSEN.model_copy(update={"shape": FOUR_GPUS})
+    floor = FloorReport(least=0.99, chosen=chosen, forgone=[])
+    several = report.model_copy(
+        update={"keys": [*whole, *node], "shapes": shapes, "floor": floor, "weights": {"node": 2.0}}
+    )
+    gains = job_gains(table, several, has_executor=False)
+    assert [gain.entry is None for gain in gains.keys] == [False] * 3 + [True] * 5
+    print_table(table, several, gains)
+    shown = capsys.readouterr().out
+    rows = [line.split()[:3] for line in shown.splitlines() if " all_reduce " in line][:8]
+    assert rows[0] == ["whole", "all_reduce", "1K"]
+    assert rows[4] == ["node", "all_reduce", "1K"]
+    assert "whole, 8 ranks on 2 node(s): " in shown
+    assert "node, 4 ranks on 1 node(s): 1.000x over 4 keys" in shown
+    assert "0.995x at node all_gather 4K" in shown
+    assert "(node counts 2)" in shown
+
+
+def test_a_report_of_an_earlier_release_has_one_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    table, report = tuned(FOUR_GPUS)
+    assert {key.shape for key in report.keys} == {None}
+    gains = job_gains(table, report, has_executor=False)
+    assert [gain.entry is None for gain in gains.keys] == [False, False, False, True]
+    print_table(table, report, gains)
+    assert "shape" not in capsys.readouterr().out

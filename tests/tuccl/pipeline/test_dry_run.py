@@ -1,13 +1,17 @@
+from dataclasses import replace
+
 import pytest
 
 from lookup_tables.table import Operation
+from tests.sketches.machines import cluster
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.backends.backend_choice import BackendRequest
 from tuccl.inputs.run_options import RunOptions
 from tuccl.models.figures import communicator_shape
-from tuccl.pipeline.dry_run import describe_bracket, make_plan, samples_of
+from tuccl.pipeline.dry_run import describe_bracket, make_plan, plan_lines, samples_of
 from tuccl.search.hyperband import hyperband_plan
+from tuccl.trials.shapes import ShapeName, shapes_named
 from tuccl.tuning.settings import RunSettings
 
 
@@ -37,3 +41,18 @@ def test_the_plan_of_a_machine_counts_with_the_model() -> None:
     assert plan.configurations["all_reduce"] > plan.configurations["broadcast"] > 0
     assert plan.configurations_in_all == 2 * sum(plan.configurations.values())
     assert plan.whole_space_s > plan.pass_s > 0
+
+
+def test_the_plan_of_several_shapes_counts_the_keys_of_each() -> None:
+    topology = cluster(2, 4, 4)
+    whole = communicator_shape(topology)
+    names = (ShapeName.WHOLE, ShapeName.NODE, ShapeName.RAIL)
+    settings = RunSettings((Operation.ALL_GATHER,), (1024, 1 << 20))
+    several = replace(settings, shapes=shapes_named(names, whole))
+    one, plan = (make_plan(each, BackendRequest(topology, whole)) for each in (settings, several))
+    assert plan_lines(one)[0] == "keys: 2 (all_gather; 2 sizes, 1K to 1M)"
+    assert plan_lines(plan)[0] == (
+        "keys: 6 (all_gather; 2 sizes, 1K to 1M; 8 ranks on 2 node(s); 4 ranks on 1 node(s); "
+        "2 ranks on 2 node(s))"
+    )
+    assert plan.pass_s > one.pass_s

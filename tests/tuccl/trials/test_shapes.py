@@ -75,7 +75,7 @@ def test_ranks_are_divided_as_jobs_divide_them() -> None:
     pairs = memberships(Shape(2, 1, 2), whole)
     assert pairs is not None
     assert [own.sibling for own in pairs] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert memberships(whole, whole) == [Membership(0, rank) for rank in range(8)]
+    assert memberships(whole, whole) == tuple(Membership(0, rank) for rank in range(8))
 
 
 @pytest.mark.parametrize(
