@@ -54,14 +54,15 @@ _TURN_S = 0.0006
 """Extra cost of a sample that is not taken in a row, on H200: the leader requests each."""
 
 
-def seconds(restart_s: float, sample_s: Mapping[Task, float]) -> float:
+def seconds(restart_s: float, sample_s: Mapping[Task, float], calls: int) -> float:
     """Seconds of the fewest starts that can decide; between two of them another profile runs.
 
     Args:
         restart_s: Seconds of a change of the process profile.
-        sample_s: Seconds of a sample of each key; two calls per key are timed.
+        sample_s: Seconds of a sample of each key.
+        calls: Calls of each key that are timed, NCCL's own choice included.
     """
-    return _FEWEST_STARTS * _seconds_of_start(restart_s, sample_s, dict.fromkeys(sample_s, 2))
+    return _FEWEST_STARTS * _seconds_of_start(restart_s, sample_s, dict.fromkeys(sample_s, calls))
 
 
 def _seconds_of_start(

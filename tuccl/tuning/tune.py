@@ -242,11 +242,14 @@ class _Run:
         """Divide the budget: reserve seconds for the searches and for the stages after them."""
         restart_s, sample_s = self.spending.restart_s, sum(self.stock.sample_s.values())
         borders_s = breakpoints.seconds(sample_s)
-        finalists = _FINALISTS * (2 if self._spaces.jobs_run_schedules else 1)
+        searches = 2 if self._spaces.jobs_run_schedules else 1
+        finalists = _FINALISTS * searches
         self._kept_s = sample_s * (PAIRS * (1 + finalists) + REPEATS_AGAIN)
         self._kept_s += restart_s + borders_s
         if self.stock.is_unsteady():
-            self._kept_s += confirmation.seconds(restart_s, self.stock.sample_s) + borders_s
+            # A key's entry may have a winner of each search.
+            starts_s = confirmation.seconds(restart_s, self.stock.sample_s, 1 + searches)
+            self._kept_s += starts_s + borders_s
         self._search_s = sample_s * _SEARCH_SAMPLES
 
     def confirm_over_starts(

@@ -440,6 +440,29 @@ def test_a_budget_reserves_the_starts_that_an_unsteady_machine_needs(tmp_path: P
     assert result.spent_s <= 27.0
 
 
+class UnsteadyExecutor(Unsteady):
+    """Samples take a twentieth of a second; a setting gains at all sizes, and a schedule more."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        measured = super().measure(task, config, first, repeats)
+        gain = 0.5 if config.is_schedule else 0.7 if config.nchannels == 4 else 1.0
+        samples = tuple(gain * time_us for time_us in measured.samples_us)
+        return Measured(samples, measured.seconds + 0.05 * repeats)
+
+
+def test_a_budget_reserves_starts_for_settings_and_schedules(tmp_path: Path) -> None:
+    schedule = Family("schedule:a", "LL", (8,), (256,), (1 << 20,))
+    spaces = replace(
+        SPACES, schedules=lambda _: Space("executor", (schedule,)), jobs_run_schedules=True
+    )
+    settings = replace(SETTINGS, budget_s=70.0)
+    with MeasurementLog(tmp_path / "log", UnsteadyExecutor(), "id") as log:
+        result = tune(settings, SHAPE, spaces, log, silent)
+    assert result.starts is not None
+    assert result.starts >= 3
+    assert result.spent_s <= 70.0
+
+
 def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Path) -> None:
     """Both calls of a changed border are compared anew, and a resumed run measures nothing."""
 
