@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
+from programs import phase_proof
 from programs.errors import NoProgramError, PhaseFormError, PhaseProofError
 from programs.layout import Pattern
 from programs.phase_plans import plan_by_name
@@ -42,6 +43,17 @@ def check_on_numbers(plan: PhasedSchedule, *, in_place: bool) -> None:
 def test_plans_compute_their_operation_on_numbers_too(grid: tuple[int, int]) -> None:
     for plan in all_plans(*grid):
         check_on_numbers(plan, in_place=True)
+
+
+def test_lanes_and_rails_take_no_proof_of_their_own() -> None:
+    plan = plan_by_name(Collective.ALL_GATHER, "rails_first", 7, 3)
+    assert prove(plan)
+    proofs = phase_proof._proved.cache_info().misses
+    for lanes in (2, 8):
+        for nchannels in (1, 2):
+            rail = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, nchannels)
+            assert prove(plan.with_lanes(lanes).with_rails(rail))
+    assert phase_proof._proved.cache_info().misses == proofs
 
 
 PLACES = st.builds(Place, st.sampled_from(Buffer), st.integers(-1, 9))
