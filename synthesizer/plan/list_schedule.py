@@ -94,8 +94,8 @@ class _Run:
         """Heap of the times when transfers become ready or resources free."""
         self.done: list[TimedHop] = []
         self._costs = costs
-        self._remaining = [_remaining_us(tree, costs) for tree in trees]
-        self._onward = [_onward(tree) for tree in trees]
+        self._remaining = [remaining_us(tree, costs) for tree in trees]
+        self._onward = [onward_hops(tree) for tree in trees]
         self._wait_counts = precedence is not Precedence.LONGEST_PATH
         self._turns_count = precedence is Precedence.IN_TURN
         self._queued: Counter[Hop] = Counter()
@@ -158,14 +158,15 @@ class _Run:
         self.offer(t, piece, hop[1], end)
 
 
-def _onward(tree: RouteTree) -> dict[int, list[Hop]]:
+def onward_hops(tree: RouteTree) -> dict[int, list[Hop]]:
+    """Return the hops from each rank."""
     onward: dict[int, list[Hop]] = {}
     for hop in tree.hops:
         onward.setdefault(hop[0], []).append(hop)
     return onward
 
 
-def _remaining_us(tree: RouteTree, costs: Resources) -> dict[Hop, float]:
+def remaining_us(tree: RouteTree, costs: Resources) -> dict[Hop, float]:
     """Return the longest time from each hop's start until the chunk is everywhere below it."""
     below: dict[int, float] = {}
     remaining: dict[Hop, float] = {}

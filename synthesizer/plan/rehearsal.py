@@ -1,9 +1,10 @@
 """Rehearsal: the simulated time of a timetable's transfers without their start times.
 
 A timetable has a start for each transfer; a lowered schedule keeps only the order on each
-connection. Ports then serve messages as they arrive, and a transfer with precedence in the
-timetable may have to queue. The rehearsal runs the simulator on the transfers, with one threadblock
-for each end of a connection, without lowering them. Plans are compared by its result.
+connection. Ports then serve messages as they arrive, or share themselves among all of them, and a
+transfer with precedence in the timetable may have to queue. The rehearsal runs the simulator on the
+transfers, with one threadblock for each end of a connection, without lowering them. Plans are
+compared by the worse of its times.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from collections import defaultdict
 from sketches.sketch import Sketch
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
 from synthesizer.plan.composition import TimedTrees
-from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel
+from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, Times
 from synthesizer.solve.resources import Hop
 
 _WIRES = ExecutionModel()
 
 
-def rehearsed_us(plan: TimedTrees, piece_bytes: float, sketch: Sketch, *, backwards: bool) -> float:
-    """Return the simulated time of a plan's transfers in microseconds.
+def rehearsed(plan: TimedTrees, piece_bytes: float, sketch: Sketch, *, backwards: bool) -> Times:
+    """Return the simulated times of a plan's transfers.
 
     Args:
         plan: Trees and timetable.
@@ -31,7 +32,7 @@ def rehearsed_us(plan: TimedTrees, piece_bytes: float, sketch: Sketch, *, backwa
     """
     graph, sends = _graph(plan, backwards=backwards)
     route_messages(graph, sends, sketch)
-    return CompiledSchedule(graph, 1).time_us(piece_bytes, _WIRES)
+    return CompiledSchedule(graph, 1).times(piece_bytes, _WIRES)
 
 
 def _graph(

@@ -1,20 +1,22 @@
 """Timetabling: pieces and order of transfers along given trees, chosen by rehearsal.
 
-A schedule fixes only the order within each connection; a port serves messages as they arrive. Where
-many are ready at once, above all at the start, the port serves connections in turn. A timetable
-that assumes another order leaves ports idle for a piece.
+A schedule fixes only the order within each connection; a port serves messages as they arrive, or
+all of them at once. A timetable that assumes another order at the ports leaves them idle. So beside
+two orders of list scheduling a timetable is tried in which transfers queue at the ports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from synthesizer.plan.composition import TimedTrees
-from synthesizer.plan.list_schedule import Precedence, list_schedule
+from synthesizer.plan.list_schedule import Precedence, Timetable, list_schedule
 from synthesizer.plan.plan_request import PlanRequest, good_enough
-from synthesizer.plan.rehearsal import rehearsed_us
-from synthesizer.solve.resources import resources, reversed_sketch
+from synthesizer.plan.port_queues import queued_timetable
+from synthesizer.plan.rehearsal import rehearsed
+from synthesizer.solve.resources import Resources, resources, reversed_sketch
 from synthesizer.solve.routes import RouteTree
 
 PIECES = (1, 2, 4, 8, 16, 32)
@@ -23,8 +25,12 @@ PIECES = (1, 2, 4, 8, 16, 32)
 LEAST_PIECE_BYTES = 512
 """Bytes that a warp moves with one load of 16 bytes per thread; smaller pieces only cost steps."""
 
-_SEARCHED = (Precedence.LONGEST_PATH, Precedence.LONGEST_WAIT)
-"""Orders to try for every number of trees and pieces; another order takes a third more time."""
+_MOST_COMPARED = 2000
+"""Most transfers of a timetable that is made in several orders; longer ones are made in the order
+that was the fastest with fewer pieces."""
+
+_Timetabler = Callable[[Sequence[RouteTree], int, Resources], Timetable]
+"""Function of trees, pieces and the costs of a piece."""
 
 _AT_THE_BOUND = 1.0001
 """Ratio to the bound below which nothing is left to gain."""
@@ -32,7 +38,7 @@ _AT_THE_BOUND = 1.0001
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Trees with a timetable, and its rehearsed time."""
+    """Trees with a timetable, and the worse of its rehearsed times."""
 
     timed: TimedTrees
     end_us: float
@@ -44,18 +50,26 @@ def rehearse(request: PlanRequest, per_source: int, trees: Sequence[RouteTree]) 
     counts = (request.pieces,) if request.pieces else _piece_counts(request, per_source)
     hops = sum(len(tree.hops) for tree in trees)
 
-    def cut(pieces: int) -> Rehearsed:
-        found = (_timed(request, per_source, trees, pieces, order) for order in _SEARCHED)
-        return min(found, key=lambda rehearsed: rehearsed.end_us)
+    timetablers: Sequence[_Timetabler] = (
+        _listed(Precedence.LONGEST_PATH),
+        _listed(Precedence.LONGEST_WAIT),
+        partial(queued_timetable, backwards=request.backwards),
+    )
 
-    best = cut(counts[0])
+    def cut(pieces: int) -> tuple[Rehearsed, _Timetabler]:
+        found = [(_timed(request, per_source, trees, pieces, by), by) for by in timetablers]
+        return min(found, key=lambda made: made[0].end_us)
+
+    best, fastest = cut(counts[0])
     misses = 0
     for pieces in counts[1:]:
         if good_enough(request, best.end_us):
             break
         if chunk_bytes < pieces * LEAST_PIECE_BYTES or hops * pieces > request.max_transfers:
             break
-        finer = cut(pieces)
+        if hops * pieces > _MOST_COMPARED:
+            timetablers = (fastest,)
+        finer, fastest = cut(pieces)
         if finer_pays(best.end_us, finer.end_us):
             best, misses = finer, 0
         elif misses:
@@ -75,8 +89,13 @@ def in_turn(request: PlanRequest, best: Rehearsed) -> Rehearsed:
     if request.backwards or best.end_us <= bound_us * _AT_THE_BOUND:
         return best
     timed = best.timed
-    found = _timed(request, timed.per_source, timed.trees, timed.pieces, Precedence.IN_TURN)
+    timetabler = _listed(Precedence.IN_TURN)
+    found = _timed(request, timed.per_source, timed.trees, timed.pieces, timetabler)
     return min(best, found, key=lambda rehearsed: rehearsed.end_us)
+
+
+def _listed(precedence: Precedence) -> _Timetabler:
+    return partial(list_schedule, precedence=precedence)
 
 
 def _timed(
@@ -84,13 +103,14 @@ def _timed(
     per_source: int,
     trees: Sequence[RouteTree],
     pieces: int,
-    precedence: Precedence,
+    timetabler: _Timetabler,
 ) -> Rehearsed:
     piece_bytes = request.block_bytes / per_source / pieces
-    timetable = list_schedule(trees, pieces, resources(request.sketch, piece_bytes), precedence)
+    timetable = timetabler(trees, pieces, resources(request.sketch, piece_bytes))
     timed = TimedTrees(trees, per_source, pieces, timetable)
     sketch = reversed_sketch(request.sketch) if request.backwards else request.sketch
-    return Rehearsed(timed, rehearsed_us(timed, piece_bytes, sketch, backwards=request.backwards))
+    times = rehearsed(timed, piece_bytes, sketch, backwards=request.backwards)
+    return Rehearsed(timed, times.worse_us)
 
 
 def _piece_counts(request: PlanRequest, per_source: int) -> Sequence[int]:

@@ -9,12 +9,12 @@ The final plan is also timed with connections in turn.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.plan_request import LEAST_LOAD_SHARE, PlanRequest, good_enough, load_matters
-from synthesizer.plan.timetabling import LEAST_PIECE_BYTES, Rehearsed, in_turn, rehearse
+from synthesizer.plan.timetabling import LEAST_PIECE_BYTES, Rehearsed, finer_pays, in_turn, rehearse
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
 from synthesizer.solve.packing import packed_trees
 from synthesizer.solve.resources import Hop, Resources, resources
@@ -87,13 +87,8 @@ def _best_start(request: PlanRequest) -> _Start:
             break
         families = tuple(Family(orbit, i) for orbit in request.orbits for i in range(trees))
         whole = resources(request.sketch, request.block_bytes / trees)
-        routes: dict[frozenset[tuple[Family, Hop]], dict[Family, RouteTree]] = {}
-        loads = [least_load_us]
-        for candidate in _even_trees(request, whole, families):
-            loads.append(_load_us(whole, candidate))
-            if loads[-1] < least_load_us * _FEWER_LOADS:
-                routes.setdefault(_hops(candidate), candidate)
-        least_load_us = min(loads)
+        least_load_us, even = _even_trees(request, whole, families, least_load_us, best)
+        routes = {_hops(candidate): candidate for candidate in even}
         for slots in _slots(request, trees, least_load_us, best):
             soonest = soonest_trees(whole, families, request.sketch.ranks, slots)
             routes.setdefault(_hops(soonest), soonest)
@@ -115,17 +110,25 @@ def _best_start(request: PlanRequest) -> _Start:
 
 
 def _even_trees(
-    request: PlanRequest, whole: Resources, families: Sequence[Family]
-) -> Iterator[dict[Family, RouteTree]]:
-    """Yield trees with an even load: of any depth, and, unless reversed, shallow ones.
+    request: PlanRequest,
+    whole: Resources,
+    families: Sequence[Family],
+    least_load_us: float,
+    best: _Start | None,
+) -> tuple[float, list[dict[Family, RouteTree]]]:
+    """Return the least load so far, and trees with an even load that may end sooner than the best.
 
-    For reversed plans the rehearsal is less accurate, see `timetabling.in_turn`: shallow trees had
-    a predicted gain of 1 % and lost 9 % on 2x8 H100 with a missing NIC.
+    Packed trees may have long paths; unless they lower the load, they end no sooner than those of
+    fewer trees. Shallow trees end soon after their load, and are tried where that saves time.
     """
-    sketch, target_us = request.sketch, request.load_bound_us
-    yield packed_trees(whole, families, sketch.ranks, target_us)
-    if not request.backwards:
-        yield shallow_trees(whole, families, sketch.node_of_rank, target_us)
+    packed = packed_trees(whole, families, request.sketch.ranks, request.load_bound_us)
+    packed_us = _load_us(whole, packed)
+    found = [packed] if packed_us < least_load_us * _FEWER_LOADS else []
+    shallow = shallow_trees(whole, families, request.sketch.node_of_rank, request.load_bound_us)
+    shallow_us = _load_us(whole, shallow)
+    if best is None or finer_pays(best.rehearsed.end_us, shallow_us):
+        found.append(shallow)
+    return min(least_load_us, packed_us, shallow_us), found
 
 
 def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:

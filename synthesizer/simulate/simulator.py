@@ -123,27 +123,20 @@ class CompiledSchedule:
         self._times_us: dict[tuple[int, int, _Costs, Sharing], float] = {}
         """Times by tiles, FIFO slots and costs: larger slots than a message change none of them."""
 
-    def time_us(
-        self, size_bytes: float, model: ExecutionModel, useless_us: float = float("inf")
-    ) -> float:
-        """Return the worse of the simulated times of one call in microseconds.
+    def time_us(self, size_bytes: float, model: ExecutionModel) -> float:
+        """Return the worse of the simulated times of one call; see `times`."""
+        return self.times(size_bytes, model).worse_us
+
+    def times(self, size_bytes: float, model: ExecutionModel) -> Times:
+        """Return the simulated times of one call.
 
         Args:
             size_bytes: Size of the collective as in nccl-tests: the larger buffer.
             model: Executor and protocol.
-            useless_us: Time from which the schedule is of no use to the caller. Where the time in
-                turn, which is found sooner, reaches it, that time is returned.
 
         Raises:
             DefectError: The schedule deadlocks with `model.fifo_slots`.
         """
-        in_turn_us = self._shared_us(size_bytes, model, Sharing.IN_TURN)
-        if in_turn_us >= useless_us:
-            return in_turn_us
-        return max(in_turn_us, self._shared_us(size_bytes, model, Sharing.FAIR))
-
-    def times(self, size_bytes: float, model: ExecutionModel) -> Times:
-        """Return the simulated times of one call; see `time_us`."""
         return Times(*(self._shared_us(size_bytes, model, sharing) for sharing in Sharing))
 
     def _shared_us(self, size_bytes: float, model: ExecutionModel, sharing: Sharing) -> float:
@@ -223,11 +216,16 @@ def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
     return CompiledSchedule(graph, algorithm.chunks_per_loop, steps)
 
 
+def simulate(algorithm: Algorithm, sketch: Sketch, size_bytes: int, model: ExecutionModel) -> Times:
+    """Compile a schedule and simulate it once; see `CompiledSchedule.times`."""
+    return compile_schedule(algorithm, sketch).times(size_bytes, model)
+
+
 def simulate_us(
     algorithm: Algorithm, sketch: Sketch, size_bytes: int, model: ExecutionModel
 ) -> float:
-    """Compile a schedule and simulate it once; see `CompiledSchedule.time_us`."""
-    return compile_schedule(algorithm, sketch).time_us(size_bytes, model)
+    """Return the worse of the times of `simulate`."""
+    return simulate(algorithm, sketch, size_bytes, model).worse_us
 
 
 def _costs(chunk_bytes: float, model: ExecutionModel) -> _Costs:

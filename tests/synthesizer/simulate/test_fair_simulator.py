@@ -105,11 +105,6 @@ def test_a_message_in_the_way_of_many_holds_them_up() -> None:
     assert CompiledSchedule(graph, 1).time_us(KILOBYTE, ExecutionModel()) == pytest.approx(5)
 
 
-def test_the_fair_time_is_left_out_where_the_time_in_turn_is_too_long() -> None:
-    compiled = CompiledSchedule(messages([0], [0], [0], [0], [1]), 1)
-    assert compiled.time_us(KILOBYTE, ExecutionModel(), useless_us=4) == pytest.approx(4)
-
-
 def test_threadblocks_copy_no_faster_than_they_can() -> None:
     # 2 us per kB: each message takes half of its port, and the receives 2 us more.
     assert run(messages([0], [0]), costs=(0.0, KILOBYTE, 2.0)) == pytest.approx(4)
