@@ -16,7 +16,7 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import Verdict
 from synthesizer.prove.verifier import verify as prove
-from synthesizer.simulate.simulator import simulate_us
+from synthesizer.simulate.simulator import simulate as simulate_schedule
 from tuccl.api.errors import with_one_root
 from tuccl.api.machines import Machine, machine_of
 from tuccl.api.stages import OnStage, progress_of
@@ -38,14 +38,22 @@ AnySchedule = Algorithm | Schedule | str | Path
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """The simulated time of one call, without the overheads of protocol and executor."""
+    """The simulated times of one call, without the overheads of protocol and executor."""
 
     name: str
     """Name of the schedule."""
     size_bytes: int
-    time_us: float
+    in_turn_us: float
+    """Time if the messages on a link pass it one after another."""
+    fair_us: float
+    """Time if they share it fairly."""
     bound_us: float | None
     """Time that no schedule on this machine undercuts; None: not known for the operation."""
+
+    @property
+    def time_us(self) -> float:
+        """The worse of both times."""
+        return max(self.in_turn_us, self.fair_us)
 
     @property
     def gb_per_s(self) -> float:
@@ -118,7 +126,7 @@ def synthesize(
     outcome = best_schedule(request, topology, means, progress_of(on_stage))
     bound_us = outcome.bounds.time_us(request.size_bytes)
     tried = tuple(
-        Simulation(candidate.algorithm.name, request.size_bytes, candidate.time_us, bound_us)
+        Simulation(candidate.algorithm.name, request.size_bytes, *candidate.times, bound_us)
         for candidate in outcome.choice.tried
     )
     best = outcome.choice.best
@@ -246,8 +254,8 @@ def simulate(schedule: AnySchedule, machine: Machine, size: int | str) -> Simula
     bound_us = None
     if algorithm.collective is not Collective.CUSTOM:
         bound_us = time_bound(algorithm.collective, whole, algorithm.root).time_us(size_bytes)
-    time_us = simulate_us(algorithm, sketch, size_bytes, WIRES_ALONE)
-    return Simulation(algorithm.name, size_bytes, time_us, bound_us)
+    times = simulate_schedule(algorithm, sketch, size_bytes, WIRES_ALONE)
+    return Simulation(algorithm.name, size_bytes, *times, bound_us)
 
 
 def _algorithm(schedule: AnySchedule, machine: Machine | None, name: str = "") -> Algorithm:

@@ -1,7 +1,8 @@
 """Choice of the fastest schedule for one collective and size, among those of every sketch.
 
 Schedules are timed by the plain alpha-beta model, wires alone, so that the time can be held against
-the bounds of the machine; what protocols and executors add is for measurement to find out.
+the bounds of the machine; of the times with messages in turn and with fair sharing the worse one
+counts. What protocols and executors add is for measurement to find out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sketches.chunking import Misfit
 from sketches.sketch import Sketch
 from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
 from synthesizer.ir.collectives import Collective
-from synthesizer.simulate.simulator import ExecutionModel, simulate_us
+from synthesizer.simulate.simulator import ExecutionModel, Times, simulate
 from tuccl.processes.workers import IN_PROCESS, Workers
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
@@ -39,10 +40,15 @@ class Request:
 class Tried(Made):
     """A schedule that was considered."""
 
-    time_us: float
-    """Simulated time."""
+    times: Times
+    """Simulated times, with messages in turn and with fair sharing."""
     misfits: tuple[Misfit, ...]
     """Misfits of its chunks at this size."""
+
+    @property
+    def time_us(self) -> float:
+        """The worse of the simulated times."""
+        return self.times.worse_us
 
     @property
     def weighed_us(self) -> float:
@@ -143,9 +149,9 @@ def _timed(size_bytes: int, made: Made, watch: Stopwatch) -> Tried | None:
     if algorithm.chunks_per_loop > size_bytes:
         return None
     with watch.stage("simulating"):
-        time_us = simulate_us(algorithm, sketch, size_bytes, WIRES_ALONE)
+        times = simulate(algorithm, sketch, size_bytes, WIRES_ALONE)
     found = misfits(sketch, algorithm, size_bytes)
-    return Tried(algorithm, sketch, made.synthesis, made.size_bytes, time_us, found)
+    return Tried(algorithm, sketch, made.synthesis, made.size_bytes, times, found)
 
 
 def _fault(tried: Tried, refusal: Refusal, watch: Stopwatch) -> SynthesisError | None:

@@ -61,7 +61,7 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
         "origin": _origin(best),
         "steps": best.algorithm.step_count,
         "chunks": best.algorithm.chunks_per_loop,
-        "time_us": best.time_us,
+        **_times(best),
         "algbw_gb_per_s": algbw,
         "bound_gb_per_s": bounds.bandwidth_gb_per_s,
         "bandwidth_ratio": algbw / bounds.bandwidth_gb_per_s,
@@ -85,12 +85,21 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
                 "algorithm": tried.algorithm.name,
                 "origin": _origin(tried),
                 "sketch": tried.sketch.name,
-                "time_us": tried.time_us,
+                **_times(tried),
             }
             for tried in outcome.choice.tried
         ],
         "across_hosts": None if across is None else across.as_dict(),
         "notes": list(outcome.notes),
+    }
+
+
+def _times(tried: Tried) -> dict[str, float]:
+    """Return the times of both models of sharing, and the one that counts."""
+    return {
+        "time_us": tried.time_us,
+        "in_turn_us": tried.times.in_turn_us,
+        "fair_us": tried.times.fair_us,
     }
 
 
@@ -147,13 +156,15 @@ def as_text(outcome: Outcome) -> str:
     limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
     least_us = bounds.time_us(request.size_bytes)
     across = on_nodes(best.algorithm, best.sketch.node_of_rank)
+    times = best.times
+    shares = f"links in turn {times.in_turn_us:.2f} us, shared fairly {times.fair_us:.2f} us"
     lines = [
         f"{task} on {machine} on {outcome.topology.node_count} node(s): {best.algorithm.name}",
         f"  {how}; {best.algorithm.chunks_per_loop} chunks, {best.algorithm.step_count} steps",
         f"  sketch {best.sketch.name}: {best.sketch.why}",
         *_chunk_lines(outcome),
         *([] if across is None else [f"  {across.as_text()}"]),
-        f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s",
+        f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s, {shares}",
         f"  bounds of the machine {limits}, together {least_us:.2f} us: {share:.1%} reached",
         f"  seconds: {stages}",
     ]

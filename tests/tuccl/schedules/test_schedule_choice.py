@@ -35,7 +35,7 @@ def request(**changes: object) -> Request:
 
 def test_the_fastest_of_all_sketches_wins_and_is_proved(sketches: tuple[Sketch, ...]) -> None:
     choice = choose_schedule(request(), sketches)
-    times = [tried.time_us for tried in choice.tried]
+    times = [tried.weighed_us for tried in choice.tried]
     assert times == sorted(times)
     assert choice.best is choice.tried[0]
     assert {tried.sketch.name for tried in choice.tried} == {sketch.name for sketch in sketches}
@@ -89,7 +89,7 @@ def test_an_expert_algorithm_that_is_wrong_is_left_out(
 
     monkeypatch.setattr(making, "expert_algorithms", idle)
     choice = choose_schedule(request(), sketches[:1])
-    assert [tried.synthesis is None for tried in choice.tried] == [False]
+    assert {tried.synthesis is None for tried in choice.tried} == {False}
     (note,) = choice.notes
     assert note.startswith(f"left out on sketch {sketches[0].name}: idle is wrong, ")
 
@@ -101,8 +101,10 @@ def test_without_a_solver_an_expert_algorithm_wins_and_a_note_says_why(
         monkeypatch.setattr(solver, "available", lambda _self: False)
     choice = choose_schedule(request(), sketches)
     assert choice.best.synthesis is None
-    (note,) = choice.notes
-    assert note.startswith("no MILP solver: neither HiGHS nor CBC is installed")
+    assert any(
+        note.startswith("no MILP solver: neither HiGHS nor CBC is installed")
+        for note in choice.notes
+    )
     # A mesh with one direction only has no expert algorithm.
     node = sketches[0].node_of_rank
     ahead = tuple(
