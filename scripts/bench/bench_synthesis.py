@@ -1,9 +1,11 @@
 """Synthesize for the benchmark topologies; compare with bounds and other synthesizers.
 
 Every sketch candidate of every entry is synthesized, expert algorithms are tried as well, and the
-fastest under the plain alpha-beta model (no executor costs) is shown with its share of the bound.
+fastest under the plain alpha-beta model (no executor costs) is shown with its share of the bound:
+by the worse of its times with the messages on a port in turn and with max-min fair rates.
 Sizes are decimal (1 MB = 1e6 bytes, size as in nccl-tests), as the published figures are. With
---prove each winner is also verified, sent through XML and run on real data.
+--prove each winner is also verified, sent through XML and run on real data. --less takes the first
+NIC or NVLink away; of the NVLinks into an NVSwitch, one of 25 GB/s.
 
     python scripts/bench/bench_synthesis.py FILE.json --entry dgx1_8xV100 --op all_gather --size 1MB
 
@@ -18,7 +20,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
+from probes.topology.graph import DeviceKind, Link, LinkKind, Topology  # noqa: E402
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
+from sketches.errors import SketchError  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
 from synthesizer.errors import InfeasibleError, ProgramError  # noqa: E402
@@ -43,6 +47,8 @@ from tuccl.testing.emulator import expected_outputs, run  # noqa: E402
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}
 WIRES = ExecutionModel()
+NVLINK_GB_PER_S = 25.0
+"""Bandwidth of one of the NVLinks that lead into an NVSwitch."""
 
 TACOS_1MB_US = {
     "nvswitch_8xA100": 3.62,
@@ -99,6 +105,9 @@ class Row:
     collective: str
     size: str
     time_us: float
+    """The worse of the next two."""
+    in_turn_us: float
+    fair_us: float
     algbw_gb_per_s: float
     bound_gb_per_s: float
     ratio: float
@@ -120,30 +129,73 @@ class Machine:
     """An entry of the benchmark with its sketches."""
 
     name: str
-    bench: BenchTopology
     sketches: tuple[Sketch, ...]
     whole: Sketch
+    all_gather_bound_gb_per_s: float
+    """The file's; infinite for a machine that lacks something."""
 
 
 def main() -> None:
     """Print a row per cell as soon as it is known."""
     given = arguments()
     print(
-        f"{'entry':16} {'operation':14} {'size':>5} {'time us':>11} {'GB/s':>8} {'bound':>8} "
-        f"{'of bound':>8} {'of bw':>6} {'s':>6} {'chunks':>6} {'steps':>6}  winner; goal; notes"
+        f"{'entry':16} {'operation':14} {'size':>5} {'in turn us':>11} {'fair us':>11} "
+        f"{'GB/s':>8} {'bound':>8} {'of bound':>8} {'of bw':>6} {'s':>6} {'chunks':>6} "
+        f"{'steps':>6}  winner; goal; notes"
     )
     for name, bench in read_bench_topologies(given.file).items():
-        if given.entry and name not in given.entry:
+        machine = None
+        if not given.entry or name in given.entry:
+            machine = machine_of(name, bench, given.less)
+        if machine is None:
             continue
-        machine = Machine(
-            name, bench, sketch_candidates(bench.topology), whole_machine(bench.topology)
-        )
         for collective in given.op or COLLECTIVES:
             for row in rows(machine, Collective(collective), given):
                 show(row)
                 if given.save:
                     with given.save.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(asdict(row)) + "\n")
+
+
+def machine_of(name: str, bench: BenchTopology, lacking: str | None) -> Machine | None:
+    """The machine of an entry; None if it has nothing to take away, or falls apart without it."""
+    if lacking is None:
+        topology, bound = bench.topology, bench.all_gather_bound_gb_per_s
+    elif lacking == "nic" and not bench.topology.nics:
+        return None
+    else:
+        topology = without_nic(bench.topology) if lacking == "nic" else without_link(bench.topology)
+        name, bound = f"{name}-{lacking}", float("inf")
+    try:
+        return Machine(name, sketch_candidates(topology), whole_machine(topology), bound)
+    except SketchError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return None
+
+
+def without_nic(topology: Topology) -> Topology:
+    """The machine less its first NIC."""
+    nic = topology.nics[0].name
+    return replace(
+        topology,
+        devices=tuple(device for device in topology.devices if device.name != nic),
+        links=tuple(link for link in topology.links if nic not in {link.src, link.dst}),
+    )
+
+
+def without_link(topology: Topology) -> Topology:
+    """The machine less its first NVLink."""
+    first = next(link for link in topology.links if link.kind is LinkKind.NVLINK)
+    ends = {first.src, first.dst}
+    switched = any(topology.device[end].kind is DeviceKind.NVSWITCH for end in ends)
+
+    def less(link: Link) -> tuple[Link, ...]:
+        if {link.src, link.dst} != ends:
+            return (link,)
+        left = link.bandwidth_gb_per_s - NVLINK_GB_PER_S
+        return (replace(link, bandwidth_gb_per_s=left),) if switched else ()
+
+    return replace(topology, links=tuple(kept for link in topology.links for kept in less(link)))
 
 
 def arguments() -> argparse.Namespace:
@@ -155,6 +207,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", action="append", choices=SIZES, help="only these sizes")
     parser.add_argument("--time-limit", type=float, default=5.0, help="seconds for the solver")
     parser.add_argument("--sketch", help="only this sketch candidate")
+    parser.add_argument("--less", choices=("nic", "link"), help="machines that lack one")
     parser.add_argument("--no-experts", action="store_true")
     parser.add_argument("--prove", action="store_true", help="verify, XML and real data")
     parser.add_argument("--save", type=Path, help="append rows to this file, a JSON object a line")
@@ -166,7 +219,7 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
     experts = [] if given.no_experts else list(expert_choices(machine, collective))
     bound = algbw_bound_gb_per_s(collective, machine.whole)
     if collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}:
-        bound = min(bound, machine.bench.all_gather_bound_gb_per_s)
+        bound = min(bound, machine.all_gather_bound_gb_per_s)
     least = time_bound(collective, machine.whole)
     for size in given.size or SIZES:
         size_bytes = SIZES[size]
@@ -174,16 +227,19 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
         routed = list(routed_choices(machine, collective, size_bytes, given))
         seconds = time.process_time() - started
         timed = [
-            (compile_schedule(algorithm, sketch).time_us(size_bytes, WIRES), label, algorithm)
+            (compile_schedule(algorithm, sketch).times(size_bytes, WIRES), label, algorithm)
             for label, sketch, algorithm in [*routed, *experts]
         ]
-        time_us, label, algorithm = min(timed, key=lambda item: item[:2])
+        times, label, algorithm = min(timed, key=lambda item: (item[0].worse_us, item[1]))
+        time_us = times.worse_us
         algbw = size_bytes * 1e-3 / time_us
         yield Row(
             entry=machine.name,
             collective=collective,
             size=size,
             time_us=time_us,
+            in_turn_us=times.in_turn_us,
+            fair_us=times.fair_us,
             algbw_gb_per_s=algbw,
             bound_gb_per_s=bound,
             ratio=max(least.time_us(size_bytes), size_bytes * 1e-3 / bound) / time_us,
@@ -281,7 +337,8 @@ def show(row: Row) -> None:
     """The row as one line of text."""
     notes: Sequence[str] = [row.winner, row.met, row.peers, row.proved, row.note]
     print(
-        f"{row.entry:16} {row.collective:14} {row.size:>5} {row.time_us:11.2f} "
+        f"{row.entry:16} {row.collective:14} {row.size:>5} "
+        f"{row.in_turn_us:11.2f} {row.fair_us:11.2f} "
         f"{row.algbw_gb_per_s:8.2f} {row.bound_gb_per_s:8.2f} {row.ratio:8.3f} "
         f"{row.bandwidth_ratio:6.3f} {row.seconds:6.1f} {row.chunks:6} {row.steps:6}  "
         f"{'; '.join(note for note in notes if note)}",
