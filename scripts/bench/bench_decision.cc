@@ -60,6 +60,33 @@ void tuccl_device_leave(const tuccl_device_scope *) {
 tuccl_stream_state tuccl_device_stream(void *) {
     return {1, 0};
 }
+int tuccl_device_has_nvlink(const tuccl_device_comm *) {
+    return 1;
+}
+void tuccl_device_forgo_nvlink(tuccl_device_comm *) {
+}
+const char *tuccl_device_prepare_phases(tuccl_device_comm *, size_t, uint32_t) {
+    return nullptr;
+}
+void *tuccl_device_scratch(const tuccl_device_comm *) {
+    return nullptr;
+}
+void *tuccl_device_side_stream(const tuccl_device_comm *, uint32_t) {
+    return nullptr;
+}
+int tuccl_device_mark(tuccl_device_comm *, uint32_t, void *) {
+    return 0;
+}
+int tuccl_device_await(tuccl_device_comm *, uint32_t, void *) {
+    return 0;
+}
+int tuccl_device_sum(tuccl_device_comm *, const void *, void *, size_t, uint32_t, uint8_t, uint8_t,
+                     void *) {
+    return 0;
+}
+uint64_t tuccl_device_free_bytes() {
+    return 0;
+}
 const char *tuccl_exchange_create(tuccl_exchange **, size_t, uint32_t) {
     return nullptr;
 }
@@ -129,7 +156,7 @@ int main(int count, char **arguments) {
     }
     for (size_t index = 0; index < 4; index++) {
         tuccl::Serving serving;
-        serving.ranks = 8;
+        serving.grid = {1, 8, 0, 0};
         for (size_t i = 0; i < ranges; i++) {
             tuccl::Rule rule = {};
             rule.min_bytes = kLargest / ranges * i;
