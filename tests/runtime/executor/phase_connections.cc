@@ -224,6 +224,9 @@ void choice_cannot_connect(Seat &seat) {
 void choice_connects_wrongly(Seat &seat) {
     choice_fails(seat, "spoils");
 }
+void choice_breaks(Seat &seat) {
+    choice_fails(seat, "breaks");
+}
 void choice_hangs(Seat &seat) {
     choice_fails(seat, "hangs");
 }
@@ -274,6 +277,7 @@ std::vector<PhaseScenario> phase_connection_scenarios() {
         {"chosen_when_needed", chosen_when_needed},
         {"choice_cannot_connect", choice_cannot_connect},
         {"choice_connects_wrongly", choice_connects_wrongly},
+        {"choice_breaks", choice_breaks},
         {"choice_hangs", choice_hangs},
         {"choices_differ", choices_differ},
         {"abort_while_choosing", abort_while_choosing},

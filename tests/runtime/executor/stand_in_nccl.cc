@@ -190,6 +190,7 @@ int connect(ncclComm *comm, const std::string &route) {
         std::_Exit(0);
     case Fault::kBreaks:
         comm->error.store(kRemoteError);
+        std::this_thread::sleep_for(std::chrono::milliseconds(250)); // Until somebody looks.
         break;
     default:
         break;

@@ -128,9 +128,11 @@ const char *prepare_rails(const RailOwner &owner, const Rule &rule, uint32_t lan
     tuccl_device_scope before;
     if (tuccl_device_enter(owner.device_number, &before) != 0)
         return "its device cannot be made the current one";
+    owner.rails.set_preparing(true);
     fault = prepare(owner, rule, lanes);
     if (!fault.empty())
         owner.rails.abort();
+    owner.rails.set_preparing(false);
     owner.phases.use(owner.rails.lanes(), owner.rails.request());
     tuccl_device_leave(&before);
     if (fault.empty()) {

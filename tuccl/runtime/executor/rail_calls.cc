@@ -79,7 +79,7 @@ void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
         RailCall call = call_of(phase, header.lanes, obeys);
         const uint64_t blocks = phase.operation == TUCCL_ALL_REDUCE ? 1 : header.nodes;
         if (is_chosen_by_size(call))
-            call.most_bytes = phase.chunks * chunk_bytes * blocks;
+            call.most_bytes = phase.chunks * chunk_bytes * blocks * phase.repeats;
         add(call, calls);
         if (is_first)
             add_left_over(phased, call, calls);

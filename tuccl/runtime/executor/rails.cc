@@ -134,7 +134,7 @@ void Rails::abort() {
 int Rails::error() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const ncclComm_t lane : lanes_) {
-        const int error = state_of(lane);
+        const int error = is_preparing_.load() ? int{kNcclSuccess} : state_of(lane);
         if (error != kNcclSuccess && error != kNcclInProgress)
             return error;
     }

@@ -7,6 +7,7 @@
 #include "rail_calls.h"
 #include "rail_request.h"
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -53,8 +54,12 @@ class Rails {
     // error() then.
     std::vector<ncclComm_t> take();
     void abort();
-    // An asynchronous error (ncclResult_t) of a lane.
+    // An asynchronous error (ncclResult_t) of a lane, for threads that watch it; none while its
+    // ranks prepare calls, who find errors themselves and agree on what follows.
     int error() const;
+    void set_preparing(bool is_preparing) {
+        is_preparing_.store(is_preparing);
+    }
 
     // Whether the plugin of each lane obeys requests, on this rank.
     bool obey_requests() const;
@@ -81,6 +86,7 @@ class Rails {
     std::vector<RailCall> connected_;
     uint64_t nccl_bytes_ = 0;
     bool is_stuck_ = false;
+    std::atomic<bool> is_preparing_{false};
     mutable std::mutex mutex_; // Protects the members below.
     std::vector<ncclComm_t> lanes_;
     bool taken_ = false;
