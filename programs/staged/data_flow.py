@@ -58,14 +58,9 @@ def data_flow_of(algorithm: Algorithm) -> DataFlow:
     Raises:
         NoCutError: The verifier does not prove the schedule, or it has too many steps.
     """
-    moves = sum(
-        step.count
-        for gpu in algorithm.programs
-        for block in gpu.threadblocks
-        for step in block.steps
-    )
-    if moves > MOST_MOVES:
-        raise NoCutError(f"its steps move {moves} chunks, at most {MOST_MOVES} are followed")
+    moved = chunks_moved(algorithm)
+    if moved > MOST_MOVES:
+        raise NoCutError(f"its steps move {moved} chunks, at most {MOST_MOVES} are followed")
     verdict = verify(algorithm)
     if not verdict.proved:
         raise NoCutError(f"it is not proved: {verdict.defects[0].describe()}")
@@ -74,6 +69,12 @@ def data_flow_of(algorithm: Algorithm) -> DataFlow:
     if isinstance(order, Defect):
         raise NoCutError(f"it is not proved: {order.describe()}")
     return _Run(algorithm, wiring).run(order)
+
+
+def chunks_moved(algorithm: Algorithm) -> int:
+    """Return the chunks that all steps move together."""
+    blocks = (block for gpu in algorithm.programs for block in gpu.threadblocks)
+    return sum(step.count for block in blocks for step in block.steps)
 
 
 class _Run:

@@ -8,8 +8,11 @@ copied there later then. A scratch chunk serves several values, one after the ot
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import groupby
+from typing import NamedTuple
 
 from programs.staged.timing import BEFORE, Timing
 from synthesizer.ir.algorithm import Buffer
@@ -39,6 +42,14 @@ def places_of(timing: Timing, program: Program) -> Places:
         program: The buffers, and whether calls may be in place.
     """
     return _Placing(timing, program).run()
+
+
+class _Interval(NamedTuple):
+    """The time in which the values of a chain lie in scratch memory."""
+
+    start: int
+    end: int
+    chain: list[int]
 
 
 class _Placing:
@@ -102,7 +113,7 @@ class _Placing:
     def _place_all(self) -> None:
         absorbed = {*self.places.fused.values(), *self.places.head.values()}
         chains = [self._chain(number) for number in self._needed() if number not in absorbed]
-        scratch: list[tuple[int, int, list[int]]] = []
+        scratch: list[_Interval] = []
         for chain in chains:
             last = chain[-1]
             direct = self._direct_target(chain)
@@ -113,7 +124,7 @@ class _Placing:
                 self.places.late.append((stage, last, chunk))
                 end = max(end, 2 * stage)
             if direct is None:
-                scratch.append((self.timing.made[chain[0]], end, chain))
+                scratch.append(_Interval(self.timing.made[chain[0]], end, chain))
             else:
                 self.places.place.update(dict.fromkeys(chain, direct))
         for number, chunks in self.targets.items():
@@ -146,18 +157,65 @@ class _Placing:
         until = BEFORE if overwritten is None else self.timing.last_use(overwritten)
         return (max(self.timing.made[value], until) + 1) // 2
 
-    def _place_in_scratch(self, intervals: list[tuple[int, int, list[int]]]) -> None:
-        free: list[list[int]] = [[] for _ in range(self.program.ranks)]
-        busy: list[list[tuple[int, int]]] = [[] for _ in range(self.program.ranks)]
-        sizes = self.places.scratch_chunks = [0] * self.program.ranks
-        for start, end, chain in sorted(intervals):
-            rank = self.values[chain[0]].rank
-            while busy[rank] and busy[rank][0][0] < start:
-                heappush(free[rank], heappop(busy[rank])[1])
-            if free[rank]:
-                slot = heappop(free[rank])
-            else:
-                slot, sizes[rank] = sizes[rank], sizes[rank] + 1
-            heappush(busy[rank], (end, slot))
-            place = Chunk(rank, Buffer.SCRATCH, slot)
-            self.places.place.update(dict.fromkeys(chain, place))
+    def _message(self, chain: list[int]) -> tuple[int, bool, int]:
+        """Return the peer of the message that a chain comes from or goes to, and its order there.
+
+        In this order chunks lie alike at both ends, and messages of adjacent chunks are one.
+        """
+        arrival, far = chain[0], -1
+        if self.timing.crosses(arrival):
+            (far,) = self.values[arrival].operands
+        else:
+            sent = [user for user in self.timing.consumers[chain[-1]] if self.timing.crosses(user)]
+            if not sent:
+                return -1, True, arrival
+            arrival = far = sent[0]
+        placed = self.places.place.get(far)
+        order = arrival if placed is None else placed.offset
+        return self.values[far].rank, placed is None, order
+
+    def _place_in_scratch(self, intervals: list[_Interval]) -> None:
+        slots = [_Slots() for _ in range(self.program.ranks)]
+
+        def group(interval: _Interval) -> tuple[int, int, int, bool]:
+            chain = interval.chain
+            return (interval.start, self.values[chain[0]].rank, *self._message(chain)[:2])
+
+        intervals.sort(key=lambda each: (group(each), self._message(each.chain)[2], each.end))
+        for (start, rank, peer, _), found in groupby(intervals, key=group):
+            together = list(found)
+            parts = [together] if peer >= 0 else [[each] for each in together]
+            for part in parts:
+                first = slots[rank].take(len(part), start)
+                for slot, interval in enumerate(part, start=first):
+                    slots[rank].keep(slot, interval.end)
+                    place = Chunk(rank, Buffer.SCRATCH, slot)
+                    self.places.place.update(dict.fromkeys(interval.chain, place))
+        self.places.scratch_chunks = [each.size for each in slots]
+
+
+class _Slots:
+    """The scratch chunks of a rank."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.free: list[int] = []
+        """In ascending order."""
+        self.busy: list[tuple[int, int]] = []
+        """Time of the last use, and slot."""
+
+    def take(self, count: int, start: int) -> int:
+        """Return the first of adjacent slots that no value uses any more at a time."""
+        while self.busy and self.busy[0][0] < start:
+            insort(self.free, heappop(self.busy)[1])
+        for at in range(len(self.free) - count + 1):
+            first = self.free[at]
+            if self.free[at + count - 1] == first + count - 1:
+                del self.free[at : at + count]
+                return first
+        self.size += count
+        return self.size - count
+
+    def keep(self, slot: int, end: int) -> None:
+        """Note that a slot is in use until a time."""
+        heappush(self.busy, (end, slot))

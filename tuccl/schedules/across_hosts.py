@@ -9,9 +9,13 @@ from typing import Any
 
 from programs.errors import NoProgramError
 from programs.staged.cutting import cut
+from programs.staged.data_flow import chunks_moved
 from programs.staged.staged_proof import prove_staged
 from synthesizer.ir.algorithm import Algorithm
 from tuccl.words.counts import count_of
+
+MOST_AT_ONCE = 8192
+"""Most chunks that the steps of a schedule move which is cut beside other work: seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,19 @@ def across_hosts(algorithm: Algorithm, node_sizes: Sequence[int]) -> AcrossHosts
 
 
 def on_nodes(algorithm: Algorithm, node_of_rank: Sequence[int]) -> AcrossHosts | None:
-    """Cut a schedule for the nodes of its ranks; None on one node."""
+    """Cut a schedule for the nodes of its ranks; None on one node.
+
+    Schedules of many steps are left to `tuccl verify`, since they take up to a minute.
+    """
     runs = [(node, len(list(ranks))) for node, ranks in groupby(node_of_rank)]
     sizes = tuple(size for _, size in runs)
     if len(set(node_of_rank)) == 1:
         return None
     if len({node for node, _ in runs}) < len(runs):
         return AcrossHosts(sizes, why_not="the ranks of a node do not follow one another")
+    if chunks_moved(algorithm) > MOST_AT_ONCE:
+        named = "+".join(map(str, sizes))
+        return AcrossHosts(sizes, why_not=f"not tried, `tuccl verify --nodes {named}` takes longer")
     return across_hosts(algorithm, sizes)
 
 

@@ -106,6 +106,22 @@ def test_statements_over_adjacent_chunks_are_one() -> None:
     assert own.src.count == 8
 
 
+@pytest.mark.parametrize("collective", [Collective.REDUCE_SCATTER, Collective.ALL_GATHER])
+def test_chunks_lie_alike_at_both_ends_so_that_a_pair_has_one_message(
+    collective: Collective,
+) -> None:
+    (algorithm,) = (
+        each
+        for each in expert_algorithms(collective, switched(2, 4))
+        if each.name == f"{collective}_hierarchical_4c"
+    )
+    (sent,) = cut(algorithm, (4, 4)).rounds
+    pairs = {(message.src.rank, message.dst.rank) for message in sent}
+    assert len(pairs) == 8
+    assert sum(message.src.count for message in sent) == 8 * 4
+    assert len(sent) == len(pairs)
+
+
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_order_of_rounds_and_stages_ends_with_the_result(collective: Collective) -> None:
     algorithms = [*over_gateways(collective, (2, 1))]
