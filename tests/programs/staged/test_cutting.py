@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from programs.errors import NoCutError
 from programs.staged import cutting, data_flow
@@ -19,6 +21,7 @@ from synthesizer.experts.halving_doubling import doubling_all_reduce
 from synthesizer.experts.ring import ring_all_reduce
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from tests.programs.staged.staged_runs import run_in_every_order, run_in_order
@@ -120,6 +123,33 @@ def test_chunks_lie_alike_at_both_ends_so_that_a_pair_has_one_message(
     assert len(pairs) == 8
     assert sum(message.src.count for message in sent) == 8 * 4
     assert len(sent) == len(pairs)
+
+
+@st.composite
+def random_all_reduces(draw: st.DrawFn) -> tuple[Program, tuple[int, ...]]:
+    """Draw an all_reduce over random trees, each chunk's sums and copies, and its nodes."""
+    node_sizes = tuple(draw(st.lists(st.integers(1, 3), min_size=2, max_size=3)))
+    ranks = sum(node_sizes)
+    program = Program(Collective.ALL_REDUCE, ranks, draw(st.integers(1, 3)))
+    for chunk in range(program.chunks):
+        partial = [program.input(rank, chunk) for rank in range(ranks)]
+        while len(partial) > 1:
+            left = partial.pop(draw(st.integers(0, len(partial) - 1)))
+            right = partial.pop(draw(st.integers(0, len(partial) - 1)))
+            partial.append(program.reduce(left, program.scratch(right.rank), right))
+        (total,) = partial
+        held = [program.copy(total, program.output(total.rank, chunk))]
+        for rank in draw(st.permutations([r for r in range(ranks) if r != total.rank])):
+            source = draw(st.sampled_from([total, *held]))
+            held.append(program.copy(source, program.output(rank, chunk)))
+    return program, node_sizes
+
+
+@settings(max_examples=60)
+@given(random_all_reduces())
+def test_any_all_reduce_is_cut_and_right(drawn: tuple[Program, tuple[int, ...]]) -> None:
+    program, node_sizes = drawn
+    assert runs_right(lower(program, "random trees"), node_sizes) >= 1
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
