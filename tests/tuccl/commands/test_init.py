@@ -528,7 +528,7 @@ def test_modelled_schedules_stand_apart_and_are_those_that_an_executor_runs(
     shipped = run_tuccl("ship", "shipped")
     assert shipped.returncode == 0, shipped.stderr
     written = list((tmp_path / "shipped" / "schedules").glob("*.xml"))
-    assert len(written) == (nodes != "16"), "128 ranks are too many for a file of all steps"
+    assert len(written) == (nodes == "1"), "across nodes no file has the steps of all ranks"
     assert "apart, not run by a job here: " in run_tuccl("explain", "all_reduce", "64K").stdout
 
 
