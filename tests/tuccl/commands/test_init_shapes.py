@@ -16,7 +16,7 @@ from tests.tuccl.reports.test_json_documents import check
 
 WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
 SHAPES = ("--shapes", "whole,node,rail")
-KEYS = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K")
+KEYS = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Pa
         (("--ranks", "2"), NODE),
         (("--ranks", "2", "--nodes", "2"), RAIL),
     ):
-        explained = run_tuccl("explain", "all_gather", "64K", *words, "--json")
+        explained = run_tuccl("explain", "all_reduce", "64K", *words, "--json")
         found = check("explain", explained.stdout)
         assert Shape(**found["shape"]) == Shape(**found["evidence"]["shape"]) == shape
         assert Shape(**found["entry"]["key"]["shape"]) == shape
-    unknown = run_tuccl("explain", "all_gather", "64K", "--ranks", "3")
+    unknown = run_tuccl("explain", "all_reduce", "64K", "--ranks", "3")
     assert unknown.returncode == 2
     assert (
         "communicators of 3 ranks on 1 node(s) were not tuned in this workspace" in unknown.stderr
@@ -66,8 +66,8 @@ def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Pa
     assert run_tuccl("ship", "shipped").returncode == 0
     bundle = load_bundle(next(Path(machine.parent, "shipped").glob("bundle-*.tuccl")))
     for shape in (WHOLE, NODE, RAIL):
-        assert bundle.lookup(Operation.ALL_GATHER, 64 << 10, shape) is not None
-    assert bundle.lookup(Operation.ALL_GATHER, 64 << 10, Shape(4, 1, 4)) is None
+        assert bundle.lookup(Operation.ALL_REDUCE, 64 << 10, shape) is not None
+    assert bundle.lookup(Operation.ALL_REDUCE, 64 << 10, Shape(4, 1, 4)) is None
 
     again = run_tuccl("init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2")
     assert "nothing to do: " in again.stderr
@@ -84,7 +84,7 @@ def test_worker_processes_measure_every_shape(run_tuccl: Run, machine: Path) -> 
     assert min(keys.values()) > 0
     (log,) = machine.parent.rglob("measurements.jsonl")
     tasks = {json.loads(line).get("task") for line in log.read_bytes().splitlines()}
-    assert {f"all_gather-65536@{shape}" for shape in ("4x2", "2x1", "2x2")} <= tasks
+    assert {f"all_reduce-65536@{shape}" for shape in ("4x2", "2x1", "2x2")} <= tasks
 
 
 def test_a_machine_without_such_communicators_is_told_at_once(run_tuccl: Run) -> None:
