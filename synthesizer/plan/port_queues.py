@@ -45,7 +45,7 @@ def queued_timetable(
 
 
 class _Kind(IntEnum):
-    """What happens to a transfer; of events at the same time the first kind goes first."""
+    """Stages of a transfer; of events at the same time the first kind goes first."""
 
     AT_PORT = 0
     SENT = 1
