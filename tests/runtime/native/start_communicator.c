@@ -1,4 +1,5 @@
-/* A job of one rank: starts a communicator of libnccl.so.2, which loads its tuner plugin, ends it. */
+/* A job of one rank: starts a communicator of libnccl.so.2, which loads its tuner plugin, ends it.
+ */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
