@@ -234,7 +234,7 @@ def _with_backend(given: RunOptions) -> RunOptions:
     said = given.backend is not None or given.model is not None
     if said or given.has_machine or given.nodes != 1:
         return given
-    return replace(given, backend=default_backend(least_gpus=2).name)
+    return replace(given, backend=default_backend(2, schedules=given.schedules).name)
 
 
 def _named(machine: Machine, root: Path) -> str:

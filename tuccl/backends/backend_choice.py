@@ -22,7 +22,7 @@ from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_workers import nccl_worker_variables
 from tuccl.errors import MeasurementError, UsageError
-from tuccl.inputs.run_options import NCCL, REPLAY, SIMULATED
+from tuccl.inputs.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
@@ -279,9 +279,9 @@ BACKENDS = {
         measures_nccl=True,
         has_workers=True,
     ),
-    "nccl,executor": BackendKind(
-        _executor("nccl,executor"),
-        require=partial(_executor_variables, "nccl,executor"),
+    NCCL_AND_EXECUTOR: BackendKind(
+        _executor(NCCL_AND_EXECUTOR),
+        require=partial(_executor_variables, NCCL_AND_EXECUTOR),
         runs_schedules=True,
         has_executor=True,
         measures_nccl=True,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from probes.cluster.crew import Crew
 from probes.topology.graph import Topology
-from tuccl.commands.default_backend import with_backend
+from tuccl.commands.default_backend import with_backend, without_what_nothing_runs
 from tuccl.commands.look_first import look_first
 from tuccl.commands.running import with_ranks
 from tuccl.console import display
@@ -55,16 +56,18 @@ def init(
 ) -> int:
     """Run `tuccl init`: tune, after probing where no machine is given; a finished run stays."""
     record = _record_output(record_to, force)
-    options = with_backend(options)
+    chosen = with_backend(options)
 
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
-        return _run(prepare(options, probed, display.say_notes), root, as_json, record, places)
+        machine = cache(probed)
+        served = chosen if options.backend else without_what_nothing_runs(chosen, machine)
+        return _run(prepare(served, machine, display.say_notes), root, as_json, record, places)
 
     return with_ranks(
-        options,
+        chosen,
         lambda crew: probed_machine(root, crew),
         lead,
-        lambda: look_first(options, record),
+        lambda: look_first(chosen, record),
     )
 
 

@@ -13,6 +13,7 @@ from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.option import LABORATORY, MEASURING, SCOPE, SEARCH, file_name, option
 
 NCCL = "nccl"
+NCCL_AND_EXECUTOR = "nccl,executor"
 REPLAY = "replay"
 SIMULATED = "simulated"
 IN_PLACE = option(MEASURING, "Time calls whose send and receive buffers are the same.")
@@ -63,8 +64,9 @@ class RunOptions(MachineOptions):
         metadata=option(
             MEASURING,
             "nccl, simulated, replay, executor, nccl,executor or sockets; if not given, "
-            "replay where there are --records, nccl on this host's GPUs where no MACHINE is given, "
-            "else simulated.",
+            "replay where there are --records, on this host's GPUs where no MACHINE is given nccl, "
+            "or nccl,executor where schedules are searched and the executor is compiled, else "
+            "simulated.",
             "NAME",
         ),
     )

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from probes.topology.graph import Topology
+from tests.sketches.machines import cluster
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tuccl.commands.default_backend import with_backend
+from tuccl.commands.default_backend import with_backend, without_what_nothing_runs
 from tuccl.inputs.run_options import RunOptions
 
 TELL = """
@@ -26,10 +28,10 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
-def told(*launcher: str, **variables: str) -> tuple[list[str | None], str]:
+def told(*launcher: str, script: str = TELL, **variables: str) -> tuple[list[str | None], str]:
     """The backend that each process takes, and what is said."""
     done = subprocess.run(
-        [*launcher, sys.executable, "-c", TELL],
+        [*launcher, sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         capture_output=True,
         text=True,
@@ -43,16 +45,68 @@ def told(*launcher: str, **variables: str) -> tuple[list[str | None], str]:
 
 
 def in_reach(stand_ins: StandIns) -> dict[str, str]:
-    built = f"{ROOT}{os.pathsep}{stand_ins.libraries}"
-    return {**stand_ins.variables, "PYTHONPATH": built}
+    return {
+        **stand_ins.variables,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{stand_ins.libraries}",
+        "XDG_CACHE_HOME": str(stand_ins.libraries / "no-builds"),
+    }
 
 
-def test_gpus_and_an_nccl_are_used(stand_ins: StandIns) -> None:
-    backends, said = told(**in_reach(stand_ins))
+def without_executor(stand_ins: StandIns, folder: Path) -> dict[str, str]:
+    """As `in_reach`, with an installation whose executor was not compiled."""
+    runtime = folder / "tuccl" / "runtime"
+    runtime.mkdir(parents=True)
+    for library in (stand_ins.libraries / "tuccl" / "runtime").glob("*.so"):
+        (runtime / library.name).symlink_to(library)
+    return {**in_reach(stand_ins), "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+
+
+def test_gpus_and_an_nccl_are_used(stand_ins: StandIns, tmp_path: Path) -> None:
+    backends, said = told(**without_executor(stand_ins, tmp_path))
     assert backends == ["nccl"]
     assert said.startswith("backend: nccl, real NCCL (8 GPUs and NCCL ")
-    assert said.endswith("); --backend simulated for the other\n")
+    assert said.endswith(
+        "; no executor, which `tuccl build-executor` compiles); --backend simulated for the other\n"
+    )
     assert said.count("\n") == 1
+
+
+def test_an_executor_that_is_compiled_is_used_where_schedules_are_searched(
+    stand_ins: StandIns,
+) -> None:
+    backends, said = told(**in_reach(stand_ins))
+    assert backends == ["nccl,executor"]
+    assert said.startswith("backend: nccl,executor, real NCCL and the executor's schedules (8 GPUs")
+    assert said.endswith("); --backend nccl for NCCL alone, simulated for a model\n")
+    alone = TELL.replace("RunOptions()", "RunOptions(schedules=False)")
+    backends, said = told(script=alone, **in_reach(stand_ins))
+    assert backends == ["nccl"]
+    assert "no executor" not in said
+
+
+@pytest.mark.parametrize(
+    ("machine", "backend"),
+    [
+        (cluster(1, 8, 1), "nccl,executor"),
+        (cluster(2, 4, 1), "nccl,executor"),
+        (cluster(1, 16, 1), "nccl"),
+        (cluster(2, 9, 1), "nccl"),
+    ],
+)
+def test_nccl_alone_is_timed_where_no_executor_serves_the_machine(
+    machine: Topology, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = RunOptions(backend="nccl,executor")
+    assert without_what_nothing_runs(chosen, lambda: machine).backend == backend
+    assert ("the executor serves 2 to 8 GPUs" in capsys.readouterr().err) == (backend == "nccl")
+
+
+def test_a_machine_is_not_probed_for_a_backend_that_any_machine_has() -> None:
+    def probed() -> Topology:
+        raise AssertionError("probed")
+
+    chosen = RunOptions(backend="nccl")
+    assert without_what_nothing_runs(chosen, probed) is chosen
 
 
 def test_one_gpu_is_too_few_and_no_nccl_is_none(stand_ins: StandIns, tmp_path: Path) -> None:
@@ -76,8 +130,8 @@ def test_without_a_driver_the_model_is_taken(tmp_path: Path) -> None:
 def test_the_first_rank_decides_for_all_and_says_so_alone(stand_ins: StandIns) -> None:
     mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3")
     backends, said = told(*mpirun, **in_reach(stand_ins), STAND_IN_GPUS="1")
-    assert backends == ["nccl"] * 3
-    assert said.count("backend: nccl") == 1
+    assert backends == ["nccl,executor"] * 3
+    assert said.count("backend: nccl,executor") == 1
 
 
 @pytest.mark.parametrize(
