@@ -44,6 +44,16 @@ class StepType(StrEnum):
         return self.value.startswith("r") and self is not StepType.REDUCE
 
     @property
+    def reduces(self) -> bool:
+        """Whether the step reduces with local data."""
+        return self in {
+            StepType.RECV_REDUCE_COPY,
+            StepType.RECV_REDUCE_SEND,
+            StepType.RECV_REDUCE_COPY_SEND,
+            StepType.REDUCE,
+        }
+
+    @property
     def sends(self) -> bool:
         """Whether the step sends a message to the send peer."""
         return self in {

@@ -76,6 +76,27 @@ class _Simulated(ctypes.Structure):
     )
 
 
+class _Trace(ctypes.Structure):
+    """`struct tuccl_trace` of simulate.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_void_p) for name in ("begin_us", "end_us", "hop_begin_us", "hop_end_us")
+    )
+
+
+class NativeTrace(NamedTuple):
+    """When steps ran and messages occupied ports, numbered over all tiles."""
+
+    makespan_us: float
+    """End of the last step."""
+    begin_us: NDArray[np.float64]
+    """By step: when it could begin; a message may wait for its port after that."""
+    end_us: NDArray[np.float64]
+    hop_begin_us: NDArray[np.float64]
+    """By hop, in the order of the steps."""
+    hop_end_us: NDArray[np.float64]
+
+
 class NativeSchedule:
     """A schedule graph in the arrays of simulate.h, for many simulations."""
 
@@ -120,6 +141,39 @@ class NativeSchedule:
             ctypes.byref(costs),
             ctypes.byref(simulated),
         )
+        return self._end(tiles, outcome, simulated)
+
+    def trace_in_turn(
+        self,
+        tiles: int,
+        fifo_slots: int,
+        *,
+        handover_us: float,
+        wire_bytes_per_chunk: float,
+        copy_us_per_chunk: float,
+    ) -> NativeTrace | Deadlock:
+        """Simulate messages in turn; return when each step ran, or the deadlock.
+
+        Raises:
+            SimulatorMissingError: As `simulate_us`.
+            MemoryError: As `simulate_us`.
+        """
+        steps = tiles * self._schedule.steps
+        hops = tiles * int(self._arrays["hop_begin"][-1])
+        arrays = [np.zeros(count) for count in (steps, steps, hops, hops)]
+        simulated = _Simulated()
+        outcome = _library().tuccl_trace_in_turn(
+            ctypes.byref(self._schedule),
+            tiles,
+            fifo_slots,
+            ctypes.byref(_Costs(handover_us, wire_bytes_per_chunk, copy_us_per_chunk)),
+            ctypes.byref(simulated),
+            ctypes.byref(_Trace(*(array.ctypes.data for array in arrays))),
+        )
+        ended = self._end(tiles, outcome, simulated)
+        return ended if isinstance(ended, Deadlock) else NativeTrace(ended, *arrays)
+
+    def _end(self, tiles: int, outcome: int, simulated: _Simulated) -> float | Deadlock:
         if outcome == _DONE:
             return float(simulated.makespan_us)
         if outcome == _DEADLOCK:
@@ -163,12 +217,15 @@ def _library() -> ctypes.CDLL:
     for folder in (*map(Path, __path__), *installed):
         if (folder / LIBRARY_NAME).is_file():
             library = ctypes.CDLL(str(folder / LIBRARY_NAME))
+            arguments = (
+                *(ctypes.POINTER(_Schedule), ctypes.c_int64, ctypes.c_int64),
+                *(ctypes.POINTER(_Costs), ctypes.POINTER(_Simulated)),
+            )
             for simulate in (library.tuccl_simulate_in_turn, library.tuccl_simulate_fair):
-                simulate.argtypes = (
-                    *(ctypes.POINTER(_Schedule), ctypes.c_int64, ctypes.c_int64),
-                    *(ctypes.POINTER(_Costs), ctypes.POINTER(_Simulated)),
-                )
+                simulate.argtypes = arguments
                 simulate.restype = ctypes.c_int
+            library.tuccl_trace_in_turn.argtypes = (*arguments, ctypes.POINTER(_Trace))
+            library.tuccl_trace_in_turn.restype = ctypes.c_int
             return library
     raise SimulatorMissingError(
         f"{Path(__file__).parent} has no {LIBRARY_NAME}; `pip install .` compiles it, which needs "

@@ -11,6 +11,7 @@ struct simulation {
                           ports so far */
     double *port_free_us;
     struct tuccl_events queue;
+    const struct tuccl_trace *trace; /* or NULL */
 };
 
 /* A message passes a port. Returns whether this ends its step, and when. */
@@ -25,6 +26,11 @@ static bool pass_port(struct simulation *s, struct tuccl_event event, double *do
     double passed_us =
         start_us + chunks * costs->wire_bytes_per_chunk * schedule->hop_us_per_byte[hop];
     *free_us = passed_us;
+    if (s->trace) {
+        int64_t before = event.number / schedule->steps * schedule->hop_begin[schedule->steps];
+        s->trace->hop_begin_us[before + hop] = start_us;
+        s->trace->hop_end_us[before + hop] = passed_us;
+    }
     if (s->passed_us[event.number] > passed_us)
         passed_us = s->passed_us[event.number];
     double copied_us = start_us + chunks * costs->copy_us_per_chunk;
@@ -61,14 +67,20 @@ static void run(struct simulation *s) {
             if (!pass_port(s, event, &done_us))
                 continue;
         }
+        if (s->trace) {
+            s->trace->begin_us[number] = steps->states[number].ready_us;
+            s->trace->end_us[number] = done_us;
+        }
         tuccl_steps_finish(steps, number, done_us);
     }
 }
 
-int tuccl_simulate_in_turn(const struct tuccl_schedule *schedule, int64_t tiles, int64_t fifo_slots,
-                           const struct tuccl_costs *costs, struct tuccl_simulated *simulated) {
+int tuccl_trace_in_turn(const struct tuccl_schedule *schedule, int64_t tiles, int64_t fifo_slots,
+                        const struct tuccl_costs *costs, struct tuccl_simulated *simulated,
+                        const struct tuccl_trace *trace) {
     struct simulation s;
     memset(&s, 0, sizeof s);
+    s.trace = trace;
     memset(simulated, 0, sizeof *simulated);
     int outcome = TUCCL_NO_MEMORY;
     bool begun = tuccl_steps_begin(&s.steps, schedule, tiles, fifo_slots, costs);
@@ -85,4 +97,9 @@ int tuccl_simulate_in_turn(const struct tuccl_schedule *schedule, int64_t tiles,
     free(s.passed_us);
     free(s.port_free_us);
     return outcome;
+}
+
+int tuccl_simulate_in_turn(const struct tuccl_schedule *schedule, int64_t tiles, int64_t fifo_slots,
+                           const struct tuccl_costs *costs, struct tuccl_simulated *simulated) {
+    return tuccl_trace_in_turn(schedule, tiles, fifo_slots, costs, simulated, NULL);
 }

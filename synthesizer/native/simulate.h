@@ -40,6 +40,15 @@ struct tuccl_simulated {
     int64_t stuck;      /* the first of them: tile * steps + step */
 };
 
+/* When each step ran, and when its message occupied each of its ports. Steps are numbered over all
+ * tiles, as tile * steps + step; hops likewise, as tile * hop_begin[steps] + hop. */
+struct tuccl_trace {
+    double *begin_us;
+    double *end_us;
+    double *hop_begin_us;
+    double *hop_end_us;
+};
+
 /* Runs `tiles` tiles, one after another in each threadblock, with at most `fifo_slots` messages in
  * flight on each connection. The schedule must be well formed, as schedule_graph() ensures. */
 typedef int tuccl_simulation(const struct tuccl_schedule *schedule, int64_t tiles,
@@ -48,6 +57,12 @@ typedef int tuccl_simulation(const struct tuccl_schedule *schedule, int64_t tile
 
 /* A port serves one message at a time, in the order of their arrival. */
 __attribute__((visibility("default"))) tuccl_simulation tuccl_simulate_in_turn;
+
+/* The same, with a trace: arrays of all steps and of all hops, or NULL for none. */
+__attribute__((visibility("default"))) int
+tuccl_trace_in_turn(const struct tuccl_schedule *schedule, int64_t tiles, int64_t fifo_slots,
+                    const struct tuccl_costs *costs, struct tuccl_simulated *simulated,
+                    const struct tuccl_trace *trace);
 
 /* The messages under way get max-min fair rates. All hops over a port must have one us_per_byte. */
 __attribute__((visibility("default"))) tuccl_simulation tuccl_simulate_fair;

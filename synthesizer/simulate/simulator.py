@@ -70,7 +70,7 @@ class ExecutionModel:
     """Most messages in flight on a connection (NCCL_STEPS, NCCL 2.30 src/include/device.h)."""
 
 
-class _Costs(NamedTuple):
+class TileCosts(NamedTuple):
     """Costs of a tile's steps in microseconds."""
 
     handover: float
@@ -120,7 +120,7 @@ class CompiledSchedule:
         )
         self._native = NativeSchedule(graph)
         self._steady: dict[tuple[ExecutionModel, Sharing], _SteadyState] = {}
-        self._times_us: dict[tuple[int, int, _Costs, Sharing], float] = {}
+        self._times_us: dict[tuple[int, int, TileCosts, Sharing], float] = {}
         """Times by tiles, FIFO slots and costs: larger slots than a message change none of them."""
 
     def time_us(self, size_bytes: float, model: ExecutionModel) -> float:
@@ -165,7 +165,7 @@ class CompiledSchedule:
             times = accumulate(runs, max)
             exact = tuple(zip(counts, times, strict=True))
             (fewer, below), (more, above) = exact[-2:]
-            least = _least_tile_us(self._graph, _costs(chunk_bytes, model), model.fifo_slots)
+            least = _least_tile_us(self._graph, tile_costs(chunk_bytes, model), model.fifo_slots)
             further = max(least, (above - below) / (more - fewer))
             self._steady[model, sharing] = _SteadyState(exact, further)
         return self._steady[model, sharing]
@@ -173,13 +173,13 @@ class CompiledSchedule:
     def _run(
         self, tiles: int, chunk_bytes: float, model: ExecutionModel, sharing: Sharing
     ) -> float:
-        costs = _costs(chunk_bytes, model)
+        costs = tile_costs(chunk_bytes, model)
         timed = (tiles, model.fifo_slots, costs, sharing)
         if timed not in self._times_us:
             self._times_us[timed] = self._simulate(*timed)
         return self._times_us[timed]
 
-    def _simulate(self, tiles: int, fifo_slots: int, costs: _Costs, sharing: Sharing) -> float:
+    def _simulate(self, tiles: int, fifo_slots: int, costs: TileCosts, sharing: Sharing) -> float:
         time_us = self._native.simulate_us(
             tiles,
             fifo_slots,
@@ -228,15 +228,16 @@ def simulate_us(
     return simulate(algorithm, sketch, size_bytes, model).worse_us
 
 
-def _costs(chunk_bytes: float, model: ExecutionModel) -> _Costs:
-    return _Costs(
+def tile_costs(chunk_bytes: float, model: ExecutionModel) -> TileCosts:
+    """Return the costs of a tile's steps with chunks of this size."""
+    return TileCosts(
         handover=model.step_overhead_us,
         wire_bytes=chunk_bytes / model.wire_efficiency,
         copy=chunk_bytes / model.instances * 1e-3 / model.threadblock_gb_per_s,
     )
 
 
-def _least_tile_us(graph: ScheduleGraph, costs: _Costs, fifo_slots: int) -> float:
+def _least_tile_us(graph: ScheduleGraph, costs: TileCosts, fifo_slots: int) -> float:
     """Return a lower bound on the cost of a tile among many."""
     load = [0.0] * graph.port_count
     for chunks, hops in zip(graph.chunks, graph.hops, strict=True):

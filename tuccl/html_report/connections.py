@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from probes.topology.graph import Topology
@@ -11,8 +11,8 @@ from tuccl.html_report.charts import Chart, Trace
 from tuccl.html_report.elements import Markup, chart_text, element
 from tuccl.html_report.figures.sketch_figures import SketchFigures
 
-_MOST_RANKS = 128
-"""Most ranks of a picture of connections."""
+_MOST_PAIRS = 40_000
+"""Most pairs of ranks that are shown, of all sketches together."""
 _NONE, _DROPPED, _NETWORK, _INSIDE = 0, 1, 2, 3
 _COLOURS = ("--none", "--dropped", "--network", "--kept")
 _SIGNS = ("", "x", "n", "")
@@ -28,7 +28,7 @@ _NAMES = (
 
 def connection_chart(sketches: Sequence[Sketch], machine: Topology) -> Chart | None:
     """Return a picture of all pairs of GPUs; None for machines that it cannot show."""
-    shown = [sketch for sketch in sketches if sketch.ranks <= _MOST_RANKS]
+    shown = [each for each in sketches if each.ranks**2 * len(sketches) <= _MOST_PAIRS]
     if not shown:
         return None
     choices = {sketch.name: [_matrix(sketch, machine)] for sketch in shown}
@@ -39,7 +39,7 @@ def connection_chart(sketches: Sequence[Sketch], machine: Topology) -> Chart | N
     )
     return Chart(
         identity="connections",
-        title="From GPU (row) to GPU (column)",
+        title="From rank (row) to rank (column)",
         alternative=f"Which GPU may send to which, for each sketch: {told}.",
         traces=choices[first.name],
         choices=choices,
@@ -112,8 +112,13 @@ def _matrix(sketch: Sketch, machine: Topology) -> Trace:
     names = [gpu.name for gpu in machine.gpus]
     dropped = {(edge.src, edge.dst): edge for edge in sketch.dropped}
     ranks = range(sketch.ranks)
-    kinds = [[_kind(sketch, names, dropped, src, dst) for dst in ranks] for src in ranks]
-    texts = [[_text(sketch, names, dropped, src, dst) for dst in ranks] for src in ranks]
+    kinds: list[list[int]] = []
+    numbers: dict[str, int] = {}
+    texts: list[list[int]] = []
+    for src in ranks:
+        row = [_cell(sketch, src, dst, dropped.get((names[src], names[dst]))) for dst in ranks]
+        kinds.append([kind for kind, _ in row])
+        texts.append([numbers.setdefault(text, len(numbers)) for _, text in row])
     shares = [number / len(_COLOURS) for number in range(len(_COLOURS) + 1)]
     scale = [
         [share, colour]
@@ -124,7 +129,8 @@ def _matrix(sketch: Sketch, machine: Topology) -> Trace:
         "type": "heatmap",
         "z": kinds,
         "customdata": texts,
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "texts": list(numbers),
+        "hovertemplate": "rank %{y} to rank %{x}: %{customdata}<extra></extra>",
         "text": [[_SIGNS[kind] for kind in row] for row in kinds],
         "texttemplate": "%{text}" if sketch.ranks <= _MOST_WITH_SIGNS else "",
         "textfont": {"color": "--ink"},
@@ -137,32 +143,14 @@ def _matrix(sketch: Sketch, machine: Topology) -> Trace:
     }
 
 
-def _kind(
-    sketch: Sketch,
-    names: Sequence[str],
-    dropped: Mapping[tuple[str, str], DroppedEdge],
-    src: int,
-    dst: int,
-) -> int:
-    if (src, dst) in sketch.edge:
-        same = sketch.node_of_rank[src] == sketch.node_of_rank[dst]
-        return _INSIDE if same else _NETWORK
-    return _DROPPED if (names[src], names[dst]) in dropped else _NONE
-
-
-def _text(
-    sketch: Sketch,
-    names: Sequence[str],
-    dropped: Mapping[tuple[str, str], DroppedEdge],
-    src: int,
-    dst: int,
-) -> str:
-    pair = f"{src} to {dst} ({names[src]} to {names[dst]})"
+def _cell(sketch: Sketch, src: int, dst: int, why: DroppedEdge | None) -> tuple[int, str]:
+    """Return the kind of a pair of ranks, and its text."""
     edge = sketch.edge.get((src, dst))
     if edge is not None:
-        text = f"{pair}: {edge.kind.value}, {edge.bandwidth_gb_per_s:g} GB/s, {edge.alpha_us:g} µs"
-        return chart_text(text)
-    why = dropped.get((names[src], names[dst]))
+        same = sketch.node_of_rank[src] == sketch.node_of_rank[dst]
+        text = f"{edge.kind.value}, {edge.bandwidth_gb_per_s:g} GB/s, {edge.alpha_us:g} µs"
+        return (_INSIDE if same else _NETWORK), chart_text(text)
     if why is None:
-        return chart_text(f"{pair}: no connection")
-    return chart_text(f"{pair}: dropped by {why.stage.value.replace('_', ' ')}: {why.reason}")
+        return _NONE, "no connection"
+    text = f"dropped by {why.stage.value.replace('_', ' ')}: {why.reason}"
+    return _DROPPED, chart_text(text)

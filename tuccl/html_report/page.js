@@ -12,6 +12,13 @@
     return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, coloured(each, style)]));
   };
 
+  /* Many cells share few texts, so they hold their numbers. */
+  const spelled = (trace) => {
+    if (!trace.texts) return trace;
+    const { texts, ...rest } = trace;
+    return { ...rest, customdata: trace.customdata.map((row) => row.map((number) => texts[number])) };
+  };
+
   const merged = (below, above) => {
     const result = { ...below };
     for (const [name, value] of Object.entries(above || {})) {
@@ -42,7 +49,7 @@
     layout = merged(layout, size);
     const style = getComputedStyle(root);
     place.style.height = `${layout.height || place.clientHeight || 380}px`;
-    Plotly.react(place, coloured(traces, style), coloured(layout, style), {
+    Plotly.react(place, coloured(traces.map(spelled), style), coloured(layout, style), {
       displayModeBar: false, responsive: !size, displaylogo: false,
     });
   };

@@ -17,12 +17,14 @@ from tuccl.html_report.figures.report_figures import ReportFigures
 from tuccl.html_report.figures.search_progress import SearchProgress
 from tuccl.html_report.figures.sketch_figures import SketchFigures
 from tuccl.html_report.figures.table_figures import TableFigures
+from tuccl.html_report.figures.timelines import Timeline
 from tuccl.html_report.heat_map import apart_heat_map, job_heat_map
 from tuccl.html_report.key_table import key_table
 from tuccl.html_report.machine import machine_picture
 from tuccl.html_report.page import TITLE_MARK, Section, page
 from tuccl.html_report.profile import profile_chart, profile_words
 from tuccl.html_report.search_charts import search_charts
+from tuccl.html_report.timeline_charts import timeline_charts
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
 from tuccl.words.counts import count_of
@@ -66,6 +68,8 @@ def _sections(
     yield _profile(table, found)
     if figures.search is not None:
         yield _search(figures.search, table.times)
+    if figures.timelines:
+        yield _schedules(figures.timelines)
     if found.machine is not None:
         yield _machine(found.machine, sketches, figures.sketches)
     yield Section("table", "Every key", key_table(table))
@@ -205,6 +209,20 @@ def _search(progress: SearchProgress, times: Evidence) -> Section:
         [element("p", note), element("div", *(figure(chart) for chart in charts), class_="pair")]
     )
     return Section("search", "How the search went", content, charts)
+
+
+def _schedules(timelines: Sequence[Timeline]) -> Section:
+    charts = timeline_charts(timelines)
+    notes = (
+        (
+            "Simulated, not measured: each schedule with the parameters of its entry, at the size "
+            "where it gains most, on the model of the executor. Times are without the launch; hops "
+            "over a network have the latency of NCCL's."
+        ),
+        "Of a call that is cut into more tiles than are shown, these run as if alone.",
+    )
+    content = joined([*(element("p", note) for note in notes), *map(figure, charts)])
+    return Section("schedules", "Schedules over time", content, charts)
 
 
 def _machine(

@@ -127,6 +127,11 @@ for graph in GRAPHS:
     for tiles, fifo_slots in ((1, 1), (3, 2), (2, 64)):
         here, reference = both(graph, tiles, fifo_slots, (0.5, 4096.0, 0.01))
         assert here == reference
+    trace = native.NativeSchedule(graph).trace_in_turn(
+        3, 2, handover_us=0.5, wire_bytes_per_chunk=4096.0, copy_us_per_chunk=0.01
+    )
+    if not isinstance(trace, native.Deadlock):
+        assert max(trace.end_us) == trace.makespan_us
 for graph in GRAPHS[::4]:
     for costs in ((0.5, 4096.0, 0.01), (0.0, 4096.0, 1.0), (0.5, 0.0, 0.01)):
         agree(graph, 2, 2, costs)

@@ -32,7 +32,7 @@ def test_dropped_pairs_say_why(machine: Topology) -> None:
     (trace,) = chart.traces
     # In a node, over the network by the GPU's own rail, and dropped.
     assert [trace["z"][0][dst] for dst in (0, 1, 8, 9)] == [0, 3, 2, 1]
-    assert trace["customdata"][0][9].endswith(
+    assert trace["texts"][trace["customdata"][0][9]] == (
         "dropped by bandwidth aware grouping: their NICs are in different bandwidth groups"
     )
     figures = sketch_figures(pruned)

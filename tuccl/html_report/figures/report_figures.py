@@ -12,6 +12,7 @@ from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
 from tuccl.html_report.figures.sketch_figures import SketchFigures, sketch_figures
 from tuccl.html_report.figures.table_figures import TableFigures, table_figures
+from tuccl.html_report.figures.timelines import Timeline, timelines_of
 from tuccl.reports.json_documents import SCHEMA_VERSION
 from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
@@ -30,6 +31,8 @@ class ReportFigures:
     """How the search went; None where the place has no measurements, or two are compared."""
     sketches: tuple[SketchFigures, ...] = ()
     """Connections that the sketches of the run keep and drop."""
+    timelines: tuple[Timeline, ...] = ()
+    """Simulated calls of schedules that won."""
 
 
 class ReportDocument(BaseModel):
@@ -62,7 +65,11 @@ def report_figures(found: ReportedTable, sketches: Sequence[Sketch], made_at: st
     """
     table = table_figures(found, measurements_of(found))
     return ReportFigures(
-        made_at, (table,), _search(found, table), tuple(map(sketch_figures, sketches))
+        made_at,
+        (table,),
+        _search(found, table),
+        tuple(map(sketch_figures, sketches)),
+        timelines_of(found, table.keys, sketches),
     )
 
 

@@ -21,6 +21,9 @@ _SCHEDULES = "schedules"
 _OWN_CHOICE = "NCCL's own choice"
 _MOST_STEPS = 120
 """Most points of a line; longer ones are thinned out."""
+_MOST_STEPS_TOGETHER = 4_000
+"""Most points of the lines of all keys, where these are not very many."""
+_LEAST_STEPS = 8
 StepT = TypeVar("StepT")
 
 
@@ -136,6 +139,8 @@ def search_progress(
         best.note(measured, names)
         for gain in gains:
             gain.note(measured.seconds, key, found[measured.task])
+    lines = sum(map(len, found.values()))
+    most = max(_LEAST_STEPS, min(_MOST_STEPS, _MOST_STEPS_TOGETHER // max(1, lines)))
     return SearchProgress(
         seconds,
         count,
@@ -144,7 +149,7 @@ def search_progress(
                 key.operation,
                 key.size_bytes,
                 key.stock.time_us,
-                _families(found[name]),
+                _families(found[name], most),
                 failed[name],
             )
             for name, key in tasks.items()
@@ -202,15 +207,15 @@ def family_of(config: Config) -> str:
     return config.algorithm
 
 
-def _families(found: Mapping[str, _Best]) -> tuple[Family, ...]:
+def _families(found: Mapping[str, _Best], most: int) -> tuple[Family, ...]:
     order = sorted(found, key=lambda name: found[name].steps[-1].time_us)
     return tuple(
-        Family(name, thinned(found[name].steps), len(found[name].medians)) for name in order
+        Family(name, thinned(found[name].steps, most), len(found[name].medians)) for name in order
     )
 
 
-def thinned(steps: Sequence[StepT]) -> tuple[StepT, ...]:
-    """Return at most some hundred of the steps, the first and the last among them."""
-    every = max(1, -(-len(steps) // _MOST_STEPS))
+def thinned(steps: Sequence[StepT], most: int = _MOST_STEPS) -> tuple[StepT, ...]:
+    """Return about as many of the steps, the first and the last among them."""
+    every = max(1, -(-len(steps) // most))
     kept = steps[::every]
     return (*kept, steps[-1]) if kept and kept[-1] is not steps[-1] else tuple(kept)
