@@ -12,7 +12,11 @@ from tuccl.cli.options import JsonOption, WorkspaceOption
 from tuccl.inputs.report_command import ReportCommand
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
-EXAMPLES = examples("tuccl report", "tuccl report /shared/tuccl --out report.html")
+EXAMPLES = examples(
+    "tuccl report",
+    "tuccl report /shared/tuccl --out shared.html",
+    "tuccl report /shared/tuccl tuccl-workspace --out compared.html",
+)
 
 
 @with_fields()
@@ -21,7 +25,7 @@ def report(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one HTML page on a table: gains, curves, search, machine and schedules.
+    """Write one HTML page on a table, or on two: gains, curves, search, machine, schedules.
 
     The page contains all that it needs and fetches nothing. With --json the figures behind it go
     to standard output.

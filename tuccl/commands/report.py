@@ -9,8 +9,14 @@ from probes.inputs.regular_file import read_regular_file
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode, UsageError
-from tuccl.html_report.figures.places import read_place
-from tuccl.html_report.figures.report_figures import ReportDocument, report_figures
+from tuccl.html_report.comparison_page import comparison_page
+from tuccl.html_report.figures.places import ReportedTable, read_place
+from tuccl.html_report.figures.report_figures import (
+    ReportDocument,
+    ReportFigures,
+    compared_figures,
+    report_figures,
+)
 from tuccl.html_report.figures.sketch_figures import read_sketches
 from tuccl.html_report.page import TITLE_MARK
 from tuccl.html_report.plotly_script import plotly_script
@@ -35,15 +41,32 @@ def report(command: ReportCommand) -> int:
     made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
     plotly = plotly_script()
     found = read_place(place, command.run)
-    sketches = () if found.run is None else read_sketches(found.run)
-    figures = report_figures(found, sketches, made_at)
-    write_atomically(command.out, report_page(figures, found, sketches, plotly))
+    if command.second_place is None:
+        figures, text = _of_one(found, made_at, plotly)
+    else:
+        figures, text = _of_two(found, read_place(command.second_place), made_at, plotly)
+    write_atomically(command.out, text)
     if command.as_json:
         print_document(ReportDocument(file=str(command.out), figures=figures))
     else:
         print(command.out)  # noqa: T201 - the command's result
         display.say("open it in a browser: it needs no network")
     return ExitCode.OK
+
+
+def _of_one(found: ReportedTable, made_at: str, plotly: str) -> tuple[ReportFigures, str]:
+    sketches = () if found.run is None else read_sketches(found.run)
+    figures = report_figures(found, sketches, made_at)
+    return figures, report_page(figures, found, sketches, plotly)
+
+
+def _of_two(
+    first: ReportedTable, second: ReportedTable, made_at: str, plotly: str
+) -> tuple[ReportFigures, str]:
+    if first.root == second.root and first.identity == second.identity:
+        raise UsageError(f"{first.name} is named twice; name another table, or --run for the first")
+    figures, comparison = compared_figures(first, second, made_at)
+    return figures, comparison_page(figures, comparison, plotly)
 
 
 def _check_replaceable(path: Path) -> None:

@@ -34,12 +34,12 @@ class Cell:
     details: str
 
 
-def job_heat_map(figures: TableFigures) -> Markup:
-    """Return the gains of a job here."""
-    return _grid(figures, {id(key): _job_cell(key) for key in figures.keys}, "gain-details")
+def job_heat_map(figures: TableFigures, details: str) -> Markup:
+    """Return the gains of a job here; `details` names the element that shows a cell's."""
+    return _grid(figures, {id(key): _job_cell(key) for key in figures.keys}, details)
 
 
-def apart_heat_map(figures: TableFigures) -> Markup | None:
+def apart_heat_map(figures: TableFigures, details: str) -> Markup | None:
     """Return the gains of schedules that no job here runs; None where there are none."""
     cells = {
         id(key): Cell(
@@ -51,7 +51,7 @@ def apart_heat_map(figures: TableFigures) -> Markup | None:
         for key in figures.keys
         if key.obstacle is not None and key.schedule_speedup is not None
     }
-    return _grid(figures, cells, "apart-details") if cells else None
+    return _grid(figures, cells, details) if cells else None
 
 
 def cell_element(cell: Cell, class_: str, details: str) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuccl.html_report.curves import shape_text
 from tuccl.html_report.elements import Markup, element
@@ -27,19 +27,33 @@ def key_table(figures: TableFigures, identity: str = "keys") -> Markup:
     """Return the table with its filter."""
     with_shape = len({key.shape for key in figures.keys}) > 1
     columns = [*_COLUMNS[:2], ("communicator", "text"), *_COLUMNS[2:]] if with_shape else _COLUMNS
+    rows = [
+        element("tr", *_cells(key, with_shape=with_shape), class_=figures.times.value)
+        for key in figures.keys
+    ]
+    return sortable_table(identity, f"All keys; times {figures.times.value}.", columns, rows)
+
+
+def sortable_table(
+    identity: str, caption: str, columns: Sequence[tuple[str, str]], rows: Sequence[Markup]
+) -> Markup:
+    """Return a table of keys that sorts and filters.
+
+    Args:
+        identity: Identity of the table.
+        caption: What it has.
+        columns: Names, and whether they sort as `text` or `number`.
+        rows: Its rows.
+    """
     heads = [
         element(
             "th",
-            element("button", name, type="button", data_kind=kind),
+            element("button", name, type="button"),
             scope="col",
             aria_sort="none",
             class_=kind,
         )
         for name, kind in columns
-    ]
-    rows = [
-        element("tr", *_cells(key, with_shape=with_shape), class_=figures.times.value)
-        for key in figures.keys
     ]
     control = element(
         "label",
@@ -51,9 +65,7 @@ def key_table(figures: TableFigures, identity: str = "keys") -> Markup:
     count = element("output", f"{len(rows)} keys", data_count=identity, aria_live="polite")
     table = element(
         "table",
-        element(
-            "caption", f"All keys; times {figures.times.value}. A heading sorts by its column."
-        ),
+        element("caption", f"{caption} A heading sorts by its column."),
         element("thead", element("tr", *heads)),
         element("tbody", *rows),
         class_="keys sortable",
@@ -68,29 +80,31 @@ def key_table(figures: TableFigures, identity: str = "keys") -> Markup:
 
 def _cells(key: KeyFigures, *, with_shape: bool) -> Iterator[Markup]:
     yield element("th", key.operation.value, scope="row")
-    yield _number(format_size(key.size_bytes), key.size_bytes)
+    yield number_cell(format_size(key.size_bytes), key.size_bytes)
     if with_shape:
         yield element("td", shape_text(key.shape))
-    yield _time(key.stock)
-    yield _time(key.job)
-    yield _number(f"{key.speedup:.3f}x", key.speedup)
-    yield _number(f"{key.stock.busbw_gb_per_s:.2f}", key.stock.busbw_gb_per_s)
-    yield _number(f"{key.job.busbw_gb_per_s:.2f}", key.job.busbw_gb_per_s)
+    yield time_cell(key.stock)
+    yield time_cell(key.job)
+    yield number_cell(f"{key.speedup:.3f}x", key.speedup)
+    yield number_cell(f"{key.stock.busbw_gb_per_s:.2f}", key.stock.busbw_gb_per_s)
+    yield number_cell(f"{key.job.busbw_gb_per_s:.2f}", key.job.busbw_gb_per_s)
     if key.bound_us is None:
-        yield _number("-", -1.0)
+        yield number_cell("-", -1.0)
     else:
         share = key.bound_us / key.job.time_us
-        yield _number(f"{share:.0%}", share)
+        yield number_cell(f"{share:.0%}", share)
     why = element("details", element("summary", "why"), element("span", key.evidence))
     yield element("td", key.runs, why)
 
 
-def _time(timed: Timed) -> Markup:
+def time_cell(timed: Timed) -> Markup:
+    """Return a cell with a time and its bounds."""
     bounds: Markup | str = ""
     if timed.low_us is not None and timed.high_us is not None:
         bounds = element("small", f"{timed.low_us:.2f} to {timed.high_us:.2f}")
     return element("td", f"{timed.time_us:.2f}", bounds, class_="number", data_value=timed.time_us)
 
 
-def _number(text: str, value: float) -> Markup:
+def number_cell(text: str, value: float) -> Markup:
+    """Return a cell that sorts by a number."""
     return element("td", text, class_="number", data_value=value)

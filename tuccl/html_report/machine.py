@@ -37,7 +37,7 @@ def machine_picture(machine: Topology) -> Markup:
     )
     return element(
         "figure",
-        element("figcaption", element("h3", "The machine")),
+        element("figcaption", element("h3", "Devices and links")),
         element(
             "div",
             element("div", shadow, role="img", aria_label=f"Picture of {machine.name}: {kinds}."),

@@ -41,6 +41,10 @@
   };
 
   const chosen = {};
+  const heightOf = (place) => {
+    const { layout, layouts } = charts[place.id];
+    return (layouts && chosen[place.id] ? layouts[chosen[place.id]] : layout).height;
+  };
   const draw = (place, size) => {
     const chart = charts[place.id];
     const choice = chosen[place.id];
@@ -48,7 +52,7 @@
     let layout = merged(merged(common, chart.layout), choice && chart.layouts ? chart.layouts[choice] : {});
     layout = merged(layout, size);
     const style = getComputedStyle(root);
-    place.style.height = `${layout.height || place.clientHeight || 380}px`;
+    place.style.height = layout.height ? `${layout.height}px` : "";
     Plotly.react(place, coloured(traces.map(spelled), style), coloured(layout, style), {
       displayModeBar: false, responsive: !size, displaylogo: false,
     });
@@ -71,7 +75,8 @@
   addEventListener("beforeprint", () => {
     root.classList.add("printing");
     places.forEach((place) => draw(place, {
-      width: place.closest(".pair") ? 470 : 960, autosize: false, font: { size: 11 },
+      width: place.closest(".pair") ? 315 : 665, autosize: false, font: { size: 10 },
+      height: Math.min(heightOf(place) || 250, 800), legend: { font: { size: 9 } },
     }));
   });
   addEventListener("afterprint", () => {

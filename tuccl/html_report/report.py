@@ -63,7 +63,7 @@ def _sections(
     figures: ReportFigures, found: ReportedTable, sketches: Sequence[Sketch]
 ) -> Iterator[Section]:
     (table,) = figures.tables
-    yield _gains(table)
+    yield gains_section(table, "gains", "What a job gains")
     yield _curves(table)
     yield _profile(table, found)
     if figures.search is not None:
@@ -142,8 +142,9 @@ def facts(table: TableFigures, made_at: str) -> Markup:
     return element("dl", *rows, class_="facts")
 
 
-def _gains(table: TableFigures) -> Section:
-    apart = apart_heat_map(table)
+def gains_section(table: TableFigures, identity: str, title: str) -> Section:
+    """Return the heat maps of a table's gains, and its remarks."""
+    apart = apart_heat_map(table, f"{identity}-apart-details")
     parts: list[Markup] = [
         element(
             "p",
@@ -151,7 +152,7 @@ def _gains(table: TableFigures) -> Section:
             "a schedule, a setting of the plugin, the process profile, or NCCL itself.",
             " Hatched: not measured." if table.times is not Evidence.MEASURED else "",
         ),
-        job_heat_map(table),
+        job_heat_map(table, f"{identity}-details"),
     ]
     if apart is not None:
         parts += [
@@ -165,7 +166,7 @@ def _gains(table: TableFigures) -> Section:
         ]
     words = element("ul", *(element("li", remark) for remark in table.remarks))
     parts.append(element("details", element("summary", "The same in words"), words))
-    return Section("gains", "What a job gains", joined(parts))
+    return Section(identity, title, joined(parts))
 
 
 def _curves(table: TableFigures) -> Section:

@@ -25,13 +25,25 @@ class ReportCommand:
             parse=named_path,
         ),
     )
+    second_place: Path | None = field(
+        default=None,
+        metadata=option(
+            "",
+            "A second one, which is compared with the first.",
+            "OTHER",
+            positional=True,
+            parse=named_path,
+        ),
+    )
     out: Path = field(
         default=DEFAULT_PAGE,
         metadata=option(OUTPUT, "The page; an earlier report there is replaced.", "FILE.html"),
     )
     run: str | None = field(
         default=None,
-        metadata=option(SCOPE, "A run of the workspace, by its name; else the current one.", "RUN"),
+        metadata=option(
+            SCOPE, "A run of the first workspace, by its name; else the current one.", "RUN"
+        ),
     )
     workspace: Path = DEFAULT_WORKSPACE
     as_json: bool = False

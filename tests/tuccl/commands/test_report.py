@@ -46,6 +46,23 @@ def test_the_page_of_a_shipped_directory(
     assert "`tuccl ship` writes it again" in refused.stderr
 
 
+def test_the_page_of_two_tables(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
+    assert run_tuccl("ship", "shipped").returncode == 0
+    done = run_tuccl("report", "tuccl-workspace", "shipped", "--out", "both.html", "--json")
+    figures = check("report", done.stdout)["figures"]
+    assert [table["shipped"] for table in figures["tables"]] == [False, True]
+    comparison = figures["comparison"]
+    assert len(comparison["keys"]) == len(figures["tables"][1]["keys"])
+    # Both are the same table: a job gets the same, where the directory knows its time.
+    known = [key for key in comparison["keys"] if key["second"]["runner"] == "plugin"]
+    assert known
+    assert [key["ratio"] for key in known] == pytest.approx([1.0] * len(known), rel=0.05)
+    assert "two tables compared" in (tmp_path / "both.html").read_text()
+    twice = run_tuccl("report", "shipped", "shipped")
+    assert (twice.returncode, twice.stdout) == (2, "")
+    assert "shipped is named twice" in twice.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

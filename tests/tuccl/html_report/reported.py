@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 from lookup_tables.table import Shape, StoredSchedule
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
@@ -17,7 +18,12 @@ def reported(
     """The table of `tuned`, as a workspace would have it, but without a machine and samples."""
     table, report = tuned(shape, backend)
     return ReportedTable(
-        "workspace", table, has_executor, tuned_at="2026-01-02T03:04:05Z", report=report
+        "workspace",
+        Path("/workspace"),
+        table,
+        has_executor,
+        tuned_at="2026-01-02T03:04:05Z",
+        report=report,
     )
 
 
@@ -36,7 +42,9 @@ def hostile() -> ReportedTable:
         for entry in table.entries
     )
     table = replace(table, topology_name=HOSTILE, entries=entries)
-    return ReportedTable(HOSTILE, table, has_executor=True, identity=HOSTILE, report=report)
+    return ReportedTable(
+        HOSTILE, Path("/x"), table, has_executor=True, identity=HOSTILE, report=report
+    )
 
 
 @dataclass

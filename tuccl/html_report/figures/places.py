@@ -30,6 +30,8 @@ class ReportedTable:
 
     name: str
     """The place as the user named it."""
+    root: Path
+    """Its absolute path."""
     table: Table
     has_executor: bool
     """Whether a job that uses this place has the executor."""
@@ -75,7 +77,7 @@ def read_place(place: Path, run: str | None = None) -> ReportedTable:
         if run is not None:
             raise UsageError(f"{place} is a shipped directory, which has no runs; leave out --run")
         return _shipped(root, str(place))
-    return _of_run(_run_of(Workspace(place), place, run), str(place))
+    return _of_run(_run_of(Workspace(place), place, run), str(place), root)
 
 
 def _run_of(workspace: Workspace, place: Path, name: str | None) -> Run:
@@ -88,7 +90,7 @@ def _run_of(workspace: Workspace, place: Path, name: str | None) -> Run:
     return found[name]
 
 
-def _of_run(run: Run, name: str) -> ReportedTable:
+def _of_run(run: Run, name: str, root: Path) -> ReportedTable:
     record = run.record()
     if record is None or not record.complete:
         raise WorkspaceError(
@@ -96,6 +98,7 @@ def _of_run(run: Run, name: str) -> ReportedTable:
         )
     return ReportedTable(
         name,
+        root,
         read_table(run),
         has_executor(),
         run,
@@ -116,4 +119,4 @@ def _shipped(root: Path, name: str) -> ReportedTable:
         ) from error
     except TableFileError as error:
         raise WorkspaceError(f"{error}; `tuccl ship` writes it again") from error
-    return ReportedTable(name, table, (root / EXECUTOR_NAME).exists())
+    return ReportedTable(name, root, table, (root / EXECUTOR_NAME).exists())

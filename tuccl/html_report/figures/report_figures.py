@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from sketches.sketch import Sketch
+from tuccl.html_report.figures.comparison import Comparison, compare
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
 from tuccl.html_report.figures.sketch_figures import SketchFigures, sketch_figures
@@ -33,6 +34,8 @@ class ReportFigures:
     """Connections that the sketches of the run keep and drop."""
     timelines: tuple[Timeline, ...] = ()
     """Simulated calls of schedules that won."""
+    comparison: Comparison | None = None
+    """The two tables key by key."""
 
 
 class ReportDocument(BaseModel):
@@ -80,6 +83,20 @@ def _search(found: ReportedTable, table: TableFigures) -> SearchProgress | None:
     names = {content: schedule.name for content, schedule in found.report.schedules.items()}
     progress = search_progress(table.keys, history, names)
     return progress if progress.measurements else None
+
+
+def compared_figures(
+    first: ReportedTable, second: ReportedTable, made_at: str
+) -> tuple[ReportFigures, Comparison]:
+    """Return the figures of a report on two tables, and their comparison.
+
+    Raises:
+        UsageError: The tables have no key in common.
+        WorkspaceError: The measurements of a run cannot be read.
+    """
+    tables = tuple(table_figures(found, measurements_of(found)) for found in (first, second))
+    comparison = compare(*tables)
+    return ReportFigures(made_at, tables, comparison=comparison), comparison
 
 
 def measurements_of(found: ReportedTable) -> Contents | None:
