@@ -125,7 +125,7 @@ def line(
         colour: Variable of the page.
         dash: Dash of the line.
         symbol: Symbol of the markers; None: no markers.
-        hover: Text at each marker.
+        hover: Text at each marker, of one line or several.
         template: Text that shows at a marker, in plotly's form.
         below: Distance from a value to its lower bound.
         above: Distance from a value to its upper bound.
@@ -141,7 +141,7 @@ def line(
     if symbol is not None:
         trace["marker"] = {"symbol": symbol, "size": 8, "color": colour}
     if hover is not None:
-        trace["text"] = [chart_text(text) for text in hover]
+        trace["text"] = [chart_text(text).replace("\n", "<br>") for text in hover]
         trace["hovertemplate"] = f"{template}<extra></extra>"
     if below is not None and above is not None and any(known is not None for known in below):
         trace["error_y"] = {

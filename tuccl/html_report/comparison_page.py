@@ -196,7 +196,7 @@ def _trace(
         symbol="circle-open" if stock else "square",
         hover=[
             f"{name}, {format_size(key.size_bytes)}: {timed.time_us:.2f} µs"
-            + ("" if stock else f"; {key.runs}")
+            + ("" if stock else f"\n{key.runs}")
             for key, timed in zip(keys, times, strict=True)
         ],
         below=[_distance(timed.time_us, timed.low_us) for timed in times],

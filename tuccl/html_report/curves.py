@@ -12,6 +12,7 @@ from tuccl.html_report.charts import BOUND_DASH, DASHES, Chart, Trace, line, siz
 from tuccl.html_report.figures.key_figures import KeyFigures, Timed
 from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task
 from tuccl.words.sizes import format_size
 
@@ -96,7 +97,7 @@ def _series(keys: Sequence[KeyFigures]) -> Iterator[_Series]:
         "--plugin",
         "square",
         tuple(
-            (key, key.without_executor, key.runs if key.schedule is None else "without a schedule")
+            (key, key.without_executor, _without_executor(key))
             for key in keys
             if key.without_executor is not None
         ),
@@ -115,6 +116,10 @@ def _series(keys: Sequence[KeyFigures]) -> Iterator[_Series]:
                 if key.schedule is not None and (key.obstacle is None) is runs
             ),
         )
+
+
+def _without_executor(key: KeyFigures) -> str:
+    return "without the executor" if key.runner is Runner.EXECUTOR else key.runs
 
 
 def _trace(series: _Series, times: Evidence, *, is_bandwidth: bool) -> Trace:
@@ -168,12 +173,12 @@ def _value(key: KeyFigures, time_us: float, is_bandwidth: bool) -> float:
 
 def _hover(name: str, key: KeyFigures, timed: Timed, runs: str, times: Evidence) -> str:
     text = (
-        f"{name}, {format_size(key.size_bytes)} ({times.value}): {timed.time_us:.2f} µs, "
+        f"{name}, {format_size(key.size_bytes)} ({times.value})\n{timed.time_us:.2f} µs, "
         f"{timed.busbw_gb_per_s:.2f} GB/s"
     )
     if timed.low_us is not None and timed.high_us is not None:
-        text += f", {timed.low_us:.2f} to {timed.high_us:.2f} µs"
-    return f"{text}; {runs}"
+        text += f"\n{timed.low_us:.2f} to {timed.high_us:.2f} µs"
+    return f"{text}\n{runs}"
 
 
 def _told(series: _Series, unit: str, *, is_bandwidth: bool) -> str:

@@ -56,7 +56,8 @@ def apart_heat_map(figures: TableFigures, details: str) -> Markup | None:
 
 def cell_element(cell: Cell, class_: str, details: str) -> Markup:
     """Return a cell that shows its details in the element named `details`."""
-    share = min(1.0, sqrt(abs(log2(cell.ratio)) / _FULL_GAIN)) * _STRONGEST
+    away = abs(log2(cell.ratio)) if f"{cell.ratio:.2f}" != "1.00" else 0.0
+    share = min(1.0, sqrt(away / _FULL_GAIN)) * _STRONGEST
     side = "gain" if cell.ratio >= 1.0 else "loss"
     return element(
         "td",
@@ -94,7 +95,7 @@ def grid(
     ]
     head = element("thead", element("tr", element("td", ""), *heads))
     table = element("table", head, element("tbody", *body), class_="heat")
-    hint = "Point at a cell, or move to it with the Tab key, to read what runs there and why."
+    hint = "Point at a cell, or move with Tab and the arrow keys, to read what runs there and why."
     return element(
         "div",
         element("div", table, class_="wide", tabindex=0, role="group", aria_label="Heat map"),

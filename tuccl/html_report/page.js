@@ -76,7 +76,7 @@
     root.classList.add("printing");
     places.forEach((place) => draw(place, {
       width: place.closest(".pair") ? 315 : 665, autosize: false, font: { size: 10 },
-      height: Math.min(heightOf(place) || 250, 800), legend: { font: { size: 9 } },
+      height: Math.min(heightOf(place) || 280, 800), legend: { font: { size: 9 } },
     }));
   });
   addEventListener("afterprint", () => {
@@ -91,6 +91,29 @@
   };
   document.addEventListener("mouseover", show);
   document.addEventListener("focusin", show);
+
+  /* One cell of a heat map is in the order of the Tab key; arrow keys move on from there. */
+  const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+  document.querySelectorAll("table.heat").forEach((table) => {
+    const cells = [...table.querySelectorAll(".cell")];
+    const enter = (entered) => cells.forEach((cell) => { cell.tabIndex = cell === entered ? 0 : -1; });
+    enter(cells[0]);
+    table.addEventListener("focusin", (event) => enter(event.target));
+    table.addEventListener("keydown", (event) => {
+      const step = STEPS[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const rows = [...table.tBodies[0].rows];
+      let row = rows.indexOf(event.target.parentElement) + step[0];
+      let column = event.target.cellIndex + step[1];
+      while (rows[row] && rows[row].cells[column] && !rows[row].cells[column].matches(".cell")) {
+        row += step[0];
+        column += step[1];
+      }
+      const next = rows[row] && rows[row].cells[column];
+      if (next) next.focus();
+    });
+  });
 
   document.querySelectorAll("table.sortable").forEach((table) => {
     const body = table.tBodies[0];

@@ -1,16 +1,21 @@
 """The page: whole markup, nothing from elsewhere, and no name that becomes markup."""
 
 import re
+from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
+from probes.files.shipped import shipped_machines
 from tests.tuccl.html_report.reported import HOSTILE, hostile, reported, seen
-from tests.tuccl.tuned_tables import SIXTEEN_GPUS
+from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.report_figures import ReportFigures
 from tuccl.html_report.figures.table_figures import table_figures
 from tuccl.html_report.plotly_script import plotly_script
 from tuccl.html_report.report import report_page
+from tuccl.inputs.machine import load_machine
+from tuccl.inputs.machine_options import MachineOptions
 
 DRAWS = "Plotly = {};"
 """Stands for plotly's script, of 5 MB, where a test parses pages."""
@@ -84,3 +89,66 @@ def test_plotly_is_small_enough_and_ends_no_script() -> None:
     script = plotly_script()
     assert "MIT license" in script[:400]
     assert len(script.encode()) < 5_000_000
+
+
+def test_tables_without_entries_have_a_page() -> None:
+    found = reported()
+    empty = replace(found, table=replace(found.table, entries=()))
+    assert "no keys" in page_of(replace(empty, report=None))
+    machine = load_machine(MachineOptions(topology=str(shipped_machines()["h200-4gpu"])))
+    texts = " ".join(seen(page_of(replace(empty, machine=machine))).texts)
+    assert "1.000x" in texts
+    assert "the geometric mean over 4 keys" in texts
+
+
+def test_shapes_of_communicators_have_rows_of_their_own() -> None:
+    found = reported()
+    more = tuple(
+        replace(entry, key=replace(entry.key, shape=TWO_HOSTS)) for entry in found.table.entries
+    )
+    table = replace(found.table, entries=(*found.table.entries, *more))
+    page = seen(page_of(replace(found, table=table, report=None)))
+    for shape in ("4 ranks on 1 node", "8 ranks on 2 nodes"):
+        assert f"all_reduce, {shape}" in page.texts
+        assert shape in page.texts
+    assert "communicator" in page.texts
+
+
+def relative_luminance(colour: tuple[float, ...]) -> float:
+    """As WCAG 2.2 defines it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(text: tuple[float, ...], ground: tuple[float, ...]) -> float:
+    light, dark = sorted((relative_luminance(text), relative_luminance(ground)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_texts_and_lines_have_the_contrast_of_wcag_aa(scheme: int) -> None:
+    style = files("tuccl.html_report").joinpath("page.css").read_text(encoding="utf-8")
+    blocks = re.findall(r":root[^{]*\{([^}]*)\}", style)
+    colours = {
+        name: tuple(int(value[at : at + 2], 16) / 255 for at in (0, 2, 4))
+        for name, value in re.findall(r"--([\w-]+): #([0-9a-f]{6});", blocks[scheme])
+    }
+    for ground in ("page", "surface"):
+        for text in ("ink", "muted", "focus", "executor"):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+        for name, line in colours.items():
+            if name.startswith("family-") or name in {
+                "stock",
+                "plugin",
+                "bound",
+                "inside",
+                "across",
+            }:
+                assert contrast(line, colours[ground]) >= 3.0, (name, ground)
+    for hue in ("gain", "loss"):
+        # The strongest cell is mixed of 60 % of its hue.
+        pairs = zip(colours[hue], colours["surface"], strict=True)
+        mixed = tuple(0.6 * own + 0.4 * below for own, below in pairs)
+        assert contrast(colours["ink"], mixed) >= 4.5, hue
+    for ground in ("dropped", "network", "kept", "none"):
+        assert contrast(colours["ink"], colours[ground]) >= 4.5, ground
