@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 _MARK = f'<meta name="generator" content="{TITLE_MARK}">'.encode()
+MOST_BYTES = 6_000_000
+"""Size of a page beyond which schedules over time are left out."""
 _HEAD_BYTES = 4096
 """Bytes at the start of a file in which the mark of a report stands."""
 
@@ -57,7 +60,11 @@ def report(command: ReportCommand) -> int:
 def _of_one(found: ReportedTable, made_at: str, plotly: str) -> tuple[ReportFigures, str]:
     sketches = () if found.run is None else read_sketches(found.run)
     figures = report_figures(found, sketches, made_at)
-    return figures, report_page(figures, found, sketches, plotly)
+    text = report_page(figures, found, sketches, plotly)
+    while len(text.encode()) > MOST_BYTES and figures.timelines:
+        figures = replace(figures, timelines=figures.timelines[:-1])
+        text = report_page(figures, found, sketches, plotly)
+    return figures, text
 
 
 def _of_two(

@@ -140,9 +140,9 @@ def line(
     }
     if symbol is not None:
         trace["marker"] = {"symbol": symbol, "size": 8, "color": colour}
+    trace["hovertemplate"] = f"{template}<extra></extra>"
     if hover is not None:
         trace["text"] = [chart_text(text).replace("\n", "<br>") for text in hover]
-        trace["hovertemplate"] = f"{template}<extra></extra>"
     if below is not None and above is not None and any(known is not None for known in below):
         trace["error_y"] = {
             "type": "data",

@@ -67,7 +67,6 @@ def cell_element(cell: Cell, class_: str, details: str) -> Markup:
         style=f"--share:{share:.0f}%",
         tabindex=0,
         title=cell.details,
-        data_details=cell.details,
         data_show=details,
     )
 

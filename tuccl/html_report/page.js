@@ -85,9 +85,9 @@
   });
 
   const show = (event) => {
-    const cell = event.target.closest("[data-details]");
+    const cell = event.target.closest("[data-show]");
     if (!cell) return;
-    document.getElementById(cell.dataset.show).textContent = cell.dataset.details;
+    document.getElementById(cell.dataset.show).textContent = cell.title;
   };
   document.addEventListener("mouseover", show);
   document.addEventListener("focusin", show);

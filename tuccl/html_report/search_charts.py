@@ -30,8 +30,7 @@ def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
                 [*(step.gain for step in gain.steps), gain.steps[-1].gain],
                 colour=f"--family-{operations.index(gain.operation) % _COLOURS + 1}",
                 dash=DASHES[times],
-                hover=(len(gain.steps) + 1) * [_name(gain)],
-                template="%{text} after %{x:.1f} s: %{y:.3f}x",
+                template=f"{_name(gain)} after %{{x:.1f}} s: %{{y:.3f}}x",
             ),
             width=1 if gain.apart else 2.5,
         )

@@ -45,7 +45,7 @@ def _link_chart(timelines: Sequence[Timeline]) -> Chart:
     layouts: dict[str, Mapping[str, Any]] = {}
     for timeline in timelines:
         lanes = {
-            chart_text(f"{lane.port} {lane.share:.0%}"): [(bar, lane.port) for bar in lane.bars]
+            chart_text(f"{lane.port} {lane.share:.0%}"): [(bar, "") for bar in lane.bars]
             for lane in timeline.links
         }
         choices[timeline_name(timeline)] = list(_bars(lanes))
@@ -124,6 +124,8 @@ def _bars(lanes: Mapping[str, Sequence[tuple[Bar, str]]]) -> Iterable[Trace]:
         ]
         if not found:
             continue
+        texts = [chart_text(text) for _, _, text in found if text]
+        named = "%{y}, step %{hovertext}" if texts else "%{y}"
         yield {
             "type": "bar",
             "orientation": "h",
@@ -133,10 +135,9 @@ def _bars(lanes: Mapping[str, Sequence[tuple[Bar, str]]]) -> Iterable[Trace]:
             "y": [lane for lane, _, _ in found],
             "width": _HEIGHTS[phase],
             "marker": {"color": _COLOURS[phase], "line": {"width": 0}},
-            "hovertext": [chart_text(text) for _, _, text in found],
+            "hovertext": texts,
             "hovertemplate": (
-                f"%{{hovertext}}, {phase.value}: from %{{base:.2f}} µs, %{{x:.2f}} µs"
-                "<extra></extra>"
+                f"{named}<br>{phase.value}: from %{{base:.2f}} to %{{x:.2f}} µs<extra></extra>"
             ),
         }
 

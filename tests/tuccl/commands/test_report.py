@@ -9,8 +9,7 @@ import pytest
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.html_report.reported import seen
 from tests.tuccl.reports.test_json_documents import check
-
-MOST_BYTES = 6_000_000
+from tuccl.commands.report import MOST_BYTES
 
 
 def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:

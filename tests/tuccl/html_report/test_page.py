@@ -1,8 +1,10 @@
 """The page: whole markup, nothing from elsewhere, and no name that becomes markup."""
 
 import re
+import sys
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,7 @@ from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.report_figures import ReportFigures
 from tuccl.html_report.figures.table_figures import table_figures
-from tuccl.html_report.plotly_script import plotly_script
+from tuccl.html_report.plotly_script import PlotlyMissingError, plotly_script
 from tuccl.html_report.report import report_page
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
@@ -152,3 +154,20 @@ def test_texts_and_lines_have_the_contrast_of_wcag_aa(scheme: int) -> None:
         assert contrast(colours["ink"], mixed) >= 4.5, hue
     for ground in ("dropped", "network", "kept", "none"):
         assert contrast(colours["ink"], colours[ground]) >= 4.5, ground
+
+
+def test_plotly_that_is_missing_or_of_another_form_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "plotly", None)
+        with pytest.raises(PlotlyMissingError, match="pip install plotly"):
+            plotly_script()
+    (tmp_path / "plotly" / "package_data").mkdir(parents=True)
+    (tmp_path / "plotly" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlotlyMissingError, match="install plotly again"):
+        plotly_script()
+    (tmp_path / "plotly" / "package_data" / "plotly.min.js").write_text("'</script>'")
+    with pytest.raises(PlotlyMissingError, match="no page can hold"):
+        plotly_script()

@@ -96,6 +96,7 @@ class _Best:
     medians: dict[Config, float] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     best: Config | None = None
+    _latest_us: float = 0.0
 
     def note(self, measured: Measurement, readable: Mapping[str, str]) -> None:
         config = measured.config
@@ -105,11 +106,12 @@ class _Best:
         elif self.medians[config] < self.medians[self.best]:
             self.best = config
         time_us = self.medians[self.best]
-        if not self.steps or self.steps[-1].time_us != time_us:
+        if not self.steps or time_us != self._latest_us:
+            self._latest_us = time_us
             text = self.best.describe()
             name = readable.get(self.best.schedule, self.best.schedule)
             text = text.replace(self.best.algorithm, name) if self.best.is_schedule else text
-            self.steps.append(Step(measured.seconds, time_us, text))
+            self.steps.append(Step(round(measured.seconds, 3), float(f"{time_us:.5g}"), text))
 
 
 def search_progress(
@@ -184,7 +186,8 @@ class _Gains:
         if self.steps and self.logs[key.size_bytes] == known:
             return
         self.logs[key.size_bytes] = known
-        self.steps.append(GainStep(seconds, exp(sum(self.logs.values()) / len(self.logs))))
+        gain = exp(sum(self.logs.values()) / len(self.logs))
+        self.steps.append(GainStep(round(seconds, 3), round(gain, 4)))
 
 
 def _gains(keys: Sequence[KeyFigures]) -> list[_Gains]:
