@@ -45,7 +45,7 @@ def connection_chart(sketches: Sequence[Sketch], machine: Topology) -> Chart | N
         choices=choices,
         choose="Sketch",
         layout={
-            "height": 560,
+            "height": min(560, 140 + 60 * first.ranks),
             "xaxis": {
                 "side": "top",
                 "showgrid": False,
@@ -101,6 +101,8 @@ def connection_words(figures: Sequence[SketchFigures]) -> Markup:
     purposes = element(
         "ul", *(element("li", element("b", each.name), f": {each.why}") for each in figures)
     )
+    if not rows:
+        return element("div", legend, purposes, element("p", "No connection was dropped."))
     return element("div", legend, purposes, element("div", table, class_="wide"))
 
 

@@ -39,6 +39,8 @@ def test_dropped_pairs_say_why(machine: Topology) -> None:
     assert figures.kept == 128
     assert sum(dropped.count for dropped in figures.dropped) == len(pruned.dropped)
     assert "different bandwidth groups" in connection_words([figures])
+    kept = sketch_figures(replace(pruned, dropped=()))
+    assert "No connection was dropped." in connection_words([kept])
 
 
 def test_names_of_devices_and_sketches_never_become_markup(machine: Topology) -> None:
