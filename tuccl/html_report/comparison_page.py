@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuccl.html_report.charts import DASHES, Chart, Trace, figure, line, size_axis, value_axis
-from tuccl.html_report.curves import shape_text
 from tuccl.html_report.elements import Markup, element, joined
 from tuccl.html_report.figures.comparison import ComparedKey, Comparison
-from tuccl.html_report.figures.key_figures import KeyFigures
+from tuccl.html_report.figures.key_figures import KeyFigures, shape_words
 from tuccl.html_report.figures.report_figures import ReportFigures
 from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.html_report.heat_map import Cell, grid
@@ -121,7 +120,12 @@ def _ratios(first: TableFigures, second: TableFigures, comparison: Comparison) -
         joined(
             [
                 element("p", note, " Hatched: not measured." if not_measured else ""),
-                grid(sizes, rows, not_measured[0] if not_measured else "measured", "ratio-details"),
+                grid(
+                    sizes,
+                    {"": rows},
+                    not_measured[0] if not_measured else "measured",
+                    "ratio-details",
+                ),
             ]
         ),
     )
@@ -132,7 +136,7 @@ def _by_curve(keys: Sequence[ComparedKey]) -> Iterator[tuple[str, list[ComparedK
     several = len({key.shape for key in keys}) > 1
     order = sorted(keys, key=lambda key: (key.shape, key.operation, key.size_bytes))
     for (operation, shape), found in groupby(order, key=lambda key: (key.operation, key.shape)):
-        name = f"{operation.value}, {shape_text(shape)}" if several else operation.value
+        name = f"{operation.value}, {shape_words(shape)}" if several else operation.value
         yield name, list(found)
 
 
@@ -216,7 +220,7 @@ def _table(comparison: Comparison) -> Markup:
             "tr",
             element("th", key.operation.value, scope="row"),
             number_cell(format_size(key.size_bytes), key.size_bytes),
-            element("td", shape_text(key.shape)) if with_shape else "",
+            element("td", shape_words(key.shape)) if with_shape else "",
             time_cell(key.first.job),
             time_cell(key.second.job),
             number_cell(f"{key.ratio:.3f}x", key.ratio),

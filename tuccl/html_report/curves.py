@@ -9,7 +9,7 @@ from itertools import groupby
 from lookup_tables.table import Operation, Shape
 from tuccl.bench.bandwidths import busbw_gb_per_s
 from tuccl.html_report.charts import BOUND_DASH, DASHES, Chart, Trace, line, size_axis, value_axis
-from tuccl.html_report.figures.key_figures import KeyFigures, Timed
+from tuccl.html_report.figures.key_figures import KeyFigures, Timed, shape_words
 from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner
@@ -29,41 +29,35 @@ class _Series:
 
 
 def keys_by_curve(keys: Sequence[KeyFigures]) -> dict[tuple[Operation, Shape], list[KeyFigures]]:
-    """Return the keys of each operation and shape, by size."""
-    order = sorted(keys, key=lambda key: (key.shape, key.operation, key.size_bytes))
+    """Return the keys of each operation and shape, by size, with shapes in the table's order."""
+    shapes = list(dict.fromkeys(key.shape for key in keys))
+    order = sorted(keys, key=lambda key: (shapes.index(key.shape), key.operation, key.size_bytes))
     return {
         curve: list(found)
         for curve, found in groupby(order, key=lambda key: (key.operation, key.shape))
     }
 
 
-def curve_name(operation: Operation, shape: Shape, figures: TableFigures) -> str:
-    """Return the operation's name, with the shape where the table has several."""
-    if len({key.shape for key in figures.keys}) < 2:
-        return operation.value
-    return f"{operation.value}, {shape_text(shape)}"
+def shape_text(key: KeyFigures) -> str:
+    """Return `node, 8 ranks on 1 node`, without the name where the table has one shape."""
+    words = shape_words(key.shape)
+    return words if key.shape_name in {"", words} else f"{key.shape_name}, {words}"
 
 
-def shape_text(shape: Shape) -> str:
-    """Return `16 ranks on 2 nodes`."""
-    nodes = "1 node" if shape.nodes == 1 else f"{shape.nodes} nodes"
-    ranks = "1 rank" if shape.ranks == 1 else f"{shape.ranks} ranks"
-    return f"{ranks} on {nodes}"
-
-
-def curve_charts(figures: TableFigures) -> Iterator[tuple[Chart, Chart]]:
-    """Yield the charts of bus bandwidth and latency, a pair for each operation and shape."""
-    for number, ((operation, shape), keys) in enumerate(keys_by_curve(figures.keys).items()):
-        name = curve_name(operation, shape, figures)
+def curve_charts(figures: TableFigures) -> Iterator[tuple[KeyFigures, Chart, Chart]]:
+    """Yield the charts of bus bandwidth and latency for each operation and shape, with a key."""
+    for number, keys in enumerate(keys_by_curve(figures.keys).values()):
         yield (
-            _chart(f"busbw-{number}", name, keys, figures.times, is_bandwidth=True),
-            _chart(f"latency-{number}", name, keys, figures.times, is_bandwidth=False),
+            keys[0],
+            _chart(f"busbw-{number}", keys, figures.times, is_bandwidth=True),
+            _chart(f"latency-{number}", keys, figures.times, is_bandwidth=False),
         )
 
 
 def _chart(
-    identity: str, name: str, keys: Sequence[KeyFigures], times: Evidence, *, is_bandwidth: bool
+    identity: str, keys: Sequence[KeyFigures], times: Evidence, *, is_bandwidth: bool
 ) -> Chart:
+    name = keys[0].curve
     measure, unit = ("bus bandwidth", "GB/s") if is_bandwidth else ("time of a call", "µs")
     series = [found for found in _series(keys) if found.points]
     traces = [_trace(found, times, is_bandwidth=is_bandwidth) for found in series]

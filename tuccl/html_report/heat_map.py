@@ -6,11 +6,11 @@ its details show on hover and on focus.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, sqrt
 
-from tuccl.html_report.curves import curve_name, keys_by_curve
+from tuccl.html_report.curves import keys_by_curve, shape_text
 from tuccl.html_report.elements import Markup, element
 from tuccl.html_report.figures.key_figures import KeyFigures
 from tuccl.html_report.figures.table_figures import TableFigures
@@ -45,7 +45,7 @@ def apart_heat_map(figures: TableFigures, details: str) -> Markup | None:
         id(key): Cell(
             key.schedule_speedup,
             "schedule",
-            f"{_call(key)}: {key.schedule_runs}, {key.schedule_speedup:.3f}x stock NCCL; "
+            f"{key.name}: {key.schedule_runs}, {key.schedule_speedup:.3f}x stock NCCL; "
             f"{key.evidence}. Not run here: {key.obstacle.sentence}",
         )
         for key in figures.keys
@@ -73,25 +73,37 @@ def cell_element(cell: Cell, class_: str, details: str) -> Markup:
 
 def grid(
     sizes: Sequence[int],
-    rows: Sequence[tuple[str, Sequence[Cell | None]]],
+    groups: Mapping[str, Sequence[tuple[str, Sequence[Cell | None]]]],
     class_: str,
     details: str,
 ) -> Markup:
-    """Return a heat map with the line that shows details."""
+    """Return a heat map with the line that shows details.
+
+    Args:
+        sizes: Sizes of its columns.
+        groups: Names and cells of its rows, by a heading, which may be empty.
+        class_: Class of its cells.
+        details: Identity of the line.
+    """
     heads = [element("th", format_size(size), scope="col") for size in sizes]
-    body = [
-        element(
-            "tr",
-            element("th", name, scope="row"),
-            *(
-                element("td", "-", class_="empty")
-                if cell is None
-                else cell_element(cell, class_, details)
-                for cell in cells
-            ),
-        )
-        for name, cells in rows
-    ]
+    body: list[Markup] = []
+    for heading, rows in groups.items():
+        if heading:
+            across = element("th", heading, colspan=len(sizes) + 1, scope="rowgroup")
+            body.append(element("tr", across, class_="group"))
+        body += [
+            element(
+                "tr",
+                element("th", name, scope="row"),
+                *(
+                    element("td", "-", class_="empty")
+                    if cell is None
+                    else cell_element(cell, class_, details)
+                    for cell in cells
+                ),
+            )
+            for name, cells in rows
+        ]
     head = element("thead", element("tr", element("td", ""), *heads))
     table = element("table", head, element("tbody", *body), class_="heat")
     hint = "Point at a cell, or move with Tab and the arrow keys, to read what runs there and why."
@@ -104,20 +116,18 @@ def grid(
 
 def _grid(figures: TableFigures, cells: dict[int, Cell], details: str) -> Markup:
     sizes = sorted({key.size_bytes for key in figures.keys})
-    rows: list[tuple[str, list[Cell | None]]] = []
-    for (operation, shape), keys in keys_by_curve(figures.keys).items():
+    groups: dict[str, list[tuple[str, list[Cell | None]]]] = {}
+    for keys in keys_by_curve(figures.keys).values():
         found = {key.size_bytes: cells.get(id(key)) for key in keys}
-        rows.append((curve_name(operation, shape, figures), [found.get(size) for size in sizes]))
-    return grid(sizes, rows, figures.times.value, details)
+        heading = shape_text(keys[0]) if figures.shapes else ""
+        row = (keys[0].curve, [found.get(size) for size in sizes])
+        groups.setdefault(heading, []).append(row)
+    return grid(sizes, groups, figures.times.value, details)
 
 
 def _job_cell(key: KeyFigures) -> Cell:
     details = (
-        f"{_call(key)}: {key.runs}, {key.speedup:.3f}x stock NCCL, {key.job.time_us:.2f} µs "
+        f"{key.name}: {key.runs}, {key.speedup:.3f}x stock NCCL, {key.job.time_us:.2f} µs "
         f"instead of {key.stock.time_us:.2f} µs; {key.evidence}"
     )
     return Cell(key.speedup, _SIGNS.get(key.runner, "NCCL"), details)
-
-
-def _call(key: KeyFigures) -> str:
-    return f"{key.operation.value} {format_size(key.size_bytes)}"

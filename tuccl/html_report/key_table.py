@@ -82,7 +82,7 @@ def _cells(key: KeyFigures, *, with_shape: bool) -> Iterator[Markup]:
     yield element("th", key.operation.value, scope="row")
     yield number_cell(format_size(key.size_bytes), key.size_bytes)
     if with_shape:
-        yield element("td", shape_text(key.shape))
+        yield element("td", shape_text(key))
     yield time_cell(key.stock)
     yield time_cell(key.job)
     yield number_cell(f"{key.speedup:.3f}x", key.speedup)

@@ -103,7 +103,7 @@
       const step = STEPS[event.key];
       if (!step) return;
       event.preventDefault();
-      const rows = [...table.tBodies[0].rows];
+      const rows = [...table.tBodies[0].rows].filter((row) => row.cells.length > 1);
       let row = rows.indexOf(event.target.parentElement) + step[0];
       let column = event.target.cellIndex + step[1];
       while (rows[row] && rows[row].cells[column] && !rows[row].cells[column].matches(".cell")) {

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from tuccl.console.table_display import floor_lines
 from tuccl.html_report.charts import DASHES, Chart, Trace, line, size_axis
-from tuccl.html_report.curves import curve_name, keys_by_curve
+from tuccl.html_report.curves import keys_by_curve
 from tuccl.html_report.elements import Markup, element
 from tuccl.html_report.figures.key_figures import KeyFigures, ProfileGain
 from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.reports.report import Report
-from tuccl.words.sizes import format_size
 
 _COLOURS = 6
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
@@ -23,8 +22,8 @@ def profile_chart(figures: TableFigures) -> Chart | None:
     if not known:
         return None
     traces = [
-        _trace(curve_name(*curve, figures), number, figures, keys)
-        for number, (curve, keys) in enumerate(keys_by_curve(known).items())
+        _trace(keys[0].curve, number, figures, keys)
+        for number, keys in enumerate(keys_by_curve(known).values())
     ]
     gains = {id(key): _gain(key).ratio for key in known}
     worst = min(known, key=lambda key: gains[id(key)])
@@ -73,7 +72,8 @@ def profile_words(profile: Mapping[str, str], report: Report | None) -> Iterator
         )
         yield element("table", element("tbody", *rows))
     if report is not None:
-        lines = floor_lines(report.floor, weighed=bool(report.weights))
+        names = {shape: name for name, shape in report.shapes.items()}
+        lines = floor_lines(report.floor, names, weighed=bool(report.weights))
         yield element("ul", *(element("li", line) for line in lines))
 
 
@@ -84,7 +84,7 @@ def _gain(key: KeyFigures) -> ProfileGain:
 
 
 def _told(key: KeyFigures) -> str:
-    return f"{_gain(key).ratio:.3f}x at {key.operation.value} {format_size(key.size_bytes)}"
+    return f"{_gain(key).ratio:.3f}x at {key.name}"
 
 
 def _trace(name: str, number: int, figures: TableFigures, keys: list[KeyFigures]) -> Trace:

@@ -87,19 +87,27 @@ def headline(table: TableFigures) -> Markup:
             element("span", table.times.value, class_=f"word {table.times.value}"),
             class_="over",
         ),
+        element("p", f"By shape: {_gains_of_shapes(table)}", class_="over") if table.shapes else "",
+    )
+
+
+def _gains_of_shapes(table: TableFigures) -> str:
+    return ", ".join(
+        f"{each.name} {each.speedup:.3f}x over {count_of(each.keys, 'key')}"
+        for each in table.shapes
     )
 
 
 def _scope(table: TableFigures) -> str:
     sizes = [key.size_bytes for key in table.keys]
     operations = ", ".join(dict.fromkeys(key.operation.value for key in table.keys))
-    shapes = ", ".join(dict.fromkeys(shape_text(key.shape) for key in table.keys))
+    shapes = "; ".join(dict.fromkeys(shape_text(key) for key in table.keys))
     entries = " with an entry" if table.shipped else ""
     if not sizes:
         return "no keys"
     return (
         f"{count_of(len(sizes), 'key')}{entries}: {operations} of {format_size(min(sizes))} to "
-        f"{format_size(max(sizes))}, {shapes}"
+        f"{format_size(max(sizes))}; {shapes}"
     )
 
 
@@ -170,27 +178,28 @@ def gains_section(table: TableFigures, identity: str, title: str) -> Section:
 
 
 def _curves(table: TableFigures) -> Section:
-    pairs = list(curve_charts(table))
+    curves = list(curve_charts(table))
     notes = [
         (
             f"{_LINES[table.times]}; dotted: a bound that follows from the links alone and assumes "
-            "that no switch reduces or multicasts."
+            "that no switch reduces or multicasts. It is of the part of the machine that a "
+            "communicator has. There is none where a time is below it, and none between faked "
+            "nodes, whose network is only assumed."
         ),
         (
             "Bars: for stock NCCL between the quartiles of its samples; for the others the bounds "
             "of their gain, their reference held."
         ),
     ]
-    rows = (
-        element("div", figure(bandwidth), figure(latency), class_="pair")
-        for bandwidth, latency in pairs
-    )
-    return Section(
-        "curves",
-        "Bandwidth and latency over size",
-        joined([*(element("p", note) for note in notes), *rows]),
-        [chart for pair in pairs for chart in pair],
-    )
+    parts = [element("p", note) for note in notes]
+    before = ""
+    for key, bandwidth, latency in curves:
+        if key.shape_name != before:
+            parts.append(element("h3", shape_text(key)))
+        before = key.shape_name
+        parts.append(element("div", figure(bandwidth), figure(latency), class_="pair"))
+    charts = [chart for _, *pair in curves for chart in pair]
+    return Section("curves", "Bandwidth and latency over size", joined(parts), charts)
 
 
 def _profile(table: TableFigures, found: ReportedTable) -> Section:

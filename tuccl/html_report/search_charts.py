@@ -8,7 +8,6 @@ from tuccl.html_report.charts import DASHES, Chart, Trace, line
 from tuccl.html_report.figures.search_progress import GainLine, KeySearch, SearchProgress
 from tuccl.reports.evidence import Evidence
 from tuccl.words.durations import format_seconds
-from tuccl.words.sizes import format_size
 
 _COLOURS = 6
 """Number of the page's colours for families."""
@@ -22,20 +21,18 @@ def search_charts(progress: SearchProgress, times: Evidence) -> tuple[Chart, Cha
 
 def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
     operations = list(dict.fromkeys(gain.operation for gain in progress.gains))
-    traces = [
-        _steps(
-            line(
-                f"{_name(gain)}, {times.value}",
-                [*(step.seconds for step in gain.steps), progress.seconds],
-                [*(step.gain for step in gain.steps), gain.steps[-1].gain],
-                colour=f"--family-{operations.index(gain.operation) % _COLOURS + 1}",
-                dash=DASHES[times],
-                template=f"{_name(gain)} after %{{x:.1f}} s: %{{y:.3f}}x",
-            ),
-            width=1 if gain.apart else 2.5,
+    choices: dict[str, list[Trace]] = {}
+    for gain in progress.gains:
+        trace = line(
+            f"{_name(gain)}, {times.value}",
+            [*(step.seconds for step in gain.steps), progress.seconds],
+            [*(step.gain for step in gain.steps), gain.steps[-1].gain],
+            colour=f"--family-{operations.index(gain.operation) % _COLOURS + 1}",
+            dash=DASHES[times],
+            template=f"{_name(gain)} after %{{x:.1f}} s: %{{y:.3f}}x",
         )
-        for gain in progress.gains
-    ]
+        own = choices.setdefault(gain.shape_name, [])
+        own.append(_steps(trace, width=1 if gain.apart else 2.5))
     told = "; ".join(f"{_name(gain)} ends at {gain.steps[-1].gain:.3f}" for gain in progress.gains)
     return Chart(
         identity="search-mean",
@@ -45,7 +42,9 @@ def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
             f"over {format_seconds(progress.seconds)} of machine time and "
             f"{progress.measurements} measurements, {times.value}: {told}."
         ),
-        traces=traces,
+        traces=next(iter(choices.values()), []),
+        choices=choices if len(choices) > 1 else None,
+        choose="Shape",
         layout={
             "xaxis": {"title": {"text": "seconds of the machine"}, "rangemode": "tozero"},
             "yaxis": {"title": {"text": "gain over stock NCCL"}, "tickformat": ".2f"},
@@ -55,14 +54,14 @@ def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
 
 def _name(gain: GainLine) -> str:
     apart = " with schedules that no job here runs" if gain.apart else ""
-    return f"{gain.operation.value}{apart}"
+    return f"{gain.shape_name} {gain.operation.value}{apart}".strip()
 
 
 def _key_chart(progress: SearchProgress, times: Evidence) -> Chart:
     families = dict.fromkeys(family.name for key in progress.keys for family in key.families)
     styles = {name: number for number, name in enumerate(families)}
     choices = {
-        f"{key.operation.value} {format_size(key.size_bytes)}": [
+        key.key: [
             _family(key, number, styles[family.name], times, progress.seconds)
             for number, family in enumerate(key.families)
         ]

@@ -36,8 +36,9 @@ def timeline_charts(timelines: Sequence[Timeline]) -> tuple[Chart, Chart]:
 
 
 def timeline_name(timeline: Timeline) -> str:
-    """Return `all_reduce_ring_8x at 64M`."""
-    return f"{timeline.schedule} at {format_size(timeline.size_bytes)}"
+    """Return `all_reduce_ring_8x at 64M`, with the shape where the table has several."""
+    shape = f", {timeline.shape_name}" if timeline.shape_name else ""
+    return f"{timeline.schedule} at {format_size(timeline.size_bytes)}{shape}"
 
 
 def _link_chart(timelines: Sequence[Timeline]) -> Chart:

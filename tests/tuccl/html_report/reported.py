@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from lookup_tables.table import Shape, StoredSchedule
+from tests.sketches.machines import cluster
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.html_report.figures.places import ReportedTable
 
@@ -25,6 +26,27 @@ def reported(
         tuned_at="2026-01-02T03:04:05Z",
         report=report,
     )
+
+
+WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
+
+
+def of_three_shapes() -> ReportedTable:
+    """The keys of `tuned` on two nodes of two GPUs, for three shapes; node alone has entries."""
+    table, report = tuned(NODE)
+    shapes = {"whole": WHOLE, "node": NODE, "rail": RAIL}
+    slower = {WHOLE: 4.0, NODE: 1.0, RAIL: 2.0}
+    keys = [
+        key.model_copy(
+            update={"shape": shape, "stock_us": slower[shape] * key.stock_us}
+            | ({} if shape == NODE else {"builtin": None, "schedule": None})
+        )
+        for shape in shapes.values()
+        for key in report.keys
+    ]
+    report = report.model_copy(update={"keys": keys, "shapes": shapes})
+    machine = cluster(2, 2, 2)
+    return replace(reported(), table=table, report=report, machine=machine)
 
 
 def hostile() -> ReportedTable:

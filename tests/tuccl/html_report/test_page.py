@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from probes.files.shipped import shipped_machines
-from tests.tuccl.html_report.reported import HOSTILE, hostile, reported, seen
+from tests.tuccl.html_report.reported import HOSTILE, hostile, of_three_shapes, reported, seen
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.report_figures import ReportFigures
@@ -103,6 +103,18 @@ def test_tables_without_entries_have_a_page() -> None:
     assert "the geometric mean over 4 keys" in texts
 
 
+def test_shapes_have_their_names_as_in_the_table() -> None:
+    page = seen(page_of(of_three_shapes()))
+    texts = " ".join(page.texts)
+    assert "whole, 4 ranks on 2 nodes; node, 2 ranks on 1 node; rail, 2 ranks on 2 nodes" in texts
+    assert "By shape: whole 1.000x over 4 keys, node 2.828x over 4 keys, rail 1.000x" in texts
+    rows = page.texts.index("whole, 4 ranks on 2 nodes"), page.texts.index("whole all_reduce")
+    assert rows[0] < rows[1] < page.texts.index("node, 2 ranks on 1 node")
+    cells = [cell["title"] for cell in page.named("td") if "cell" in (cell.get("class") or "")]
+    assert len(cells) == 12
+    assert sum((title or "").startswith("node all_reduce ") for title in cells) == 4
+
+
 def test_shapes_of_communicators_have_rows_of_their_own() -> None:
     found = reported()
     more = tuple(
@@ -111,7 +123,7 @@ def test_shapes_of_communicators_have_rows_of_their_own() -> None:
     table = replace(found.table, entries=(*found.table.entries, *more))
     page = seen(page_of(replace(found, table=table, report=None)))
     for shape in ("4 ranks on 1 node", "8 ranks on 2 nodes"):
-        assert f"all_reduce, {shape}" in page.texts
+        assert {shape, f"{shape} all_reduce"} <= set(page.texts)
         assert shape in page.texts
     assert "communicator" in page.texts
 

@@ -6,7 +6,7 @@ A shipped directory has only the keys with an entry, and no times under the proc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import quantiles
 
 from lookup_tables.confirmation import Confirmation, NoStarts
@@ -16,14 +16,18 @@ from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.errors import SynthesisError
 from synthesizer.ir.collectives import Collective
 from tuccl.bench.bandwidths import busbw_gb_per_s
+from tuccl.errors import UsageError
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.models.figures import communicator_shape
+from tuccl.models.siblings import SiblingMachines
 from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import reason
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner, job_gains, obstacle_to
 from tuccl.reports.report import ComparisonReport
 from tuccl.trials.config import STOCK, Task
+from tuccl.words.counts import count_of
+from tuccl.words.sizes import format_size
 from tuccl.workspace.measurement_lines import Contents
 
 _MOST_BOUNDED_RANKS = 64
@@ -61,6 +65,8 @@ class KeyFigures:
     operation: Operation
     size_bytes: int
     shape: Shape
+    shape_name: str
+    """`whole`, `node`, `rail` or `pairs`, or else the shape in words; empty in a table of one."""
     min_bytes: int
     """Smallest size that the decision holds for."""
     max_bytes: int
@@ -83,11 +89,22 @@ class KeyFigures:
     obstacle: Obstacle | None
     """Why a job here does not run the schedule."""
     bound_us: float | None
-    """Time that no schedule on this machine undercuts; None: not known."""
+    """Time that no schedule undercuts on what a communicator of this shape has of the machine;
+    None: not known, or it assumes a network that is not there."""
     evidence: str
     """A sentence on why this runs."""
     profile_gain: ProfileGain | None
     configs_tried: int | None
+
+    @property
+    def curve(self) -> str:
+        """Operation, with the shape where the table has several: `node all_reduce`."""
+        return f"{self.shape_name} {self.operation.value}".strip()
+
+    @property
+    def name(self) -> str:
+        """Name in a table: `node all_reduce 4K`."""
+        return f"{self.curve} {format_size(self.size_bytes)}"
 
     @property
     def bound_gb_per_s(self) -> float | None:
@@ -105,25 +122,77 @@ def keys_of(found: ReportedTable, samples: Contents | None) -> tuple[KeyFigures,
         samples: The measurements of its run, if the place has them.
     """
     if found.report is None:
-        return tuple(_of_entry(entry, found) for entry in found.table.entries)
+        return _named(tuple(_of_entry(entry, found) for entry in found.table.entries), {})
     gains = job_gains(found.table, found.report, has_executor=found.has_executor)
-    bounds = _bounds(found, {Operation(gain.key.operation) for gain in gains.keys})
-    return tuple(_of_gain(gain, gains, found, bounds, samples) for gain in gains.keys)
+    keys = tuple(_of_gain(gain, gains, found, samples) for gain in gains.keys)
+    names = {shape: name for name, shape in found.report.shapes.items()}
+    return _named(_bounded_keys(found, keys), names)
 
 
-def _bounds(found: ReportedTable, operations: set[Operation]) -> Mapping[Operation, TimeBound]:
-    """Return the bounds of the machine; none where it is too large or the solver fails."""
-    if found.machine is None or len(found.machine.gpus) > _MOST_BOUNDED_RANKS:
-        return {}
-    machine = whole_machine(found.machine)
+def _named(keys: tuple[KeyFigures, ...], names: Mapping[Shape, str]) -> tuple[KeyFigures, ...]:
+    """Return the keys with the names of their shapes, where these are several."""
+    if len({key.shape for key in keys}) < 2:
+        return keys
+    return tuple(
+        replace(key, shape_name=names.get(key.shape) or shape_words(key.shape)) for key in keys
+    )
+
+
+def shape_words(shape: Shape) -> str:
+    """Return `16 ranks on 2 nodes`."""
+    return f"{count_of(shape.ranks, 'rank')} on {count_of(shape.nodes, 'node')}"
+
+
+def _bounded_keys(found: ReportedTable, keys: tuple[KeyFigures, ...]) -> tuple[KeyFigures, ...]:
+    """Return the keys with their bounds.
+
+    A bound that a time of the same operation and shape is below holds for other links than those
+    that the calls took, so none is given then.
+    """
+    curves: dict[tuple[Operation, Shape], list[KeyFigures]] = {}
+    for key in keys:
+        curves.setdefault((key.operation, key.shape), []).append(key)
+    bounds: dict[tuple[Operation, Shape], TimeBound] = {}
+    for (operation, shape), own in curves.items():
+        bound = _bound(found, operation, shape)
+        if bound is not None and not any(_is_below(key, bound) for key in own):
+            bounds[operation, shape] = bound
+    return tuple(
+        replace(key, bound_us=bounds[key.operation, key.shape].time_us(key.size_bytes))
+        if (key.operation, key.shape) in bounds
+        else key
+        for key in keys
+    )
+
+
+def _bound(found: ReportedTable, operation: Operation, shape: Shape) -> TimeBound | None:
+    """Return the bound on a shape's part of the machine.
+
+    None where it is too large, the solver fails, or the network is only assumed: between faked
+    nodes there is none.
+    """
+    if found.machine is None or found.report is None or shape.ranks > _MOST_BOUNDED_RANKS:
+        return None
+    laboratory = found.report.laboratory
+    if shape.nodes > 1 and (laboratory.nodes > 1 or laboratory.congestion_control):
+        return None
     try:
-        return {each: time_bound(Collective(each.value), machine) for each in sorted(operations)}
-    except SynthesisError:
-        return {}
+        part = SiblingMachines(found.machine).slowest(shape)
+        return time_bound(Collective(operation.value), whole_machine(part))
+    except (SynthesisError, UsageError):
+        return None
 
 
-def _shape_of(found: ReportedTable) -> Shape:
-    """Return the shape of the keys without an entry."""
+def _is_below(key: KeyFigures, bound: TimeBound) -> bool:
+    known = (key.stock, key.job, key.without_executor, key.schedule)
+    bound_us = bound.time_us(key.size_bytes)
+    return any(timed is not None and timed.time_us < bound_us for timed in known)
+
+
+def _shape_of(gain: KeyGain, found: ReportedTable) -> Shape:
+    """Return a key's shape, which reports of earlier releases do not name."""
+    if gain.key.shape is not None:
+        return gain.key.shape
     if found.table.entries or found.machine is None:
         return found.table.entries[0].key.shape
     return communicator_shape(found.machine)
@@ -133,11 +202,10 @@ def _of_gain(
     gain: KeyGain,
     gains: JobGains,
     found: ReportedTable,
-    bounds: Mapping[Operation, TimeBound],
     samples: Contents | None,
 ) -> KeyFigures:
     key, entry = gain.key, gain.entry
-    shape = _shape_of(found) if entry is None else entry.key.shape
+    shape = _shape_of(gain, found)
     task = Task(Operation(key.operation), key.size_bytes, shape)
     stock = _timed(task, key.stock_us, *_quartiles(task, samples))
     profile = _profile_gain(gain) if found.table.profile else None
@@ -150,12 +218,12 @@ def _of_gain(
     if entry is not None and entry.schedule is not None:
         schedule = _compared(task, entry.time_us, key.schedule)
     runs_schedule = gain.runner is Runner.EXECUTOR and schedule is not None
-    bound = bounds.get(task.operation)
     readable = reason(gain, gains.evidence)
     return KeyFigures(
         operation=task.operation,
         size_bytes=key.size_bytes,
         shape=shape,
+        shape_name="",
         min_bytes=key.min_bytes,
         max_bytes=key.max_bytes,
         stock=stock,
@@ -168,7 +236,7 @@ def _of_gain(
         schedule_runs="" if schedule is None or entry is None else _schedule_text(entry, found),
         schedule_speedup=None if schedule is None else key.stock_us / schedule.time_us,
         obstacle=gain.obstacle,
-        bound_us=None if bound is None else bound.time_us(key.size_bytes),
+        bound_us=None,
         evidence=readable if found.report is None else found.report.readable(readable),
         profile_gain=profile,
         configs_tried=key.configs_tried,
@@ -197,6 +265,7 @@ def _of_entry(entry: Entry, found: ReportedTable) -> KeyFigures:
         operation=task.operation,
         size_bytes=task.size_bytes,
         shape=task.shape,
+        shape_name="",
         min_bytes=entry.key.min_bytes,
         max_bytes=entry.key.max_bytes,
         stock=stock,
@@ -264,7 +333,11 @@ def _profile_gain(gain: KeyGain) -> ProfileGain:
 
 def _quartiles(task: Task, samples: Contents | None) -> tuple[float | None, float | None]:
     """Return the quartiles of stock NCCL's samples; None where there are too few."""
-    known = () if samples is None else samples.known(task.name, STOCK).samples_us
+    known: tuple[float, ...] = ()
+    if samples is not None:
+        # A log of several shapes has the full names.
+        names = (task.full_name, task.name)
+        known = next(filter(None, (samples.known(name, STOCK).samples_us for name in names)), ())
     if len(known) < _LEAST_SAMPLES:
         return None, None
     low, _, high = quantiles(known, n=4, method="inclusive")

@@ -12,7 +12,7 @@ from math import exp, log
 from statistics import median
 from typing import TypeVar
 
-from lookup_tables.table import Operation
+from lookup_tables.table import Operation, Shape
 from tuccl.html_report.figures.key_figures import KeyFigures
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.workspace.measurement_history import Measurement
@@ -51,8 +51,11 @@ class Family:
 class KeySearch:
     """The search of one key."""
 
+    key: str
+    """As `node all_reduce 4K`."""
     operation: Operation
     size_bytes: int
+    shape: Shape
     stock_us: float
     families: tuple[Family, ...]
     """The family of the best first."""
@@ -62,7 +65,7 @@ class KeySearch:
 
 @dataclass(frozen=True, slots=True)
 class GainStep:
-    """The geometric mean of the gains of an operation's best so far."""
+    """The geometric mean of the gains of the best so far."""
 
     seconds: float
     gain: float
@@ -70,9 +73,12 @@ class GainStep:
 
 @dataclass(frozen=True, slots=True)
 class GainLine:
-    """The mean gain of an operation over time."""
+    """The mean gain of an operation on communicators of one shape, over time."""
 
     operation: Operation
+    shape: Shape
+    shape_name: str
+    """As `KeyFigures.shape_name`."""
     apart: bool
     """Whether it counts schedules that no job here runs."""
     steps: tuple[GainStep, ...]
@@ -124,7 +130,13 @@ def search_progress(
         history: Its measurements in their order.
         names: Names of schedules by content hash.
     """
-    tasks = {Task(key.operation, key.size_bytes, key.shape).name: key for key in keys}
+    # A log of several shapes has the full names.
+    several = len({key.shape for key in keys}) > 1
+    tasks = {
+        task.full_name if several else task.name: key
+        for key in keys
+        for task in [Task(key.operation, key.size_bytes, key.shape)]
+    }
     found: dict[str, dict[str, _Best]] = {name: {} for name in tasks}
     failed = dict.fromkeys(tasks, 0)
     gains = _gains(keys)
@@ -148,33 +160,40 @@ def search_progress(
         count,
         tuple(
             KeySearch(
+                key.name,
                 key.operation,
                 key.size_bytes,
+                key.shape,
                 key.stock.time_us,
                 _families(found[name], most),
                 failed[name],
             )
             for name, key in tasks.items()
         ),
-        tuple(GainLine(g.operation, g.apart, thinned(g.steps)) for g in gains if g.steps),
+        tuple(gain.line for gain in gains if gain.steps),
     )
 
 
 class _Gains:
-    """The geometric mean over an operation's keys; a key without a measurement counts as 1."""
+    """The geometric mean over the keys of a curve; a key without a measurement counts as 1."""
 
-    def __init__(
-        self, keys: Sequence[KeyFigures], operation: Operation, *, schedules: bool, apart: bool
-    ) -> None:
-        self.operation = operation
+    def __init__(self, keys: Sequence[KeyFigures], *, schedules: bool, apart: bool) -> None:
+        self.of = keys[0]
+        """A key of the operation and shape."""
         self.apart = apart
         self.schedules = schedules
         """Whether schedules count."""
-        self.logs = {key.size_bytes: 0.0 for key in keys if key.operation is operation}
+        self.logs = {key.size_bytes: 0.0 for key in keys}
         self.steps: list[GainStep] = []
 
+    @property
+    def line(self) -> GainLine:
+        """The line of a chart."""
+        of = self.of
+        return GainLine(of.operation, of.shape, of.shape_name, self.apart, thinned(self.steps))
+
     def note(self, seconds: float, key: KeyFigures, families: Mapping[str, _Best]) -> None:
-        if key.operation is not self.operation:
+        if (key.operation, key.shape) != (self.of.operation, self.of.shape):
             return
         times_us = (
             family.steps[-1].time_us
@@ -191,13 +210,16 @@ class _Gains:
 
 
 def _gains(keys: Sequence[KeyFigures]) -> list[_Gains]:
-    """Return what a job runs of each operation and, where schedules stand apart, all of it."""
-    apart = {key.operation for key in keys if key.obstacle is not None}
+    """Return what a job runs of each curve and, where schedules stand apart, all of it."""
+    curves: dict[tuple[Operation, Shape], list[KeyFigures]] = {}
+    for key in keys:
+        curves.setdefault((key.operation, key.shape), []).append(key)
     gains = []
-    for operation in dict.fromkeys(key.operation for key in keys):
-        gains.append(_Gains(keys, operation, schedules=operation not in apart, apart=False))
-        if operation in apart:
-            gains.append(_Gains(keys, operation, schedules=True, apart=True))
+    for own in curves.values():
+        apart = any(key.obstacle is not None for key in own)
+        gains.append(_Gains(own, schedules=not apart, apart=False))
+        if apart:
+            gains.append(_Gains(own, schedules=True, apart=True))
     return gains
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 
+from lookup_tables.table import Shape
 from tuccl.console.table_display import summary_lines
 from tuccl.html_report.figures.key_figures import KeyFigures, keys_of
 from tuccl.html_report.figures.places import ReportedTable
@@ -13,6 +14,17 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner, job_gains
 from tuccl.words.counts import count_of
 from tuccl.workspace.measurement_lines import Contents
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFigures:
+    """The gain on communicators of one shape."""
+
+    name: str
+    shape: Shape
+    keys: int
+    speedup: float
+    """Geometric mean over its keys of what a job here gains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,8 @@ class TableFigures:
     speedup: float
     """Geometric mean over all keys of what a job here gains."""
     speedup_with_all_schedules: float
+    shapes: tuple[ShapeFigures, ...]
+    """The communicator shapes, in the order of the keys; empty where there is one."""
     keys: tuple[KeyFigures, ...]
     remarks: tuple[str, ...]
     """Sentences on gains, caveats, profile and cost."""
@@ -79,8 +93,23 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         speedup_with_all_schedules=geometric_mean(
             [key.speedup if key.schedule_speedup is None else key.schedule_speedup for key in keys]
         ),
+        shapes=_shapes(keys),
         keys=keys,
         remarks=_remarks(found, keys),
+    )
+
+
+def _shapes(keys: tuple[KeyFigures, ...]) -> tuple[ShapeFigures, ...]:
+    by_shape: dict[Shape, list[KeyFigures]] = {}
+    for key in keys:
+        by_shape.setdefault(key.shape, []).append(key)
+    if len(by_shape) < 2:
+        return ()
+    return tuple(
+        ShapeFigures(
+            own[0].shape_name, shape, len(own), geometric_mean([key.speedup for key in own])
+        )
+        for shape, own in by_shape.items()
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
-from lookup_tables.table import Entry, Operation, ScheduleConfig, StoredSchedule
+from lookup_tables.table import Entry, Operation, ScheduleConfig, Shape, StoredSchedule
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from sketches.sketch import Sketch
@@ -27,6 +27,7 @@ from tuccl.html_report.figures.places import ReportedTable
 from tuccl.models.executor_model import SLOTS, execution_model, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED
+from tuccl.models.siblings import SiblingMachines
 
 _MOST_SCHEDULES = 4
 _MOST_STEPS = 4_500
@@ -98,6 +99,9 @@ class Timeline:
     schedule: str
     operation: Operation
     size_bytes: int
+    shape: Shape
+    shape_name: str
+    """As `KeyFigures.shape_name`."""
     runs: str
     """The schedule and its parameters."""
     sketch: str
@@ -123,20 +127,25 @@ def timelines_of(
     Args:
         found: The table.
         keys: Its keys.
-        sketches: Sketches of its run.
+        sketches: Sketches of its run, of all GPUs; smaller communicators have those of their part
+            of the machine.
     """
     machine, report = found.machine, found.report
     if machine is None or report is None:
         return ()
     by_name = {sketch.name: sketch for sketch in sketches}
     stored = {schedule.content_hash: schedule for schedule in found.table.schedules}
+    parts = SiblingMachines(machine)
     made: list[Timeline] = []
     steps = 0
     for entry, config in _chosen(found, keys):
-        tried = report.schedules.get(config.schedule)
-        sketch = by_name.get("" if tried is None else tried.sketch) or whole_machine(machine)
         key = next(key for key in keys if _is_of(key, entry))
-        timeline = _timeline(stored[config.schedule], config, key, sketch, machine)
+        tried = report.schedules.get(config.schedule)
+        part, sketch = machine, by_name.get("" if tried is None else tried.sketch)
+        if key.shape.ranks < len(machine.gpus):
+            part, sketch = parts.slowest(key.shape), None
+        sketch = sketch or whole_machine(part)
+        timeline = _timeline(stored[config.schedule], config, key, sketch, part)
         if timeline is None:
             continue
         more = sum(len(lane.steps) for lane in timeline.ranks)
@@ -199,6 +208,8 @@ def _timeline(
         schedule=stored.name,
         operation=key.operation,
         size_bytes=key.size_bytes,
+        shape=key.shape,
+        shape_name=key.shape_name,
         runs=key.schedule_runs,
         sketch=sketch.name,
         time_us=round(trace.time_us, 3),

@@ -5,22 +5,23 @@ from functools import cache
 
 import pytest
 
-from lookup_tables.table import StoredSchedule
+from lookup_tables.table import Shape, StoredSchedule
 from probes.files.shipped import shipped_machines
 from probes.topology.graph import Topology
-from sketches.candidates import sketch_candidates
+from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.collectives import Collective
 from tests.tuccl.html_report.reported import HOSTILE, reported
-from tests.tuccl.tuned_tables import SIXTEEN_GPUS
+from tests.tuccl.tuned_tables import SIXTEEN_GPUS, tuned
 from tuccl.html_report.figures.key_figures import keys_of
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.timelines import Phase, Timeline, timelines_of
 from tuccl.html_report.timeline_charts import timeline_charts
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
+from tuccl.models.siblings import SiblingMachines
 from tuccl.reports.report import ScheduleReport
 
 
@@ -76,6 +77,19 @@ def test_a_hierarchical_schedule_has_four_phases_and_uses_its_links() -> None:
         if bar.phase in {Phase.COLLECT_ACROSS, Phase.SPREAD_ACROSS}
     }
     assert across <= {"tx", "rx"}
+
+
+def test_a_schedule_of_a_node_runs_on_its_part_of_the_machine() -> None:
+    node = Shape(8, 1, 8)
+    part = whole_machine(SiblingMachines(machine()).slowest(node))
+    algorithm = expert_algorithms(Collective.ALL_REDUCE, part)[0]
+    found = with_schedule("all_reduce_ring")
+    table, report = tuned(node)
+    stored = StoredSchedule("5a5a", algorithm.name, write_msccl_xml(algorithm))
+    table = replace(table, schedules=(stored,))
+    (timeline,) = timelines(replace(found, table=table, report=report))
+    assert timeline.shape == node
+    assert {lane.rank for lane in timeline.ranks} == set(range(8))
 
 
 def test_charts_say_simulated_and_offer_each_rank() -> None:
