@@ -281,7 +281,7 @@ class ShipCheckDocument(_Model):
     loads: bool
     """Whether all hosts answered, would load the table, and have the same one and one NCCL."""
     disagreements: list[str]
-    """What differs between the hosts, one sentence each."""
+    """Differences between the hosts, one sentence each."""
     hosts: list[CheckedHost]
 
 

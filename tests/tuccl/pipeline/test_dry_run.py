@@ -49,10 +49,10 @@ def test_the_plan_of_several_shapes_counts_the_keys_of_each() -> None:
     names = (ShapeName.WHOLE, ShapeName.NODE, ShapeName.RAIL)
     settings = RunSettings((Operation.ALL_GATHER,), (1024, 1 << 20))
     several = replace(settings, shapes=shapes_named(names, whole))
-    one, plan = (make_plan(each, BackendRequest(topology, whole)) for each in (settings, several))
-    assert plan_lines(one)[0] == "keys: 2 (all_gather; 2 sizes, 1K to 1M)"
+    alone, plan = (make_plan(each, BackendRequest(topology, whole)) for each in (settings, several))
+    assert plan_lines(alone)[0] == "keys: 2 (all_gather; 2 sizes, 1K to 1M)"
     assert plan_lines(plan)[0] == (
         "keys: 6 (all_gather; 2 sizes, 1K to 1M; 8 ranks on 2 node(s); 4 ranks on 1 node(s); "
         "2 ranks on 2 node(s))"
     )
-    assert plan.pass_s > one.pass_s
+    assert plan.pass_s > alone.pass_s

@@ -106,9 +106,9 @@ class Timeline:
     """The schedule and its parameters."""
     sketch: str
     time_us: float
-    """Of the tiles that are shown, their messages in turn at each port."""
+    """Time of the tiles that are shown, their messages in turn at each port."""
     fair_us: float
-    """Of the same tiles where messages share ports fairly."""
+    """Time of the same tiles where messages share ports fairly."""
     tiles: int
     """Tiles of the whole call."""
     shown_tiles: int
