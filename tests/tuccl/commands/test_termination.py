@@ -320,9 +320,9 @@ def test_a_file_that_is_being_written_is_finished_first(
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(Terminated), interrupts_kept():
-        write_atomically(tmp_path / "file", "whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_text() == "whole"
+        write_atomically(tmp_path / "folder" / "file", "whole")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["file"]
+    assert (tmp_path / "folder" / "file").read_text() == "whole"
 
 
 @pytest.mark.parametrize(("rank", "says"), [("0", True), ("1", False)])
