@@ -32,16 +32,16 @@ def dgx1() -> Sketch:
 def test_a_megabyte_on_dgx1_is_cut_into_chunks_that_divide_it(dgx1: Sketch) -> None:
     choice = choose_schedule(Request(Collective.ALL_GATHER, MIB), [dgx1])
     fastest = min(choice.tried, key=lambda schedule: schedule.time_us)
-    assert fastest.algorithm.chunks_per_loop == 96
+    assert fastest.algorithm.chunks_per_loop == 48
     (misfit,) = fastest.misfits
-    assert misfit.text.startswith("MSCCL runtimes leave 1048576 bytes to NCCL: for 96 chunks")
+    assert misfit.text.startswith("MSCCL runtimes leave 1048576 bytes to NCCL: for 48 chunks")
     assert choice.best.algorithm.chunks_per_loop == 64
     assert choice.best.misfits == ()
     assert choice.best.time_us < 1.03 * fastest.time_us
     assert verify(choice.best.algorithm).proved
     assert list(runtime_notes(choice.best.algorithm, MIB, "msccl")) == []
     (note,) = runtime_notes(fastest.algorithm, MIB, "msccl")
-    assert note.startswith("an MSCCL runtime takes a schedule of 96 chunks for multiples of ")
+    assert note.startswith("an MSCCL runtime takes a schedule of 48 chunks for multiples of ")
 
 
 def test_without_rules_no_chunks_are_wrong() -> None:
@@ -57,7 +57,7 @@ def test_chunks_that_win_clearly_are_taken_with_what_is_wrong_with_them(dgx1: Sk
     choice = choose_schedule(
         Request(Collective.ALL_GATHER, MIB), [replace(dgx1, chunking=only_one)]
     )
-    assert choice.best.algorithm.chunks_per_loop == 96
+    assert choice.best.algorithm.chunks_per_loop == 48
     assert len(choice.best.misfits) == 1
     fitting = [
         schedule
