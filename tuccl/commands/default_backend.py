@@ -78,7 +78,7 @@ def with_backend(given: RunOptions) -> RunOptions:
     return replace(given, backend=found.name)
 
 
-def without_what_nothing_runs(chosen: RunOptions, probed: Callable[[], Topology]) -> RunOptions:
+def with_served_backend(chosen: RunOptions, probed: Callable[[], Topology]) -> RunOptions:
     """Return the options with a backend that serves this machine: NCCL where no executor does.
 
     Args:

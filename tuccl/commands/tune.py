@@ -10,7 +10,7 @@ from pathlib import Path
 
 from probes.cluster.crew import Crew
 from probes.topology.graph import Topology
-from tuccl.commands.default_backend import with_backend, without_what_nothing_runs
+from tuccl.commands.default_backend import with_backend, with_served_backend
 from tuccl.commands.look_first import look_first
 from tuccl.commands.running import with_ranks
 from tuccl.console import display
@@ -60,7 +60,7 @@ def init(
 
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
         machine = cache(probed)
-        served = chosen if options.backend else without_what_nothing_runs(chosen, machine)
+        served = chosen if options.backend else with_served_backend(chosen, machine)
         return _run(prepare(served, machine, display.say_notes), root, as_json, record, places)
 
     return with_ranks(

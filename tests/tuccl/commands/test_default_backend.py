@@ -12,7 +12,7 @@ import pytest
 from probes.topology.graph import Topology
 from tests.sketches.machines import cluster
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tuccl.commands.default_backend import with_backend, without_what_nothing_runs
+from tuccl.commands.default_backend import with_backend, with_served_backend
 from tuccl.inputs.run_options import RunOptions
 
 TELL = """
@@ -97,7 +97,7 @@ def test_nccl_alone_is_timed_where_no_executor_serves_the_machine(
     machine: Topology, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = RunOptions(backend="nccl,executor")
-    assert without_what_nothing_runs(chosen, lambda: machine).backend == backend
+    assert with_served_backend(chosen, lambda: machine).backend == backend
     assert ("the executor serves 2 to 8 GPUs" in capsys.readouterr().err) == (backend == "nccl")
 
 
@@ -106,7 +106,7 @@ def test_a_machine_is_not_probed_for_a_backend_that_any_machine_has() -> None:
         raise AssertionError("probed")
 
     chosen = RunOptions(backend="nccl")
-    assert without_what_nothing_runs(chosen, probed) is chosen
+    assert with_served_backend(chosen, probed) is chosen
 
 
 def test_one_gpu_is_too_few_and_no_nccl_is_none(stand_ins: StandIns, tmp_path: Path) -> None:
