@@ -6,7 +6,7 @@
 # loaded with all their symbols, also in the older root of build_wheel.sh. To be run as root.
 #   TUCCL_BARE_ROOT     folder of the root; $XDG_CACHE_HOME/tuccl-bare-root if not set
 #   TUCCL_WHEEL_ROOT    the root of build_wheel.sh; left out if it is not there
-#   TUCCL_WHEEL_MIRROR  Debian's mirror
+#   TUCCL_WHEEL_MIRROR  Debian's mirror; debootstrap's own if not set
 # Exit code 0: all went well.
 set -euo pipefail
 
@@ -30,7 +30,7 @@ if [ ! -e "$root/complete" ]; then
   rm -rf "$root"
   mkdir -p "$root"
   debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$root" \
-    "${TUCCL_WHEEL_MIRROR:-http://deb.debian.org/debian}" >&2
+    ${TUCCL_WHEEL_MIRROR:+"$TUCCL_WHEEL_MIRROR"} >&2
   touch "$root/complete"
 fi
 for program in cc gcc g++ clang nvcc cmake ninja make; do
@@ -46,9 +46,9 @@ done
   --platform manylinux2014_x86_64 --platform any "$wheel"
 
 mount --make-rprivate /
-rm -rf "$root/work"
-mkdir -p "$root/work"
-mount --bind "$work" "$root/work"
+rm -rf "$root/wheel-check"
+mkdir -p "$root/wheel-check"
+mount --bind "$work" "$root/wheel-check"
 mount -t proc proc "$root/proc"
 mount --bind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/dev/shm"
@@ -66,19 +66,19 @@ PYTHON
 
 cat > "$work/check.sh" << 'SHELL'
 set -eu
-python3 -m venv /work/venv
-/work/venv/bin/pip install -q --no-index --find-links /work/wheels tuccl
-cd /work
-/work/venv/bin/tuccl init --topology machine.xml --nodes 2 --workspace w > init.txt
+python3 -m venv /wheel-check/venv
+/wheel-check/venv/bin/pip install -q --no-index --find-links /wheel-check/wheels tuccl
+cd /wheel-check
+/wheel-check/venv/bin/tuccl init --topology machine.xml --nodes 2 --workspace w > init.txt
 tail -n 3 init.txt
-/work/venv/bin/tuccl ship shipped --workspace w > ship.txt
-python3 load.py /work/shipped/*.so /work/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so
+/wheel-check/venv/bin/tuccl ship shipped --workspace w > ship.txt
+python3 load.py /wheel-check/shipped/*.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so
 SHELL
-chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root LC_ALL=C.UTF-8 sh /work/check.sh
+chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root LC_ALL=C.UTF-8 sh /wheel-check/check.sh
 
 if [ -x "$older/usr/bin/gcc" ]; then
-  mkdir -p "$older/work"
-  mount --bind "$work" "$older/work"
+  mkdir -p "$older/wheel-check"
+  mount --bind "$work" "$older/wheel-check"
   cat > "$work/load.c" << 'C'
 #include <dlfcn.h>
 #include <stdio.h>
@@ -91,6 +91,6 @@ int main(int count, char **paths) {
     return 0;
 }
 C
-  chroot "$older" /bin/sh -c 'cd /work; gcc -o load load.c -ldl; exec ./load /work/shipped/*.so /work/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so'
+  chroot "$older" /bin/sh -c 'cd /wheel-check; gcc -o load load.c -ldl; exec ./load /wheel-check/shipped/*.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so'
 fi
 du -h "$wheel"

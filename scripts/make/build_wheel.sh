@@ -7,7 +7,7 @@
 # the CUDA toolkit of this machine is used.
 #   TUCCL_WHEEL_ROOT           folder of the root; $XDG_CACHE_HOME/tuccl-wheel-root if not set
 #   TUCCL_WHEEL_ARCHITECTURES  GPUs; 80;90;100;120 if not set. Code for 80 runs on 86 and 89, too.
-#   TUCCL_WHEEL_MIRROR         Debian's mirror
+#   TUCCL_WHEEL_MIRROR         Debian's mirror; debootstrap's own if not set
 set -euo pipefail
 
 if [ $# -ne 1 ]; then
@@ -29,7 +29,6 @@ output=$1
 cache=${XDG_CACHE_HOME:-$HOME/.cache}
 root=${TUCCL_WHEEL_ROOT:-$cache/tuccl-wheel-root}
 architectures=${TUCCL_WHEEL_ARCHITECTURES:-80;90;100;120}
-mirror=${TUCCL_WHEEL_MIRROR:-http://deb.debian.org/debian}
 platform=manylinux_2_28_x86_64
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -42,7 +41,8 @@ make_root() {
   }
   rm -rf "$root"
   mkdir -p "$root"
-  debootstrap --variant=minbase --include=g++,gcc,libc6-dev,make bullseye "$root" "$mirror" >&2
+  debootstrap --variant=minbase --include=g++,gcc,libc6-dev,make bullseye "$root" \
+    ${TUCCL_WHEEL_MIRROR:+"$TUCCL_WHEEL_MIRROR"} >&2
   touch "$root/complete"
 }
 
