@@ -35,7 +35,7 @@ class Tree:
 
 
 def read_tree(root: Path, packages: Iterable[str]) -> Tree:
-    """All modules below `root` that belong to these packages."""
+    """All modules below `root` that belong to these packages, given by the folders' names."""
     paths = {
         _name(path.relative_to(root)): path
         for package in packages
@@ -127,11 +127,16 @@ def _upward_imports(tree: Tree, order: Sequence[str]) -> Iterator[str]:
 
 def _foreign_imports(tree: Tree, may_import: Mapping[str, set[str]]) -> Iterator[str]:
     for module, imported in sorted(tree.imports.items()):
-        package = module.partition(".")[0]
+        package = _package(module, may_import)
         for target in sorted(imported):
-            targets = target.partition(".")[0]
+            targets = _package(target, may_import)
             if targets not in may_import[package] | {package}:
                 yield f"{module} imports {target}: {package} does not import from {targets}"
+
+
+def _package(module: str, packages: Iterable[str]) -> str:
+    """Return the innermost of the packages that holds the module."""
+    return max((name for name in packages if f"{module}.".startswith(f"{name}.")), key=len)
 
 
 def _circle(imports: Mapping[str, Iterable[str]], of: str) -> Iterator[str]:

@@ -10,10 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
-PACKAGES = ("lookup_tables", "probes", "programs", "sketches", "synthesizer", "tuccl")
 SOURCES = sorted(
     path
-    for folder in (*PACKAGES, "examples", "scripts", "tests")
+    for folder in ("tuccl", "examples", "scripts", "tests")
     for suffix in ("py", "pyi", "sh", "c", "h", "cc", "cpp", "cu", "cuh")
     for path in (ROOT / folder).rglob(f"*.{suffix}")
 )

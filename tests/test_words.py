@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("probes", "sketches", "synthesizer", "lookup_tables", "programs", "tuccl")
-FOLDERS = (*PACKAGES, "scripts", "tests", "examples")
+FOLDERS = ("tuccl", "scripts", "tests", "examples")
 VAGUE_NAMES = {"news", "there", "other", "one"}
 PRIVATE = re.compile(r"\b(wish(es|ed)?|outlast(s|ed)?|hung up|hang up)\b", re.IGNORECASE)
 

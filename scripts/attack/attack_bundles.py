@@ -16,12 +16,6 @@ from pathlib import Path
 
 from attack_findings import Findings
 
-from lookup_tables.bundles.program_section import programs_section
-from programs.compiler import compile_program
-from programs.phase_compiler import compile_phases
-from synthesizer.ir.algorithm import Algorithm
-from tests.programs.schedules import chain, exchange, halves
-from tests.programs.test_phase_plans import all_plans
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_choose import choice_fuzzer_of
@@ -29,6 +23,12 @@ from tests.runtime.test_native import MEMORY, NATIVE
 from tests.runtime.test_phased_rules import phase_fuzzer_of
 from tests.runtime.test_program_rules import fuzzer_of
 from tests.runtime.write_bundles import write_bundles
+from tests.tuccl.programs.schedules import chain, exchange, halves
+from tests.tuccl.programs.test_phase_plans import all_plans
+from tuccl.lookup_tables.bundles.program_section import programs_section
+from tuccl.programs.compiler import compile_program
+from tuccl.programs.phase_compiler import compile_phases
+from tuccl.synthesizer.ir.algorithm import Algorithm
 
 INPUTS_A_ROUND = 5_000
 MOST_ROUND_S = 120.0

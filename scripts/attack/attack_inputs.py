@@ -20,9 +20,9 @@ from attack_findings import Findings
 from attack_input_files import good_files
 from attack_mutations import TEXT, Mutation, flip, json_structure, parquet_structure
 
-from lookup_tables.bundle_layout import HEADER, bundle_crc
-from synthesizer.errors import AlgorithmFileError
-from synthesizer.formats.mscclpp_plan_file import read_mscclpp_plan
+from tuccl.lookup_tables.bundle_layout import HEADER, bundle_crc
+from tuccl.synthesizer.errors import AlgorithmFileError
+from tuccl.synthesizer.formats.mscclpp_plan_file import read_mscclpp_plan
 
 _WORKSPACE = "tuccl-workspace"
 _MOST_KIB = 1 << 20

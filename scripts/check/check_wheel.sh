@@ -52,7 +52,7 @@ mount --bind "$work" "$root/wheel-check"
 mount -t proc proc "$root/proc"
 mount --bind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/dev/shm"
-cp "$sources/probes/machines/a100-8gpu-8nic.xml" "$work/machine.xml"
+cp "$sources/tuccl/probes/machines/a100-8gpu-8nic.xml" "$work/machine.xml"
 
 cat > "$work/load.py" << 'PYTHON'
 """Load the libraries with all their symbols, without what is installed beside them."""

@@ -20,9 +20,9 @@ from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 from runtime_sweep import executor_variables
 
-from lookup_tables.bundles.bundle import load_bundle
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_library import find_nccl
+from tuccl.lookup_tables.bundles.bundle import load_bundle
 from tuccl.measuring.seating import appearing_as
 from tuccl.schedules.executor_schedules import programs_bundle
 from tuccl.words.sizes import parse_size

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import permutations
 
-from lookup_tables.program_header import HEADER, content_address, sealed
-from lookup_tables.table import StoredSchedule
-from programs.compiler import compile_program, pattern_in
-from programs.layout import Pattern
-from programs.phase_compiler import compile_phases
-from programs.phase_plans import phased_plans
-from sketches.sketch import Edge, EdgeKind, Port, Sketch
-from synthesizer.experts import expert_algorithms
-from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
+from tuccl.lookup_tables.program_header import HEADER, content_address, sealed
+from tuccl.lookup_tables.table import StoredSchedule
+from tuccl.programs.compiler import compile_program, pattern_in
+from tuccl.programs.layout import Pattern
+from tuccl.programs.phase_compiler import compile_phases
+from tuccl.programs.phase_plans import phased_plans
+from tuccl.sketches.sketch import Edge, EdgeKind, Port, Sketch
+from tuccl.synthesizer.experts import expert_algorithms
+from tuccl.synthesizer.ir.algorithm import Algorithm
+from tuccl.synthesizer.ir.collectives import Collective
 
 KERNELS = {
     Collective.ALL_REDUCE: (Pattern.ONE_PHASE, Pattern.TWO_PHASE),

@@ -18,10 +18,10 @@ from measuring_job import JobError
 from measuring_site import STOCK, Key, Site, step
 from random_calls import Rule, rule_by
 
-from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import Operation, Shape, StoredSchedule
-from tests.lookup_tables.tables import make_entry, make_table
+from tests.tuccl.lookup_tables.tables import make_entry, make_table
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
+from tuccl.lookup_tables.table import Operation, Shape, StoredSchedule
 from tuccl.schedules.executor_schedules import programs_bundle
 
 K, M = 1 << 10, 1 << 20

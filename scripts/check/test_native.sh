@@ -23,7 +23,7 @@ PYTHONPATH=. "${PYTHON:-python3}" scripts/make/write_programs.py "$work/programs
 import sys
 from pathlib import Path
 
-golden = Path("tests/programs/golden/phased.program.hex").read_text()
+golden = Path("tests/tuccl/programs/golden/phased.program.hex").read_text()
 Path(sys.argv[1]).write_bytes(bytes.fromhex(golden))
 END
 build memory address,undefined

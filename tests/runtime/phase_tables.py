@@ -3,20 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lookup_tables.program_header import sealed
-from lookup_tables.table import (
-    BuiltinConfig,
-    Entry,
-    NcclAlgorithm,
-    NcclProtocol,
-    StoredSchedule,
-)
-from programs.layout import Pattern
-from programs.phase_layout import HEADER
-from programs.phase_plans import phased_plans
-from programs.phases import Phase, PhasedSchedule, PhaseKind, Place
-from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from tests.runtime.executor_tables import (
     LL,
     LL128,
@@ -26,6 +12,20 @@ from tests.runtime.executor_tables import (
     phased_entry,
     phased_schedule,
 )
+from tuccl.lookup_tables.program_header import sealed
+from tuccl.lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    NcclAlgorithm,
+    NcclProtocol,
+    StoredSchedule,
+)
+from tuccl.programs.layout import Pattern
+from tuccl.programs.phase_layout import HEADER
+from tuccl.programs.phase_plans import phased_plans
+from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
+from tuccl.synthesizer.ir.algorithm import Buffer
+from tuccl.synthesizer.ir.collectives import Collective
 
 SIZES = (1, 40_000)
 BUFFER_BYTES = 1024

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables import bundle_layout as layout
-from lookup_tables.bundle_layout import SectionKind, bundle_crc
-from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.lookup import lookup
-from lookup_tables.table import (
+from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Call, Plugin
+from tests.tuccl.lookup_tables.tables import make_entry, make_table, random_table
+from tuccl.lookup_tables import bundle_layout as layout
+from tuccl.lookup_tables.bundle_layout import SectionKind, bundle_crc
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
+from tuccl.lookup_tables.lookup import lookup
+from tuccl.lookup_tables.table import (
     BuiltinConfig,
     NcclAlgorithm,
     NcclProtocol,
@@ -20,8 +22,6 @@ from lookup_tables.table import (
     Shape,
     Table,
 )
-from tests.lookup_tables.tables import make_entry, make_table, random_table
-from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Call, Plugin
 
 ALGORITHM_ROWS = list(NcclAlgorithm)
 PROTOCOL_COLUMNS = list(NcclProtocol)

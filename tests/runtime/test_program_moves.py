@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from programs import layout
-from programs.compiler import compile_program
-from synthesizer.experts import expert_algorithms
-from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
-from synthesizer.ir.collectives import Collective
-from tests.programs.schedules import ALONE, by_hand
 from tests.runtime.host_node import NATIVE, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program
-from tests.synthesizer.hand_sketches import switched
+from tests.tuccl.programs.schedules import ALONE, by_hand
+from tests.tuccl.synthesizer.hand_sketches import switched
+from tuccl.programs import layout
+from tuccl.programs.compiler import compile_program
+from tuccl.synthesizer.experts import expert_algorithms
+from tuccl.synthesizer.ir.algorithm import Algorithm, Buffer, StepType
+from tuccl.synthesizer.ir.collectives import Collective
 
 Show = Callable[[Algorithm], list[str]]
 

@@ -11,8 +11,8 @@ import hashlib
 import random
 from dataclasses import replace
 
-from lookup_tables.provenance import Provenance
 from tuccl.errors import ConfigurationFailedError
+from tuccl.lookup_tables.provenance import Provenance
 from tuccl.records.record import NOT_RECORDED, Record, Row
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, ProcessProfile, Task

@@ -17,13 +17,10 @@ from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 
-from lookup_tables.provenance import SIMULATED, Provenance
-from lookup_tables.table import NcclProtocol, Shape
-from probes.topology.graph import Topology
-from programs.phases import PhasedSchedule
-from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.lookup_tables.provenance import SIMULATED, Provenance
+from tuccl.lookup_tables.table import NcclProtocol, Shape
 from tuccl.models.executor_model import (
     SLOTS,
     KernelParameters,
@@ -38,8 +35,11 @@ from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
 from tuccl.models.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.siblings import SiblingMachines
+from tuccl.probes.topology.graph import Topology
+from tuccl.programs.phases import PhasedSchedule
 from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
+from tuccl.synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
 from tuccl.trials.running_profiles import RunningProfiles

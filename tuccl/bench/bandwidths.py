@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lookup_tables.table import Operation
+from tuccl.lookup_tables.table import Operation
 from tuccl.trials.config import Task
 
 _DIVIDED = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL)

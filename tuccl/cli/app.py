@@ -50,11 +50,11 @@ def _complain(text: str) -> None:
 
 def _exit_code_of(error: Exception) -> int:
     """Print a known error and return its documented exit code; raise an unknown one again."""
-    from lookup_tables.errors import TableError
-    from probes.cluster.errors import HostsMissingError, MpiMissingError
-    from probes.errors import ProbeError
-    from sketches.errors import SketchError
-    from synthesizer.errors import (
+    from tuccl.lookup_tables.errors import TableError
+    from tuccl.probes.cluster.errors import HostsMissingError, MpiMissingError
+    from tuccl.probes.errors import ProbeError
+    from tuccl.sketches.errors import SketchError
+    from tuccl.synthesizer.errors import (
         AlgorithmFileError,
         ExportError,
         InfeasibleError,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from probes.inputs.regular_file import read_regular_file
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode, UsageError
@@ -24,6 +23,7 @@ from tuccl.html_report.plotly_script import plotly_script
 from tuccl.html_report.report import report_page
 from tuccl.inputs.output_file import check_output
 from tuccl.inputs.report_command import ReportCommand
+from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from probes.cluster.crew import Crew
-from probes.topology.graph import Topology
 from tuccl.commands.default_backend import with_backend, with_served_backend
 from tuccl.commands.look_first import look_first
 from tuccl.commands.running import with_ranks
@@ -28,6 +26,8 @@ from tuccl.pipeline.resuming import require_begun
 from tuccl.pipeline.retuning import changes_since
 from tuccl.pipeline.run_options import read_options
 from tuccl.pipeline.tuning_run import run
+from tuccl.probes.cluster.crew import Crew
+from tuccl.probes.topology.graph import Topology
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.reports.job_gains import gains_of
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from lookup_tables.table import Shape
 from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
 from tuccl.console.display import print_lines, standard_output
+from tuccl.lookup_tables.table import Shape
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from probes.inputs.printable import printable
 from tuccl.console.display import print_lines
 from tuccl.doctor.diagnosis import Diagnosis
 from tuccl.doctor.findings import Severity
+from tuccl.probes.inputs.printable import printable
 from tuccl.reports.json_documents import DoctorDocument, DoctorFinding, DoctorNccl
 from tuccl.words.counts import count_of
 

@@ -8,10 +8,10 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lookup_tables.bundles.bundle import BundleEntry
-from lookup_tables.table import Entry, Shape
-from probes.inputs.printable import printable
 from tuccl.console.display import print_lines, standard_output
+from tuccl.lookup_tables.bundles.bundle import BundleEntry
+from tuccl.lookup_tables.table import Entry, Shape
+from tuccl.probes.inputs.printable import printable
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.evidence import Evidence, evidence_of, evidence_of_backend
 from tuccl.reports.json_documents import ShowDocument, ShownEntry, ShownMachine

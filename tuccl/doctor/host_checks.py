@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from lookup_tables.bundles.bundle import Bundle
-from probes.errors import ProbeError
-from probes.host.probe import HostProbeOptions, probe_host
-from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
 from tuccl.doctor.findings import Finding, error, note, ok, warning
+from tuccl.lookup_tables.bundles.bundle import Bundle
+from tuccl.probes.errors import ProbeError
+from tuccl.probes.host.probe import HostProbeOptions, probe_host
+from tuccl.probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there
 _LEAST_FREE_BYTES = 64 << 20

@@ -15,7 +15,6 @@ from ctypes import byref, c_double
 from pathlib import Path
 from typing import NoReturn
 
-from lookup_tables.table import Operation
 from tuccl.engines.control_block import (
     CONTROL_VARIABLE,
     NO_OVERRIDE,
@@ -36,6 +35,7 @@ from tuccl.engines.nccl_library import (
     version_text,
 )
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 from tuccl.runtime import PluginMissingError, plugin_path

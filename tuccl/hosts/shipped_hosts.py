@@ -19,12 +19,12 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from probes.cluster.launched import DEFAULT_LAUNCHER, launch_command
-from probes.inputs.printable import printable
 from tuccl.console.doctor_display import doctor_document
 from tuccl.doctor.diagnosis import diagnose
 from tuccl.errors import MeasurementError, UsageError
 from tuccl.hosts.rank_answers import RankAnswers, answer_on_ranks
+from tuccl.probes.cluster.launched import DEFAULT_LAUNCHER, launch_command
+from tuccl.probes.inputs.printable import printable
 from tuccl.reports.json_documents import CheckedHost, DoctorDocument
 
 _TAGS = 25, 26

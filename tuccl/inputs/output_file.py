@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from probes.files.bench_topologies import bench_topology_reference
 from tuccl.errors import UsageError
+from tuccl.probes.files.bench_topologies import bench_topology_reference
 
 
 def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.congestion import congestion_control
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.models.figures import communicator_shape
+from tuccl.probes.topology.graph import Topology
 
 
 def require_possible(options: RunOptions) -> None:

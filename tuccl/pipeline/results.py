@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from lookup_tables.confirmation import Confirmation, NoStarts, Reference
-from lookup_tables.lookup import check_table, key_order
-from lookup_tables.provenance import Provenance
-from lookup_tables.table import (
+from tuccl.lookup_tables.confirmation import Confirmation, NoStarts, Reference
+from tuccl.lookup_tables.lookup import check_table, key_order
+from tuccl.lookup_tables.provenance import Provenance
+from tuccl.lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
@@ -17,7 +17,7 @@ from lookup_tables.table import (
     StoredSchedule,
     Table,
 )
-from probes.topology.graph import Topology
+from tuccl.probes.topology.graph import Topology
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.report import (

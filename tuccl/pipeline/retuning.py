@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from probes.comparison.changes import describe_changes
-from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
+from tuccl.probes.comparison.changes import describe_changes
+from tuccl.probes.topology.graph import Topology
 from tuccl.reports.finished_run import read_machine
 from tuccl.reports.report import read_report
 from tuccl.tuning.settings import RunSettings

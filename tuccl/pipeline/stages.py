@@ -11,12 +11,6 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Operation, Shape
-from probes.topology.graph import Topology
-from probes.topology.json_form import topology_to_json
-from sketches.sketch import Sketch
 from tuccl.backends.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -27,6 +21,9 @@ from tuccl.backends.backend_choice import (
     require_backend,
 )
 from tuccl.errors import WorkspaceError
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
+from tuccl.lookup_tables.store import table_to_parquet_bytes
+from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.dry_run import make_plan
@@ -38,6 +35,8 @@ from tuccl.pipeline.estimate import (
 )
 from tuccl.pipeline.results import Origin, build_report, build_table
 from tuccl.pipeline.shape_schedules import Part, candidates_of, parts_of, sketches_of
+from tuccl.probes.topology.graph import Topology
+from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.processes.workers import workers_for
 from tuccl.records.record import Record
 from tuccl.reports.finished_run import FinishedRun, finished
@@ -45,6 +44,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
 from tuccl.schedules.own_schedules import OwnSchedule
 from tuccl.schedules.saved_candidates import are_saved
+from tuccl.sketches.sketch import Sketch
 from tuccl.trials.config import Task
 from tuccl.trials.space import Space
 from tuccl.trials.timing import timing_of

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 
-from lookup_tables.provenance import Provenance
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
-from probes.topology.graph import Topology
+from tuccl.lookup_tables.provenance import Provenance
+from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.probes.topology.graph import Topology
 from tuccl.trials.config import Config, Task
 from tuccl.trials.timing import Timing
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lookup_tables.table import Operation, Shape
-from probes.topology.graph import Topology
 from tuccl.errors import MeasurementError
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.probes.topology.graph import Topology
 from tuccl.records.record import NOT_RECORDED, Record, Row, make_record
 from tuccl.workspace.measurement_lines import Contents, Recorded
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lookup_tables.lookup import lookup
-from lookup_tables.table import Entry, Operation, Shape
 from tuccl.errors import UsageError
+from tuccl.lookup_tables.lookup import lookup
+from tuccl.lookup_tables.table import Entry, Operation, Shape
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import FinishedRun

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from lookup_tables.table import Entry, Operation, Shape
+from tuccl.lookup_tables.table import Entry, Operation, Shape
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport

@@ -67,7 +67,7 @@ struct tuccl_selection *tuccl_selection_create_for_rail(struct tuccl_rail_reques
 void tuccl_selection_free(struct tuccl_selection *selection);
 
 /* Returns the choice for a call, NULL where NCCL decides: where no range contains `bytes`, and for
- * other functions than the five. Same semantics as lookup_tables/lookup.py. */
+ * other functions than the five. Same semantics as tuccl/lookup_tables/lookup.py. */
 const struct tuccl_choice *tuccl_selection_find(const struct tuccl_selection *selection,
                                                 int function, size_t bytes);
 

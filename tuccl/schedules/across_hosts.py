@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from programs.errors import NoProgramError
-from programs.staged.cutting import cut
-from programs.staged.data_flow import chunks_moved
-from programs.staged.staged_proof import prove_staged
-from synthesizer.ir.algorithm import Algorithm
+from tuccl.programs.errors import NoProgramError
+from tuccl.programs.staged.cutting import cut
+from tuccl.programs.staged.data_flow import chunks_moved
+from tuccl.programs.staged.staged_proof import prove_staged
+from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.words.counts import count_of
 
 MOST_AT_ONCE = 8192

@@ -8,10 +8,10 @@ calls, `staging_need.h` limits the memory.
 
 from __future__ import annotations
 
-from programs.phases import Phase, PhasedSchedule, PhaseKind
-from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from tuccl.models.phase_pipeline import MOST_WINDOWS
+from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind
+from tuccl.synthesizer.ir.algorithm import Buffer
+from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.presets import KIB, UNSLICED
 
 MOST_SLICES = 64

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from programs.compiler import program_of
-from programs.phase_compiler import compile_phases, phased_hash
-from programs.phases import PhasedSchedule
-from sketches.sketch import Sketch
-from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.errors import DefectError, InfeasibleError
-from synthesizer.formats.msccl_xml import write_msccl_xml
-from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
-from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from tuccl.processes.workers import IN_PROCESS, Workers
+from tuccl.programs.compiler import program_of
+from tuccl.programs.phase_compiler import compile_phases, phased_hash
+from tuccl.programs.phases import PhasedSchedule
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
+from tuccl.sketches.sketch import Sketch
+from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
+from tuccl.synthesizer.errors import DefectError, InfeasibleError
+from tuccl.synthesizer.formats.msccl_xml import write_msccl_xml
+from tuccl.synthesizer.ir.algorithm import Algorithm
+from tuccl.synthesizer.ir.collectives import Collective
+from tuccl.synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 
 _NEAR = 1.25
 """Greatest slowdown in the model of a candidate that may win when it is measured."""

@@ -1,4 +1,4 @@
-"""Candidates for the executor on several nodes: the plans of phases (`programs.phase_plans`).
+"""Candidates for the executor on several nodes: the plans of phases (`tuccl.programs.phase_plans`).
 
 They depend on the number of nodes and of GPUs on each alone, and cost no synthesis. Each plan comes
 with several configurations of NCCL's calls along rails and several numbers of lanes. All of them
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
-from programs.phase_plans import phased_plans
-from programs.phase_proof import is_within_reach
-from programs.phases import PhasedSchedule, PhaseKind
-from sketches.sketch import Sketch
-from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.ir.collectives import Collective
+from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
 from tuccl.models.grid_figures import GridFigures
 from tuccl.models.phased_model import wires_us
+from tuccl.programs.phase_plans import phased_plans
+from tuccl.programs.phase_proof import is_within_reach
+from tuccl.programs.phases import PhasedSchedule, PhaseKind
 from tuccl.schedules.call_slices import can_be_sliced
 from tuccl.schedules.candidates import Candidate, Promise
+from tuccl.sketches.sketch import Sketch
+from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
+from tuccl.synthesizer.ir.collectives import Collective
 
 SMALL_BYTES = 64 << 10
 """Largest call that is not worth a second slice: on two faked nodes of two H200 an empty round

@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lookup_tables.table import Shape, Table
-from probes.inputs.regular_file import read_regular_file
-from probes.topology.graph import Topology
 from tuccl import __version__
+from tuccl.lookup_tables.table import Shape, Table
+from tuccl.probes.inputs.regular_file import read_regular_file
+from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
 

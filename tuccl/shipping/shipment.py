@@ -24,13 +24,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lookup_tables.bundle_layout import bundle_crc
-from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.errors import TableFileError
-from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import Table
-from probes.topology.graph import Topology
 from tuccl.errors import UsageError, WorkspaceError
+from tuccl.lookup_tables.bundle_layout import bundle_crc
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
+from tuccl.lookup_tables.errors import TableFileError
+from tuccl.lookup_tables.store import table_to_parquet_bytes
+from tuccl.lookup_tables.table import Table
+from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
 from tuccl.reports.job_gains import Obstacle, obstacle_to
@@ -187,7 +187,7 @@ def _checked_table(run: Run) -> Table:
         WorkspaceError: There is none, or it is damaged.
     """
     # What `tuccl table` imports too needs no compiler there.
-    from programs.reader import check_programs  # noqa: PLC0415
+    from tuccl.programs.reader import check_programs  # noqa: PLC0415
 
     table = read_table(run)
     try:

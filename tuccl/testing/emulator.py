@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesizer.errors import DefectError
-from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from tuccl.synthesizer.errors import DefectError
+from tuccl.synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
+from tuccl.synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 
 Array = NDArray[np.generic]
 _SPEEDS = (0.05, 0.5, 1.0)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError
 from tuccl.testing.sockets_collectives import Array, Choice, Collectives

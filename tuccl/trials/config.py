@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.words.sizes import format_size
 
 Settings = tuple[tuple[str, int], ...]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from lookup_tables.confirmation import Estimator
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.lookup_tables.confirmation import Estimator
 from tuccl.statistics.estimators import paired_ratios, quartile_spread
 from tuccl.statistics.intervals import Interval, median_interval
 from tuccl.statistics.looks import bonferroni

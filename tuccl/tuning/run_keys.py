@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from lookup_tables.table import Shape
+from tuccl.lookup_tables.table import Shape
 from tuccl.trials.config import Task
 from tuccl.tuning.settings import RunSettings
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lookup_tables.table import Shape
+from tuccl.lookup_tables.table import Shape
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
 from tuccl.search.strategies import make_strategy

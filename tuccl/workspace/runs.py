@@ -4,7 +4,7 @@
     runs/IDENTITY/         one run: settings and machine give the identity
         run.json             what was asked for, when it began, whether it is complete
         topology.json        the machine
-        sketches/            one JSON file per sketch
+        tuccl/sketches/            one JSON file per sketch
         schedules/OPERATION/ verified schedules as MSCCL XML, and index.json once all are there
         measurements.jsonl   every measurement, append-only: what a search resumes from
         report.json          what was decided for every key, and why
@@ -30,9 +30,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
-from probes.inputs.first_fault import first_fault
-from probes.inputs.regular_file import NotAFileError, open_own_file, read_regular_file
 from tuccl.errors import WorkspaceBusyError, WorkspaceError
+from tuccl.probes.inputs.first_fault import first_fault
+from tuccl.probes.inputs.regular_file import NotAFileError, open_own_file, read_regular_file
 from tuccl.workspace.atomic_file import cannot_write, remove_partial_files, write_atomically
 
 _VERSION = 1

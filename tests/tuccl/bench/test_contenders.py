@@ -7,16 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import (
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-)
-from programs.phase_compiler import compile_phases
-from programs.phase_plans import plan_by_name
-from synthesizer.ir.collectives import Collective
 from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, all_gather_entry, ship_entries
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import StandIns
@@ -24,6 +14,16 @@ from tuccl.bench.contenders import read_shipped_table
 from tuccl.bench.places import found_tables, keys_of, require_entries
 from tuccl.bench.surroundings import without_table
 from tuccl.errors import UsageError
+from tuccl.lookup_tables.table import (
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+)
+from tuccl.programs.phase_compiler import compile_phases
+from tuccl.programs.phase_plans import plan_by_name
+from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import Task
 
 THREE_RANKS = Shape(3, 1, 3)

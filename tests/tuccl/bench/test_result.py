@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import Operation, Table
 from tests.tuccl.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.reports.test_json_documents import check
 from tests.tuccl.tuned_tables import tuned
@@ -19,6 +16,9 @@ from tuccl.bench.rounds import Measured
 from tuccl.console.bench_display import bench_lines
 from tuccl.console.bench_output import bench_document
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
+from tuccl.lookup_tables.bundles.bundle import read_bundle
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
+from tuccl.lookup_tables.table import Operation, Table
 from tuccl.reports.job_gains import Runner
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Shape
 from tests.tuccl.bench.shipped_tables import M, all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.measuring.test_mpi_places import requires_mpirun
 from tests.tuccl.reports.test_json_documents import check
+from tuccl.lookup_tables.table import Shape
 
 SIZE = M + 65536
 """The smallest with few calls in a launch."""

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from probes.nvidia.gpu_programs import GpuProgram, build_name, find_build
-from probes.p2p.run import p2p_program
 from tests.tuccl.conftest import Run
 from tuccl.compiling import cuda_toolkit
 from tuccl.compiling.cuda_toolkit import architectures_here, read_architectures
 from tuccl.compiling.executor_build import build
 from tuccl.errors import CompilationError, CompilerMissingError, UsageError
+from tuccl.probes.nvidia.gpu_programs import GpuProgram, build_name, find_build
+from tuccl.probes.p2p.run import p2p_program
 from tuccl.runtime import executor_program
 
 SOURCES = {
@@ -382,8 +382,7 @@ def test_ctrl_c_ends_the_compilers(
 def test_the_whole_executor_is_compiled(tmp_path: Path) -> None:
     """From a package that carries the sources, as the installed one does."""
     root = Path(__file__).resolve().parents[3]
-    for name in ("lookup_tables", "probes", "programs", "sketches", "synthesizer", "tuccl"):
-        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("built"))
+    shutil.copytree(root / "tuccl", tmp_path / "tuccl", ignore=shutil.ignore_patterns("built"))
     command = [sys.executable, "-P", "-m", "tuccl", "build-executor", "--arch", "90", "--json"]
     done = subprocess.run(
         command,

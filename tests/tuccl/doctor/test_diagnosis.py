@@ -12,8 +12,6 @@ import jsonschema
 import pytest
 from write_json_schemas import SCHEMAS
 
-from lookup_tables.bundles.bundle import load_bundle
-from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from tests.runtime.conftest import compile_c
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run as RunCommand
@@ -25,6 +23,8 @@ from tuccl.doctor.findings import Severity
 from tuccl.doctor.host_checks import check_direct_access, check_machine, check_shared_memory
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import UsageError
+from tuccl.lookup_tables.bundles.bundle import load_bundle
+from tuccl.probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.forms import Form

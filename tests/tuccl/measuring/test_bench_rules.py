@@ -16,10 +16,10 @@ from measuring_site import Site, step
 from random_calls import Rule, rule_by
 from runtime_sweep import best_rules, executor_variables, sweep, with_ranges, write_rules
 
-from lookup_tables.bundles.bundle import load_bundle
-from programs.compiler import pattern_in
-from programs.layout import Pattern
 from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tuccl.lookup_tables.bundles.bundle import load_bundle
+from tuccl.programs.compiler import pattern_in
+from tuccl.programs.layout import Pattern
 
 K, M = 1 << 10, 1 << 20
 

@@ -29,11 +29,11 @@ from random_calls import (
     tolerance,
 )
 
-from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.table import NcclProtocol
-from programs.compiler import pattern_in
-from programs.layout import Pattern
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
+from tuccl.lookup_tables.bundles.bundle import read_bundle
+from tuccl.lookup_tables.table import NcclProtocol
+from tuccl.programs.compiler import pattern_in
+from tuccl.programs.layout import Pattern
 from tuccl.schedules.executor_schedules import programs_bundle
 
 

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
+from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.cores import bind_to_named_share, bind_to_share, share_variable
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Task

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from programs.phase_plans import plan_by_name
-from programs.phases import PhasedSchedule, PhaseKind
-from synthesizer.ir.collectives import Collective
 from tuccl.models.phase_pipeline import PhaseTime, pipelined_us
+from tuccl.programs.phase_plans import plan_by_name
+from tuccl.programs.phases import PhasedSchedule, PhaseKind
+from tuccl.synthesizer.ir.collectives import Collective
 
 ALL_REDUCE = plan_by_name(Collective.ALL_REDUCE, "rail_all_reduce", 2, 2)
 """A kernel, a round and a kernel."""

@@ -6,11 +6,8 @@ from statistics import median
 import bench_phased_model
 import pytest
 
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
-from programs.phase_plans import phased_plans, plan_by_name
-from programs.phases import PhasedSchedule
-from synthesizer.ir.collectives import Collective
 from tuccl.errors import ConfigurationFailedError
+from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.models.executor_model import KernelParameters, kernel_us
 from tuccl.models.figures import Fabric, Generation, figures_of
 from tuccl.models.grid_figures import GridFigures
@@ -18,6 +15,9 @@ from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.phased_model import PhasedModel, PhaseParameters, wires_us
+from tuccl.programs.phase_plans import phased_plans, plan_by_name
+from tuccl.programs.phases import PhasedSchedule
+from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import STOCK, Config, ProcessProfile
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from programs.phase_plans import plan_by_name
-from synthesizer.ir.collectives import Collective
 from tuccl.models.phase_pipeline import MOST_WINDOWS
+from tuccl.programs.phase_plans import plan_by_name
 from tuccl.schedules import call_slices
 from tuccl.schedules.call_slices import slice_sizes, slices_of_call
+from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.presets import KIB, MIB, UNSLICED
 
 EXECUTOR = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"

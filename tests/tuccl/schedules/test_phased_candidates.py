@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.program_header import is_phased
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
-from probes.topology.graph import Topology
-from programs import phase_proof
-from programs.phase_compiler import compile_phases, read_phases
-from programs.phase_plans import phased_plans
-from programs.phase_proof import is_within_reach
-from programs.phase_schedule import as_algorithm
-from sketches.candidates import whole_machine
-from synthesizer.ir.collectives import Collective
-from tests.sketches.machines import cluster
+from tests.tuccl.sketches.machines import cluster
 from tuccl.errors import WorkspaceError
+from tuccl.lookup_tables.program_header import is_phased
+from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
+from tuccl.probes.topology.graph import Topology
+from tuccl.programs import phase_proof
+from tuccl.programs.phase_compiler import compile_phases, read_phases
+from tuccl.programs.phase_plans import phased_plans
+from tuccl.programs.phase_proof import is_within_reach
+from tuccl.programs.phase_schedule import as_algorithm
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs, executor_space
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
+from tuccl.sketches.candidates import whole_machine
+from tuccl.synthesizer.ir.collectives import Collective
 
 SIZES = (1 << 10, 1 << 20, 1 << 26)
 PLAN = {"collective": "reduce_scatter", "name": "rails_last", "nodes": 2, "local_ranks": 2}

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from synthesizer.errors import DefectError
-from synthesizer.ir.collectives import Collective
-from tests.synthesizer.hand_schedules import (
+from tests.tuccl.synthesizer.hand_schedules import (
     algorithm,
     all_pairs_all_gather,
     all_pairs_all_reduce,
@@ -17,7 +15,9 @@ from tests.synthesizer.hand_schedules import (
     ring_reduce_scatter,
     step,
 )
-from tests.synthesizer.mutations import with_step, with_steps
+from tests.tuccl.synthesizer.mutations import with_step, with_steps
+from tuccl.synthesizer.errors import DefectError
+from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.testing.emulator import expected_outputs, run
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.lookup_tables.provenance import Provenance
+from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.shapes import NamedShape, ShapeName

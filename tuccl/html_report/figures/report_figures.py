@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from sketches.sketch import Sketch
 from tuccl.html_report.figures.comparison import Comparison, compare
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
@@ -15,6 +14,7 @@ from tuccl.html_report.figures.sketch_figures import SketchFigures, sketch_figur
 from tuccl.html_report.figures.table_figures import TableFigures, table_figures
 from tuccl.html_report.figures.timelines import Timeline, timelines_of
 from tuccl.reports.json_documents import SCHEMA_VERSION
+from tuccl.sketches.sketch import Sketch
 from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
 from tuccl.workspace.measurement_log import read_log
