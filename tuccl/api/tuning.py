@@ -170,7 +170,7 @@ def _tuned(
     def probed() -> Topology:
         crew = LocalCrew()
         try:
-            return probed_machine(root, crew, shown, tell)
+            return probed_machine(root, crew, shown, tell, given.nodes)
         finally:
             crew.close()
 

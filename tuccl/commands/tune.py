@@ -65,7 +65,7 @@ def init(
 
     return with_ranks(
         chosen,
-        lambda crew: probed_machine(root, crew),
+        lambda crew: probed_machine(root, crew, copies=options.nodes),
         lead,
         lambda: look_first(chosen, record),
     )
@@ -90,7 +90,7 @@ def tune(command: TuneCommand) -> int:
 
     return with_ranks(
         options,
-        lambda crew: probed_machine(command.workspace, crew),
+        lambda crew: probed_machine(command.workspace, crew, copies=options.nodes),
         lead,
         lambda: look_first(options, record),
     )
@@ -152,7 +152,7 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
     probed: list[Topology] = []
 
     def probe(crew: Crew) -> Topology:
-        probed.append(probe_again(crew))
+        probed.append(probe_again(crew, copies=options.nodes))
         return probed[-1]
 
     def lead(found: Callable[[], Topology], places: Places | None) -> int:

@@ -18,7 +18,7 @@ from tuccl.probes.cluster.crew import Crew
 from tuccl.probes.files.read import read_topology
 from tuccl.probes.topology.graph import Topology
 from tuccl.probes.topology.json_form import topology_to_json
-from tuccl.probes.topology.validation import validate
+from tuccl.probes.topology.validation import check_structure, validate
 from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import cannot_write, require_room, write_atomically
 
@@ -28,6 +28,7 @@ def probed_machine(
     crew: Crew,
     shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
     tell: Callable[[str], None] = display.say,
+    copies: int = 1,
 ) -> Topology:
     """Return the machine of this workspace, probed now if it was not before.
 
@@ -36,6 +37,7 @@ def probed_machine(
         crew: Hosts to probe.
         shown: Opens the display of progress.
         tell: Called with each note, a line.
+        copies: Number of nodes alike it that are tuned together: one of them may have one GPU.
 
     Raises:
         ProbeError: The machine cannot be tuned, or the kept file is damaged.
@@ -49,7 +51,7 @@ def probed_machine(
             tell(f"note: {note}")
         return kept
     require_room(path)
-    machine = probe_again(crew, shown, tell)
+    machine = probe_again(crew, shown, tell, copies)
     keep(machine, workspace)
     return machine
 
@@ -58,6 +60,7 @@ def probe_again(
     crew: Crew,
     shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
     tell: Callable[[str], None] = display.say,
+    copies: int = 1,
 ) -> Topology:
     """Probe the machine now; arguments as for `probed_machine`.
 
@@ -65,7 +68,10 @@ def probe_again(
         ProbeError: The machine cannot be tuned.
     """
     machine = probe_for_init(crew, shown, tell)
-    validate(machine)
+    if copies > 1 and machine.gpus:
+        check_structure(machine)
+    else:
+        validate(machine)
     return machine
 
 

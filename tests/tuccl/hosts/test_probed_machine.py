@@ -99,6 +99,23 @@ def test_what_is_to_be_noted_about_a_probed_machine_is_said_once(
         assert [done.stderr.count(f"note: {note}\n") for note in machine.notes] == [1, 1]
 
 
+def test_a_host_with_one_gpu_is_tuned_as_one_of_several_nodes(
+    run_inside: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = read_topology(MEASURED)
+    gone = {gpu.name for gpu in pair.gpus[1:]}
+    left = tuple(device for device in pair.devices if device.name not in gone)
+    links = tuple(link for link in pair.links if not {link.src, link.dst} & gone)
+    alone = ClusterProbe(replace(pair, devices=left, links=links), (), None, (), (), {"look": 0.1})
+    monkeypatch.setattr(probing, "probe_cluster", lambda *_: alone)
+    refused = run_inside("init", *TINY_RUN)
+    assert refused.returncode == 2
+    assert "with one GPU: nothing to tune" in refused.stderr
+    nodes = ("--nodes", "4", "--network-gbps", "100")
+    assert run_inside("init", *TINY_RUN, *nodes).returncode == 0
+    assert run_inside("retune").returncode == 0
+
+
 def halved(link: Link) -> Link:
     return replace(link, bandwidth_gb_per_s=link.bandwidth_gb_per_s / 2)
 
