@@ -3,11 +3,14 @@
     check_executor_torch.py --executor libtuccl-executor.so --bundle swept.tuccl [--json FILE]
     check_executor_torch.py --table SHIPPED --parts latency decoding
 
-Parts: latencies of all_reduce; 200 steps of training, whose losses are compared; a tensor-parallel
-decode loop; several groups on several streams; groups destroyed and created again. Stock trains
-twice, and the distance of its losses is the scale for the executor's. Needs NVIDIA GPUs and
-PyTorch; TuCCL enters the processes through their environment alone. Exit code 0: all results are
-correct; 1: a result is wrong; 2: a part could not run.
+Parts: latencies of all_reduce; 200 steps of training, whose losses are compared, with the model
+replicated (training), sharded, on a mesh of nodes and ranks, and tensor-parallel; a tensor-parallel
+decode loop; several groups on several streams; groups destroyed and created again; a last rank
+without the executor, which all others must leave to NCCL with a warning each. Stock trains twice,
+and the distance of its losses is the scale for the executor's. Training is repeated in turn, and
+the ratio of step times is told. With --nodes the ranks appear as those of several hosts, over TCP
+on loopback. Needs NVIDIA GPUs and PyTorch; TuCCL enters the processes through their environment
+alone. Exit code 0: all results are correct; 1: a result is wrong; 2: a part could not run.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,9 +39,11 @@ from tuccl.bench.contenders import read_shipped_table  # noqa: E402
 from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
+from tuccl.measuring.seating import appearing_as  # noqa: E402
 from tuccl.words.sizes import format_size  # noqa: E402
 
-PARTS = ("latency", "training", "decoding", "streams", "groups")
+TRAININGS = ("training", "sharded", "mesh", "tensor_parallel")
+PARTS = ("latency", *TRAININGS, "decoding", "streams", "groups", "unpreloaded")
 TOLERANCE = 0.01
 """Largest relative distance of two losses of the same step: sums of 32-bit floats in another
 order differ in the last bits, and training amplifies that."""
@@ -50,7 +56,12 @@ class Variants:
         self._arguments = arguments
         self._folder = folder
         self._jobs = 0
-        self.ranks: int = arguments.gpus or count_gpus(2)
+        self.repeats: int = arguments.repeats
+        self.gpus: int = arguments.gpus or count_gpus(1)
+        self.nodes: int = arguments.nodes
+        self.ranks = self.gpus * (self.nodes if arguments.share_gpus else 1)
+        if self.ranks % self.nodes or self.ranks < 2:
+            raise JobError(f"{self.ranks} ranks are not {self.nodes} equal nodes of a job")
         self.of = {"stock": dict(STOCK), "executor": executor_environment(arguments)}
         if arguments.nccl:
             for variables in self.of.values():
@@ -67,33 +78,46 @@ class Variants:
         self._jobs += 1
         folder.mkdir()
         words = {name: getattr(self._arguments, name) for name in ("steps", "layers", "rounds")}
-        job = {"part": part, "ranks": self.ranks, "folder": str(folder)}
+        job: dict[str, Any] = {"part": part, "ranks": self.ranks, "folder": str(folder)}
+        job |= {"gpus": self.gpus, "local_ranks": self.ranks // self.nodes}
         job["words"] = words | {"groups": 5}
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         begin = time.monotonic()
-        processes = list(self._start(folder, self.of[variant]))
+        processes = list(self._start(folder, variant))
         ends = wait_for_all(processes, begin + self._arguments.limit)
         results = [read_result(folder, rank, end) for rank, end in enumerate(ends)]
         found = dict(results[0])
         if "wrong" in found:
             found["wrong"] = sum(result["wrong"] for result in results)
+        found["warnings"] = sum(
+            (folder / f"out{rank}").read_text("utf-8", "replace").count("executor is off")
+            for rank in range(self.ranks)
+        )
         seconds = time.monotonic() - begin
         print(f"{part}, {variant}: {seconds:.0f} s, {found['executor_calls']} calls", flush=True)
         return found
 
-    def _start(
-        self, folder: Path, variables: Mapping[str, str]
-    ) -> Iterator[subprocess.Popen[bytes]]:
+    def _start(self, folder: Path, variant: str) -> Iterator[subprocess.Popen[bytes]]:
         inherited = without_tables(os.environ)
         command = [sys.executable, str(ROOT / "scripts" / "check" / "torch_rank.py")]
         for rank in range(self.ranks):
             with (folder / f"out{rank}").open("wb") as out:
                 yield subprocess.Popen(
                     [*command, str(folder / "job.json"), str(rank)],
-                    env=inherited | dict(variables),
+                    env=inherited | self._variables(variant, rank),
                     stdout=out,
                     stderr=subprocess.STDOUT,
                 )
+
+    def _variables(self, variant: str, rank: int) -> dict[str, str]:
+        last = rank == self.ranks - 1
+        if variant == "unpreloaded":
+            variables = self.of["stock" if last else "executor"] | {"NCCL_DEBUG": "WARN"}
+        else:
+            variables = dict(self.of[variant])
+        if self.nodes > 1:
+            variables |= appearing_as(rank // (self.ranks // self.nodes))
+        return variables
 
 
 def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
@@ -130,17 +154,43 @@ def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
 
 def check(variants: Variants, part: str) -> dict[str, Any]:
     """Run a part under stock NCCL and the executor; `right` says whether both are correct."""
+    if part == "unpreloaded":
+        return check_unpreloaded(variants)
     stock = variants.run(part, "stock")
     executor = variants.run(part, "executor")
     found: dict[str, Any] = {"stock": stock, "executor": executor}
     found["right"] = executor["executor_calls"] > 0 and not (
         stock.get("wrong", 0) or executor.get("wrong", 0)
     )
-    if part == "training":
-        again = variants.run(part, "stock")["losses"]
-        found |= compare_losses(stock["losses"], again, executor["losses"])
+    if part in TRAININGS:
+        again = variants.run(part, "stock")
+        found |= compare_losses(stock["losses"], again["losses"], executor["losses"])
         found["right"] = found["right"] and found["largest_distance"] <= TOLERANCE
+        found["step_ratios"] = step_ratios(variants, part, stock, executor, again)
     return found
+
+
+def step_ratios(variants: Variants, part: str, *runs: dict[str, Any]) -> list[float]:
+    """Stock NCCL's time of a step over the executor's, of pairs of jobs one after the other."""
+    stock, executor, again = (run["step_us"] for run in runs)
+    ratios = [stock / executor]
+    for repeat in range(1, variants.repeats):
+        before = again if repeat == 1 else variants.run(part, "stock")["step_us"]
+        ratios.append(before / variants.run(part, "executor")["step_us"])
+    return ratios
+
+
+def check_unpreloaded(variants: Variants) -> dict[str, Any]:
+    """Run groups where the last rank has no executor; all must leave their calls to NCCL."""
+    stock = variants.run("groups", "stock")
+    executor = variants.run("groups", "unpreloaded")
+    warned = (variants.ranks - 1) * executor["groups"]
+    right = executor["executor_calls"] == 0 and executor["warnings"] == warned
+    return {
+        "stock": stock,
+        "executor": executor,
+        "right": right and not (stock["wrong"] or executor["wrong"]),
+    }
 
 
 def compare_losses(stock: list[float], again: list[float], executor: list[float]) -> dict[str, Any]:
@@ -174,7 +224,7 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
         if name in stock:
             ratio = stock[name] / executor[name]
             print(f"  {what:<24}{stock[name]:>9.1f} us{executor[name]:>9.1f} us{ratio:>8.3f}")
-    if part == "training":
+    if part in TRAININGS:
         first, last, _, own_last = found["first_and_last_loss"]
         print(
             f"  loss {first:.4f} to {last:.6f}, with the executor to {own_last:.6f}; "
@@ -183,6 +233,14 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
             f"{found['stock_twice_distance']:.2e}, allowed {TOLERANCE:g}; "
             f"{stock['seconds']:.1f} s and {executor['seconds']:.1f} s"
         )
+        ratios = found["step_ratios"]
+        print(
+            f"  a step {stock['step_us']:.0f} us and {executor['step_us']:.0f} us; ratio "
+            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, "
+            f"{len(ratios)} pairs of jobs)"
+        )
+    if part == "unpreloaded":
+        print(f"  {executor['warnings']} warnings of {executor['groups']} communicators")
     if "wrong" in executor:
         print(f"  wrong results: {stock['wrong']} without, {executor['wrong']} with the executor")
 
@@ -197,8 +255,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--nccl", help="an NCCL to preload in both, where PyTorch's is too old")
     parser.add_argument("--steps", type=int, default=200, help="of training")
     parser.add_argument("--layers", type=int, default=80, help="of decoding")
+    parser.add_argument("--repeats", type=int, default=1, help="pairs of jobs that train")
     parser.add_argument("--rounds", type=int, default=100, help="of streams")
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument(
+        "--nodes", type=int, default=1, help="let the ranks appear as those of several nodes"
+    )
+    parser.add_argument(
+        "--share-gpus", action="store_true", help="each node has all GPUs, which MPS must share"
+    )
     parser.add_argument("--limit", type=float, default=60, help="seconds until a job is killed")
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch_training import TRAININGS
 
 K, M = 1 << 10, 1 << 20
 LATENCY_BYTES = (1 * K, 4 * K, 16 * K, 64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M)
 CALLS_IN_GRAPH = 20
 SAMPLES = 9
-VOCABULARY, WIDTH, SEQUENCE, BATCH = 1024, 512, 128, 8
 HIDDEN, MLP, KEY_VALUE = 8192, 28672, 1024
 """Dimensions of a model with 70 billion parameters."""
 
@@ -35,10 +35,11 @@ class Job:
     def __init__(self, job: dict[str, Any], rank: int) -> None:
         self.rank = rank
         self.ranks: int = job["ranks"]
+        self.local_ranks: int = job["local_ranks"]
         self.words: dict[str, Any] = job["words"]
         self._folder = Path(job["folder"])
         self._groups_made = 0
-        self.device = torch.device("cuda", rank)
+        self.device = torch.device("cuda", rank % job["gpus"])
         torch.cuda.set_device(self.device)
 
     def join(self) -> None:
@@ -112,37 +113,6 @@ def latency(job: Job) -> dict[str, Any]:
         graph = captured(job, several)
         found["graph_us"][size_bytes] = timed_us(graph.replay) / CALLS_IN_GRAPH
     return found
-
-
-def training(job: Job) -> dict[str, Any]:
-    """Losses of a small transformer under DistributedDataParallel."""
-    job.join()
-    torch.manual_seed(1)
-    torch.backends.cuda.enable_flash_sdp(False)
-    torch.backends.cuda.enable_mem_efficient_sdp(False)
-    layer = nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, dropout=0.0, batch_first=True)
-    model = nn.Sequential(
-        nn.Embedding(VOCABULARY, WIDTH),
-        nn.TransformerEncoder(layer, 4),
-        nn.Linear(WIDTH, VOCABULARY),
-    ).to(job.device)
-    parallel = nn.parallel.DistributedDataParallel(model, device_ids=[job.rank])
-    optimizer = torch.optim.AdamW(parallel.parameters(), lr=3e-4)
-    generator = torch.Generator(device="cpu").manual_seed(100 + job.rank)
-    losses = []
-    begin = time.monotonic()
-    for _ in range(job.words["steps"]):
-        start = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
-        # Each token is the previous one plus 7, which the model can learn.
-        tokens = (start + 7 * torch.arange(SEQUENCE + 1)).remainder(VOCABULARY).to(job.device)
-        logits = parallel(tokens[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    values = torch.stack(losses).tolist()
-    return {"losses": values, "seconds": time.monotonic() - begin}
 
 
 def decoding(job: Job) -> dict[str, Any]:
@@ -233,7 +203,7 @@ def groups_anew(job: Job) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "latency": latency,
-    "training": training,
+    **TRAININGS,
     "decoding": decoding,
     "streams": streams,
     "groups": groups_anew,
