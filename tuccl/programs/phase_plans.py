@@ -83,7 +83,12 @@ def _rails(name: str, words: str) -> BuiltinConfig:
 def _all_reduce_plans(nodes: int, local_ranks: int) -> tuple[PhasedSchedule, ...]:
     if local_ranks == 1:
         phases = _exchange(nodes, _INPUT, 0, _OUTPUT)
-        return (_all_reduce("exchange", nodes, 1, 1, nodes, *phases),)
+        # One call along the one rail, which lanes divide.
+        whole_call = _rail(_ALL_REDUCE, _INPUT, _OUTPUT)
+        return (
+            _all_reduce("rail_all_reduce", nodes, 1, 1, 0, whole_call),
+            _all_reduce("exchange", nodes, 1, 1, nodes, *phases),
+        )
     scatter = _local(_REDUCE_SCATTER, _INPUT, _scratch(0))
     gather = _local(_ALL_GATHER, _scratch(0), _OUTPUT)
     whole = _local(_ALL_REDUCE, _INPUT, _scratch(0), pattern=Pattern.ONE_PHASE)

@@ -81,6 +81,8 @@ def _promise(plan: PhasedSchedule, grid: GridFigures, bound: TimeBound, size_byt
 
 
 def _for_latency(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
+    if _is_one_call(plan):
+        return
     yield plan
     yield from _steered(plan, _LATENCY_RAILS)
 
@@ -88,12 +90,18 @@ def _for_latency(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
 def _for_bandwidth(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
     if plan.name.endswith(_WHOLE):
         return
-    yield plan
-    yield from _steered(plan, (*_BANDWIDTH_RAILS, _PAT))
+    if not _is_one_call(plan):
+        yield plan
+        yield from _steered(plan, (*_BANDWIDTH_RAILS, _PAT))
     for lanes in _LANES if can_be_sliced(plan) else ():
         laned = plan.with_lanes(lanes)
         yield laned
         yield from _steered(laned, _BANDWIDTH_RAILS)
+
+
+def _is_one_call(plan: PhasedSchedule) -> bool:
+    """Whether the plan is NCCL's own call where it has one lane."""
+    return len(plan.phases) == 1
 
 
 def _steered(plan: PhasedSchedule, rails: Sequence[BuiltinConfig]) -> Iterator[PhasedSchedule]:

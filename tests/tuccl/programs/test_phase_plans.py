@@ -45,9 +45,10 @@ def test_the_plans_of_an_operation(collective: Collective) -> None:
         assert (plan.collective, plan.nodes, plan.local_ranks) == (collective, 3, 4)
 
 
-def test_nodes_of_one_rank_have_exchanges_alone() -> None:
+def test_nodes_of_one_rank_have_lanes_of_one_call_and_exchanges() -> None:
     plans = all_plans(4, 1)
     assert [(plan.collective, plan.name) for plan in plans] == [
+        (Collective.ALL_REDUCE, "rail_all_reduce"),
         (Collective.ALL_REDUCE, "exchange"),
         (Collective.REDUCE_SCATTER, "exchange"),
     ]

@@ -44,7 +44,13 @@ def test_every_plan_is_a_proved_schedule_with_a_hash_of_its_own(grid: tuple[int,
         assert algorithm.in_place
     hashes = {algorithm.content_hash() for algorithm in found}
     assert len(hashes) == len(plans)
-    assert hashes.isdisjoint(algorithm.content_hash() for algorithm in experts)
+    # The data flow of a single call along the rail is that of an expert.
+    own = {
+        algorithm.content_hash()
+        for plan, algorithm in zip(plans, found, strict=True)
+        if len(plan.phases) > 1
+    }
+    assert own.isdisjoint(algorithm.content_hash() for algorithm in experts)
 
 
 def test_names_say_operation_plan_and_grid() -> None:

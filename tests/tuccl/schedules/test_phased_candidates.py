@@ -108,7 +108,19 @@ def test_parameters_of_kernels_are_searched_where_there_are_kernels() -> None:
     }
     assert len(set(large.configs)) == large.size
     alone = candidates(Operation.ALL_REDUCE, cluster(2, 1, 1))
-    assert executor_space(alone[:1], 1 << 10).size == 1
+    exchange = [each for each in alone if each.phases and each.phases.name == "exchange"]
+    assert executor_space(exchange, 1 << 10).size == 1
+
+
+def test_one_call_of_nodes_of_one_gpu_is_tried_with_lanes_alone() -> None:
+    names = {
+        each.phases.name
+        for each in candidates(Operation.ALL_REDUCE, cluster(2, 1, 1))
+        if each.phases is not None and each.phases.name.startswith("rail_all_reduce")
+    }
+    laned = {f"rail_all_reduce*{lanes}" for lanes in (2, 4, 8)}
+    steered = {f"{name}@ring-Simple-{count}" for name in laned for count in (1, 2)}
+    assert names == laned | steered
 
 
 def test_saved_plans_are_read_back_equal(tmp_path: Path) -> None:
