@@ -3,7 +3,7 @@
 NCCL reads threads, buffer sizes and the least number of channels once per process, so all keys of a
 table share them, and trying other values costs a restart of every worker: seconds, where a sample
 costs a millisecond. So few profiles are tried, and all keys are timed under each. A profile is
-visited once: under the first, every key tries all its calls; under the others, the calls that were
+visited once: under the first, every key tries its calls; under the others, the calls that were
 best before and their neighbours. From the incumbent one variable moves at a time, up and down its
 axis, as long as it helps: the gain has a single maximum along it (AutoCCL, NSDI 2025, section 4,
 builds on the same). The gain of a visit is the geometric mean over all keys against stock NCCL;
@@ -73,6 +73,7 @@ def race(
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
     served: Mapping[Task, KeyRatio] | None = None,
+    first_s: Mapping[Task, float] | None = None,
 ) -> RaceResult:
     """Find the profile with the best gain over all keys, by coordinate moves.
 
@@ -88,8 +89,11 @@ def race(
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
         served: Ratios of the schedules that serve keys.
+        first_s: Seconds that the first visit may take for each key; None: no limit.
     """
-    visitor = Visitor(spaces, measure, stock_us, weights or {}, served=served or {})
+    visitor = Visitor(
+        spaces, measure, stock_us, weights or {}, served=served or {}, first_s=first_s or {}
+    )
     visited: dict[ProcessProfile, Visit] = {}
     verdicts = Verdicts(floor, visited)
     axes = profile_axes(spaces.values())

@@ -55,6 +55,9 @@ _SEARCHES = {
 _SHORT = "first look at schedules"
 _SHORT_SHARE = 0.1
 """Share of the budget that the short searches of schedules may take."""
+_FIRST_VISIT_SHARE = 0.25
+"""Share of the budget for the first profile's calls, beyond the few that every key tries: on a slow
+network they would take all of it."""
 _FINALISTS = 2
 """Finalists of each search."""
 _WARM = 6
@@ -320,9 +323,19 @@ class _Run:
             progress=race_progress.visit,
             comparing=race_progress.compare,
             served=served,
+            first_s=self._first_visit_s(tasks),
         )
         race_progress.end()
         return raced
+
+    def _first_visit_s(self, tasks: Sequence[Task]) -> dict[Task, float]:
+        """Seconds of the race's first visit for each key: each as many samples as the next."""
+        sample_s = self.stock.sample_s
+        first_s = _FIRST_VISIT_SHARE * self.spending.left_s
+        whole_s = sum(sample_s[task] for task in tasks)
+        if math.isinf(first_s) or not whole_s:
+            return {}
+        return {task: first_s * sample_s[task] / whole_s for task in tasks}
 
     def search(
         self,
