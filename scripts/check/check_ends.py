@@ -1,0 +1,267 @@
+"""Kill, stop or abort a rank in the middle of calls, and see whether every other rank ends.
+
+    check_ends.py --executor libtuccl-executor.so --nodes 2 [--share-gpus] [--trials 14] [--seed 1]
+
+Ranks make calls by one schedule in a loop. After a random time the last rank is killed (SIGKILL),
+stopped (SIGSTOP), or all are told to abort from a second thread. The ranks that are left watch
+their communicator as a framework does, abort it, and must end within --limit seconds. The trials go
+through all schedules across nodes and the three ends; every seventh one is NCCL's own call, to
+compare with. Memory of the GPUs and files of /dev/shm are compared before and after.
+
+Exit code 0: all ranks ended and nothing was left; 1: not so; 2: a job could not start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from executor_job import environment_of, start, wanted_of, write_schedules  # noqa: E402
+from measuring_job import JobError  # noqa: E402
+
+from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.engines.nccl_library import find_nccl  # noqa: E402
+from tuccl.errors import TucclError  # noqa: E402
+
+M = 1 << 20
+ENDS = ("killed", "stopped", "aborted")
+STALL_S = 3.0
+STARTS_WITHIN_S = 60.0
+CALLS_BEFORE = 20
+EVERY_NCCL = 7
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One job and its end."""
+
+    operation: str
+    pattern: str
+    """Name of the schedule; empty: NCCL's own call."""
+    end: str
+    size_bytes: int
+    slice_bytes: int
+    protocol: str
+    after_s: float
+
+    def describe(self) -> str:
+        """The trial in a few words."""
+        schedule = self.pattern or "NCCL's own call"
+        return f"{self.operation} of {self.size_bytes >> 10}K, {schedule}, {self.end}"
+
+
+def trials_of(kernels: Mapping[str, Mapping[str, str]], count: int, seed: int) -> list[Trial]:
+    """Trials over all schedules and ends in turn, with random sizes and times."""
+    draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
+    schedules = [(operation, name) for operation in sorted(kernels) for name in kernels[operation]]
+    draw.shuffle(schedules)
+    found = []
+    for number in range(count):
+        operation, pattern = schedules[number % len(schedules)]
+        if number % EVERY_NCCL == EVERY_NCCL - 1:
+            pattern = ""
+        size_bytes = draw.choice((64 << 10, M, 16 * M, 64 * M))
+        found.append(
+            Trial(
+                operation,
+                pattern,
+                ENDS[number % len(ENDS)],
+                size_bytes,
+                max(1 << 14, size_bytes // draw.choice((1, 4, 16))),
+                draw.choice(("LL", "LL128")),
+                draw.uniform(0, 0.5),
+            )
+        )
+    return found
+
+
+def run_trial(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[str, Any]:
+    """Run a job to its end; return how its ranks ended.
+
+    Raises:
+        JobError: The ranks made no calls.
+    """
+    folder.mkdir()
+    kernels = write_schedules(arguments, folder)
+    job = {
+        "folder": str(folder),
+        "nccl": str(find_nccl(arguments.nccl).path.resolve()),
+        "ranks": arguments.ranks,
+        "gpus": arguments.gpus,
+        "wanted": asdict(wanted_of(arguments, kernels)),
+        "stall_s": STALL_S,
+        **asdict(trial),
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    environments = [environment_of(arguments, folder, rank) for rank in range(arguments.ranks)]
+    processes = start(folder, environments, "ends_rank.py")
+    try:
+        await_calls(folder, processes)
+        time.sleep(trial.after_s)
+        left = end(folder, processes, trial.end)
+        begin = time.monotonic()
+        hung = await_ends(left, begin + arguments.limit)
+        return {"seconds": time.monotonic() - begin, "hung": hung, "ranks": results(folder, left)}
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def await_calls(folder: Path, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait until every rank has made some calls.
+
+    Raises:
+        JobError: One ended before, or time is up.
+    """
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while True:
+        told = [folder / f"progress{rank}" for rank in range(len(processes))]
+        if all(path.exists() and int(path.read_text()) >= CALLS_BEFORE for path in told):
+            return
+        ended = [rank for rank, process in enumerate(processes) if process.poll() is not None]
+        if ended or time.monotonic() > deadline:
+            rank = ended[0] if ended else 0
+            output = (folder / f"out{rank}").read_text("utf-8", "replace")
+            result = folder / f"result{rank}.json"
+            why = result.read_text("utf-8") if result.exists() else "no result"
+            raise JobError(f"rank {rank}: {why}; its output ends: {output[-1500:]!r}")
+        time.sleep(0.02)
+
+
+def end(
+    folder: Path, processes: Sequence[subprocess.Popen[bytes]], how: str
+) -> list[tuple[int, subprocess.Popen[bytes]]]:
+    """Bring about the end; return the ranks that must end by themselves."""
+    ranks = list(enumerate(processes))
+    if how == "aborted":
+        for rank, _ in ranks:
+            (folder / f"abort{rank}").touch()
+        return ranks
+    processes[-1].send_signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+    return ranks[:-1]
+
+
+def await_ends(left: Sequence[tuple[int, subprocess.Popen[bytes]]], deadline: float) -> list[int]:
+    """Wait for the ranks; return those that have not ended by the deadline."""
+    while time.monotonic() < deadline:
+        if all(process.poll() is not None for _, process in left):
+            return []
+        time.sleep(0.02)
+    return [rank for rank, process in left if process.poll() is None]
+
+
+def results(
+    folder: Path, left: Sequence[tuple[int, subprocess.Popen[bytes]]]
+) -> dict[int, dict[str, Any]]:
+    """The result of each rank that left one."""
+    paths = {rank: folder / f"result{rank}.json" for rank, _ in left}
+    return {
+        rank: json.loads(path.read_text(encoding="utf-8"))
+        for rank, path in paths.items()
+        if path.exists()
+    }
+
+
+def shared_files() -> set[str]:
+    """Files of all processes in shared memory."""
+    return {path.name for path in Path("/dev/shm").iterdir()}  # noqa: S108 - the place of NCCL's
+
+
+def used_mib() -> int:
+    """Memory in use on all GPUs, as the driver says."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return sum(map(int, done.stdout.split()))
+
+
+def is_right(found: Mapping[str, Any], ranks: int) -> bool:
+    """Whether every rank that was left has ended, and its calls came back."""
+    left: Mapping[int, Mapping[str, Any]] = found["ranks"]
+    whole = len(left) >= ranks - 1 and not found["hung"]
+    return whole and all(result["came_back"] for result in left.values())
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
+    parser.add_argument("--trials", type=int, default=14)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--share-gpus", action="store_true", help="each node has all GPUs")
+    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
+    parser.add_argument("--limit", type=float, default=30, help="seconds in which ranks must end")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    # Of the jobs of check_executor.py, whose schedules these are.
+    parser.set_defaults(
+        operations=("all_reduce",),
+        types=("float16",),
+        reductions=("sum",),
+        programs=None,
+        largest="4M",
+    )
+    return parser.parse_args()
+
+
+def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Run all trials."""
+    arguments.gpus = arguments.gpus or count_gpus(1)
+    arguments.ranks = arguments.gpus * (arguments.nodes if arguments.share_gpus else 1)
+    if arguments.ranks % arguments.nodes:
+        raise JobError(f"{arguments.ranks} ranks are not {arguments.nodes} equal nodes")
+    (folder / "schedules").mkdir()
+    kernels = write_schedules(arguments, folder / "schedules")[str(arguments.ranks)]
+    done = []
+    for number, trial in enumerate(trials_of(kernels, arguments.trials, arguments.seed)):
+        found = run_trial(arguments, folder / str(number), trial)
+        right = is_right(found, arguments.ranks)
+        said = sorted({result["why"] for result in found["ranks"].values()})
+        taken = sum(result.get("by_executor", 0) for result in found["ranks"].values())
+        print(
+            f"{'ended' if right else 'NOT ENDED'} in {found['seconds']:.1f} s: "
+            f"{trial.describe()}; {taken} calls by the executor; {', '.join(said)}"
+            f"{'; hung: ' + str(found['hung']) if found['hung'] else ''}",
+            flush=True,
+        )
+        done.append({"trial": asdict(trial), "right": right, **found})
+    return done
+
+
+def main() -> int:
+    """Run all trials and compare what they leave; return the exit code."""
+    arguments = parse_arguments()
+    files, memory = shared_files(), used_mib()
+    try:
+        with tempfile.TemporaryDirectory(prefix="tuccl-ends-") as folder:
+            done = check(arguments, Path(folder))
+    except (JobError, TucclError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 2
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(done, indent=1), encoding="utf-8")
+    time.sleep(1)
+    left = sorted(shared_files() - files)
+    print(f"GPU memory: {memory} MiB before, {used_mib()} MiB after; left in /dev/shm: {left}")
+    own = [name for name in left if "tuccl" in name]
+    wrong = sum(not each["right"] for each in done)
+    print(f"{len(done)} trials, {wrong} with ranks that did not end")
+    return 1 if wrong or own else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
