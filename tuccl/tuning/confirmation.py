@@ -10,7 +10,8 @@ borrow the winner of the size above or below, since its own start may have been 
 gives one ratio per key, of samples taken in turn, since the machine changes within a tenth of a
 second. A call becomes an entry if the lower bound of the mean logarithm shows a gain, at a false
 discovery rate of 1 % over the keys. Keys that are proved, or gain nothing on average, are closed,
-and later starts time the rest.
+and later starts time the rest. Where the budget does not pay for the fewest starts of all keys,
+each takes fewer samples, and the keys that promise least for their seconds are left out.
 """
 
 from __future__ import annotations
@@ -54,31 +55,32 @@ _TURN_S = 0.0006
 """Extra cost of a sample that is not taken in a row, on H200: the leader requests each."""
 
 
-def seconds(restart_s: float, sample_s: Mapping[Task, float], calls: int) -> float:
-    """Seconds of the fewest starts that can decide; between two of them another profile runs.
+def seconds(
+    restart_s: float, sample_s: Mapping[Task, float], calls: int, most_s: float = math.inf
+) -> float:
+    """Seconds of the fewest starts that can decide, with the fewest samples.
+
+    Between two starts another profile runs.
 
     Args:
         restart_s: Seconds of a change of the process profile.
         sample_s: Seconds of a sample of each key.
         calls: Calls of each key that are timed, NCCL's own choice included.
+        most_s: Most seconds for samples: with less, starts time fewer keys.
     """
-    return _FEWEST_STARTS * _seconds_of_start(restart_s, sample_s, dict.fromkeys(sample_s, calls))
+    keys_s = (_seconds_of_key(key_s, calls, _FEW) for key_s in sample_s.values())
+    return _FEWEST_STARTS * 2.0 * restart_s + min(most_s, _FEWEST_STARTS * sum(keys_s))
 
 
-def _seconds_of_start(
-    restart_s: float, sample_s: Mapping[Task, float], calls: Mapping[Task, int]
-) -> float:
-    """Seconds of a start that times `calls` calls of each key."""
-    return 2.0 * restart_s + sum(
-        count * (_WARM_UP + _samples(sample_s[task])) * (sample_s[task] + _TURN_S)
-        for task, count in calls.items()
-    )
+def _seconds_of_key(sample_s: float, calls: int, most_samples: int) -> float:
+    """Seconds that the calls of a key take in a start."""
+    return calls * (_WARM_UP + _samples(sample_s, most_samples)) * (sample_s + _TURN_S)
 
 
-def _samples(sample_s: float) -> int:
+def _samples(sample_s: float, most: int = _MANY) -> int:
     if sample_s <= 0.0:
-        return _MANY
-    return max(_FEW, min(_MANY, int(_CALL_S / sample_s) // 2 * 2))
+        return most
+    return max(_FEW, min(most, int(_CALL_S / sample_s) // 2 * 2))
 
 
 def held_against_starts(
@@ -144,11 +146,11 @@ def confirmed_over_starts(
         keep_s: Part of the budget that is reserved for later stages.
 
     Returns:
-        The decisions, and the number of starts behind them; 0: the decisions are unchanged.
+        The decisions on all keys that starts timed or had nothing to time of, and the number of
+        starts behind them; 0: the decisions are unchanged.
     """
     check = _Check(decisions, default, spending, sample_s)
-    if spending.left_s - keep_s < _FEWEST_STARTS * check.seconds_of_start():
-        check.drop_borrowed()
+    check.fit((spending.left_s - keep_s) / _FEWEST_STARTS)
     between = [config for config in other_defaults if config.profile != default.profile]
     starts = 0
     overrun = 1.0  # Cost of the previous start over its plan.
@@ -169,7 +171,7 @@ def confirmed_over_starts(
     if starts < _FEWEST_STARTS:
         return dict(decisions), 0
     check.look(starts, last=True)
-    return check.decisions, starts
+    return {t: made for t, made in check.decisions.items() if t not in check.left_out}, starts
 
 
 def _switch_profile(between: list[Config], tasks: Sequence[Task], spending: Spending) -> bool:
@@ -204,6 +206,9 @@ class _Check:
         }
         """Winners of neighbouring sizes, whose data is not checked for the key until the first
         start."""
+        self.left_out: set[Task] = set()
+        """Keys that the budget does not pay for."""
+        self._most_samples = _MANY
         self._likely: dict[Task, Decision] = {}
         self._logs: dict[Task, Logs] = {}
         for task in decisions:
@@ -226,10 +231,34 @@ class _Check:
             self._set_calls(task)
         self.open = [task for task in self.decisions if task in self._logs]
 
+    def fit(self, start_s: float) -> None:
+        """Fit a start to these seconds: without borrowed calls, by fewer samples, by fewer keys."""
+        if self.seconds_of_start() <= start_s:
+            return
+        self.drop_borrowed()
+        while self._most_samples > _FEW and self.seconds_of_start() > start_s:
+            self._most_samples = max(_FEW, self._most_samples // 4 * 2)
+        if 2.0 * self._spending.restart_s >= start_s:
+            return
+        for task in sorted(self.open, key=self._promise):
+            if self.seconds_of_start() <= start_s:
+                break
+            self.left_out.add(task)
+            del self._logs[task]
+            self.open = [key for key in self.open if key != task]
+
+    def _promise(self, task: Task) -> float:
+        """Gain that the key's own start showed, for each second of a start."""
+        proved = (self._likely[task].builtin, self._likely[task].schedule)
+        gain = max(comparison.ratio for comparison in proved if comparison is not None)
+        return math.log(gain) / self._seconds(task)
+
+    def _seconds(self, task: Task) -> float:
+        return _seconds_of_key(self._sample_s[task], len(self._logs[task]), self._most_samples)
+
     def seconds_of_start(self) -> float:
         """Seconds that the next start takes."""
-        calls = {task: len(self._logs[task]) for task in self.open}
-        return _seconds_of_start(self._spending.restart_s, self._sample_s, calls)
+        return 2.0 * self._spending.restart_s + sum(map(self._seconds, self.open))
 
     def time(self, starts: int) -> None:
         """Time the open keys in start number `starts`.
@@ -248,7 +277,7 @@ class _Check:
             calls = [config for config, own in logs.items() if len(own) == starts - 1]
             samples_us = in_turn(
                 calls[:: -1 if starts % 2 else 1],
-                _samples(self._sample_s[task]),
+                _samples(self._sample_s[task], self._most_samples),
                 partial(self._next_us, task),
             )
             for config, own in samples_us.items():
@@ -293,7 +322,12 @@ class _Check:
         """
         logs = self._logs[task]
         compare = partial(
-            compared_over_starts, logs, starts, _samples(self._sample_s[task]), pool, error
+            compared_over_starts,
+            logs,
+            starts,
+            _samples(self._sample_s[task], self._most_samples),
+            pool,
+            error,
         )
         decision = decided_again(self._likely[task], self._default, compare)
         if logs[self._default]:

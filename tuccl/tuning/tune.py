@@ -64,6 +64,9 @@ _WARM = 6
 """Most configurations that a search takes over from the race, and from a neighbour."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
+_STARTS_SHARE = 0.3
+"""Largest share of the budget that is reserved for samples in further starts, which do with
+less."""
 _SCHEDULES_SHARE = 0.6
 """Share of the seconds for searches that the search of NCCL's settings leaves to that of schedules,
 which has the larger space and wins most keys."""
@@ -251,7 +254,8 @@ class _Run:
         self._kept_s += restart_s + borders_s
         if self.stock.is_unsteady():
             # A key's entry may have a winner of each search.
-            starts_s = confirmation.seconds(restart_s, self.stock.sample_s, 1 + searches)
+            most_s = _STARTS_SHARE * self.spending.left_s
+            starts_s = confirmation.seconds(restart_s, self.stock.sample_s, 1 + searches, most_s)
             self._kept_s += starts_s + borders_s
         self._search_s = sample_s * _SEARCH_SAMPLES
 
