@@ -72,6 +72,7 @@ ORDER = [
     "tuccl.search",
     "tuccl.models",
     "tuccl.records",
+    "tuccl.workloads",
     "tuccl.calibration",
     "tuccl.schedules",
     "tuccl.reports",

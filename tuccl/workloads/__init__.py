@@ -1,0 +1,1 @@
+"""Workloads: the collectives that a job calls, read from recordings of it."""
