@@ -73,6 +73,7 @@ ORDER = [
     "tuccl.models",
     "tuccl.records",
     "tuccl.workloads",
+    "tuccl.workloads.recordings",
     "tuccl.calibration",
     "tuccl.schedules",
     "tuccl.reports",

@@ -1,0 +1,180 @@
+"""A workload from the communicators of a recording: figures of one rank and one step."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuccl.lookup_tables.table import Operation
+from tuccl.workloads.recordings.communicators import Communicator, find_communicators
+from tuccl.workloads.recordings.observed_calls import CallForm, Observed, RankCalls
+from tuccl.workloads.recordings.periods import steps_by_period
+from tuccl.workloads.workload import (
+    NotTuned,
+    SourceKind,
+    Workload,
+    WorkloadCall,
+    WorkloadSource,
+    sorted_calls,
+)
+
+_DIGITS = 9
+
+
+@dataclass(slots=True)
+class _Calls:
+    """The calls of one form on communicators of one shape."""
+
+    by_member: dict[Hashable, float] = field(default_factory=lambda: defaultdict(float))
+    """Calls per step of each member."""
+    communicators: Counter[Hashable] = field(default_factory=Counter)
+    """Communicators of each member that make them."""
+    makers: int = 0
+    """Number of communicators that make them."""
+    time_us: float = 0.0
+    timed: int = 0
+
+
+def assemble(
+    kind: SourceKind,
+    files: Sequence[str],
+    observed: Observed,
+    steps: float | None,
+    ranks_per_node: int | None = None,
+) -> Workload:
+    """Return the workload of a recording.
+
+    Args:
+        kind: Its kind.
+        files: Names of its files.
+        observed: Its calls.
+        steps: Number of steps that each rank's recording covers; None: as the recording says.
+        ranks_per_node: Ranks of the job on each node; None: unknown.
+    """
+    views = [view for view in observed.views if view.ranks > 1]
+    alone = sum(view.calls.total() for view in observed.views if view.ranks <= 1)
+    if alone:
+        observed.left_out["calls on communicators of one rank"] += alone
+    ranks = _job_ranks(observed, views)
+    found = find_communicators(views, ranks, ranks_per_node)
+    covered = _steps(observed, views, steps)
+    per_member = {view.member: covered.get(view.member, 1.0) for view in views}
+    return Workload(
+        source=WorkloadSource(kind, tuple(files), _left_out(observed.left_out)),
+        ranks=ranks,
+        nodes=_job_nodes(views, found, ranks, ranks_per_node),
+        steps=max(covered.values(), default=None),
+        calls=_tuned(found, per_member),
+        not_tuned=_not_tuned(views, per_member),
+    )
+
+
+def _steps(
+    observed: Observed, views: Sequence[RankCalls], steps: float | None
+) -> Mapping[Hashable, float]:
+    """Return the steps that the recording of each member covers; empty: unknown."""
+    members = {view.member for view in views if view.calls}
+    if steps is not None:
+        return dict.fromkeys(members, steps)
+    if members and members <= observed.steps.keys():
+        return {member: observed.steps[member] for member in members}
+    longest = max(observed.sequences.values(), key=len, default=None)
+    by_period = None if longest is None else steps_by_period(longest)
+    return {} if by_period is None else dict.fromkeys(members, _rounded(by_period))
+
+
+def _tuned(
+    communicators: Sequence[Communicator], steps: Mapping[Hashable, float]
+) -> tuple[WorkloadCall, ...]:
+    found: dict[tuple[int, int | None, CallForm], _Calls] = defaultdict(_Calls)
+    for communicator in communicators:
+        # All ranks record the same calls; the longest recording of them counts.
+        longest = max(communicator.views, key=lambda view: view.calls.total() / steps[view.member])
+        members = communicator.members
+        for form, count in longest.calls.items():
+            if not form.is_tuned:
+                continue
+            calls = found[communicator.ranks, communicator.nodes, form]
+            calls.makers += 1
+            for member in members:
+                calls.by_member[member] += count / steps[longest.member]
+            calls.communicators.update(members)
+            for view in communicator.views:
+                time_us, timed = view.times_us.get(form, (0.0, 0))
+                calls.time_us += time_us
+                calls.timed += int(timed)
+    return sorted_calls(
+        WorkloadCall(
+            operation=Operation(form.operation),
+            datatype=form.datatype,
+            reduction=form.reduction,
+            size_bytes=form.size_bytes,
+            ranks=ranks,
+            nodes=nodes,
+            siblings=math.ceil(calls.makers / max(calls.communicators.values())),
+            in_place=form.in_place,
+            graph=form.graph,
+            calls_per_step=_rounded(max(calls.by_member.values())),
+            us_per_call=_rounded(calls.time_us / calls.timed) if calls.time_us > 0 else None,
+        )
+        for (ranks, nodes, form), calls in found.items()
+    )
+
+
+def _not_tuned(views: Sequence[RankCalls], steps: Mapping[Hashable, float]) -> tuple[NotTuned, ...]:
+    """Return operations that no table has: the mean over the recorded ranks."""
+    calls: dict[str, float] = defaultdict(float)
+    sizes: dict[str, float] = defaultdict(float)
+    for view in views:
+        for form, count in view.calls.items():
+            if not form.is_tuned:
+                calls[form.operation] += count / steps[view.member]
+                sizes[form.operation] += form.size_bytes * count / steps[view.member]
+    members = len({view.member for view in views if view.calls})
+    return tuple(
+        NotTuned(
+            operation=operation,
+            calls_per_step=_rounded(calls[operation] / members),
+            bytes_per_step=_rounded(sizes[operation] / members),
+        )
+        for operation in sorted(calls)
+    )
+
+
+def _job_ranks(observed: Observed, views: Sequence[RankCalls]) -> int | None:
+    """Return the ranks of the job: those of its largest communicator, or all that are known."""
+    if observed.job_ranks is not None or not views:
+        return observed.job_ranks
+    return max(*(view.ranks for view in views), len({view.member for view in views}))
+
+
+def _job_nodes(
+    views: Sequence[RankCalls],
+    communicators: Sequence[Communicator],
+    ranks: int | None,
+    ranks_per_node: int | None,
+) -> int | None:
+    """Return the nodes of the job, if those of a communicator of all its ranks are known."""
+    nodes = [view.nodes for view in views if view.ranks == ranks and view.nodes is not None]
+    nodes += [
+        communicator.nodes
+        for communicator in communicators
+        if communicator.ranks == ranks and communicator.nodes is not None
+    ]
+    if nodes:
+        return nodes[0]
+    if ranks is not None and ranks_per_node is not None:
+        return math.ceil(ranks / ranks_per_node)
+    hosts = {view.host for view in views}
+    whole = len({view.member for view in views}) == ranks
+    return len(hosts) if whole and "" not in hosts else None
+
+
+def _left_out(counts: Counter[str]) -> tuple[str, ...]:
+    return tuple(f"{what}: {count}" for what, count in sorted(counts.items()) if count)
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.{_DIGITS}g}")

@@ -1,0 +1,184 @@
+"""Reader of calls as CSV: a row for each call, or for a number of equal ones.
+
+Columns `operation`, `size_bytes` (as nccl-tests counts it) and `ranks` are needed. `nodes`,
+`siblings`, `datatype`, `reduction`, `in_place`, `graph`, `calls` and `us_per_call` may be there; an
+empty cell is unknown, of `calls` and `siblings` 1. Calls are those of one rank.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from tuccl.errors import UsageError
+from tuccl.lookup_tables.table import MAX_RANKS, Operation
+from tuccl.words.sizes import parse_size
+from tuccl.workloads.errors import RecordingError
+from tuccl.workloads.recordings.recording_file import RecordingFile
+from tuccl.workloads.workload import (
+    Datatype,
+    NotTuned,
+    Reduction,
+    SourceKind,
+    Workload,
+    WorkloadCall,
+    WorkloadSource,
+    sorted_calls,
+)
+
+T = TypeVar("T")
+
+NEEDED = ("operation", "size_bytes", "ranks")
+KNOWN = (
+    *NEEDED, "nodes", "siblings", "datatype", "reduction", "in_place", "graph", "calls",
+    "us_per_call",
+)  # fmt: skip
+_OPERATIONS = {operation.value.replace("_", ""): operation for operation in Operation}
+_MOST_COUNT = 1e15
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class CallCsvReader:
+    """Reads lists of calls."""
+
+    def __init__(self) -> None:
+        """Begin without a row."""
+        self._calls: dict[WorkloadCall, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+        """Number of calls and the sum of their times, by a call without these figures."""
+        self._not_tuned: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+
+    def read(self, file: RecordingFile) -> None:
+        """Read a file.
+
+        Raises:
+            RecordingError: It cannot be read, lacks a column, or has a row that is not understood.
+        """
+        lines = (line.decode("utf-8-sig", errors="replace") for line in file.lines())
+        rows = csv.reader(lines)
+        try:
+            names = [name.strip().lower() for name in next(rows, [])]
+            _require_columns(names, str(file.path))
+            for cells in rows:
+                if any(cell.strip() for cell in cells):
+                    self._take(cells, names, f"{file.path} line {rows.line_num}")
+        except csv.Error as error:
+            raise RecordingError(
+                f"{file.path} line {rows.line_num}: {error}; mend the CSV"
+            ) from error
+
+    def _take(self, cells: list[str], names: list[str], where: str) -> None:
+        if len(cells) != len(names):
+            raise RecordingError(
+                f"{where}: {len(cells)} cells under {len(names)} columns; mend the row, or remove "
+                "it if it is cut"
+            )
+        row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
+        count = _cell(row, "calls", _count, where) or 1.0
+        size_bytes = _cell(row, "size_bytes", parse_size, where)
+        operation = row["operation"].lower()
+        known = _OPERATIONS.get(operation.replace("_", "").replace("-", ""))
+        if size_bytes is None or not operation:
+            raise RecordingError(f"{where}: no operation or no size_bytes; mend the row")
+        if known is None:
+            calls, in_all_bytes = self._not_tuned[operation[:64]]
+            self._not_tuned[operation[:64]] = (calls + count, in_all_bytes + count * size_bytes)
+            return
+        call = _call(row, known, size_bytes, where)
+        time_us = _cell(row, "us_per_call", _count, where)
+        timed = replace(call, us_per_call=None if time_us is None else 1.0)
+        calls, in_all_us = self._calls[timed]
+        self._calls[timed] = (calls + count, in_all_us + count * (time_us or 0.0))
+
+    def workload(self, files: tuple[str, ...], steps: float | None) -> Workload:
+        """Return the workload of all files."""
+        by = 1.0 if steps is None else steps
+        return Workload(
+            source=WorkloadSource(SourceKind.CSV, files),
+            ranks=max((call.ranks for call in self._calls), default=None),
+            nodes=None,
+            steps=steps,
+            calls=sorted_calls(
+                replace(
+                    call,
+                    calls_per_step=count / by,
+                    us_per_call=None if call.us_per_call is None else in_all_us / count,
+                )
+                for call, (count, in_all_us) in self._calls.items()
+            ),
+            not_tuned=tuple(
+                NotTuned(operation=name, calls_per_step=calls / by, bytes_per_step=in_all / by)
+                for name, (calls, in_all) in sorted(self._not_tuned.items())
+            ),
+        )
+
+
+def _require_columns(names: list[str], where: str) -> None:
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        raise RecordingError(
+            f"{where}: the first line has no column {missing[0]!r}; a CSV of calls needs "
+            f"{', '.join(NEEDED)}"
+        )
+    unknown = [name for name in names if name not in KNOWN]
+    if unknown or len(set(names)) < len(names):
+        wrong = f"column {unknown[0]!a:.60} is unknown" if unknown else "a column is there twice"
+        raise RecordingError(f"{where}: {wrong}; use some of {', '.join(KNOWN)}")
+
+
+def _call(
+    row: Mapping[str, str], operation: Operation, size_bytes: int, where: str
+) -> WorkloadCall:
+    ranks, nodes = _cell(row, "ranks", _ranks, where), _cell(row, "nodes", _ranks, where)
+    if ranks is None or ranks < 2 or (nodes or 1) > ranks:
+        raise RecordingError(f"{where}: a communicator needs 2 ranks or more, and no more nodes")
+    return WorkloadCall(
+        operation=operation,
+        datatype=_cell(row, "datatype", Datatype, where),
+        reduction=_cell(row, "reduction", Reduction, where),
+        size_bytes=size_bytes,
+        ranks=ranks,
+        nodes=nodes,
+        siblings=_cell(row, "siblings", _ranks, where) or 1,
+        in_place=_cell(row, "in_place", _boolean, where),
+        graph=_cell(row, "graph", _boolean, where),
+        calls_per_step=1.0,
+        us_per_call=None,
+    )
+
+
+def _cell(row: Mapping[str, str], name: str, parse: Callable[[str], T], where: str) -> T | None:
+    """Return the value of a cell; None: it is empty, or there is no such column.
+
+    Raises:
+        RecordingError: It is not understood.
+    """
+    text = row.get(name, "")
+    if not text:
+        return None
+    try:
+        return parse(text.lower())
+    except (ValueError, UsageError) as error:
+        raise RecordingError(f"{where}: {name} {text!a:.60} is not understood; mend it") from error
+
+
+def _ranks(text: str) -> int:
+    number = int(text) if text.isdecimal() and len(text) < 11 else 0
+    if not 1 <= number <= MAX_RANKS:
+        raise ValueError(text)
+    return number
+
+
+def _count(text: str) -> float:
+    number = float(text)
+    if not 0.0 < number < _MOST_COUNT:
+        raise ValueError(text)
+    return number
+
+
+def _boolean(text: str) -> bool:
+    if text not in _BOOLEANS:
+        raise ValueError(text)
+    return _BOOLEANS[text]
