@@ -2,8 +2,8 @@
 
     python scripts/make/write_json_schemas.py [DIRECTORY]
 
-Run it after a change of tuccl/reports/json_documents.py, tuccl/shipping/manifest.py or
-tuccl/html_report; a test holds the files against the models.
+Run it after a change of tuccl/reports/json_documents.py, tuccl/shipping/manifest.py,
+tuccl/workloads/workload_file.py or tuccl/html_report; a test holds the files against the models.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from tuccl.html_report.figures.report_figures import ReportDocument
 from tuccl.reports.json_documents import DOCUMENTS
 from tuccl.shipping.manifest import ManifestDocument
+from tuccl.workloads.workload_file import WorkloadFileDocument
 from tuccl.workspace.atomic_file import write_atomically
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
@@ -28,6 +29,7 @@ def schema_texts() -> dict[str, str]:
         **DOCUMENTS,
         "manifest": ManifestDocument,
         "report": ReportDocument,
+        "workload-file": WorkloadFileDocument,
     }
     return {
         f"{name}.schema.json": json.dumps(

@@ -19,6 +19,7 @@ import typer
 from tuccl import __version__
 from tuccl.cli import bench, build, calibrate, probe, report, shipping, synthesize, tune
 from tuccl.cli import topology as cli_topology
+from tuccl.cli import workload as cli_workload
 from tuccl.cli.fields import with_fields
 from tuccl.cli.help import Command, Group, examples
 from tuccl.cli.options import ForceOption, JsonOption, RecordToOption, WorkspaceOption
@@ -244,6 +245,7 @@ app.command(cls=Command, rich_help_panel=_TUNE, epilog=tune.EXAMPLES)(tune.tune)
 app.command(cls=Command, rich_help_panel=_TUNE, epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(cls=Command, rich_help_panel=_TUNE, epilog=build.EXAMPLES)(build.build_executor)
 app.add_typer(cli_topology.app, rich_help_panel=_LOOK)
+app.add_typer(cli_workload.app, rich_help_panel=_LOOK)
 
 
 def main() -> None:

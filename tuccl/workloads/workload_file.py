@@ -88,7 +88,7 @@ class _NotTuned(_Form):
     bytes_per_step: _Amount
 
 
-class WorkloadDocument(_Form):
+class WorkloadFileDocument(_Form):
     """The collectives that a job calls."""
 
     format: Literal["tuccl-workload"]
@@ -114,10 +114,10 @@ class _Version(BaseModel):
     version: int
 
 
-def workload_document(workload: Workload) -> WorkloadDocument:
+def workload_document(workload: Workload) -> WorkloadFileDocument:
     """Return the document of a workload."""
     values = asdict(workload) | {"calls": [asdict(call) for call in sorted_calls(workload.calls)]}
-    return WorkloadDocument.model_validate(
+    return WorkloadFileDocument.model_validate(
         {"format": "tuccl-workload", "version": 1, **values}, strict=False
     )
 
@@ -151,7 +151,7 @@ def read_workload(path: Path) -> Workload:
         ) from error
     _require_version(text, path)
     try:
-        document = WorkloadDocument.model_validate_json(text)
+        document = WorkloadFileDocument.model_validate_json(text)
     except ValidationError as error:
         raise WorkloadFileError(
             f"{path}: {first_fault(error)}; write it again with `tuccl workload import`"
@@ -173,7 +173,7 @@ def _require_version(text: str, path: Path) -> None:
         )
 
 
-def _workload(document: WorkloadDocument) -> Workload:
+def _workload(document: WorkloadFileDocument) -> Workload:
     return Workload(
         source=WorkloadSource(**dict(document.source)),
         ranks=document.ranks,
