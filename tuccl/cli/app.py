@@ -233,6 +233,7 @@ def verify(
 
 
 app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.SHIP_EXAMPLES)(shipping.ship)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.EXPORT_EXAMPLES)(shipping.export)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=shipping.SHOW_EXAMPLES)(shipping.show)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=shipping.DOCTOR_EXAMPLES)(shipping.doctor)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=bench.EXAMPLES)(bench.bench)

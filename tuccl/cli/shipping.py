@@ -1,4 +1,4 @@
-"""The commands `tuccl ship`, `show` and `doctor`."""
+"""The commands `tuccl ship`, `export`, `show` and `doctor`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ SHIP_EXAMPLES = examples(
 DOCTOR_EXAMPLES = examples(
     "tuccl doctor /shared/tuccl",
     ". /shared/tuccl/tuccl.env; tuccl doctor",
+)
+EXPORT_EXAMPLES = examples(
+    "tuccl export --to tuner-csv -o nccl_tuner.conf",
+    "tuccl export /shared/tuccl",
 )
 SHOW_EXAMPLES = examples("tuccl show /shared/tuccl", "tuccl show /shared/tuccl --json")
 
@@ -116,6 +120,45 @@ def ship(
         raise UsageError("--hosts, --launcher and --remote-python are for --check: add it")
     named = () if forms is None else parse_forms(forms)
     raise typer.Exit(shipping.ship(directory, workspace, as_json, force, named, place))
+
+
+def export(
+    place: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A workspace, or a directory of `tuccl ship`; else that of --workspace.",
+            parser=parser_of(named_path),
+            metavar="PLACE",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORM",
+            help="tuner-csv: for NCCL's example tuner.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "tuner-csv",
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file; an earlier export there is replaced.",
+            parser=parser_of(named_path),
+            rich_help_panel=OUTPUT,
+        ),
+    ] = Path("nccl_tuner.conf"),
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a table for jobs that cannot load the plugin, and tell what the form cannot say."""
+    from tuccl.commands import ship as shipping
+
+    raise typer.Exit(shipping.export(place, form, output, workspace, as_json))
 
 
 def show(

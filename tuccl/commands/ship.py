@@ -1,4 +1,4 @@
-"""The commands `tuccl ship` and `show`: a directory for jobs, written and read."""
+"""The commands `tuccl ship`, `export` and `show`: a table for jobs, written and read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode, UsageError
+from tuccl.inputs.output_file import check_output, require_replaceable
 from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.probes.network.racks.hostlist import expand_host_list
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import Form
 from tuccl.shipping.shipped_view import view_shipped
-from tuccl.workspace.atomic_file import absolute
+from tuccl.workspace.atomic_file import absolute, write_atomically
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 if TYPE_CHECKING:
     from tuccl.reports.json_documents import CheckedHost
+
+_TUNER_CSV = "tuner-csv"
 
 
 def ship(
@@ -45,6 +49,44 @@ def ship(
             print(path)  # noqa: T201 - the command's result
         display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
     display.say_notes(shipped.caveats)
+    return ExitCode.OK
+
+
+def export(place: Path | None, form: str, output: Path, root: Path, as_json: bool) -> int:
+    """Run `tuccl export`.
+
+    Raises:
+        UsageError: The form is unknown, the table has nothing that it can say, or the output is
+            another file.
+    """
+    from tuccl.html_report.figures.places import read_place  # noqa: PLC0415 - slow
+    from tuccl.reports.json_documents import ExportDocument  # noqa: PLC0415 - slow
+    from tuccl.shipping.tuner_csv import MARK, tuner_csv  # noqa: PLC0415 - for this command
+
+    if form != _TUNER_CSV:
+        raise UsageError(f"--to {form!a:.40} is unknown: use {_TUNER_CSV}")
+    if place is not None and root != DEFAULT_WORKSPACE:
+        raise UsageError(f"name {place} or --workspace {root}, not both")
+    check_output(output, "--output")
+    require_replaceable(output, "--output", MARK.encode())
+    found = read_place(root if place is None else place)
+    exported = tuner_csv(found.table)
+    if not exported.rows:
+        reasons = "; ".join(exported.notes) or "it has no entries"
+        raise UsageError(f"{found.name}: the table has no row for {_TUNER_CSV}: {reasons}")
+    write_atomically(output, exported.text)
+    notes = (*filter(None, [found.evidence.caveat]), *exported.notes)
+    if as_json:
+        print_document(
+            ExportDocument(file=str(output), form=form, rows=exported.rows, notes=list(notes))
+        )
+    else:
+        print(output)  # noqa: T201 - the command's result
+        display.say(
+            f"{exported.rows} of {len(found.table.entries)} entries; a job reads it with: "
+            f"NCCL_TUNER_CONFIG_FILE={shlex.quote(str(absolute(output)))}"
+        )
+    display.say_notes(notes)
     return ExitCode.OK
 
 

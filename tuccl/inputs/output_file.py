@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tuccl.errors import UsageError
 from tuccl.probes.files.bench_topologies import bench_topology_reference
+from tuccl.probes.inputs.regular_file import read_regular_file
 
 
 def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()) -> None:
@@ -32,6 +33,29 @@ def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()
     inputs = [_file_of(source) for source in read if source is not None]
     if any(_holds(partial(file.samefile, path)) for file in inputs):
         raise UsageError(f"{option} {path} is read by this command; name another file to write")
+
+
+def require_replaceable(path: Path, option: str, mark: bytes) -> None:
+    """Require that no file is replaced but one whose beginning has a mark.
+
+    Args:
+        path: Path of the result.
+        option: Option that named it.
+        mark: Bytes at the beginning of each such result.
+
+    Raises:
+        UsageError: Another file has the name.
+    """
+    try:
+        found = read_regular_file(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}; name another file") from error
+    if found and not found.startswith(mark):
+        raise UsageError(
+            f"{option} {path} was not written by this command: name another file, or remove it"
+        )
 
 
 def _file_of(name: str | Path) -> Path:

@@ -166,6 +166,18 @@ class ShipDocument(_Model):
     """Reasons not to rely on the table, and why the executor is not loaded."""
 
 
+class ExportDocument(_Model):
+    """`export`: a table in a form for others' readers."""
+
+    schema_version: Literal[4] = SCHEMA_VERSION
+    file: str
+    form: str
+    """tuner-csv."""
+    rows: int
+    notes: list[str]
+    """Contents of the table that the form cannot hold, and reasons not to rely on it."""
+
+
 class ShownMachine(_Model):
     """The size of the tuned machine."""
 
@@ -493,6 +505,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "ship": ShipDocument,
     "ship-check": ShipCheckDocument,
     "show": ShowDocument,
+    "export": ExportDocument,
     "doctor": DoctorDocument,
     "verify": VerifyDocument,
     "bench": BenchDocument,
