@@ -1,0 +1,186 @@
+"""`step_calls`: maps a workload to the keys of one machine.
+
+A call belongs to the communicators of the machine that have its ranks and nodes. Calls that differ
+in data type, reduction or place of their buffers are one key, since a table knows bytes alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log
+
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.probes.inputs.printable import printable
+from tuccl.trials.config import Task
+from tuccl.trials.shapes import NamedShape, shape_text
+from tuccl.words.sizes import format_size
+from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, Why
+from tuccl.workloads.workload import Workload, WorkloadCall
+from tuccl.workloads.workload_file import workload_text
+
+MOST_SIZES = 12
+"""Most keys of an operation on communicators of one shape."""
+_NEAR = 2.0
+"""Factor by which a recorded size may differ from a call's."""
+_ELEMENT_BYTES = 2
+"""Size of the elements that calls are timed with."""
+_DIVIDED = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL)
+"""Operations whose size is divided among the ranks."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The keys that a run can tune."""
+
+    shapes: Sequence[NamedShape]
+    """Communicators of the machine; none twice."""
+    refusal: Callable[[Operation, Shape], str | None]
+    """Why an operation is not tuned on a shape; None: it is."""
+    recorded: Mapping[Operation, Sequence[int]] | None = None
+    """Sizes that a record has by operation; None: any size can be timed."""
+
+
+def step_calls(workload: Workload, offer: Offer) -> StepCalls:
+    """Return the keys of a workload's calls; there may be none.
+
+    Args:
+        workload: The workload.
+        offer: The keys that the run can tune.
+    """
+    sizes: dict[tuple[Shape, Operation], dict[int, float]] = {}
+    left_out = [
+        LeftOut(
+            printable(kind.operation),
+            Why.OPERATION,
+            "no table has this operation",
+            kind.calls_per_step,
+            kind.bytes_per_step,
+        )
+        for kind in workload.not_tuned
+    ]
+    for call in workload.calls:
+        shape, refused = _shape_of(call, offer)
+        if shape is None or refused is not None:
+            left_out.append(_left_out(call, refused or _no_shape(offer)))
+            continue
+        own = sizes.setdefault((shape, call.operation), {})
+        own[call.size_bytes] = own.get(call.size_bytes, 0.0) + call.calls_per_step
+    keys: list[KeyCalls] = []
+    order = [named.shape for named in offer.shapes]
+    for (shape, operation), own in sorted(
+        sizes.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
+    ):
+        recorded = None if offer.recorded is None else offer.recorded.get(operation, ())
+        if recorded is None:
+            keys += _grouped_keys(operation, shape, own)
+        else:
+            found, far = _recorded_keys(operation, shape, own, recorded)
+            keys += found
+            left_out += far
+    digest = hashlib.blake2b(workload_text(workload).encode(), digest_size=8).hexdigest()
+    return StepCalls(tuple(keys), _merged(left_out), digest, workload.steps)
+
+
+def _shape_of(call: WorkloadCall, offer: Offer) -> tuple[Shape | None, _Refusal | None]:
+    """Return the shape of the communicator on this machine, and why its calls are not tuned."""
+    shapes = [
+        named.shape
+        for named in offer.shapes
+        if named.shape.ranks == call.ranks and call.nodes in {None, named.shape.nodes}
+    ]
+    if not shapes:
+        return None, None
+    shape = min(shapes, key=lambda each: each.nodes)
+    why = offer.refusal(call.operation, shape)
+    return shape, None if why is None else _Refusal(Why.OPERATION, why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why calls are left out."""
+
+    why: Why
+    reason: str
+
+
+def _no_shape(offer: Offer) -> _Refusal:
+    known = ", ".join(shape_text(named.shape) for named in offer.shapes)
+    return _Refusal(Why.COMMUNICATOR, f"this machine's communicators have {known}")
+
+
+def _left_out(call: WorkloadCall, refusal: _Refusal) -> LeftOut:
+    nodes = "" if call.nodes is None else f" on {call.nodes} node(s)"
+    return LeftOut(
+        f"{call.operation} of {call.ranks} ranks{nodes}",
+        refusal.why,
+        refusal.reason,
+        call.calls_per_step,
+        call.bytes_per_step,
+    )
+
+
+def _merged(left_out: Sequence[LeftOut]) -> tuple[LeftOut, ...]:
+    """Return the calls by operation, communicator and reason, those with most bytes first."""
+    sums: dict[tuple[str, Why, str], tuple[float, float]] = {}
+    for each in left_out:
+        name = (each.calls, each.why, each.reason)
+        calls, moved = sums.get(name, (0.0, 0.0))
+        sums[name] = (calls + each.calls_per_step, moved + each.bytes_per_step)
+    merged = [LeftOut(*name, *amounts) for name, amounts in sums.items()]
+    return tuple(sorted(merged, key=lambda each: (-each.bytes_per_step, each.calls, each.reason)))
+
+
+def _grouped_keys(operation: Operation, shape: Shape, calls: Mapping[int, float]) -> list[KeyCalls]:
+    """Return keys for calls of these sizes, each tuned at the size that moves most bytes."""
+    whole = [(_timed_size(operation, size, shape), size) for size in sorted(calls)]
+    timed: dict[int, list[int]] = {}
+    for timed_bytes, size in whole:
+        timed.setdefault(timed_bytes, []).append(size)
+    moved = {at: sum(calls[size] * size for size in own) for at, own in timed.items()}
+    keys = []
+    for group in grouped_sizes(list(timed), MOST_SIZES):
+        at = max(group, key=lambda size: (moved[size], size))
+        own = [SizeCalls(size, calls[size]) for member in group for size in timed[member]]
+        keys.append(KeyCalls(Task(operation, at, shape), tuple(own)))
+    return keys
+
+
+def grouped_sizes(sizes_bytes: Sequence[int], most: int) -> list[list[int]]:
+    """Return ascending sizes in groups of neighbours, so many at most.
+
+    The two neighbouring groups that together span least, as a ratio of sizes, become one until
+    there are few enough.
+    """
+    groups = [[size] for size in sizes_bytes]
+    while len(groups) > most:
+        spans = [log(b[-1] / a[0]) for a, b in pairwise(groups)]
+        at = spans.index(min(spans))
+        groups[at : at + 2] = [groups[at] + groups[at + 1]]
+    return groups
+
+
+def _timed_size(operation: Operation, size_bytes: int, shape: Shape) -> int:
+    """Return the size in whole elements of each rank, of which there is at least one."""
+    grain = _ELEMENT_BYTES * (shape.ranks if operation in _DIVIDED else 1)
+    return -(-size_bytes // grain) * grain
+
+
+def _recorded_keys(
+    operation: Operation, shape: Shape, calls: Mapping[int, float], recorded: Sequence[int]
+) -> tuple[list[KeyCalls], list[LeftOut]]:
+    """Return keys at the nearest recorded sizes, and the calls that are far from all."""
+    near: dict[int, list[SizeCalls]] = {}
+    far = []
+    for size in sorted(calls):
+        at = min(recorded, key=lambda known: abs(log(known / size)), default=None)
+        if at is not None and max(at / size, size / at) <= _NEAR:
+            near.setdefault(at, []).append(SizeCalls(size, calls[size]))
+        else:
+            name = f"{operation} of {format_size(size)}"
+            reason = f"the record has no size within a factor of {_NEAR:g}"
+            far.append(LeftOut(name, Why.SIZE, reason, calls[size], calls[size] * size))
+    keys = [KeyCalls(Task(operation, at, shape), tuple(own)) for at, own in sorted(near.items())]
+    return keys, far

@@ -1,0 +1,153 @@
+"""`StepCalls`: the keys of a job's step on one machine, and the calls that each stands for.
+
+A job may have hundreds of sizes, so neighbouring ones share a key, and the key is tuned at the size
+that moves most bytes. The calls keep their own sizes: the time of a step counts each by its own.
+
+Units: bytes are integers, times microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, log
+
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.trials.config import Task
+
+_REACH = 2
+"""Factor by which an entry reaches beyond the sizes of its key: half a step of the usual ladder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeCalls:
+    """The calls of one size."""
+
+    size_bytes: int
+    calls_per_step: float
+    """Calls of one rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCalls:
+    """A key, and the calls that it stands for."""
+
+    task: Task
+    sizes: tuple[SizeCalls, ...]
+    """Ascending; at least one."""
+
+    @property
+    def calls_per_step(self) -> float:
+        """Calls of one rank, of all sizes."""
+        return sum(each.calls_per_step for each in self.sizes)
+
+    @property
+    def bytes_per_step(self) -> float:
+        """Bytes of these calls."""
+        return sum(each.calls_per_step * each.size_bytes for each in self.sizes)
+
+    @property
+    def reach_bytes(self) -> tuple[int, int]:
+        """Smallest and largest size that an entry of the key may serve."""
+        sizes = [self.task.size_bytes, *(each.size_bytes for each in self.sizes)]
+        return max(1, min(sizes) // _REACH), max(sizes) * _REACH
+
+
+class Why(StrEnum):
+    """Kinds of reasons why calls are left out."""
+
+    OPERATION = "operation"
+    """TuCCL does not tune the operation, or not here."""
+    COMMUNICATOR = "communicator"
+    """The machine has no communicators of that shape."""
+    SIZE = "size"
+    """A record has no size near."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Calls that are not tuned."""
+
+    calls: str
+    """The calls in words: `all_reduce on 6 ranks`."""
+    why: Why
+    reason: str
+    """The reason for people."""
+    calls_per_step: float
+    bytes_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepCalls:
+    """The calls of a step of a job, on one machine."""
+
+    keys: tuple[KeyCalls, ...]
+    """By shape, operation and size; at least one."""
+    left_out: tuple[LeftOut, ...]
+    digest: str
+    """16 hex digits over the workload."""
+    steps: float | None
+    """Steps that the recording covers; None: unknown, and figures are of the whole recording."""
+
+    @property
+    def calls_per_step(self) -> float:
+        """Calls of one rank that are tuned."""
+        return sum(key.calls_per_step for key in self.keys)
+
+    @property
+    def bytes_per_step(self) -> float:
+        """Bytes of all calls, also of those that are left out."""
+        tuned = sum(key.bytes_per_step for key in self.keys)
+        return tuned + sum(each.bytes_per_step for each in self.left_out)
+
+    def share_left_out(self, *reasons: Why) -> float:
+        """Share of a step's bytes that is left out for one of these reasons."""
+        whole = self.bytes_per_step
+        left = sum(each.bytes_per_step for each in self.left_out if each.why in reasons)
+        return left / whole if whole else 0.0
+
+    def sizes_of(self, operation: Operation, shape: Shape) -> tuple[int, ...]:
+        """Sizes of an operation's keys on communicators of a shape, ascending."""
+        tasks = [key.task for key in self.keys]
+        return tuple(t.size_bytes for t in tasks if (t.operation, t.shape) == (operation, shape))
+
+
+def times_per_step(
+    keys: Sequence[KeyCalls], time_us: Mapping[Task, float]
+) -> dict[Task, dict[int, float]]:
+    """Time of a step's calls in us, by key and size.
+
+    A size between keys has a time between theirs, on logarithmic scales; beyond the last key the
+    slope is that of the last two, from constant to proportional. A lone key gives its own time.
+
+    Args:
+        keys: The keys.
+        time_us: Time of a call of each key.
+    """
+    curves: dict[tuple[Operation, Shape], list[tuple[float, float]]] = {}
+    for key in sorted(keys, key=lambda key: key.task.size_bytes):
+        task = key.task
+        point = (log(task.size_bytes), log(time_us[task]))
+        curves.setdefault((task.operation, task.shape), []).append(point)
+    return {
+        key.task: {
+            each.size_bytes: each.calls_per_step
+            * _at(log(each.size_bytes), curves[key.task.operation, key.task.shape])
+            for each in key.sizes
+        }
+        for key in keys
+    }
+
+
+def _at(size_log: float, curve: Sequence[tuple[float, float]]) -> float:
+    """Time of a call by the curve of logarithms."""
+    if len(curve) == 1:
+        return exp(curve[0][1])
+    end = next((i for i, (at, _) in enumerate(curve) if at >= size_log), len(curve) - 1)
+    (low, low_time), (high, high_time) = curve[max(0, end - 1)], curve[max(1, end)]
+    slope = (high_time - low_time) / (high - low)
+    if not low <= size_log <= high:
+        slope = min(1.0, max(0.0, slope))
+    base, base_time = (low, low_time) if size_log <= low else (high, high_time)
+    return exp(base_time + slope * (size_log - base))
