@@ -30,6 +30,7 @@ from tuccl.probes.cluster.crew import Crew
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.reports.job_gains import gains_of
+from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
@@ -149,6 +150,8 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
     options = read_options(record.options if record is not None else {})
     if machine is not None:
         options = replace(options, topology=machine)
+    if options.workload is not None:  # As it was tuned, whatever became of the user's file.
+        options = replace(options, workload=str(absolute(old.run.workload)))
     probed: list[Topology] = []
 
     def probe(crew: Crew) -> Topology:

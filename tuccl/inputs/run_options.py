@@ -59,6 +59,16 @@ class RunOptions(MachineOptions):
             "SHAPE,...",
         ),
     )
+    workload: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "The collectives of a job, as `tuccl workload` writes them: their operations, sizes "
+            "and communicators are tuned, and count by the time that they take.",
+            "FILE.json",
+            parse=file_name,
+        ),
+    )
     backend: str | None = field(
         default=None,
         metadata=option(

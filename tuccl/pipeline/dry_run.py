@@ -28,6 +28,7 @@ from tuccl.words.durations import format_seconds
 class SearchPlan:
     """The size of a search and an estimate of its cost."""
 
+    keys: int
     operations: tuple[Operation, ...]
     sizes_bytes: tuple[int, ...]
     shapes: tuple[Shape, ...]
@@ -63,6 +64,7 @@ def make_plan(settings: RunSettings, request: BackendRequest) -> SearchPlan:
     brackets = _brackets(settings.options.strategy)
     samples = sum(samples_of(bracket) for bracket in brackets)
     return SearchPlan(
+        keys=len(tasks),
         operations=settings.operations,
         sizes_bytes=settings.sizes_bytes,
         shapes=settings.shapes_of(request.shape),
@@ -97,13 +99,12 @@ def samples_of(bracket: Bracket) -> int:
 
 def plan_lines(plan: SearchPlan) -> list[str]:
     """Describe a plan for people, in lines."""
-    keys = len(plan.shapes) * len(plan.operations) * len(plan.sizes_bytes)
     tuned = [", ".join(plan.operations), describe_sizes(plan.sizes_bytes)]
     tuned += [shape_text(shape) for shape in plan.shapes] if len(plan.shapes) > 1 else []
     spaces = ", ".join(f"{count} for {name}" for name, count in plan.configurations.items())
     in_all = f"{plan.configurations_in_all} in all"
     lines = [
-        f"keys: {keys} ({'; '.join(tuned)})",
+        f"keys: {plan.keys} ({'; '.join(tuned)})",
         f"space: up to {spaces} a key, {in_all}; {plan.process_profiles} process profiles",
     ]
     if plan.brackets:

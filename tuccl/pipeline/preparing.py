@@ -16,10 +16,12 @@ from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.laboratory_options import laboratory_of
 from tuccl.pipeline.run_options import record_of_options, settings_of_options, with_shapes
 from tuccl.pipeline.stages import backend_request
+from tuccl.pipeline.workload_options import with_workload, workload_notes, workload_of_options
 from tuccl.probes.topology.graph import Topology
 from tuccl.records.record import Record
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
 from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall
+from tuccl.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Prepared:
     """The record to replay; None: the backend replays none."""
     own_schedules: tuple[OwnSchedule, ...] = ()
     """The user's schedules, which are searched besides the generated ones."""
+    workload: Workload | None = None
+    """The workload whose calls are tuned; None: the options name the keys."""
 
     @property
     def shape(self) -> Shape:
@@ -46,7 +50,8 @@ class Prepared:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the run, apart from those on the machine."""
-        return (*self.settings.laboratory.notes(), *_left_out(self))
+        notes = workload_notes(self.settings)
+        return (*self.settings.laboratory.notes(), *notes, *_left_out(self))
 
 
 def _discard(_notes: Iterable[str]) -> None:
@@ -69,6 +74,7 @@ def prepare(
         TucclError: an input does not exist, or does not fit.
         ProbeError: the machine's file cannot be used.
     """
+    workload = workload_of_options(given)
     if given.records is None:
         record_of_options(given, None)
         settings = settings_of_options(given, None)
@@ -80,6 +86,8 @@ def prepare(
             note(topology.notes)
         whole = communicator_shape(topology)
         settings = with_shapes(settings, whole)
+        if workload is not None:
+            settings = with_workload(settings, workload, whole)
         for shape in settings.shapes_of(whole):
             require_executor_for_alltoall(settings, shape)
         own = _own_schedules(topology, settings)
@@ -88,7 +96,7 @@ def prepare(
             laboratory=laboratory_of(given, topology),
             own_schedules=tuple(sorted(schedule.digest for schedule in own)),
         )
-        return Prepared(topology, settings, None, own)
+        return Prepared(topology, settings, None, own, workload)
     machine = None if given.topology is None else load_machine(given)
     record = record_of_options(given, machine)
     if record is None:
@@ -98,7 +106,9 @@ def prepare(
     settings = settings_of_options(given, record)
     topology = machine or record.topology
     note(topology.notes)
-    return Prepared(topology, settings, record)
+    if workload is not None:
+        settings = with_workload(settings, workload, record.shape, record)
+    return Prepared(topology, settings, record, workload=workload)
 
 
 def _own_schedules(topology: Topology, settings: RunSettings) -> tuple[OwnSchedule, ...]:
@@ -120,7 +130,7 @@ def _own_schedules(topology: Topology, settings: RunSettings) -> tuple[OwnSchedu
 def _left_out(prepared: Prepared) -> list[str]:
     """A note on the recorded keys of the operations that the run leaves out."""
     record, settings = prepared.record, prepared.settings
-    if record is None:
+    if record is None or settings.workload is not None:
         return []
     tasks = [task for task in record.tasks if task.operation in settings.operations]
     unused = [task for task in tasks if task.size_bytes not in settings.sizes_bytes]

@@ -180,6 +180,7 @@ def build_report(
         floor=None if settings.floor is None else floor_report(settings.floor, tuning.race),
         weights=_weights(settings),
         shapes={named.name: named.shape for named in settings.shapes},
+        workload=settings.workload,
         laboratory=settings.laboratory,
     )
 

@@ -94,6 +94,8 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         ladder = replace(ladder, model=_model(options, Path(options.model)))
     if record is None:
         return _weighed(ladder, options)
+    if options.workload is not None:
+        return replace(ladder, record=record.digest)
     if options.step is not None:
         raise UsageError("--step does not apply to --records: the sizes are those recorded")
     operations, sizes_bytes = _recorded_keys(options, record)

@@ -70,7 +70,8 @@ def sketches_of(part: Part, settings: RunSettings) -> Sequence[Sketch]:
     """Sketches of a part of the machine, saved in the run; none where none is needed."""
     if not settings.schedules or _runs_phases(settings, part):
         return ()
-    operations = [Collective(operation.value) for operation in settings.operations]
+    tuned = settings.operations_of(part.shape)
+    operations = [Collective(operation.value) for operation in tuned]
     sketches = guided(operations, sketch_candidates(part.topology))
     for sketch in sketches:
         write_atomically(part.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
@@ -94,7 +95,9 @@ def candidates_of(
         found = _schedules(settings, part, sketches, machine, progress)
     if backend_kind(settings.backend).has_executor and part.shape.nodes == 1:
         found = {
-            operation: with_kernels(operation, candidates, sketches, machine, settings.sizes_bytes)
+            operation: with_kernels(
+                operation, candidates, sketches, machine, settings.sizes_of(operation, part.shape)
+            )
             for operation, candidates in found.items()
         }
     if not part.is_whole:
@@ -118,13 +121,14 @@ def _phased(
     """Load the saved plans, or make and save them."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
     if not part.topology.ranks_per_node:
-        return dict.fromkeys(settings.operations, ())
+        return dict.fromkeys(settings.operations_of(part.shape), ())
     grid = grid_figures(part.topology)
-    for operation in settings.operations:
+    for operation in settings.operations_of(part.shape):
         directory = part.schedules / operation.value
         candidates = load_candidates(directory, [machine])
         if candidates is None:
-            candidates = phased_candidates(operation, grid, machine, settings.sizes_bytes)
+            sizes_bytes = settings.sizes_of(operation, part.shape)
+            candidates = phased_candidates(operation, grid, machine, sizes_bytes)
             save_candidates(directory, candidates)
         found[operation] = candidates
     return found
@@ -139,14 +143,16 @@ def _schedules(
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Load the saved schedules; generate and save the missing ones, operation by operation."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
-    total = len(settings.operations) * len(sketches)
+    operations = settings.operations_of(part.shape)
+    sizes = {operation: settings.sizes_of(operation, part.shape) for operation in operations}
+    total = len(operations) * len(sketches)
     saved = {
         operation: load_candidates(part.schedules / operation.value, sketches)
-        for operation in settings.operations
+        for operation in operations
     }
     count = workers_for(machine.ranks) if None in saved.values() else 1
     costs = {
-        operation: schedules_seconds([operation], sketches, settings.sizes_bytes, count)
+        operation: schedules_seconds([operation], sketches, sizes[operation], count)
         for operation, candidates in saved.items()
         if candidates is None
     }
@@ -154,7 +160,7 @@ def _schedules(
     with worker_processes(count) as workers:
         for number, (operation, candidates) in enumerate(saved.items()):
             first = number * len(sketches)
-            past_s = sum(costs.get(past, 0.0) for past in settings.operations[:number])
+            past_s = sum(costs.get(past, 0.0) for past in operations[:number])
             cost_s = costs.get(operation, 0.0)
 
             def report(
@@ -174,7 +180,7 @@ def _schedules(
                     Collective(operation.value),
                     sketches,
                     machine,
-                    settings.sizes_bytes,
+                    sizes[operation],
                     settings.solver_seconds,
                     report,
                     workers,

@@ -51,6 +51,8 @@ from tuccl.trials.timing import timing_of
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import SearchSpaces, tune
 from tuccl.words.progress import Progress
+from tuccl.workloads.workload import Workload
+from tuccl.workloads.workload_file import write_workload
 from tuccl.workspace.atomic_file import require_room, write_atomically
 from tuccl.workspace.measurement_log import MeasurementLog
 from tuccl.workspace.runs import Run, RunRecord, Workspace
@@ -64,6 +66,7 @@ def initialize(
     record: Record | None = None,
     places: Places | None = None,
     own_schedules: Sequence[OwnSchedule] = (),
+    workload: Workload | None = None,
     announce: Callable[[Estimate], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> FinishedRun:
@@ -77,6 +80,7 @@ def initialize(
         record: Record to replay, if the backend needs one.
         places: Hosts and devices of the workers; None: this host.
         own_schedules: The user's schedules, whose digests are in the settings.
+        workload: The workload whose calls are in the settings; it is kept with the run.
         announce: Receives the estimated time of a run that begins or continues.
         tell: Receives messages on failures of workers, a line each.
 
@@ -96,6 +100,8 @@ def initialize(
             require_backend(settings.backend, planned)
             begun = _begin(run, identity, settings)
             write_atomically(run.topology, topology_to_json(topology))
+            if workload is not None:
+                write_workload(run.workload, workload)
             parts = [
                 (part, sketches_of(part, settings)) for part in parts_of(topology, settings, run)
             ]
@@ -138,16 +144,15 @@ def _estimate(
     kind = backend_kind(settings.backend)
     schedules_s = search_s = 0.0
     for part, sketches in parts:
-        missing = [
-            operation
-            for operation in settings.operations
-            if not are_saved(part.schedules / operation.value)
-        ]
-        keys = len(settings.operations) * len(settings.sizes_bytes)
-        search_s += search_seconds(keys, sketches)
-        if sketches and missing:
+        sizes = {each: settings.sizes_of(each, part.shape) for each in settings.operations}
+        search_s += search_seconds(sum(map(len, sizes.values())), sketches)
+        if sketches:
             workers = workers_for(sketches[0].ranks)
-            schedules_s += schedules_seconds(missing, sketches, settings.sizes_bytes, workers)
+            schedules_s += sum(
+                schedules_seconds([operation], sketches, own, workers)
+                for operation, own in sizes.items()
+                if own and not are_saved(part.schedules / operation.value)
+            )
     if kind.has_workers:
         plan = make_plan(settings, backend_request(topology, settings, record))
         search_s = measuring_seconds(plan)

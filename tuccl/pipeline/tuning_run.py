@@ -14,7 +14,7 @@ from tuccl.pipeline.stages import initialize
 from tuccl.records.recording import record_of
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.trials.shapes import shape_text
-from tuccl.tuning.settings import describe_sizes
+from tuccl.tuning.settings import describe_keys
 from tuccl.words.progress import Progress
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
@@ -52,7 +52,7 @@ def run(
         record_to.check_run(identity)
     tell(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "
-        f"{', '.join(settings.operations)}; {describe_sizes(settings.sizes_bytes)}"
+        f"{describe_keys(settings)}"
         + "".join(f"; {named.name}: {shape_text(named.shape)}" for named in settings.shapes)
     )
     for note in prepared.notes:
@@ -71,6 +71,7 @@ def run(
             prepared.record,
             places,
             prepared.own_schedules,
+            prepared.workload,
             announce=announce,
             tell=tell,
         )

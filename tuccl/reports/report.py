@@ -16,6 +16,7 @@ from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import SCHEDULE_PREFIXES
 from tuccl.trials.shapes import ShapeName
+from tuccl.workloads.step_calls import StepCalls
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
 REPORT_VERSION = 2
@@ -179,6 +180,8 @@ class Report(_Model):
     given."""
     shapes: dict[str, Shape] = {}
     """Communicator shapes by name, in the order of the keys; empty: that of all GPUs alone."""
+    workload: StepCalls | None = None
+    """Calls of a job whose keys were tuned; None: the options named the keys."""
     laboratory: Laboratory = Laboratory()
 
     def own_schedules(self, key: KeyReport) -> list[tuple[str, float]]:

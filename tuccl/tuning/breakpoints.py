@@ -5,6 +5,9 @@ scale locates the size from which the larger size's winner is faster: both are m
 the middle, and the middle becomes an end. Where neighbours agree the border has no effect, and
 nothing is measured. The two ends of a ladder reach half a step beyond it.
 
+The sizes of a workload may lie far apart. Each key has a reach then, beyond which NCCL decides:
+nothing is known there about either winner.
+
 Winners may change after borders were located. Comparisons are kept; a new comparison takes fresh
 samples of both calls, because older samples may be of another start of the workers.
 """
@@ -40,13 +43,15 @@ def seconds(all_keys_s: float) -> float:
 class Borders:
     """Borders between the keys of a run, and the comparisons that they come from."""
 
-    def __init__(self, fresh: Fresh) -> None:
+    def __init__(self, fresh: Fresh, reach: Mapping[Task, tuple[int, int]] | None = None) -> None:
         """Start with nothing compared.
 
         Args:
             fresh: Takes samples, also at sizes between those of the keys.
+            reach: Smallest and largest size that each key may serve; None: up to its neighbours.
         """
         self._fresh = fresh
+        self._reach = reach
         self._ratios: dict[tuple[Task, Config, Config], float | None] = {}
         """Time of the first configuration over that of the second; None where either cannot run."""
 
@@ -58,6 +63,9 @@ class Borders:
         """
         ranges: dict[Task, tuple[int, int]] = {}
         for ladder in _ladders(list(winners)):
+            if self._reach is not None:
+                ranges |= self._within_reach(ladder, self._reach, winners)
+                continue
             borders = [
                 self.border(small, large, winners[small], winners[large])
                 for small, large in pairwise(ladder)
@@ -69,6 +77,24 @@ class Borders:
             starts = [first, *(end + 1 for end in borders)]
             ranges |= zip(ladder, zip(starts, [*borders, last], strict=True), strict=True)
         return ranges
+
+    def _within_reach(
+        self,
+        ladder: Sequence[Task],
+        reach: Mapping[Task, tuple[int, int]],
+        winners: Mapping[Task, Config],
+    ) -> dict[Task, tuple[int, int]]:
+        """Ranges of neighbouring keys, which leave gaps where no reach covers a size."""
+        starts, ends = [reach[ladder[0]][0]], []
+        for small, large in pairwise(ladder):
+            end, start = reach[small][1], reach[large][0]
+            if start <= end:
+                border = self.border(small, large, winners[small], winners[large])
+                end, start = min(end, border), max(start, border + 1)
+            ends.append(end)
+            starts.append(start)
+        ends.append(reach[ladder[-1]][1])
+        return dict(zip(ladder, zip(starts, ends, strict=True), strict=True))
 
     def border(self, small: Task, large: Task, small_wins: Config, large_wins: Config) -> int:
         """The largest size that belongs to the smaller of two neighbouring keys."""

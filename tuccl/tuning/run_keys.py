@@ -1,17 +1,74 @@
-"""Keys of a run: all of them, the subset that decides the process profile, and neighbours."""
+"""Keys of a run: all of them, their weights, those that decide the process profile, neighbours.
+
+For a workload a key counts by the time that stock NCCL takes for its calls in a step. The mean of
+the logarithmic gains with such weights is, for small gains, the gain of the step. Otherwise the
+weights are those of `--weights`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tuccl.lookup_tables.table import Shape
 from tuccl.trials.config import Task
 from tuccl.tuning.settings import RunSettings
+from tuccl.workloads.step_calls import StepCalls, times_per_step
 
 _ENOUGH_KEYS, _ENOUGH_SIZES = 36, 12
 """Above both limits every second size is left out. Both count, so that one more operation does not
 thin out a short ladder."""
+_LEAST_SHARE = 0.001
+"""Least weight of a key, as a share of the heaviest one's, so that each has a search."""
+
+
+@dataclass(frozen=True)
+class KeyWeights:
+    """Weights of the keys of a run."""
+
+    of_profile: Mapping[Task, float]
+    """Weights in the choice of the process profile."""
+    of_budget: Mapping[Task, float]
+    """Weights in the division of the seconds for searches."""
+    by_time: bool
+    """Whether they are times of a workload, so that the heaviest keys come first."""
+
+    def of_all(self, tasks: Sequence[Task]) -> float:
+        """Weight of keys together in the division of the seconds for searches."""
+        return sum(self.of_budget[task] for task in tasks)
+
+    def in_order(self, tasks: Sequence[Task]) -> list[Task]:
+        """Keys in the order of their searches: the heaviest first, or as they are."""
+        return sorted(tasks, key=lambda task: -self.of_budget[task]) if self.by_time else [*tasks]
+
+
+def key_weights(
+    settings: RunSettings, tasks: Sequence[Task], stock_us: Mapping[Task, float]
+) -> KeyWeights:
+    """Weights of the keys of a run.
+
+    Args:
+        settings: Settings of the run.
+        tasks: Its keys.
+        stock_us: Stock NCCL's time of each.
+    """
+    if settings.workload is not None:
+        by_time = _step_times_us(settings.workload, stock_us)
+        return KeyWeights(by_time, by_time, by_time=True)
+    return KeyWeights(
+        {task: settings.weight(task) for task in tasks},
+        {task: settings.shape_weight(task.shape) for task in tasks},
+        by_time=False,
+    )
+
+
+def _step_times_us(workload: StepCalls, stock_us: Mapping[Task, float]) -> dict[Task, float]:
+    times = times_per_step(workload.keys, stock_us)
+    sums = {task: sum(of_sizes.values()) for task, of_sizes in times.items()}
+    least = _LEAST_SHARE * max(sums.values())
+    return {task: max(least, time_us) for task, time_us in sums.items()}
 
 
 def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
@@ -25,12 +82,18 @@ def keys_of(settings: RunSettings, shape: Shape) -> list[Task]:
         Task(operation, size_bytes, own)
         for own in settings.shapes_of(shape)
         for operation in settings.operations
-        for size_bytes in settings.sizes_bytes
+        for size_bytes in settings.sizes_of(operation, own)
     ]
 
 
-def representative(tasks: Sequence[Task]) -> list[Task]:
-    """The keys that decide the process profile: every second size where sizes are many."""
+def representative(tasks: Sequence[Task], times: KeyWeights | None = None) -> list[Task]:
+    """The keys that decide the process profile: every second size where sizes are many.
+
+    Where `times` are those of a workload, they are the keys that take longest.
+    """
+    if times is not None and times.by_time:
+        heaviest = set(times.in_order(tasks)[:_ENOUGH_KEYS])
+        return [task for task in tasks if task in heaviest]
     sizes = sorted({task.size_bytes for task in tasks})
     if len(tasks) <= _ENOUGH_KEYS or len(sizes) <= _ENOUGH_SIZES:
         return list(tasks)
@@ -46,6 +109,19 @@ def smaller_neighbour(task: Task, candidates: Iterable[Task]) -> Task | None:
         and candidate.size_bytes < task.size_bytes
     ]
     return max(smaller, key=lambda candidate: candidate.size_bytes, default=None)
+
+
+def nearest_neighbour(task: Task, candidates: Iterable[Task]) -> Task | None:
+    """The candidate of the nearest size of the same operation and shape, by the ratio of sizes."""
+    beside = [
+        candidate
+        for candidate in candidates
+        if (candidate.operation, candidate.shape) == (task.operation, task.shape)
+        and candidate.size_bytes != task.size_bytes
+    ]
+    return min(
+        beside, key=lambda near: abs(math.log(near.size_bytes / task.size_bytes)), default=None
+    )
 
 
 def seed_of(settings: RunSettings, stage: str, task: Task) -> int:

@@ -28,9 +28,11 @@ from tuccl.search.strategies import make_strategy
 from tuccl.trials.config import Task
 from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.trials.timing import Timing
+from tuccl.words.counts import count_of
 from tuccl.words.durations import parse_seconds
 from tuccl.words.operation_names import parse_operation, parse_operations
 from tuccl.words.sizes import format_size, parse_size, size_ladder
+from tuccl.workloads.step_calls import StepCalls
 
 _Given = TypeVar("_Given")
 MAX_REPEATS = 27
@@ -49,9 +51,10 @@ _MAX_SIZE = "1G"
 _STEP = 4
 _MACHINE_OPTIONS = frozenset(option.name for option in fields(MachineOptions))
 _PARSED_OPTIONS = frozenset(
-    {"min_size", "max_size", "step", "records", "budget", "plain", "shapes"}
+    {"min_size", "max_size", "step", "records", "budget", "plain", "shapes", "workload"}
 )
-"""Options whose meaning the identity holds as sizes, the record's digest, seconds, and `graphs`."""
+"""Options whose meaning the identity holds as sizes, the record's digest, seconds, `graphs`, and
+the calls of a workload."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class RunSettings:
     """Weight of an operation in the choice of the process profile; 1 where none is given."""
     shapes: tuple[NamedShape, ...] = ()
     """Communicator shapes that are tuned; empty: that of all GPUs alone."""
+    workload: StepCalls | None = None
+    """Calls whose keys are tuned; None: every operation at every size, on every shape."""
     model: ModelConstants = SHIPPED
     """Constants of the simulated backend."""
     spread: float = 0.01
@@ -100,6 +105,16 @@ class RunSettings:
         """How NCCL's calls are timed."""
         return Timing(graph=not self.options.plain, in_place=self.options.in_place)
 
+    def sizes_of(self, operation: Operation, shape: Shape) -> tuple[int, ...]:
+        """Sizes of an operation that are tuned on a shape; none where it is not tuned there."""
+        if self.workload is None:
+            return self.sizes_bytes if operation in self.operations else ()
+        return self.workload.sizes_of(operation, shape)
+
+    def operations_of(self, shape: Shape) -> tuple[Operation, ...]:
+        """Operations that are tuned on a shape."""
+        return tuple(each for each in self.operations if self.sizes_of(each, shape))
+
     def weight(self, task: Task) -> float:
         """Weight of a key in the choice of the process profile."""
         return dict(self.weights).get(task.operation, 1.0) * self.shape_weight(task.shape)
@@ -127,6 +142,8 @@ class RunSettings:
         options, laboratory = parsed.pop("options"), parsed.pop("laboratory")
         if not self.shapes:
             del parsed["shapes"]  # As in runs of releases without shapes, which continue.
+        if self.workload is None:
+            del parsed["workload"]  # Likewise.
         held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
         as_given = {name: value for name, value in options.items() if name not in held_otherwise}
         values = {
@@ -186,34 +203,51 @@ def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
     Raises:
         UsageError: The executor does not serve such a communicator, or NCCL has no such function.
     """
-    if Operation.ALLTOALL not in settings.operations:
-        return
+    if Operation.ALLTOALL in settings.operations_of(shape):
+        refusal = _no_executor_for_alltoall(settings, shape)
+        if refusal is not None:
+            raise UsageError(refusal)
+
+
+def alltoall_refusal(settings: RunSettings, shape: Shape) -> str | None:
+    """Why a run cannot tune alltoall on a shape; None: it can."""
+    options = settings.options
+    no_schedules = _no_schedules_for_alltoall(options.backend_name, wanted=options.schedules)
+    return no_schedules or _no_executor_for_alltoall(settings, shape)
+
+
+def _no_executor_for_alltoall(settings: RunSettings, shape: Shape) -> str | None:
     if not executor_serves(shape) or (shape.nodes > 1 and shape.ranks_per_node == 1):
-        raise UsageError(
+        return (
             "alltoall is tuned by schedules alone, and the executor runs them on nodes of 2 to "
             f"{MOST_RANKS} GPUs each; this machine has {shape.ranks} on {shape.nodes}; "
             "leave it out, or make a schedule for another runtime with "
             "`tuccl synthesize --op alltoall`"
         )
     if shape.nodes > 1 and not backend_kind(settings.backend).has_executor:
-        raise UsageError(
+        return (
             "alltoall across hosts is tuned by the executor's plans, which are measured on the "
             "GPUs alone: use --backend nccl,executor there, or leave it out"
         )
     components = settings.nccl.split(".")
     version = tuple(int(text) for text in components if re.fullmatch(r"[0-9]{1,9}", text))
     if version and version < _WITH_ALLTOALL:
-        raise UsageError(
-            f"NCCL {settings.nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"
-        )
+        return f"NCCL {settings.nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"
+    return None
 
 
 def _require_schedules_for_alltoall(
     operations: Sequence[Operation], backend: str, *, wanted: bool
 ) -> None:
-    if Operation.ALLTOALL not in operations or (wanted and backend_kind(backend).runs_schedules):
-        return
-    raise UsageError(
+    refusal = _no_schedules_for_alltoall(backend, wanted=wanted)
+    if Operation.ALLTOALL in operations and refusal is not None:
+        raise UsageError(refusal)
+
+
+def _no_schedules_for_alltoall(backend: str, *, wanted: bool) -> str | None:
+    if wanted and backend_kind(backend).runs_schedules:
+        return None
+    return (
         "alltoall is tuned by schedules alone, since NCCL runs it as sends and receives, about "
         "which it asks no tuner: "
         + (
@@ -286,6 +320,17 @@ def parse_floor(text: str) -> float | None:
             "as 0.99, or none"
         )
     return floor or None
+
+
+def describe_keys(settings: RunSettings) -> str:
+    """Describe the operations and sizes of a run for people."""
+    operations = ", ".join(settings.operations)
+    if settings.workload is None:
+        return f"{operations}; {describe_sizes(settings.sizes_bytes)}"
+    sizes = sum(len(key.sizes) for key in settings.workload.keys)
+    keys = count_of(len(settings.workload.keys), "key")
+    grouped = "" if sizes == len(settings.workload.keys) else f" for {sizes} sizes"
+    return f"{operations}; {keys} of the workload{grouped}"
 
 
 def describe_sizes(sizes_bytes: tuple[int, ...]) -> str:

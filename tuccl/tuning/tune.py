@@ -1,11 +1,12 @@
 """Tuning: selects the process profile, and decides for every key whether a call gets an entry.
 
-1. Stock NCCL is timed on every key: the reference of the run, and the basis for its budget.
+1. Stock NCCL is timed on every key: the reference of the run, and the basis for its budget. For a
+   workload the times also weigh the keys (`tuccl.tuning.run_keys`).
 2. Process profiles race over all keys at once (`tuccl.tuning.profile_race`): one table has one
    profile. Where there is a floor and jobs can run schedules, the searches of schedules begin
    before, since the floor counts what a job gets (`tuccl.tuning.served_keys`).
-3. Under the winner each key is searched separately, from the best calls of the race and of the next
-   smaller size. Built-ins and schedules are searched apart, because a job without the executor
+3. Under the winner each key is searched separately, from the best calls of the race and of a size
+   beside it. Built-ins and schedules are searched apart, because a job without the executor
    needs the best built-in even where a schedule is faster. Schedules across hosts call NCCL, so
    they are timed under the profile, too.
 4. The finalists of each key are compared with NCCL's own choice under the profile, in turn, and
@@ -40,7 +41,14 @@ from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.profile_race import RaceResult, race
 from tuccl.tuning.race_progress import RaceProgress
-from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour
+from tuccl.tuning.run_keys import (
+    key_weights,
+    keys_of,
+    nearest_neighbour,
+    representative,
+    seed_of,
+    smaller_neighbour,
+)
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
@@ -139,6 +147,7 @@ def tune(
     """
     run = _Run(settings, keys_of(settings, shape), spaces, log, progress, seconds_pass=seconds_pass)
     stock_us = run.stock.begin()
+    run.weigh(stock_us)
     served = run.served_by_schedules(stock_us)
     while True:
         tuned = _from_the_race_on(run, spaces, stock_us, served)
@@ -232,7 +241,11 @@ class _Run:
         self.tasks = tasks
         self.spending = Spending(log, budget_s)
         self.stock = StockTimes(tasks, self.spending, progress)
-        self._borders = breakpoints.Borders(self.spending.fresh)
+        reach = None
+        if settings.workload is not None:
+            reach = {key.task: key.reach_bytes for key in settings.workload.keys}
+        self._borders = breakpoints.Borders(self.spending.fresh, reach)
+        self._weights = key_weights(settings, tasks, dict.fromkeys(tasks, 1.0))
         self._settings = settings
         self._seconds_pass = seconds_pass
         self._spaces = spaces
@@ -243,6 +256,10 @@ class _Run:
         """Seconds that the race leaves to the searches."""
         self._short_s: dict[Task, float] = {}
         """Seconds of the short searches before the race, by key."""
+
+    def weigh(self, stock_us: Mapping[Task, float]) -> None:
+        """Weigh the keys by stock NCCL's times, where a workload makes their calls."""
+        self._weights = key_weights(self._settings, self.tasks, stock_us)
 
     def _plan(self) -> None:
         """Divide the budget: reserve seconds for the searches and for the stages after them."""
@@ -282,14 +299,15 @@ class _Run:
         Without a floor or a choice of profiles, or where jobs do not run the schedules, no key is
         looked at.
         """
-        tasks = representative(self.tasks)
+        tasks = representative(self.tasks, self._weights)
         profiles = profile_axes([self._spaces.builtins(task) for task in tasks]).size
         if self._settings.floor is None or not self._spaces.jobs_run_schedules or profiles == 1:
             return {}
-        each_s = _SHORT_SHARE * self.spending.left_s / self._weight(tasks)
+        weights = self._weights
+        each_s = _SHORT_SHARE * self.spending.left_s / weights.of_all(tasks)
         self._short_s = {
             task: min(
-                each_s * self._weight([task]), served_keys.SAMPLES * self.stock.sample_s[task]
+                each_s * weights.of_all([task]), served_keys.SAMPLES * self.stock.sample_s[task]
             )
             for task in tasks
         }
@@ -314,14 +332,14 @@ class _Run:
             left_s = self.spending.left_s - self._kept_s - self._search_s
             return left_s >= starts * (self.spending.restart_s + visit_s)
 
-        tasks = representative(self.tasks)
+        tasks = representative(self.tasks, self._weights)
         spaces = {task: self._spaces.builtins(task) for task in tasks}
         race_progress = RaceProgress(self._progress, profile_axes(spaces.values()).most)
         raced = race(
             spaces,
             {task: stock_us[task] for task in tasks},
             self.spending.measure,
-            weights={task: self._settings.weight(task) for task in tasks},
+            weights={task: self._weights.of_profile[task] for task in tasks},
             floor=Floor(floor, self.spending.fresh) if (floor := self._settings.floor) else None,
             affords=affords,
             progress=race_progress.visit,
@@ -350,7 +368,7 @@ class _Run:
         short: bool = False,
         left_over: float = 0.0,
     ) -> dict[Task, SearchResult]:
-        """Search every key that has a space, from `warm` and the best of the next smaller size.
+        """Search every key that has a space, from `warm` and the best of a size beside it.
 
         With `short` only the keys that decide the profile are searched, for a few samples. A later
         search begins with the same ones. `left_over` is the share of the seconds for searches that
@@ -359,13 +377,13 @@ class _Run:
         results: dict[Task, SearchResult] = {}
         shown = _SHORT if short else _SEARCHES[stage]
         spaces = {task: space_of(task) for task in (self._short_s if short else self.tasks)}
-        searched = [task for task, space in spaces.items() if space.families]
+        searched = self._weights.in_order([t for t, space in spaces.items() if space.families])
         kept_s = self._kept_s
         if left_over:
             kept_s += left_over * max(0.0, self.spending.left_s - kept_s)
         for done, task in enumerate(searched):
             self._progress(shown, done, len(searched), share=self._share(searched, done))
-            part = self._weight([task]) / self._weight(searched[done:])
+            part = self._weights.of_all([task]) / self._weights.of_all(searched[done:])
             share_s = (self.spending.left_s - kept_s) * part
             if short:
                 share_s = self._short_s[task]
@@ -377,7 +395,7 @@ class _Run:
                 meter,
                 first=[
                     *warm.get(task, ())[:_WARM],
-                    *self._winners_below(task, results),
+                    *self._winners_beside(task, results),
                     *self._spaces.promising(task, spaces[task]),
                 ],
                 seed=seed_of(self._settings, stage, task),
@@ -430,19 +448,15 @@ class _Run:
         """Report that all keys are decided."""
         self._progress("confirmation", len(self.tasks), len(self.tasks))
 
-    def _weight(self, tasks: Sequence[Task]) -> float:
-        """Weight of keys together, by which the seconds for searches are divided."""
-        return sum(self._settings.shape_weight(task.shape) for task in tasks)
-
     def _share(self, tasks: Sequence[Task], done: int) -> float:
         """Share of the time that the first `done` keys take; in a model all take the same."""
         costs = [self.stock.sample_s[task] if self._seconds_pass else 1.0 for task in tasks]
         return sum(costs[:done]) / whole if (whole := sum(costs)) else 0.0
 
-    @staticmethod
-    def _winners_below(task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
-        """Best configurations of the next smaller size of the same operation and shape."""
-        nearest = smaller_neighbour(task, results)
+    def _winners_beside(self, task: Task, results: Mapping[Task, SearchResult]) -> list[Config]:
+        """Best configurations of the next smaller size, or the nearest, that was searched."""
+        neighbour = nearest_neighbour if self._weights.by_time else smaller_neighbour
+        nearest = neighbour(task, results)
         if nearest is None:
             return []
         return [ranked.config for ranked in results[nearest].ranking[:_WARM]]

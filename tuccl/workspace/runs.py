@@ -4,6 +4,7 @@
     runs/IDENTITY/         one run: settings and machine give the identity
         run.json             what was asked for, when it began, whether it is complete
         topology.json        the machine
+        workload.json        the job's collectives that were tuned, where the run is for one
         tuccl/sketches/            one JSON file per sketch
         schedules/OPERATION/ verified schedules as MSCCL XML, and index.json once all are there
         measurements.jsonl   every measurement, append-only: what a search resumes from
@@ -79,6 +80,11 @@ class Run:
     def topology(self) -> Path:
         """The machine as JSON."""
         return self.root / "topology.json"
+
+    @property
+    def workload(self) -> Path:
+        """The workload that was tuned; missing where the options named the keys."""
+        return self.root / "workload.json"
 
     @property
     def sketches(self) -> Path:

@@ -56,7 +56,7 @@ def test_estimates_are_within_a_factor_of_two_of_runs(
 
 def plan(budget_s: float | None = None, brackets: int = 150) -> SearchPlan:
     return SearchPlan(
-        shapes=(Shape(4, 1, 4),),
+        keys=33, shapes=(Shape(4, 1, 4),),
         operations=THREE, sizes_bytes=SIZES, strategy="mraco", configurations={},
         configurations_in_all=0, process_profiles=9, brackets=(), samples_per_pass=brackets,
         pass_s=60.0 if brackets else 0.0, whole_space_s=500.0, restart_s=3.0, budget_s=budget_s,

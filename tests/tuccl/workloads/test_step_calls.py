@@ -31,17 +31,11 @@ def test_a_size_between_keys_lies_between_them_on_logarithmic_scales() -> None:
 def test_sizes_beyond_the_keys_follow_the_last_slope_from_constant_to_proportional() -> None:
     keys = [key(SMALL, (256, 1.0)), key(LARGE, (65536, 1.0))]
     rising = times_per_step(keys, {SMALL: 10.0, LARGE: 40.0})
-    assert (rising[SMALL][256], rising[LARGE][65536]) == (
-        pytest.approx(5.0),
-        pytest.approx(80.0),
-    )
+    assert (rising[SMALL][256], rising[LARGE][65536]) == pytest.approx((5.0, 80.0))
     steep = times_per_step(keys, {SMALL: 1.0, LARGE: 400.0})
     assert steep[LARGE][65536] == pytest.approx(1600.0)
     falling = times_per_step(keys, {SMALL: 40.0, LARGE: 10.0})
-    assert (falling[SMALL][256], falling[LARGE][65536]) == (
-        pytest.approx(40.0),
-        pytest.approx(10.0),
-    )
+    assert (falling[SMALL][256], falling[LARGE][65536]) == pytest.approx((40.0, 10.0))
 
 
 def test_a_lone_key_gives_its_own_time() -> None:

@@ -1,0 +1,161 @@
+"""`--workload`: the keys of a run from the collectives of a job, and how their calls are timed.
+
+A workload names operations, sizes and communicators, and the times of its calls weigh them, so the
+options that say the same are refused beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tuccl.backends.backend_choice import backend_kind
+from tuccl.errors import UsageError
+from tuccl.inputs.run_options import RunOptions
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.records.record import Record
+from tuccl.trials.config import STOCK
+from tuccl.trials.presets import ASKED_ABOUT
+from tuccl.trials.shapes import NamedShape, ShapeName, shape_named
+from tuccl.tuning.settings import RunSettings, alltoall_refusal
+from tuccl.words.counts import count_of
+from tuccl.workloads.machine_keys import Offer, step_calls
+from tuccl.workloads.step_calls import LeftOut, StepCalls
+from tuccl.workloads.workload import Workload
+from tuccl.workloads.workload_file import read_workload
+
+_NAMED_BY_WORKLOAD = ("operations", "min_size", "max_size", "step", "shapes", "weights")
+_MOST_LISTED = 5
+
+
+def workload_of_options(options: RunOptions) -> Workload | None:
+    """Read the workload that the options name; None where they name none.
+
+    Raises:
+        UsageError: another option says what is tuned, too.
+        WorkloadFileError: the file is no workload.
+    """
+    if options.workload is None:
+        return None
+    for name in _NAMED_BY_WORKLOAD:
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--{name.replace('_', '-')} beside --workload: the workload says what is tuned "
+                "and what it weighs; leave out one of them"
+            )
+    return read_workload(Path(options.workload))
+
+
+def with_workload(
+    settings: RunSettings, workload: Workload, whole: Shape, record: Record | None = None
+) -> RunSettings:
+    """The settings of a run that tunes a workload's keys, timed as most of its calls are made.
+
+    Args:
+        settings: Settings of the other options.
+        workload: The workload.
+        whole: Shape of the communicator of all GPUs.
+        record: Record that is replayed, with the sizes that can be tuned; None: any size can be.
+
+    Raises:
+        UsageError: no call of the workload can be tuned here.
+    """
+    shapes = _shapes(whole, record)
+
+    def refusal(operation: Operation, shape: Shape) -> str | None:
+        if operation is Operation.ALLTOALL and record is None:
+            return alltoall_refusal(settings, shape)
+        return None if operation in ASKED_ABOUT else f"NCCL asks no tuner about {operation}"
+
+    recorded = None if record is None else _recorded_sizes(record)
+    calls = step_calls(workload, Offer(shapes, refusal, recorded))
+    if not calls.keys:
+        raise UsageError(f"--workload {settings.options.workload}: {_nothing(calls)}")
+    tasks = [key.task for key in calls.keys]
+    used = {task.shape for task in tasks}
+    named = tuple(each for each in shapes if each.shape in used)
+    return replace(
+        settings,
+        operations=tuple(sorted({task.operation for task in tasks})),
+        sizes_bytes=tuple(sorted({task.size_bytes for task in tasks})),
+        shapes=() if used == {whole} else named,
+        workload=calls,
+        options=_timed_alike(settings.options, workload, calls),
+    )
+
+
+def workload_notes(settings: RunSettings) -> list[str]:
+    """Notes on the calls that a run of a workload leaves out, and on how it times the others."""
+    calls = settings.workload
+    if calls is None:
+        return []
+    listed = [*map(_left_out_note, calls.left_out[:_MOST_LISTED])]
+    more = calls.left_out[_MOST_LISTED:]
+    if more:
+        moved = _share(sum(each.bytes_per_step for each in more), calls)
+        kinds = count_of(len(more), "kind")
+        listed.append(f"not tuned: {kinds} of calls more, {moved} of its bytes; see report.json")
+    if backend_kind(settings.backend).measures_nccl:
+        timing = settings.timing
+        graphs = "in CUDA graphs" if timing.graph else "one by one, outside of CUDA graphs"
+        place = "in place" if timing.in_place else "out of place"
+        listed.append(f"the workload's calls are timed {graphs}, {place}")
+    return listed
+
+
+def _shapes(whole: Shape, record: Record | None) -> tuple[NamedShape, ...]:
+    """Communicators that the machine has; of a record, the recorded one."""
+    found: dict[Shape, NamedShape] = {}
+    for name in (ShapeName.WHOLE,) if record is not None else ShapeName:
+        try:
+            shape = shape_named(name, whole)
+        except UsageError:
+            continue  # The machine has none of these.
+        found.setdefault(shape, NamedShape(name, shape))
+    return tuple(found.values())
+
+
+def _recorded_sizes(record: Record) -> dict[Operation, list[int]]:
+    """Sizes with configurations to choose from and a time of NCCL with nothing set."""
+    sizes: dict[Operation, list[int]] = {}
+    for task in record.tasks:
+        stock = record.row(task, STOCK)
+        if stock is not None and stock.samples_us:
+            sizes.setdefault(task.operation, []).append(task.size_bytes)
+    return sizes
+
+
+def _timed_alike(options: RunOptions, workload: Workload, calls: StepCalls) -> RunOptions:
+    """The options with calls timed as most calls of the workload are made, if NCCL is timed."""
+    if not backend_kind(options.backend_name).measures_nccl:
+        return options
+    graphs = in_place = 0.0
+    for call in workload.calls:
+        if call.graph is not None:
+            graphs += call.calls_per_step if call.graph else -call.calls_per_step
+        if call.in_place is not None:
+            in_place += call.calls_per_step if call.in_place else -call.calls_per_step
+    has_alltoall = any(key.task.operation is Operation.ALLTOALL for key in calls.keys)
+    if options.in_place and has_alltoall:
+        raise UsageError("--in-place: the workload has alltoall, which has no such form")
+    return replace(
+        options,
+        plain=options.plain or graphs < 0.0,
+        in_place=options.in_place or (in_place > 0.0 and not has_alltoall),
+    )
+
+
+def _left_out_note(left_out: LeftOut) -> str:
+    return (
+        f"not tuned: {left_out.calls}, {left_out.calls_per_step:g} calls a step: {left_out.reason}"
+    )
+
+
+def _share(moved_bytes: float, calls: StepCalls) -> str:
+    return f"{100.0 * moved_bytes / calls.bytes_per_step:.1f} %"
+
+
+def _nothing(calls: StepCalls) -> str:
+    if not calls.left_out:
+        return "it has no calls; record more of the job"
+    return f"no call of it can be tuned here; {_left_out_note(calls.left_out[0])}"
