@@ -50,11 +50,9 @@ def _only(current: FinishedRun, name: str) -> FinishedRun:
     shape = shapes[name]
     keys = [key for key in current.report.keys if (key.shape or whole) == shape]
     entries = tuple(entry for entry in current.table.entries if entry.key.shape == shape)
-    return replace(
-        current,
-        table=replace(current.table, entries=entries),
-        report=current.report.model_copy(update={"keys": keys}),
-    )
+    # A step is of all shapes.
+    part = current.report.model_copy(update={"keys": keys, "workload": None})
+    return replace(current, table=replace(current.table, entries=entries), report=part)
 
 
 def explain(

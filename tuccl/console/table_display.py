@@ -16,6 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tuccl.console.display import print_lines, standard_output
+from tuccl.console.step_display import step_line
 from tuccl.lookup_tables.table import Shape, Table
 from tuccl.reports.choice_text import (
     OWN_CHOICE,
@@ -32,6 +33,7 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
 )
+from tuccl.reports.step_gain import step_gain
 from tuccl.trials.shapes import shape_text
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
@@ -119,6 +121,8 @@ def _starts_of_profile_lines(gains: JobGains) -> list[str]:
 def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     """Return lines on the gains over all keys, the process profile, and the cost of tuning."""
     lines = [gains_line(gains), *_shape_lines(report, gains)]
+    if report.workload is not None:
+        lines.insert(0, step_line(step_gain(report.workload, gains), gains.evidence))
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]

@@ -20,11 +20,13 @@ from tuccl.reports.json_documents import (
     TunedKey,
     WithoutExecutor,
 )
+from tuccl.reports.step_document import step_document
+from tuccl.reports.step_gain import step_gain
 
 
 def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
     """Return the document of a table."""
-    table = result.table
+    table, calls = result.table, result.report.workload
     return TableDocument(
         topology=table.topology_name,
         fingerprint=table.fingerprint,
@@ -39,6 +41,7 @@ def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
         profile=dict(table.profile),
         weights=result.report.weights,
         shapes=result.report.shapes,
+        step=None if calls is None else step_document(step_gain(calls, gains)),
         entries=list(table.entries),
         keys=[
             TunedKey(**gain.key.model_dump(), job=key_in_job(gain, result)) for gain in gains.keys

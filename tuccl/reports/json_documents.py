@@ -17,9 +17,10 @@ from tuccl.lookup_tables.table import Entry, Operation, Shape
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport
+from tuccl.reports.step_document import StepDocument
 from tuccl.reports.table_parts import TablePart
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 
 class _Model(BaseModel):
@@ -97,7 +98,7 @@ class Apart(_Model):
 class TableDocument(_Model):
     """`init`, `tune` and `table`: the tuned table."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     topology: str
     fingerprint: str
     times: Evidence
@@ -113,6 +114,8 @@ class TableDocument(_Model):
     """Weights of operations and shapes in the choice of the profile; 1 where none is given."""
     shapes: dict[str, Shape]
     """Communicator shapes by name; empty: that of all GPUs alone."""
+    step: StepDocument | None
+    """The gain of a step of the workload that was tuned; None where options named the keys."""
     entries: list[Entry]
     """The entries of the bundle. `time_us` is the winner's, also where no job here runs it."""
     keys: list[TunedKey]
@@ -140,7 +143,7 @@ class RetuneDocument(TableDocument):
 class ExplainDocument(_Model):
     """`explain`: the choice that a job here runs for one call, and its reason."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     operation: Operation
     size_bytes: int
     shape: Shape
@@ -159,7 +162,7 @@ class ExplainDocument(_Model):
 class ShipDocument(_Model):
     """`ship`: the content of the shipped directory."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     files: list[str]
     """The files of this table, with `tuccl.env`, which a job sources, last."""
     caveats: list[str]
@@ -213,7 +216,7 @@ class ShownEntry(_Model):
 class ShowDocument(_Model):
     """`show`: the table in a shipped directory."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     directory: str
     topology: str
     fingerprint: str
@@ -264,7 +267,7 @@ class DoctorFinding(_Model):
 class DoctorDocument(_Model):
     """`doctor`: whether a job that starts here would load its table."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     directory: str | None
     """Shipped directory that was named; None: the environment was looked at as it is."""
     loads: bool
@@ -288,7 +291,7 @@ class CheckedHost(_Model):
 class ShipCheckDocument(_Model):
     """`ship --check`: whether jobs on all hosts would load the same table."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     directory: str
     loads: bool
     """Whether all hosts answered, would load the table, and have the same one and one NCCL."""
@@ -324,7 +327,7 @@ class AcrossHostsDocument(_Model):
 class VerifyDocument(_Model):
     """`verify`: whether a schedule is right."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     file: str
     algorithm: str
     proved: bool
@@ -413,7 +416,7 @@ class ComparedTables(_Model):
 class BenchDocument(_Model):
     """`bench`: tables against stock NCCL on this machine."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     shape: Shape
     """Shape of the communicator of all GPUs."""
     data_type: str
@@ -481,7 +484,7 @@ class WorkloadNotTuned(_Model):
 class WorkloadDocument(_Model):
     """`workload import` and `show`: the collectives that a job calls."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     file: str
     """The workload's file."""
     source: WorkloadOrigin

@@ -19,6 +19,7 @@ from tuccl.lookup_tables.table import Shape, Table
 from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.step_document import StepSummary
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
 
 MANIFEST_NAME = "tuccl-manifest.json"
@@ -73,6 +74,8 @@ class ManifestDocument(_Model):
     """Communicators that have entries."""
     parts: list[TablePart]
     """Measured and modelled parts: one for each operation, shape and origin."""
+    step: StepSummary | None = None
+    """The gain of a step of the workload that the table was tuned for; None: it was for none."""
     caveats: list[str]
     """Reasons not to rely on the table, and why the executor is not loaded."""
     bundle_crc: str
@@ -111,6 +114,7 @@ class Shipment:
     loads_executor: bool
     forms: tuple[str, ...]
     place: str | None
+    step: StepSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,7 @@ class Listed:
     machine: MachineSize | None = None
     forms: tuple[str, ...] = ()
     place: str | None = None
+    step: StepSummary | None = None
 
 
 def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: Shipment) -> str:
@@ -135,7 +140,7 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         table: Table that is shipped.
         crc: Checksum of its bundle.
         files: Contents by path in the directory, without the manifest itself.
-        shipment: Machine, evidence and forms.
+        shipment: Machine, evidence, forms, and the gain of a workload's step.
     """
     machine, tuned = shipment.machine, tuning_times(table)
     model = ManifestDocument(
@@ -153,6 +158,7 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         profile=dict(table.profile),
         shapes=sorted({entry.key.shape for entry in table.entries}),
         parts=list(parts_of(table)),
+        step=shipment.step,
         caveats=list(shipment.caveats),
         bundle_crc=f"{crc:08x}",
         executor=shipment.loads_executor,
@@ -194,5 +200,5 @@ def _listed(data: bytes, version: int) -> Listed:
     found = ManifestDocument.model_validate_json(data)
     return Listed(
         version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
-        tuple(found.files), found.machine, tuple(found.forms), found.place,
+        tuple(found.files), found.machine, tuple(found.forms), found.place, found.step,
     )  # fmt: skip

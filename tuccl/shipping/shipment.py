@@ -33,8 +33,10 @@ from tuccl.lookup_tables.table import Table
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
-from tuccl.reports.job_gains import Obstacle, obstacle_to
-from tuccl.reports.report import read_report
+from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
+from tuccl.reports.report import Report, read_report
+from tuccl.reports.step_document import StepSummary, step_summary
+from tuccl.reports.step_gain import step_gain
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
@@ -99,7 +101,8 @@ def ship(
     table = _checked_table(run)
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
-    evidence = evidence_of(table, read_report(run).backend)
+    report = read_report(run)
+    evidence = evidence_of(table, report.backend)
     executor = shipped_executor(table, evidence, executor_path() if has_executor() else None)
     wanted, named = _forms_and_place(target, forms, place)
     at = named or target
@@ -128,7 +131,7 @@ def ship(
     caveats = _caveats(evidence, executor)
     said = Shipment(
         _machine_of(run), evidence, caveats, loads_executor, wanted,
-        None if named is None else str(named),
+        None if named is None else str(named), _step(table, report, loads_executor),
     )  # fmt: skip
     _write(target, table, contents, manifest_text(table, crc, contents, said), force=force)
     *others, last = contents
@@ -170,6 +173,14 @@ def _caveats(evidence: Evidence, executor: ShippedExecutor | None) -> tuple[str,
     left_off = executor.obstacle if executor is not None else None
     notes = (evidence.caveat, f"no executor: {left_off.sentence}" if left_off is not None else "")
     return tuple(filter(None, notes))
+
+
+def _step(table: Table, report: Report, loads_executor: bool) -> StepSummary | None:
+    """Return the gain of a step of the run's workload, as the shipped files run it."""
+    if report.workload is None:
+        return None
+    gains = job_gains(table, report, has_executor=loads_executor)
+    return step_summary(step_gain(report.workload, gains))
 
 
 def _machine_of(run: Run) -> Topology | None:

@@ -1,0 +1,152 @@
+"""`StepGain`: what a step of a workload gains from a table on this installation.
+
+A step's time is the sum of its calls' times, as if they ran one after another: what overlaps with
+each other or with computation counts in full. Stock NCCL's times are taken as they are; the gain of
+each key has the bounds of its own comparisons, and keys are independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuccl.lookup_tables.confirmation import Reference
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.reports.job_gains import JobGains, KeyGain, Runner
+from tuccl.reports.report import ComparisonReport
+from tuccl.statistics.intervals import START_ERROR, UNKNOWN, Interval
+from tuccl.statistics.sums import interval_of_sum, log_widths, together
+from tuccl.trials.config import Task
+from tuccl.workloads.step_calls import StepCalls, Why, times_per_step
+
+CONFIDENCE = 0.95
+_EACH_BOUND = 1.0 - (1.0 - CONFIDENCE) / 2.0
+_CERTAIN = Interval(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTime:
+    """The time of a step that the calls of one key take."""
+
+    task: Task
+    calls_per_step: float
+    stock_us: float
+    table_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepGain:
+    """The communication of a step with stock NCCL and with a table."""
+
+    calls: StepCalls
+    stock_us: float
+    table_us: float
+    interval: Interval
+    """Bounds of the gain; each is wrong with a probability of 2.5 %."""
+    keys: tuple[KeyTime, ...]
+    """Those that take longest with stock NCCL first."""
+
+    @property
+    def gain(self) -> float:
+        """Stock NCCL's time over that with the table."""
+        return self.stock_us / self.table_us
+
+    @property
+    def untuned_share(self) -> float:
+        """Share of the bytes that are of operations that TuCCL does not tune."""
+        return self.calls.share_left_out(Why.OPERATION)
+
+    @property
+    def left_out_share(self) -> float:
+        """Share of the bytes whose communicators or sizes are left out here."""
+        return self.calls.share_left_out(Why.COMMUNICATOR, Why.SIZE)
+
+
+def step_gain(calls: StepCalls, gains: JobGains) -> StepGain:
+    """Return the gain of a step from the table that these calls were tuned for."""
+    by_task = {_task_of(gain): gain for gain in gains.keys}
+    stock_us = {key.task: by_task[key.task].key.stock_us for key in calls.keys}
+    times = times_per_step(calls.keys, stock_us)
+    curves: dict[tuple[Operation, Shape], list[KeyGain]] = {}
+    for task, gain in by_task.items():
+        curves.setdefault((task.operation, task.shape), []).append(gain)
+    served: dict[Task, float] = {}
+    keys = []
+    for key in calls.keys:
+        table_us = 0.0
+        for size_bytes, time_us in times[key.task].items():
+            curve = curves[key.task.operation, key.task.shape]
+            serving = _serving(curve, size_bytes) or by_task[key.task]
+            own_us = time_us / serving.speedup
+            served[_task_of(serving)] = served.get(_task_of(serving), 0.0) + own_us
+            table_us += own_us
+        of_key_us = sum(times[key.task].values())
+        keys.append(KeyTime(key.task, key.calls_per_step, of_key_us, table_us))
+    whole_us = sum(key.stock_us for key in keys)
+    bounds = interval_of_sum(
+        (time_us, _time_bounds(time_us, by_task[task])) for task, time_us in served.items()
+    )
+    return StepGain(
+        calls,
+        whole_us,
+        sum(key.table_us for key in keys),
+        Interval(whole_us / bounds.high, whole_us / bounds.low if bounds.low > 0.0 else math.inf),
+        tuple(sorted(keys, key=lambda key: (-key.stock_us, key.task))),
+    )
+
+
+def _task_of(gain: KeyGain) -> Task:
+    key = gain.key
+    if key.shape is None:
+        raise ValueError("a report of a release without workloads")
+    return Task(Operation(key.operation), key.size_bytes, key.shape)
+
+
+def _serving(curve: Sequence[KeyGain], size_bytes: int) -> KeyGain | None:
+    """Return the key whose entry serves a call of this size."""
+    holding = (each for each in curve if each.key.min_bytes <= size_bytes <= each.key.max_bytes)
+    return next(holding, None)
+
+
+def _time_bounds(time_us: float, gain: KeyGain) -> Interval:
+    """Return the bounds of a time that a key's gain leaves."""
+    widths = _widths(gain)
+    return Interval(
+        time_us * math.exp(-widths.high),
+        time_us * math.exp(widths.low) if widths.low < math.inf else math.inf,
+    )
+
+
+def _widths(gain: KeyGain) -> Interval:
+    """Return the distances of a key's gain over stock NCCL from its bounds, on logarithms."""
+    key = gain.key
+    if gain.runner is Runner.NCCL:
+        return _CERTAIN
+    links = []
+    reference: Reference | None = Reference.PROFILE
+    if gain.runner is Runner.EXECUTOR and key.schedule is not None:
+        links.append(key.schedule)
+        reference = key.schedule.reference
+    if key.builtin is not None and (gain.runner is Runner.PLUGIN or reference is Reference.BUILTIN):
+        links.append(key.builtin)
+        reference = key.builtin.reference
+    widths = [_compared(link) for link in links]
+    if reference is Reference.PROFILE:
+        widths.append(_profile(gain))
+    return together(widths)
+
+
+def _compared(compared: ComparisonReport) -> Interval:
+    high = UNKNOWN.high if compared.upper_bound is None else compared.upper_bound
+    known = Interval(compared.lower_bound, high)
+    return log_widths(compared.ratio, known, compared.confidence or _EACH_BOUND, _EACH_BOUND)
+
+
+def _profile(gain: KeyGain) -> Interval:
+    """Return the distances of the profile's own gain: two starts differ, if none were in turn."""
+    in_turn = gain.key.profile_ratio
+    if in_turn is None:
+        return Interval(START_ERROR, START_ERROR)
+    known = Interval(in_turn.low, in_turn.high)
+    return log_widths(in_turn.ratio, known, _EACH_BOUND, _EACH_BOUND)
