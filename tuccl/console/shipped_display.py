@@ -9,6 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tuccl.console.display import print_lines, standard_output
+from tuccl.console.step_display import step_line
 from tuccl.lookup_tables.bundles.bundle import BundleEntry
 from tuccl.lookup_tables.table import Entry, Shape
 from tuccl.probes.inputs.printable import printable
@@ -41,6 +42,7 @@ def show_document(view: ShippedView) -> ShowDocument:
         tuned_to=None if tuned is None else tuned[1],
         bundle_crc=f"{bundle.crc:08x}",
         profile=dict(bundle.profile),
+        step=None if manifest is None else manifest.step,
         shapes=sorted({entry.key.shape for entry in entries}),
         parts=list(parts),
         entries=[_entry(entry, view) for entry in entries],
@@ -144,6 +146,8 @@ def _table_lines(shown: ShowDocument) -> Iterator[str]:
         yield f"shipped by TuCCL {printable(shown.tuccl)}"
     profile = {printable(name): printable(value) for name, value in shown.profile.items()}
     yield f"process profile: {profile_text(profile)}"
+    if shown.step is not None:
+        yield step_line(shown.step, shown.times)
 
 
 def _part_line(part: TablePart) -> str:

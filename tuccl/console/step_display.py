@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import math
-
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.step_gain import CONFIDENCE, StepGain
-from tuccl.workloads.step_calls import StepCalls, Why
+from tuccl.reports.step_document import StepSummary
 
 
-def step_line(step: StepGain, evidence: Evidence) -> str:
+def step_line(step: StepSummary, evidence: Evidence | None) -> str:
     """Return the gain of a step with its interval, and the share of the bytes that have none."""
-    interval = step.interval
-    bounds = f"{interval.low:.3f} to {interval.high:.3f}"
-    if math.isinf(interval.high):
-        bounds = f"above {interval.low:.3f}"
+    times = "" if evidence is None else f", {evidence.value}"
     return (
-        f"{step_words(step.calls)}: {step.stock_us:.1f} us of communication with stock NCCL, "
-        f"{step.table_us:.1f} us with the table (gain {step.gain:.3f}x, "
-        f"{100.0 * CONFIDENCE:.0f} % interval {bounds}, {evidence.value}); "
-        f"{untuned_words(step.calls)}"
+        f"{step_words(step.steps)}: {step.stock_us:.1f} us of communication with stock NCCL, "
+        f"{step.table_us:.1f} us with the table (gain {gain_words(step)}{times}); "
+        f"{untuned_words(step)}"
     )
 
 
-def step_words(calls: StepCalls) -> str:
+def step_words(steps: float | None) -> str:
     """Return `a step of this workload`, or the recording where its steps are unknown."""
-    if calls.steps is None:
+    if steps is None:
         return "the recording of this workload, whose number of steps is unknown"
     return "a step of this workload"
 
 
-def untuned_words(calls: StepCalls) -> str:
+def gain_words(step: StepSummary) -> str:
+    """Return `1.080x, 95 % interval 1.070 to 1.091`."""
+    bounds = f"above {step.low:.3f}" if step.high is None else f"{step.low:.3f} to {step.high:.3f}"
+    return f"{step.gain:.3f}x, {100.0 * step.confidence:.0f} % interval {bounds}"
+
+
+def untuned_words(step: StepSummary) -> str:
     """Return the shares of the bytes that are not tuned at all, and not here."""
-    untuned = calls.share_left_out(Why.OPERATION)
-    words = f"{100.0 * untuned:.1f} % of its bytes are of operations that TuCCL does not tune"
-    left_out = calls.share_left_out(Why.COMMUNICATOR, Why.SIZE)
-    if left_out:
-        words += f", and {100.0 * left_out:.1f} % of calls that are left out here"
+    words = (
+        f"{100.0 * step.untuned_share:.1f} % of its bytes are of operations that TuCCL does not "
+        "tune"
+    )
+    if step.left_out_share:
+        words += f", and {100.0 * step.left_out_share:.1f} % of calls that are left out here"
     return words

@@ -33,6 +33,7 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
 )
+from tuccl.reports.step_document import step_summary
 from tuccl.reports.step_gain import step_gain
 from tuccl.trials.shapes import shape_text
 from tuccl.words.counts import count_of
@@ -122,7 +123,8 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     """Return lines on the gains over all keys, the process profile, and the cost of tuning."""
     lines = [gains_line(gains), *_shape_lines(report, gains)]
     if report.workload is not None:
-        lines.insert(0, step_line(step_gain(report.workload, gains), gains.evidence))
+        step = step_summary(step_gain(report.workload, gains))
+        lines.insert(0, step_line(step, gains.evidence))
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]

@@ -21,6 +21,7 @@ from tuccl.html_report.machine import machine_picture
 from tuccl.html_report.page import TITLE_MARK, Section, page
 from tuccl.html_report.profile import profile_chart, profile_words
 from tuccl.html_report.search_charts import search_charts
+from tuccl.html_report.step_section import step_section
 from tuccl.html_report.timeline_charts import timeline_charts
 from tuccl.lookup_tables.provenance import SIMULATED
 from tuccl.probes.topology.graph import Topology
@@ -63,6 +64,8 @@ def _sections(
     figures: ReportFigures, found: ReportedTable, sketches: Sequence[Sketch]
 ) -> Iterator[Section]:
     (table,) = figures.tables
+    if table.step is not None:
+        yield step_section(table.step, table.times)
     yield gains_section(table, "gains", "What a job gains")
     yield _curves(table)
     yield _profile(table, found)

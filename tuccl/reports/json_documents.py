@@ -17,7 +17,7 @@ from tuccl.lookup_tables.table import Entry, Operation, Shape
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport
-from tuccl.reports.step_document import StepDocument
+from tuccl.reports.step_document import StepDocument, StepSummary
 from tuccl.reports.table_parts import TablePart
 
 SCHEMA_VERSION: Final = 5
@@ -235,6 +235,9 @@ class ShowDocument(_Model):
     tuned_to: str | None
     bundle_crc: str
     profile: dict[str, str]
+    step: StepSummary | None
+    """The gain of a step of the workload that was tuned; None: none was, or the manifest does not
+    say."""
     shapes: list[Shape]
     parts: list[TablePart]
     """Measured and modelled parts; empty where the Parquet file does not say."""

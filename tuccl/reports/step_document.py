@@ -61,9 +61,9 @@ class StepDocument(StepSummary):
     """The gain of a step, with the keys that it is the sum of."""
 
     keys: list[StepKey]
-    """Those that take longest with stock NCCL first."""
+    """Those that take longest with stock NCCL first; empty where a manifest has the sums alone."""
     left_out: list[LeftOut]
-    """Calls that are not tuned, and why."""
+    """Calls that are not tuned, and why; empty as `keys`."""
 
 
 def step_summary(step: StepGain) -> StepSummary:

@@ -130,3 +130,26 @@ def test_the_manifest_of_a_shipped_table_says_what_a_step_gains(run_inside: Run,
     manifest = check("manifest", Path("shipped/tuccl-manifest.json").read_text())
     assert manifest["step"]["gain"] == pytest.approx(2.0, rel=0.01)
     assert "keys" not in manifest["step"]
+
+
+def test_the_report_has_a_section_on_the_step(run_inside: Run, job: Path) -> None:
+    assert run_inside("init", "--records", "r.parquet", "--workload", job).returncode == 0
+    done = run_inside("report", "--json")
+    assert done.returncode == 0, done.stderr
+    step = check("report", done.stdout)["figures"]["tables"][0]["step"]
+    assert step == check("table", run_inside("table", "--json").stdout)["step"]
+    page = Path("tuccl-report.html").read_text()
+    assert f"A step gains {step['gain']:.3f}x, 95 % interval" in page
+    assert "all_reduce of 3 ranks on 1 node(s), 4 calls a step: this machine" in page
+
+    assert run_inside("ship", "shipped").returncode == 0
+    of_ship = run_inside("report", "shipped", "--out", "of-ship.html", "--json")
+    sums = check("report", of_ship.stdout)["figures"]["tables"][0]["step"]
+    assert (sums["gain"], sums["keys"]) == (step["gain"], [])
+    assert f"A step gains {step['gain']:.3f}x" in Path("of-ship.html").read_text()
+    shown = run_inside("show", "shipped")
+    assert f"(gain {step['gain']:.3f}x, 95 % interval " in shown.stdout
+    assert (
+        check("show", run_inside("show", "shipped", "--json").stdout)["step"]["gain"]
+        == (step["gain"])
+    )

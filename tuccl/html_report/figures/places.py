@@ -16,9 +16,12 @@ from tuccl.lookup_tables.table import Table
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table, read_table_file
+from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import Report, read_report
+from tuccl.reports.step_document import StepDocument, step_document
+from tuccl.reports.step_gain import step_gain
 from tuccl.runtime import EXECUTOR_NAME, has_executor
-from tuccl.shipping.manifest import MANIFEST_NAME
+from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Run, Workspace
@@ -41,6 +44,8 @@ class ReportedTable:
     tuned_at: str = ""
     report: Report | None = None
     machine: Topology | None = None
+    step: StepDocument | None = None
+    """The gain of a step of the workload that the table was tuned for; None: it was for none."""
 
     @property
     def evidence(self) -> Evidence:
@@ -96,17 +101,26 @@ def _of_run(run: Run, name: str, root: Path) -> ReportedTable:
         raise WorkspaceError(
             f"run {run.root.name} of {name} is not finished; the command that began it continues it"
         )
+    table, report = read_table(run), read_report(run)
     return ReportedTable(
         name,
         root,
-        read_table(run),
+        table,
         has_executor(),
         run,
         record.identity,
         record.tuned_at,
-        read_report(run),
+        report,
         read_machine(run),
+        _step(table, report),
     )
+
+
+def _step(table: Table, report: Report) -> StepDocument | None:
+    if report.workload is None:
+        return None
+    gains = job_gains(table, report, has_executor=has_executor())
+    return step_document(step_gain(report.workload, gains))
 
 
 def _shipped(root: Path, name: str) -> ReportedTable:
@@ -119,4 +133,7 @@ def _shipped(root: Path, name: str) -> ReportedTable:
         ) from error
     except TableFileError as error:
         raise WorkspaceError(f"{error}; `tuccl ship` writes it again") from error
-    return ReportedTable(name, root, table, (root / EXECUTOR_NAME).exists())
+    manifest, _ = read_manifest(root / MANIFEST_NAME)
+    sums = None if manifest is None else manifest.step
+    step = None if sums is None else StepDocument(**sums.model_dump(), keys=[], left_out=[])
+    return ReportedTable(name, root, table, (root / EXECUTOR_NAME).exists(), step=step)

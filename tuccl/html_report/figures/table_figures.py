@@ -12,6 +12,7 @@ from tuccl.html_report.figures.places import ReportedTable
 from tuccl.lookup_tables.table import Shape
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner, job_gains
+from tuccl.reports.step_document import StepDocument
 from tuccl.words.counts import count_of
 from tuccl.workspace.measurement_lines import Contents
 
@@ -56,6 +57,8 @@ class TableFigures:
     shapes: tuple[ShapeFigures, ...]
     """The communicator shapes, in the order of the keys; empty where there is one."""
     keys: tuple[KeyFigures, ...]
+    step: StepDocument | None
+    """The gain of a step of the workload that was tuned; None where options named the keys."""
     remarks: tuple[str, ...]
     """Sentences on gains, caveats, profile and cost."""
 
@@ -95,6 +98,7 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         ),
         shapes=_shapes(keys),
         keys=keys,
+        step=found.step,
         remarks=_remarks(found, keys),
     )
 
