@@ -81,9 +81,17 @@ def mean_gain(
 ) -> Gain:
     """Return the geometric mean gain over all keys; its noise is that of the rounds' means."""
     logs = _logs(base_us, own_us)
-    means = [fmean(of_round) for of_round in zip(*logs.values(), strict=True)]
-    quantile = student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, len(means) - 1)
-    return _gain(means, quantile * stdev(means) / math.sqrt(len(means)))
+    return _gain_of_logs([fmean(of_round) for of_round in zip(*logs.values(), strict=True)])
+
+
+def gain_of_rounds(base_us: Sequence[float], own_us: Sequence[float]) -> Gain:
+    """Return the gain of a time, by its ratio in each round alone."""
+    return _gain_of_logs([math.log(b / own) for b, own in zip(base_us, own_us, strict=True)])
+
+
+def _gain_of_logs(logs: Sequence[float]) -> Gain:
+    quantile = student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, len(logs) - 1)
+    return _gain(logs, quantile * stdev(logs) / math.sqrt(len(logs)))
 
 
 def _logs(

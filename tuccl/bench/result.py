@@ -10,12 +10,14 @@ from statistics import geometric_mean
 from tuccl.bench.contenders import STOCK, ShippedTable
 from tuccl.bench.ratios import Gain, falls_short, key_gains, mean_gain
 from tuccl.bench.rounds import Measured
+from tuccl.bench.step import StepOutcome, step_outcome
 from tuccl.lookup_tables.bundles.bundle import BundleEntry
 from tuccl.lookup_tables.table import Shape
 from tuccl.reports.job_gains import Runner
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Timing
+from tuccl.workloads.step_calls import StepCalls
 
 
 class Finding(StrEnum):
@@ -59,6 +61,8 @@ class TableOutcome:
     table: ShippedTable
     keys: tuple[KeyOutcome, ...]
     mean: Gain
+    step: StepOutcome | None = None
+    """The step of a workload; None: none was given."""
 
     @property
     def promised(self) -> tuple[int, float, float] | None:
@@ -105,7 +109,11 @@ class BenchResult:
 
 
 def bench_result(
-    measured: Measured, tables: Sequence[ShippedTable], shape: Shape, timing: Timing
+    measured: Measured,
+    tables: Sequence[ShippedTable],
+    shape: Shape,
+    timing: Timing,
+    calls: StepCalls | None = None,
 ) -> BenchResult:
     """Return the result of the times of all jobs.
 
@@ -114,6 +122,7 @@ def bench_result(
         tables: One or two tables.
         shape: Shape of the communicator.
         timing: Conditions under which calls were timed.
+        calls: The step of a workload, all of whose keys were timed; None: none was given.
     """
     times_us = measured.times_us
     comparison = None
@@ -126,12 +135,12 @@ def bench_result(
         measured.versions,
         measured.rounds,
         measured.seconds,
-        tuple(_outcome(table, measured) for table in tables),
+        tuple(_outcome(table, measured, calls) for table in tables),
         comparison,
     )
 
 
-def _outcome(table: ShippedTable, measured: Measured) -> TableOutcome:
+def _outcome(table: ShippedTable, measured: Measured, calls: StepCalls | None) -> TableOutcome:
     stock_us, own_us = measured.times_us[STOCK.name], measured.times_us[table.name]
     gains = key_gains(stock_us, own_us)
     keys = tuple(
@@ -147,7 +156,8 @@ def _outcome(table: ShippedTable, measured: Measured) -> TableOutcome:
         )
         for task, gain in gains.items()
     )
-    return TableOutcome(table, keys, mean_gain(stock_us, own_us))
+    step = None if calls is None else step_outcome(calls, table, stock_us, own_us)
+    return TableOutcome(table, keys, mean_gain(stock_us, own_us), step)
 
 
 def _runner(table: ShippedTable, task: Task, ran_by: str) -> Runner:

@@ -16,6 +16,7 @@ EXAMPLES = examples(
     "tuccl bench",
     "tuccl bench /shared/tuccl --ops all_reduce --sizes 64K,1M,16M --rounds 7",
     "tuccl bench /shared/tuccl /shared/tuccl-new --budget 10m",
+    "tuccl bench /shared/tuccl --workload job.json",
 )
 
 

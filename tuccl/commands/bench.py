@@ -14,6 +14,7 @@ from tuccl.bench.places import FoundTable, found_tables, keys_of, require_entrie
 from tuccl.bench.ratios import LEAST_ROUNDS
 from tuccl.bench.result import bench_result
 from tuccl.bench.rounds import Bench, Plan
+from tuccl.bench.step import benched_calls
 from tuccl.bench.surroundings import without_table
 from tuccl.console import display
 from tuccl.console.bench_display import print_bench
@@ -34,11 +35,16 @@ from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.measuring.seating import whole_shape
 from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.processes.mpi_workers import ending_job_when_terminated
+from tuccl.reports.finished_run import FinishedRun
 from tuccl.trials.timing import Timing
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_about, parse_seconds
 from tuccl.words.operation_names import parse_operations
 from tuccl.words.sizes import parse_size
+from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
+from tuccl.workloads.step_calls import StepCalls
+from tuccl.workloads.workload import Workload
+from tuccl.workloads.workload_file import read_workload
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
@@ -55,6 +61,7 @@ class _Wanted:
     places: tuple[Path, ...]
     operations: tuple[Operation, ...] | None
     sizes_bytes: tuple[int, ...] | None
+    workload: Workload | None
     plan: Plan
     environment: Mapping[str, str]
     """Environment of the jobs: this process's, without a table's variables."""
@@ -126,6 +133,8 @@ def _understood(command: BenchCommand) -> _Wanted:
     named = [word.strip() for word in (command.sizes or "").split(",") if word.strip()]
     if command.sizes is not None and not named:
         raise UsageError("no size given: use for example --sizes 64K,1M,16M")
+    if command.workload is not None and (command.sizes or command.operations):
+        raise UsageError("--workload names operations and sizes: leave out --ops and --sizes")
     operations = None if command.operations is None else parse_operations(command.operations)
     first = command.place if command.place is not None else command.workspace
     return _Wanted(
@@ -133,6 +142,7 @@ def _understood(command: BenchCommand) -> _Wanted:
         (first,) if command.second_place is None else (first, command.second_place),
         operations,
         tuple(map(parse_size, named)) or None,
+        None if command.workload is None else read_workload(command.workload),
         Plan(rounds, budget_s),
         _environment(command.nccl),
     )
@@ -190,20 +200,21 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
     for table in tables:
         require_entries(table, shape)
     display.say_notes(dict.fromkeys(note for table in found for note in table.notes))
-    tasks = keys_of(found[0], shape, wanted.operations, wanted.sizes_bytes)
-    run = found[0].run
-    plain, in_place = command.plain, command.in_place
-    if run is not None:
-        plain = not run.report.graphs if plain is None else plain
-        in_place = in_place or run.report.in_place
-    timing = Timing(graph=not plain, in_place=in_place)
+    calls = None
+    if wanted.workload is None:
+        tasks = keys_of(found[0], shape, wanted.operations, wanted.sizes_bytes)
+    else:
+        calls = benched_calls(wanted.workload, shape, tables)
+        display.say_notes(calls.left_out_notes)
+        tasks = tuple(key.task for key in calls.keys)
+    timing = _timing(wanted, calls, found[0].run)
     display.say(_announcement(wanted.plan, len(tasks), len(tables)))
     shapes = tuple(dict.fromkeys(task.shape for task in tasks if task.shape != shape))
     site = Site(places, shape, timing, command.fake_nodes, shapes)
     with shown_progress() as progress:
         jobs = Bench(site, (STOCK, *tables), tasks, progress, display.say)
         measured = jobs.run(wanted.plan)
-    result = bench_result(measured, tables, shape, timing)
+    result = bench_result(measured, tables, shape, timing, calls)
     if command.as_json:
         from tuccl.console.bench_output import bench_document  # noqa: PLC0415 - for JSON
 
@@ -211,6 +222,18 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
     else:
         print_bench(result)
     return ExitCode.FINDING if result.has_findings else ExitCode.OK
+
+
+def _timing(wanted: _Wanted, calls: StepCalls | None, run: FinishedRun | None) -> Timing:
+    """Return how calls are timed: as named, else as the workload makes them, else as tuned."""
+    plain, in_place = wanted.command.plain, wanted.command.in_place
+    if calls is not None and wanted.workload is not None:
+        plain = mostly_outside_graphs(wanted.workload) if plain is None else plain
+        in_place = in_place or (mostly_in_place(wanted.workload) and has_place(calls))
+    elif run is not None:
+        plain = not run.report.graphs if plain is None else plain
+        in_place = in_place or run.report.in_place
+    return Timing(graph=not plain, in_place=in_place)
 
 
 def _announcement(plan: Plan, keys: int, tables: int) -> str:

@@ -6,12 +6,15 @@ Rows of nccl-tests' columns fit 85 columns, where size and time have the digits 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import geometric_mean
 from textwrap import wrap
 
 from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
+from tuccl.bench.step import StepOutcome
 from tuccl.console.display import print_lines, standard_output
+from tuccl.console.step_display import step_words, untuned_words
 from tuccl.lookup_tables.table import Shape
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.job_gains import Runner
@@ -162,6 +165,8 @@ def _summary(outcome: TableOutcome, whole: Shape, columns: int) -> Iterator[str]
     if outcome.promised is not None:
         count, stated, gained = outcome.promised
         yield f"promised for {count} of these keys: {stated:.3f}x; here {gained:.3f}x"
+    if outcome.step is not None:
+        yield from _wrapped(_step_line(outcome.step), columns, "  ")
     for finding, text in _FINDINGS.items():
         found = outcome.with_finding(finding)
         if not found:
@@ -181,6 +186,25 @@ def _summary(outcome: TableOutcome, whole: Shape, columns: int) -> Iterator[str]
         names = ", ".join(_key_name(key.task, whole) for key in left[:3])
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         yield f"left to NCCL by the executor, though the table has schedules: {names}{more}"
+
+
+def _step_line(step: StepOutcome) -> str:
+    """Return a line on the gain of a step, measured against predicted."""
+    times_us = map(geometric_mean, (step.stock_us, step.table_us))
+    stock, own = (f"{time_us:.1f} us" for time_us in times_us)
+    gain, predicted = step.gain, "the table predicts none"
+    if step.predicted is not None:
+        predicted = f"predicted {step.predicted.gain:.3f}x"
+        if step.predicted.bounds is not None:
+            low, high = step.predicted.bounds.low, step.predicted.bounds.high
+            predicted += f" ({low:.3f} to {high:.3f})"
+        predicted += ", more than it gains beyond the noise" if step.is_short else ""
+    untuned = untuned_words(step.calls.untuned_share, step.calls.left_out_share)
+    return (
+        f"{step_words(step.calls.steps)}: {stock} of communication with stock NCCL, {own} with the "
+        f"table (gain {gain.ratio:.3f}x, 95 % interval {gain.low:.3f} to {gain.high:.3f}); "
+        f"{predicted}; {untuned}"
+    )
 
 
 def _promise(key: KeyOutcome) -> str:

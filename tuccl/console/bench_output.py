@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isinf
 
 from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.bench.contenders import STOCK
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, KeyOutcome, TableOutcome
 from tuccl.bench.rounds import Measured
+from tuccl.bench.step import StepOutcome
 from tuccl.console.bench_display import describe_key
 from tuccl.reports.json_documents import (
     BenchDocument,
     BenchedGain,
     BenchedKey,
+    BenchedStep,
     BenchedTable,
     BenchedTime,
     ComparedKey,
@@ -48,6 +51,26 @@ def _table(outcome: TableOutcome, result: BenchResult, measured: Measured) -> Be
         executor=table.has_executor,
         keys=[_key(key, outcome, result, measured) for key in outcome.keys],
         mean=_gain(outcome.mean),
+        step=None if outcome.step is None else _step(outcome.step),
+    )
+
+
+def _step(step: StepOutcome) -> BenchedStep:
+    predicted = step.predicted
+    bounds = None if predicted is None else predicted.bounds
+    return BenchedStep(
+        workload=step.calls.digest,
+        steps=step.calls.steps,
+        stock_us=list(step.stock_us),
+        table_us=list(step.table_us),
+        gain=_gain(step.gain),
+        predicted=None if predicted is None else predicted.gain,
+        predicted_low=None if bounds is None else bounds.low,
+        predicted_high=None if bounds is None or isinf(bounds.high) else bounds.high,
+        short=step.is_short,
+        untuned_share=step.calls.untuned_share,
+        left_out_share=step.calls.left_out_share,
+        left_out=list(step.calls.left_out),
     )
 
 

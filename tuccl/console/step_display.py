@@ -12,7 +12,7 @@ def step_line(step: StepSummary, evidence: Evidence | None) -> str:
     return (
         f"{step_words(step.steps)}: {step.stock_us:.1f} us of communication with stock NCCL, "
         f"{step.table_us:.1f} us with the table (gain {gain_words(step)}{times}); "
-        f"{untuned_words(step)}"
+        f"{untuned_words(step.untuned_share, step.left_out_share)}"
     )
 
 
@@ -29,12 +29,9 @@ def gain_words(step: StepSummary) -> str:
     return f"{step.gain:.3f}x, {100.0 * step.confidence:.0f} % interval {bounds}"
 
 
-def untuned_words(step: StepSummary) -> str:
+def untuned_words(untuned_share: float, left_out_share: float) -> str:
     """Return the shares of the bytes that are not tuned at all, and not here."""
-    words = (
-        f"{100.0 * step.untuned_share:.1f} % of its bytes are of operations that TuCCL does not "
-        "tune"
-    )
-    if step.left_out_share:
-        words += f", and {100.0 * step.left_out_share:.1f} % of calls that are left out here"
+    words = f"{100.0 * untuned_share:.1f} % of its bytes are of operations that TuCCL does not tune"
+    if left_out_share:
+        words += f", and {100.0 * left_out_share:.1f} % of calls that are left out here"
     return words

@@ -54,6 +54,16 @@ class BenchCommand:
         default=None,
         metadata=option(SCOPE, "As 64K,1M,1G; the table's if not given.", "SIZE,..."),
     )
+    workload: Path | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "The collectives of a job, as `tuccl workload` writes them: their keys are timed, and "
+            "the gain of a step is told.",
+            "FILE.json",
+            parse=named_path,
+        ),
+    )
     rounds: int | None = field(
         default=None,
         metadata=option(

@@ -16,16 +16,15 @@ from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.records.record import Record
 from tuccl.trials.config import STOCK
 from tuccl.trials.presets import ASKED_ABOUT
-from tuccl.trials.shapes import NamedShape, ShapeName, shape_named
+from tuccl.trials.shapes import NamedShape, ShapeName, shapes_of_machine
 from tuccl.tuning.settings import RunSettings, alltoall_refusal
-from tuccl.words.counts import count_of
+from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.machine_keys import Offer, step_calls
-from tuccl.workloads.step_calls import LeftOut, StepCalls
+from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload
 from tuccl.workloads.workload_file import read_workload
 
 _NAMED_BY_WORKLOAD = ("operations", "min_size", "max_size", "step", "shapes", "weights")
-_MOST_LISTED = 5
 
 
 def workload_of_options(options: RunOptions) -> Workload | None:
@@ -60,7 +59,9 @@ def with_workload(
     Raises:
         UsageError: no call of the workload can be tuned here.
     """
-    shapes = _shapes(whole, record)
+    shapes = shapes_of_machine(whole)
+    if record is not None:
+        shapes = (NamedShape(ShapeName.WHOLE, whole),)
 
     def refusal(operation: Operation, shape: Shape) -> str | None:
         if operation is Operation.ALLTOALL and record is None:
@@ -89,30 +90,13 @@ def workload_notes(settings: RunSettings) -> list[str]:
     calls = settings.workload
     if calls is None:
         return []
-    listed = [*map(_left_out_note, calls.left_out[:_MOST_LISTED])]
-    more = calls.left_out[_MOST_LISTED:]
-    if more:
-        moved = _share(sum(each.bytes_per_step for each in more), calls)
-        kinds = count_of(len(more), "kind")
-        listed.append(f"not tuned: {kinds} of calls more, {moved} of its bytes; see report.json")
+    listed = [*calls.left_out_notes]
     if backend_kind(settings.backend).measures_nccl:
         timing = settings.timing
         graphs = "in CUDA graphs" if timing.graph else "one by one, outside of CUDA graphs"
         place = "in place" if timing.in_place else "out of place"
         listed.append(f"the workload's calls are timed {graphs}, {place}")
     return listed
-
-
-def _shapes(whole: Shape, record: Record | None) -> tuple[NamedShape, ...]:
-    """Communicators that the machine has; of a record, the recorded one."""
-    found: dict[Shape, NamedShape] = {}
-    for name in (ShapeName.WHOLE,) if record is not None else ShapeName:
-        try:
-            shape = shape_named(name, whole)
-        except UsageError:
-            continue  # The machine has none of these.
-        found.setdefault(shape, NamedShape(name, shape))
-    return tuple(found.values())
 
 
 def _recorded_sizes(record: Record) -> dict[Operation, list[int]]:
@@ -129,33 +113,16 @@ def _timed_alike(options: RunOptions, workload: Workload, calls: StepCalls) -> R
     """The options with calls timed as most calls of the workload are made, if NCCL is timed."""
     if not backend_kind(options.backend_name).measures_nccl:
         return options
-    graphs = in_place = 0.0
-    for call in workload.calls:
-        if call.graph is not None:
-            graphs += call.calls_per_step if call.graph else -call.calls_per_step
-        if call.in_place is not None:
-            in_place += call.calls_per_step if call.in_place else -call.calls_per_step
-    has_alltoall = any(key.task.operation is Operation.ALLTOALL for key in calls.keys)
-    if options.in_place and has_alltoall:
+    if options.in_place and not has_place(calls):
         raise UsageError("--in-place: the workload has alltoall, which has no such form")
     return replace(
         options,
-        plain=options.plain or graphs < 0.0,
-        in_place=options.in_place or (in_place > 0.0 and not has_alltoall),
+        plain=options.plain or mostly_outside_graphs(workload),
+        in_place=options.in_place or (mostly_in_place(workload) and has_place(calls)),
     )
-
-
-def _left_out_note(left_out: LeftOut) -> str:
-    return (
-        f"not tuned: {left_out.calls}, {left_out.calls_per_step:g} calls a step: {left_out.reason}"
-    )
-
-
-def _share(moved_bytes: float, calls: StepCalls) -> str:
-    return f"{100.0 * moved_bytes / calls.bytes_per_step:.1f} %"
 
 
 def _nothing(calls: StepCalls) -> str:
     if not calls.left_out:
         return "it has no calls; record more of the job"
-    return f"no call of it can be tuned here; {_left_out_note(calls.left_out[0])}"
+    return f"no call of it can be tuned here; {calls.left_out_notes[0]}"

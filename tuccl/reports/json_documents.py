@@ -19,6 +19,7 @@ from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport
 from tuccl.reports.step_document import StepDocument, StepSummary
 from tuccl.reports.table_parts import TablePart
+from tuccl.workloads.step_calls import LeftOut
 
 SCHEMA_VERSION: Final = 5
 
@@ -386,6 +387,31 @@ class BenchedKey(_Model):
     """A shortfall beyond the noise."""
 
 
+class BenchedStep(_Model):
+    """The communication of a step of the workload, with stock NCCL and with the table."""
+
+    workload: str
+    """16 hex digits over the workload."""
+    steps: float | None
+    """Steps that the recording covers; None: unknown, and times are of the whole recording."""
+    stock_us: list[float]
+    """Sum of the calls' times in each round, as if they ran one after another."""
+    table_us: list[float]
+    gain: BenchedGain
+    predicted: float | None
+    """The gain that the table states; None: it states none for these calls."""
+    predicted_low: float | None
+    """Lower bound of that gain; None where it is put together from those of single keys."""
+    predicted_high: float | None
+    short: bool
+    """Whether the step gains less than predicted, beyond the noise."""
+    untuned_share: float
+    """Share of the step's bytes that are of operations that TuCCL does not tune."""
+    left_out_share: float
+    """Share of the bytes of calls whose communicators are not there."""
+    left_out: list[LeftOut]
+
+
 class BenchedTable(_Model):
     """A table against stock NCCL."""
 
@@ -398,6 +424,8 @@ class BenchedTable(_Model):
     keys: list[BenchedKey]
     mean: BenchedGain
     """Geometric mean over all keys."""
+    step: BenchedStep | None
+    """None where no workload was given."""
 
 
 class ComparedKey(_Model):

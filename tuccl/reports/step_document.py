@@ -77,8 +77,8 @@ def step_summary(step: StepGain) -> StepSummary:
         low=step.interval.low,
         high=step.interval.high if math.isfinite(step.interval.high) else None,
         confidence=CONFIDENCE,
-        untuned_share=step.untuned_share,
-        left_out_share=step.left_out_share,
+        untuned_share=step.calls.untuned_share,
+        left_out_share=step.calls.left_out_share,
     )
 
 

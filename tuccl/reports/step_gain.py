@@ -18,7 +18,7 @@ from tuccl.reports.report import ComparisonReport
 from tuccl.statistics.intervals import START_ERROR, UNKNOWN, Interval
 from tuccl.statistics.sums import interval_of_sum, log_widths, together
 from tuccl.trials.config import Task
-from tuccl.workloads.step_calls import StepCalls, Why, times_per_step
+from tuccl.workloads.step_calls import StepCalls, times_per_step
 
 CONFIDENCE = 0.95
 _EACH_BOUND = 1.0 - (1.0 - CONFIDENCE) / 2.0
@@ -51,16 +51,6 @@ class StepGain:
     def gain(self) -> float:
         """Stock NCCL's time over that with the table."""
         return self.stock_us / self.table_us
-
-    @property
-    def untuned_share(self) -> float:
-        """Share of the bytes that are of operations that TuCCL does not tune."""
-        return self.calls.share_left_out(Why.OPERATION)
-
-    @property
-    def left_out_share(self) -> float:
-        """Share of the bytes whose communicators or sizes are left out here."""
-        return self.calls.share_left_out(Why.COMMUNICATOR, Why.SIZE)
 
 
 def step_gain(calls: StepCalls, gains: JobGains) -> StepGain:

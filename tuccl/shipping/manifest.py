@@ -131,6 +131,8 @@ class Listed:
     forms: tuple[str, ...] = ()
     place: str | None = None
     step: StepSummary | None = None
+    executor: bool = False
+    """Whether the executor is loaded by default; unknown in version 1."""
 
 
 def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: Shipment) -> str:
@@ -201,4 +203,5 @@ def _listed(data: bytes, version: int) -> Listed:
     return Listed(
         version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
         tuple(found.files), found.machine, tuple(found.forms), found.place, found.step,
+        found.executor,
     )  # fmt: skip

@@ -118,6 +118,18 @@ def shapes_named(names: Sequence[ShapeName], whole: Shape) -> tuple[NamedShape, 
     return tuple(found.values())
 
 
+def shapes_of_machine(whole: Shape) -> tuple[NamedShape, ...]:
+    """Return all shapes that a machine has, each with its first name."""
+    found: dict[Shape, NamedShape] = {}
+    for name in ShapeName:
+        try:
+            shape = shape_named(name, whole)
+        except UsageError:
+            continue  # The machine has none of these.
+        found.setdefault(shape, NamedShape(name, shape))
+    return tuple(found.values())
+
+
 @lru_cache(maxsize=64)
 def memberships(shape: Shape, whole: Shape) -> tuple[Membership, ...] | None:
     """Return each rank's place among the siblings of a shape; None where they leave ranks over.

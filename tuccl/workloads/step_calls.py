@@ -15,9 +15,11 @@ from math import exp, log
 
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
+from tuccl.words.counts import count_of
 
 _REACH = 2
 """Factor by which an entry reaches beyond the sizes of its key: half a step of the usual ladder."""
+_MOST_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +103,37 @@ class StepCalls:
         tuned = sum(key.bytes_per_step for key in self.keys)
         return tuned + sum(each.bytes_per_step for each in self.left_out)
 
-    def share_left_out(self, *reasons: Why) -> float:
-        """Share of a step's bytes that is left out for one of these reasons."""
+    @property
+    def untuned_share(self) -> float:
+        """Share of the bytes that are of operations that TuCCL does not tune."""
+        return self._share(Why.OPERATION)
+
+    @property
+    def left_out_share(self) -> float:
+        """Share of the bytes whose communicators or sizes are left out here."""
+        return self._share(Why.COMMUNICATOR, Why.SIZE)
+
+    def _share(self, *reasons: Why) -> float:
         whole = self.bytes_per_step
         left = sum(each.bytes_per_step for each in self.left_out if each.why in reasons)
         return left / whole if whole else 0.0
+
+    @property
+    def left_out_notes(self) -> tuple[str, ...]:
+        """Notes on the calls that are left out, those with most bytes first."""
+        listed = [
+            f"not tuned: {each.calls}, {each.calls_per_step:g} calls a step: {each.reason}"
+            for each in self.left_out[:_MOST_LISTED]
+        ]
+        more = self.left_out[_MOST_LISTED:]
+        if more:
+            share = sum(each.bytes_per_step for each in more) / self.bytes_per_step
+            kinds = count_of(len(more), "kind")
+            listed.append(
+                f"not tuned: {kinds} of calls more, {100.0 * share:.1f} % of its bytes; --json "
+                "lists them"
+            )
+        return tuple(listed)
 
     def sizes_of(self, operation: Operation, shape: Shape) -> tuple[int, ...]:
         """Sizes of an operation's keys on communicators of a shape, ascending."""

@@ -14,7 +14,8 @@ from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.measuring.test_mpi_places import requires_mpirun
 from tests.tuccl.reports.test_json_documents import check
-from tuccl.lookup_tables.table import Shape
+from tests.tuccl.workloads.made_workloads import call, workload, written
+from tuccl.lookup_tables.table import Operation, Shape
 
 SIZE = M + 65536
 """The smallest with few calls in a launch."""
@@ -247,3 +248,26 @@ def test_another_ranks_table_and_no_gpus_are_one_line(
     none = bench(shipped, STAND_IN_GPUS="0")
     assert none.returncode == 3
     assert "0 GPUs are visible here" in none.stderr
+
+
+@pytest.mark.slow
+def test_the_keys_of_a_workload_are_timed_and_its_step_told(
+    bench: BenchOf, place: Callable[..., Path], tmp_path: Path
+) -> None:
+    calls = (
+        call(Operation.ALL_GATHER, SIZE, 2.0, ranks=2, graph=False),
+        call(Operation.ALL_REDUCE, 4096, 1.0, ranks=3),
+    )
+    job = written(tmp_path / "job.json", workload(*calls))
+    words = ("--workload", job, "--rounds", "2")
+    done = bench(place("shipped", 8), *words, "--json", **STOCK_IS_SLOW)
+    assert done.returncode == 0, done.stderr
+    assert "not tuned: all_reduce of 3 ranks on 1 node(s), 1 calls a step: " in done.stderr
+    document = check("bench", done.stdout)
+    assert document["graphs"] is False, "as the workload's calls are made"
+    (table,) = document["tables"]
+    (key,), step = table["keys"], table["step"]
+    assert (key["operation"], key["size_bytes"]) == ("all_gather", SIZE)
+    assert step["stock_us"] == pytest.approx([2 * time for time in key["stock"]["rounds_us"]])
+    assert step["gain"]["ratio"] == pytest.approx(key["gain"]["ratio"])
+    assert step["predicted"] == pytest.approx(1.5)

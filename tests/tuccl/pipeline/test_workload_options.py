@@ -71,7 +71,7 @@ def test_of_many_kinds_of_calls_that_are_left_out_the_last_are_counted(tmp_path:
     *listed, rest = prepared(tmp_path, call(ALL_GATHER, 1000, 1.0), *odd).notes
     assert len(listed) == 5
     assert listed[0].startswith("not tuned: all_reduce of 12 ranks on 1 node(s)")
-    assert rest == "not tuned: 3 kinds of calls more, 26.1 % of its bytes; see report.json"
+    assert rest == "not tuned: 3 kinds of calls more, 26.1 % of its bytes; --json lists them"
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_calls_without_a_shape_or_a_tuner_are_left_out_with_the_reason() -> None
     assert made.left_out[2].reason == "no schedules here"
     assert "communicators have 16 ranks on 2 node(s), 8 ranks" in made.left_out[0].reason
     assert made.bytes_per_step == 9000.0
-    assert made.share_left_out(Why.OPERATION) == pytest.approx(3500 / 9000)
-    assert made.share_left_out(Why.COMMUNICATOR) == pytest.approx(4500 / 9000)
+    assert made.untuned_share == pytest.approx(3500 / 9000)
+    assert made.left_out_share == pytest.approx(4500 / 9000)
 
 
 def test_calls_of_one_size_are_one_key_whatever_their_buffers() -> None:
