@@ -72,7 +72,7 @@ cd /wheel-check
 /wheel-check/venv/bin/tuccl init --topology machine.xml --nodes 2 --workspace w > init.txt
 tail -n 3 init.txt
 /wheel-check/venv/bin/tuccl ship shipped --workspace w > ship.txt
-python3 load.py /wheel-check/shipped/*.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so
+python3 load.py /wheel-check/shipped/*.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/libnccl-profiler-tuccl.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so
 SHELL
 chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/root LC_ALL=C.UTF-8 sh /wheel-check/check.sh
 
@@ -91,6 +91,6 @@ int main(int count, char **paths) {
     return 0;
 }
 C
-  chroot "$older" /bin/sh -c 'cd /wheel-check; gcc -o load load.c -ldl; exec ./load /wheel-check/shipped/*.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so'
+  chroot "$older" /bin/sh -c 'cd /wheel-check; gcc -o load load.c -ldl; exec ./load /wheel-check/shipped/*.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/libnccl-profiler-tuccl.so /wheel-check/venv/lib/python3*/site-packages/tuccl/runtime/built/*/*.so'
 fi
 du -h "$wheel"

@@ -3,9 +3,10 @@
 `libnccl-tuner-tuccl.so` (C11) is compiled by the package build. NCCL loads it by path from
 NCCL_TUNER_PLUGIN; it answers from the bundle that TUCCL_BUNDLE names. See
 docs/reference/runtime.md. `libtuccl-measure.so` (C11) runs collectives in workers of the `nccl`
-backend. See docs/reference/nccl-backend.md. `libtuccl-executor.so` (C++17 and CUDA) runs
-schedules on NCCL's communicators; the package build compiles it where it finds GPUs, `tuccl
-build-executor` when asked. See docs/reference/executor.md.
+backend. See docs/reference/nccl-backend.md. `libnccl-profiler-tuccl.so` (C11) counts a job's calls
+for `tuccl workload record`; NCCL loads it by path from NCCL_PROFILER_PLUGIN. `libtuccl-executor.so`
+(C++17 and CUDA) runs schedules on NCCL's communicators; the package build compiles it where it
+finds GPUs, `tuccl build-executor` when asked. See docs/reference/executor.md.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tuccl.probes.nvidia.gpu_programs import GpuProgram, find_build
 
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
 MEASURE_LIBRARY_NAME = "libtuccl-measure.so"
+PROFILER_NAME = "libnccl-profiler-tuccl.so"
 EXECUTOR_NAME = "libtuccl-executor.so"
 EXECUTOR_MISSING = (
     f"this installation has no {EXECUTOR_NAME}: `tuccl build-executor` compiles it for the GPUs "
@@ -47,6 +49,15 @@ def measure_library_path() -> Path:
         PluginMissingError: The package runs from a source tree that was never built.
     """
     return _compiled(MEASURE_LIBRARY_NAME)
+
+
+def profiler_path() -> Path:
+    """Return the path of the compiled profiler plugin.
+
+    Raises:
+        PluginMissingError: The package runs from a source tree that was never built.
+    """
+    return _compiled(PROFILER_NAME)
 
 
 def executor_path() -> Path:
