@@ -5,39 +5,29 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runtime.conftest import compile_c
-from tests.runtime.test_native import MEMORY, NATIVE, THREADS, needs_runtime
+from tests.runtime.profiler_player import build_player
+from tests.runtime.test_native import MEMORY, THREADS, needs_runtime
 
-PROFILER = NATIVE.parents[2] / "tuccl" / "runtime" / "profiler"
 ABIS = range(1, 7)
-Play = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def build_player(
+def sanitized_player(
     tmp_path_factory: pytest.TempPathFactory, flags: tuple[str, ...]
 ) -> tuple[Path, Path]:
-    """Compile the plugin and the program that plays NCCL."""
     folder = tmp_path_factory.mktemp("profiler")
     needs_runtime(folder, *flags)
-    include = f"-I{PROFILER}"
-    sources = sorted(PROFILER.glob("*.c"))
-    library = ("-fPIC", "-shared", "-Wl,-z,nodelete")
-    plugin = compile_c(folder / "plugin.so", sources, *flags, include, *library)
-    player = compile_c(
-        folder / "play", [NATIVE / "play_profiler.c"], *flags, include, "-lpthread", "-ldl"
-    )
-    return plugin, player
+    return build_player(folder, *flags)
 
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return build_player(tmp_path_factory, MEMORY)
+    return sanitized_player(tmp_path_factory, MEMORY)
 
 
 @pytest.fixture
@@ -132,7 +122,7 @@ def test_threads_count_all_their_calls(
     tmp_path_factory: pytest.TempPathFactory,
     folder: Path,
 ) -> None:
-    built = sanitized if checker == "memory" else build_player(tmp_path_factory, THREADS)
+    built = sanitized if checker == "memory" else sanitized_player(tmp_path_factory, THREADS)
     done = run_player(built, str(folder), 5, 0, 2, 0, "threads")
     assert (done.returncode, done.stderr) == (0, "")
     shared, *own = recorded(folder)["communicators"]
@@ -152,7 +142,7 @@ def test_strange_calls_do_no_harm(abi: int, sanitized: tuple[Path, Path], folder
     found = recorded(folder)
     assert (found["calls_left_out"], found["communicators_left_out"]) == (3, 489)
     assert len(found["communicators"]) == 512
-    calls = [call for one in found["communicators"][:1] for call in one["calls"]]
+    calls = [call for shared in found["communicators"][:1] for call in shared["calls"]]
     # Sizes beyond the table's are summed; no call is lost.
     assert sum(call["calls"] for call in calls) == 6_000 + 1 + 2 + 2
     assert 3000 < sum("bytes" in call for call in calls) <= 4096

@@ -16,7 +16,7 @@ class WorkloadImportCommand:
         metadata=option(
             "",
             "Recordings of one job: NCCL's log, traces of PyTorch's profiler, NCCL Inspector's "
-            "JSON, a CSV of calls; also as gzip.",
+            "JSON, a CSV of calls; also as gzip. Or the directory of `tuccl workload record`.",
             "FILE...",
             positional=True,
         )
@@ -29,7 +29,7 @@ class WorkloadImportCommand:
         metadata=option(
             SCOPE,
             "Kind of the recordings, if it is not told by their content.",
-            "nccl-log|kineto|inspector|csv",
+            "nccl-log|kineto|inspector|csv|recorded",
             names=("--from",),
         ),
     )

@@ -15,16 +15,18 @@ from tuccl.workloads.recordings.inspector import InspectorReader
 from tuccl.workloads.recordings.kineto import KinetoReader
 from tuccl.workloads.recordings.nccl_log import NcclLogReader
 from tuccl.workloads.recordings.recognition import KIND_NAMES, recognize
+from tuccl.workloads.recordings.recorded import RECORDED_FILES, RecordedReader
 from tuccl.workloads.recordings.recording_file import RecordingFile, unreadable
 from tuccl.workloads.workload import SourceKind, Workload
 
 _MB = 1_000_000
-_Reader = NcclLogReader | KinetoReader | InspectorReader | CallCsvReader
+_Reader = NcclLogReader | KinetoReader | InspectorReader | CallCsvReader | RecordedReader
 _READERS: dict[SourceKind, type[_Reader]] = {
     SourceKind.NCCL_LOG: NcclLogReader,
     SourceKind.KINETO: KinetoReader,
     SourceKind.INSPECTOR: InspectorReader,
     SourceKind.CSV: CallCsvReader,
+    SourceKind.RECORDED: RecordedReader,
 }
 _NEEDED = {
     SourceKind.NCCL_LOG: "record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL",
@@ -32,6 +34,7 @@ _NEEDED = {
     "2.3 or later",
     SourceKind.INSPECTOR: "record with NCCL_INSPECTOR_ENABLE=1",
     SourceKind.CSV: "add rows",
+    SourceKind.RECORDED: "record a job whose ranks call NCCL's collectives",
 }
 
 
@@ -54,7 +57,8 @@ def import_recordings(
     """Read the recordings of a job.
 
     Args:
-        files: The recordings, all of one kind; one at least, each once.
+        files: The recordings, all of one kind; one at least, each once. A directory stands for what
+            the processes of a job wrote there for `tuccl workload record`.
         kind: Their kind; None: told by their content.
         steps: Number of steps that each rank's recording covers; None: as the recording says.
         progress: Told the megabytes that are read.
@@ -63,6 +67,8 @@ def import_recordings(
     Raises:
         RecordingError: A file cannot be read, is of another kind, or there is no call in any.
     """
+    names = tuple(map(str, files))
+    files = [file for path in files for file in _recordings_of(path)]
     _require_different(files)
     reading = _Reading(files, progress)
     readers: dict[SourceKind, _Reader] = {}
@@ -83,7 +89,6 @@ def import_recordings(
                 notes.append(f"{path} is cut: what stands before that is used")
     reading.end()
     ((own, reader),) = readers.items()
-    names = tuple(map(str, files))
     if isinstance(reader, CallCsvReader):
         workload = reader.workload(names, steps)
     else:
@@ -121,6 +126,18 @@ class _Reading:
         if done != self._told:
             self._told = done
             self._progress("megabytes read", done, self._total_mb)
+
+
+def _recordings_of(path: Path) -> Sequence[Path]:
+    if not path.is_dir():
+        return (path,)
+    found = sorted(path.glob(RECORDED_FILES))
+    if not found:
+        raise RecordingError(
+            f"{path} holds no recording: have a job write there with the variables that "
+            "`tuccl workload record --env` prints"
+        )
+    return found
 
 
 def _require_different(files: Sequence[Path]) -> None:

@@ -12,11 +12,10 @@ from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import SourceKind
 
 HEAD_BYTES = 1 << 20
-KIND_NAMES = {
-    kind.value.replace("_", "-"): kind for kind in SourceKind if kind is not SourceKind.RECORDED
-}
+KIND_NAMES = {kind.value.replace("_", "-"): kind for kind in SourceKind}
 """Names of kinds on the command line."""
 _JSON = re.compile(rb"\{\s*(?:[\"}]|$)|\[\s*(?:\{|\]|$)")
+_RECORDED = re.compile(rb'^\{"format": ?"tuccl-recording"')
 _KINETO = re.compile(rb'"(?:traceEvents|distributedInfo|deviceProperties)"')
 _INSPECTOR = re.compile(rb'"(?:coll_perf|p2p_perf|inspector_output_format_version|dump_stats)"')
 _FOREIGN = (
@@ -66,6 +65,8 @@ def recognize(file: RecordingFile) -> SourceKind:
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if not text:
         raise RecordingError(f"{file.path} is empty; name a recording of a job")
+    if _RECORDED.match(text):
+        return SourceKind.RECORDED
     is_json = _JSON.match(text) is not None
     if is_json:
         for pattern, kind in ((_INSPECTOR, SourceKind.INSPECTOR), (_KINETO, SourceKind.KINETO)):
