@@ -1,4 +1,4 @@
-"""The commands `tuccl workload import` and `show`."""
+"""The commands `tuccl workload import`, `show` and `record`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tuccl.cli.fields import with_fields
 from tuccl.cli.help import Command, Group, examples
 from tuccl.cli.options import JsonOption
 from tuccl.inputs.workload_command import WorkloadImportCommand
+from tuccl.inputs.workload_record_command import WorkloadRecordCommand
 
 app = typer.Typer(
     name="workload",
@@ -54,3 +55,23 @@ def show(
     from tuccl.commands import workload
 
     raise typer.Exit(workload.show(file, as_json))
+
+
+@app.command(
+    cls=Command,
+    # The job's own options are none of this command's, also without --.
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "tuccl workload record -o W.json --steps 100 -- torchrun --nproc-per-node 8 train.py",
+        'eval "$(tuccl workload record --env /shared/recording)"; srun train.sh',
+    ),
+)
+@with_fields()
+def record(command: WorkloadRecordCommand, as_json: JsonOption = False) -> None:
+    """Run a job, count its calls as NCCL tells of them, and write the workload.
+
+    Exit code: the job's own, and 1 if that is 0 and nothing was recorded.
+    """
+    from tuccl.commands import workload
+
+    raise typer.Exit(workload.record(replace(command, as_json=as_json)))

@@ -1,0 +1,86 @@
+"""A job's environment for a recording, and the directory that its processes write to."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuccl.errors import UsageError
+from tuccl.runtime import EXECUTOR_NAME, profiler_path
+from tuccl.workspace.atomic_file import cannot_write
+
+PROFILER_VARIABLE = "NCCL_PROFILER_PLUGIN"
+RECORD_VARIABLE = "TUCCL_RECORD"
+_PRELOAD_VARIABLE = "LD_PRELOAD"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnvironment:
+    """The environment of a recorded job."""
+
+    variables: Mapping[str, str]
+    lost_executor: bool
+    """Whether the job would have had TuCCL's executor, whose calls NCCL does not tell of."""
+
+
+def recording_variables(directory: Path) -> dict[str, str]:
+    """Return the variables that have a job's processes record.
+
+    Args:
+        directory: Where they write: an absolute path that they all see.
+
+    Raises:
+        PluginMissingError: This installation has no profiler plugin.
+    """
+    return {PROFILER_VARIABLE: str(profiler_path()), RECORD_VARIABLE: str(directory)}
+
+
+def job_environment(own: Mapping[str, str], directory: Path) -> JobEnvironment:
+    """Return the environment of a job that records.
+
+    Args:
+        own: The environment that it would have.
+        directory: As for `recording_variables`.
+
+    Raises:
+        UsageError: The job has a profiler of its own, and NCCL loads one.
+        PluginMissingError: This installation has no profiler plugin.
+    """
+    if own.get(PROFILER_VARIABLE, "none").lower() not in {"", "none"}:
+        raise UsageError(
+            f"{PROFILER_VARIABLE}={own[PROFILER_VARIABLE]}: NCCL loads one profiler; unset it for "
+            "the recording"
+        )
+    preloaded = own.get(_PRELOAD_VARIABLE, "").replace(":", " ").split()
+    kept = [path for path in preloaded if Path(path).name != EXECUTOR_NAME]
+    variables = {**own, **recording_variables(directory)}
+    if kept != preloaded:
+        variables[_PRELOAD_VARIABLE] = " ".join(kept)
+    return JobEnvironment(variables, lost_executor=kept != preloaded)
+
+
+@contextmanager
+def recording_directory(output: Path) -> Iterator[Path]:
+    """Yield a directory beside a workload, which all hosts of a job see if they see that.
+
+    It is removed with all that the processes wrote, unless the block fails after they wrote.
+
+    Raises:
+        WorkspaceError: No directory can be made there.
+    """
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=f"{output.name}.recording-", dir=output.parent))
+        directory.chmod(0o755)
+    except OSError as error:
+        raise cannot_write(output, error) from error
+    try:
+        yield directory
+    except BaseException:
+        if not any(directory.iterdir()):
+            directory.rmdir()
+        raise
+    shutil.rmtree(directory, ignore_errors=True)
