@@ -40,7 +40,7 @@ def test_bash_parses_a_script(script: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bench", ["bench_decision.sh", "bench_lookup.sh"])
+@pytest.mark.parametrize("bench", ["bench_decision.sh", "bench_lookup.sh", "bench_recording.sh"])
 def test_a_native_bench_compiles_and_prints_times(bench: str) -> None:
     command = ["sh", str(SCRIPTS / "bench" / bench)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,146 @@
+"""Run one rank of check_recording.py with plain torch.distributed, as any job does.
+
+    torchrun --nproc-per-node N recording_rank.py FOLDER STEPS
+
+It uses nothing of TuCCL. It counts the calls that it makes and writes them, with the times of its
+parts, to FOLDER/rankN.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+K, M = 1 << 10, 1 << 20
+BUCKETS_BYTES = (25 * M, 25 * M, 7 * M, 300 * K)
+"""Gradients, as DistributedDataParallel reduces them."""
+WEIGHTS_BYTES = 8 * M
+SMALL_BYTES = 4 * K
+SMALL_CALLS = 50
+IN_GRAPH_BYTES = 64 * K
+CALLS_IN_GRAPH = 20
+BLOCKS = 25
+"""Parts of the time of each kind of step, of whose times the median counts."""
+
+
+class Loop:
+    """The tensors and calls of a rank."""
+
+    def __init__(self, device: Any, ranks: int) -> None:
+        self.made: Counter[tuple[str, int, str, bool]] = Counter()
+        self._ranks = ranks
+        self._buckets = [self._zeros(size, torch.float32, device) for size in BUCKETS_BYTES]
+        self._part = self._zeros(WEIGHTS_BYTES, torch.bfloat16, device)
+        self._whole = self._zeros(WEIGHTS_BYTES * ranks, torch.bfloat16, device)
+        self._mask = self._zeros(SMALL_BYTES, torch.uint8, device)
+        self._masks = self._zeros(SMALL_BYTES * ranks, torch.uint8, device)
+        self._small = self._zeros(SMALL_BYTES, torch.float16, device)
+        self._token = self._zeros(IN_GRAPH_BYTES, torch.bfloat16, device)
+        self._captures = False
+
+    @staticmethod
+    def _zeros(size_bytes: int, kind: Any, device: Any) -> Any:
+        return torch.zeros(size_bytes // kind.itemsize, dtype=kind, device=device)
+
+    def _count(self, operation: str, tensor: Any, ranks: int = 1) -> None:
+        size_bytes = tensor.numel() * tensor.element_size() * ranks
+        kind = str(tensor.dtype).removeprefix("torch.")
+        self.made[operation, size_bytes, kind, self._captures] += 1
+
+    def _all_reduce(self, tensor: Any) -> None:
+        self._count("all_reduce", tensor)
+        dist.all_reduce(tensor)
+
+    def _all_gather(self, part: Any, whole: Any) -> None:
+        self._count("all_gather", part, self._ranks)
+        dist.all_gather_into_tensor(whole, part)
+
+    def training(self) -> None:
+        """A step that reduces gradients, gathers weights and scatters sums."""
+        for bucket in self._buckets:
+            self._all_reduce(bucket)
+        self._all_gather(self._part, self._whole)
+        self._all_gather(self._mask, self._masks)
+        self._count("reduce_scatter", self._part, self._ranks)
+        dist.reduce_scatter_tensor(self._part, self._whole)
+
+    def small(self) -> None:
+        """Calls that take the host longer than the GPU."""
+        for _ in range(SMALL_CALLS):
+            self._all_reduce(self._small)
+
+    def token(self) -> None:
+        """The calls of a graph."""
+        for _ in range(CALLS_IN_GRAPH):
+            self._all_reduce(self._token)
+        self._all_gather(self._mask, self._masks)
+
+    def captured(self) -> Any:
+        """A CUDA graph of `token`."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.token()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        self._captures = True
+        # Other threads of torch.distributed may query events meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self.token()
+        self._captures = False
+        return graph
+
+
+def step_us(act: Callable[[], object], steps: int) -> float:
+    """Median time of a step over blocks of them."""
+    act()
+    in_block = max(1, steps // BLOCKS)
+    times = []
+    for _ in range(BLOCKS):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(in_block):
+            act()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begin) * 1e6 / in_block)
+    return statistics.median(times)
+
+
+def main() -> int:
+    """Run the rank; return 0."""
+    folder, steps = Path(sys.argv[1]), int(sys.argv[2])
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    loop = Loop(device, ranks)
+    times = {
+        "training": step_us(loop.training, steps),
+        "small": step_us(loop.small, steps),
+        "graph": step_us(loop.captured().replay, steps),
+        "small after the graph": step_us(loop.small, steps),
+    }
+    made = [
+        {"operation": operation, "size_bytes": size, "datatype": kind, "graph": graph, "calls": n}
+        for (operation, size, kind, graph), n in sorted(loop.made.items())
+    ]
+    versions = f"torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
+    result = {"made": made, "times_us": times, "versions": versions}
+    (folder / f"rank{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
