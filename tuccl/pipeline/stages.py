@@ -40,6 +40,12 @@ from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.processes.workers import workers_for
 from tuccl.records.record import Record
 from tuccl.reports.finished_run import FinishedRun, finished
+from tuccl.reports.host_record import (
+    host_record_text,
+    is_of_machine,
+    read_host_record,
+    record_host,
+)
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
 from tuccl.schedules.own_schedules import OwnSchedule
@@ -100,6 +106,8 @@ def initialize(
             require_backend(settings.backend, planned)
             begun = _begin(run, identity, settings)
             write_atomically(run.topology, topology_to_json(topology))
+            if backend_kind(settings.backend).measures_nccl:
+                _record_host(run, topology)
             if workload is not None:
                 write_workload(run.workload, workload)
             parts = [
@@ -116,6 +124,15 @@ def initialize(
             run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
     return done
+
+
+def _record_host(run: Run, topology: Topology) -> None:
+    """Write down what this host is, if it is one of the machine and the run has none yet."""
+    if read_host_record(run.host) is None and (record := record_host()) is not None:
+        models = {gpu.model for gpu in topology.gpus}
+        # Faked nodes are parts of one host, or share all of its GPUs.
+        if is_of_machine(record, models, (topology.ranks_per_node, len(topology.gpus))):
+            write_atomically(run.host, host_record_text(record))
 
 
 def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:

@@ -1,7 +1,8 @@
 """`tuccl-manifest.json`: what lies in a shipped directory, for tools and for the next ship.
 
-The manifest is written last, and nothing depends on it while jobs run. Version 2 says what the
-table is; version 1, of earlier releases, only which files there are.
+The manifest is written last, and nothing depends on it while jobs run. Version 3 says what the
+table is and which host it was measured on; version 2, of earlier releases, lacks the host and how
+calls were timed, and version 1 says only which files there are.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from tuccl.lookup_tables.table import Shape, Table
 from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.host_record import HostRecord
 from tuccl.reports.step_document import StepSummary
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
 
 MANIFEST_NAME = "tuccl-manifest.json"
-MANIFEST_VERSION: Final = 2
+MANIFEST_VERSION: Final = 3
 
 
 class _Model(BaseModel):
@@ -50,7 +52,7 @@ class MachineSize(_Model):
 class ManifestDocument(_Model):
     """`tuccl-manifest.json`: the table in a shipped directory."""
 
-    schema_version: Literal[2] = MANIFEST_VERSION
+    schema_version: Literal[3] = MANIFEST_VERSION
     tuccl: str
     """Release that shipped the table."""
     topology_name: str
@@ -85,8 +87,20 @@ class ManifestDocument(_Model):
     """Forms in which the table was shipped beside `tuccl.env`; later ships renew them."""
     place: str | None
     """Where jobs find the directory, as `--at` named it; None: where it was shipped to."""
+    graphs: bool | None = None
+    """Whether calls were timed in CUDA graphs; None: unknown."""
+    in_place: bool | None = None
+    """Whether calls were timed with one buffer for sending and receiving; None: unknown."""
+    host: HostRecord | None = None
+    """The host that the table was measured on; None: unknown."""
     files: list[ShippedFile]
     """All files of the table but the manifest."""
+
+
+class _SecondManifest(ManifestDocument):
+    """Version 2."""
+
+    schema_version: Literal[2]  # type: ignore[assignment]
 
 
 class _FirstManifest(_Model):
@@ -114,6 +128,9 @@ class Shipment:
     loads_executor: bool
     forms: tuple[str, ...]
     place: str | None
+    graphs: bool
+    in_place: bool
+    host: HostRecord | None
     step: StepSummary | None = None
 
 
@@ -130,6 +147,9 @@ class Listed:
     machine: MachineSize | None = None
     forms: tuple[str, ...] = ()
     place: str | None = None
+    graphs: bool | None = None
+    in_place: bool | None = None
+    host: HostRecord | None = None
     step: StepSummary | None = None
     executor: bool = False
     """Whether the executor is loaded by default; unknown in version 1."""
@@ -166,6 +186,9 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         executor=shipment.loads_executor,
         forms=list(shipment.forms),
         place=shipment.place,
+        graphs=shipment.graphs,
+        in_place=shipment.in_place,
+        host=shipment.host,
         files=[
             ShippedFile(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
             for path, data in sorted(files.items())
@@ -184,7 +207,7 @@ def read_manifest(path: Path) -> tuple[Listed | None, int]:
         version = _VersionModel.model_validate_json(data).schema_version
     except (OSError, ValidationError):
         return None, 0
-    if version not in {1, MANIFEST_VERSION}:
+    if version not in {1, 2, MANIFEST_VERSION}:
         return None, version
     try:
         return _listed(data, version), 0
@@ -199,9 +222,10 @@ def _listed(data: bytes, version: int) -> Listed:
             1, first.tuccl, first.topology_name, first.fingerprint, first.bundle_crc,
             tuple(first.files),
         )  # fmt: skip
-    found = ManifestDocument.model_validate_json(data)
+    form = _SecondManifest if version == 2 else ManifestDocument
+    found = form.model_validate_json(data)
     return Listed(
         version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
-        tuple(found.files), found.machine, tuple(found.forms), found.place, found.step,
-        found.executor,
+        tuple(found.files), found.machine, tuple(found.forms), found.place, found.graphs,
+        found.in_place, found.host, found.step, found.executor,
     )  # fmt: skip

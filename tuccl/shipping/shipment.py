@@ -7,6 +7,7 @@
     tuccl.env                  what a job sources, with comments
     tuccl-CRC.env              the same, of this table for good
     table.parquet              the same table for people and pandas
+    machine.json               the machine that the table is for
     schedules/                 the schedules that won inside a node, as MSCCL XML
     tuccl.envfile, nccl.conf, slurm-task-prolog.sh, enroot/, kubernetes/
                                the forms of `--to`
@@ -31,8 +32,10 @@ from tuccl.lookup_tables.errors import TableFileError
 from tuccl.lookup_tables.store import table_to_parquet_bytes
 from tuccl.lookup_tables.table import Table
 from tuccl.probes.topology.graph import Topology
+from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
+from tuccl.reports.host_record import HostRecord, is_of_machine, read_host_record, record_host
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_document import StepSummary, step_summary
@@ -46,6 +49,7 @@ from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import MANIFEST_NAME, Shipment, manifest_text, read_manifest
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
+    MACHINE_NAME,
     SCHEDULES_NAME,
     TABLE_NAME,
     Machine,
@@ -53,7 +57,7 @@ from tuccl.shipping.shipped_directory import (
     check_places,
     held,
     look_at,
-    remove_old_schedules,
+    remove_old_files,
     remove_partial_files,
 )
 from tuccl.workspace.atomic_file import absolute, cannot_write, write_atomically
@@ -101,7 +105,7 @@ def ship(
     table = _checked_table(run)
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
-    report = read_report(run)
+    report, machine = read_report(run), _machine_of(run)
     evidence = evidence_of(table, report.backend)
     executor = shipped_executor(table, evidence, executor_path() if has_executor() else None)
     wanted, named = _forms_and_place(target, forms, place)
@@ -124,14 +128,16 @@ def ship(
             if schedule.msccl_xml
         },
         TABLE_NAME: table_to_parquet_bytes(table),
+        **({} if machine is None else {MACHINE_NAME: topology_to_json(machine).encode()}),
         bound_name(crc): environment.encode(errors="surrogateescape"),
         **{name: text.encode(errors="surrogateescape") for name, text in files.items()},
     }
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
     caveats = _caveats(evidence, executor)
     said = Shipment(
-        _machine_of(run), evidence, caveats, loads_executor, wanted,
-        None if named is None else str(named), _step(table, report, loads_executor),
+        machine, evidence, caveats, loads_executor, wanted,
+        None if named is None else str(named), report.graphs, report.in_place,
+        _host_of(run, machine, evidence), _step(table, report, loads_executor),
     )  # fmt: skip
     _write(target, table, contents, manifest_text(table, crc, contents, said), force=force)
     *others, last = contents
@@ -191,6 +197,21 @@ def _machine_of(run: Run) -> Topology | None:
         return None
 
 
+def _host_of(run: Run, machine: Topology | None, evidence: Evidence) -> HostRecord | None:
+    """Return the host that a table was measured on.
+
+    A run of an earlier release does not keep it; then this host stands for it, if it can be a node
+    of the machine.
+    """
+    kept = read_host_record(run.host)
+    if kept is not None or machine is None or evidence is not Evidence.MEASURED:
+        return kept
+    here = record_host()
+    models = {gpu.model for gpu in machine.gpus}
+    counts = (machine.ranks_per_node, len(machine.gpus))
+    return here if here is not None and is_of_machine(here, models, counts) else None
+
+
 def _checked_table(run: Run) -> Table:
     """Return the table of a run after checking its programs, which jobs will run.
 
@@ -241,7 +262,7 @@ def _write(
         for name, content in contents.items():
             mode = 0o755 if name in EXECUTABLE else 0o644
             write_atomically(target / name, content, mode=mode)
-        remove_old_schedules(found, contents)
+        remove_old_files(found, contents)
         write_atomically(target / MANIFEST_NAME, manifest)
 
 

@@ -28,11 +28,13 @@ from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write, remove_par
 
 ENVIRONMENT_NAME = "tuccl.env"
 TABLE_NAME = "table.parquet"
+MACHINE_NAME = "machine.json"
 SCHEDULES_NAME = "schedules"
 _OWN_NAMES = FORM_PATHS | {
     MANIFEST_NAME,
     ENVIRONMENT_NAME,
     TABLE_NAME,
+    MACHINE_NAME,
     PLUGIN_NAME,
     EXECUTOR_NAME,
 }
@@ -151,8 +153,8 @@ def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force:
         )
 
 
-def remove_old_schedules(found: ShippedDirectory, kept: Mapping[str, bytes]) -> None:
-    """Remove the schedules of earlier tables that this one does not have.
+def remove_old_files(found: ShippedDirectory, kept: Mapping[str, bytes]) -> None:
+    """Remove the schedules and the machine of earlier tables that this one does not have.
 
     Args:
         found: The directory before this ship.
@@ -164,6 +166,8 @@ def remove_old_schedules(found: ShippedDirectory, kept: Mapping[str, bytes]) -> 
     for name in sorted(found.schedules):
         if f"{SCHEDULES_NAME}/{name}" not in kept:
             _remove(found.path / SCHEDULES_NAME / name)
+    if MACHINE_NAME not in kept:
+        _remove(found.path / MACHINE_NAME)
 
 
 def remove_partial_files(path: Path) -> None:

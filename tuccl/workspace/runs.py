@@ -4,8 +4,9 @@
     runs/IDENTITY/         one run: settings and machine give the identity
         run.json             what was asked for, when it began, whether it is complete
         topology.json        the machine
+        host.json            the host that measures, as it was when the run began
         workload.json        the job's collectives that were tuned, where the run is for one
-        tuccl/sketches/            one JSON file per sketch
+        sketches/            one JSON file per sketch
         schedules/OPERATION/ verified schedules as MSCCL XML, and index.json once all are there
         measurements.jsonl   every measurement, append-only: what a search resumes from
         report.json          what was decided for every key, and why
@@ -80,6 +81,11 @@ class Run:
     def topology(self) -> Path:
         """The machine as JSON."""
         return self.root / "topology.json"
+
+    @property
+    def host(self) -> Path:
+        """The host that measures, as JSON; only runs that measure NCCL have it."""
+        return self.root / "host.json"
 
     @property
     def workload(self) -> Path:

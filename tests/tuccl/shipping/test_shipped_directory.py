@@ -121,7 +121,7 @@ def test_the_manifest_lists_what_is_there_and_says_the_same_each_time(
     manifest = json.loads(before[MANIFEST])
     table = read_table(first)
     crc = bundle_crc(bundle_bytes(table))
-    assert manifest["schema_version"] == 2
+    assert manifest["schema_version"] == 3
     assert (manifest["fingerprint"], manifest["bundle_crc"]) == (table.fingerprint, f"{crc:08x}")
     listed = {file["path"]: (file["bytes"], file["sha256"]) for file in manifest["files"]}
     assert listed == {
@@ -308,12 +308,12 @@ def test_what_cannot_take_its_place_is_said_before_anything_is_written(
 def test_a_manifest_of_a_newer_release_is_not_written_over(first: Run, tmp_path: Path) -> None:
     target = tmp_path / "shipped"
     ship(first, target)
-    newer = {**json.loads((target / MANIFEST).read_text()), "schema_version": 3, "more": True}
+    newer = {**json.loads((target / MANIFEST).read_text()), "schema_version": 4, "more": True}
     (target / MANIFEST).write_text(json.dumps(newer))
-    with pytest.raises(UsageError, match="is of version 3, this release writes 2"):
+    with pytest.raises(UsageError, match="is of version 4, this release writes 3"):
         ship(first, target)
     ship(first, target, force=True)
-    assert json.loads((target / MANIFEST).read_text())["schema_version"] == 2
+    assert json.loads((target / MANIFEST).read_text())["schema_version"] == 3
 
 
 def test_a_damaged_manifest_or_plugin_is_made_again(first: Run, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_manifest_of_a_newer_release_is_not_read(shipped: Path) -> None:
     (shipped / MANIFEST_NAME).write_text('{"schema_version": 9}')
     assert read_manifest(shipped / MANIFEST_NAME) == (None, 9)
     (problem,) = view_shipped(shipped).problems
-    assert "is of version 9, this release reads 2" in problem
+    assert "is of version 9, this release reads 3" in problem
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ _REMOTE_TYPES = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: RemoteType.CPU,
     pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: RemoteType.SWITCH,
 }
+_SLOWDOWNS = {
+    pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware thermal slowdown",
+    pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "software thermal slowdown",
+    pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
+    pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
+}
 _STATE_BY_FIELD_FROM = 90
 """Compute capability times ten from which NCCL reads a link's state as a field value (2.30
 src/graph/xml.cc)."""
@@ -190,6 +196,55 @@ class NvmlCalls:
             status, mb_per_s = self._fields(gpu, *((field, link) for field in fields)) or (0, 0)
             links.append((status == 1, mb_per_s))
         return tuple(links)
+
+    @_convert_errors()
+    def power_limit_w(self, gpu: int) -> int:
+        """Power limit that is enforced, in whole watts."""
+        return round(int(pynvml.nvmlDeviceGetEnforcedPowerLimit(self._handle(gpu))) / 1000)
+
+    @_convert_errors()
+    def max_clocks_mhz(self, gpu: int) -> tuple[int, int]:
+        """Highest clocks of the multiprocessors and of the memory."""
+        handle = self._handle(gpu)
+        sm, memory = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
+        found = (pynvml.nvmlDeviceGetMaxClockInfo(handle, kind) for kind in (sm, memory))
+        return next(found), next(found)
+
+    @_convert_errors()
+    def application_clocks_mhz(self, gpu: int) -> tuple[int, int]:
+        """Clocks of the multiprocessors and of the memory that were set for applications."""
+        handle = self._handle(gpu)
+        sm, memory = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
+        found = (pynvml.nvmlDeviceGetApplicationsClock(handle, kind) for kind in (sm, memory))
+        return next(found), next(found)
+
+    @_convert_errors()
+    def ecc_enabled(self, gpu: int) -> bool:
+        """Whether ECC is on now."""
+        return bool(pynvml.nvmlDeviceGetEccMode(self._handle(gpu))[0])
+
+    @_convert_errors()
+    def uncorrected_errors(self, gpu: int) -> int:
+        """Uncorrected ECC errors over the life of the GPU."""
+        kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_AGGREGATE_ECC
+        return int(pynvml.nvmlDeviceGetTotalEccErrors(self._handle(gpu), kind, counter))
+
+    @_convert_errors()
+    def row_remapping(self, gpu: int) -> tuple[bool, bool]:
+        """Whether rows of the memory await remapping at the next reset, and whether one failed."""
+        _, _, pending, failed = pynvml.nvmlDeviceGetRemappedRows(self._handle(gpu))
+        return bool(pending), bool(failed)
+
+    @_convert_errors()
+    def slowdowns(self, gpu: int) -> tuple[str, ...]:
+        """Reasons why the clocks are held down now, without those of an idle or a busy GPU."""
+        bits = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle(gpu)))
+        return tuple(reason for bit, reason in _SLOWDOWNS.items() if bits & bit)
+
+    @_convert_errors()
+    def processes(self, gpu: int) -> int:
+        """Number of processes that compute on the GPU, as far as this process may see them."""
+        return len(pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle(gpu)))
 
     def _handle(self, gpu: int) -> Any:
         if gpu not in self._handles:

@@ -155,3 +155,44 @@ int nvmlDeviceGetFieldValues(int *gpu, int count, field_value *values) {
     }
     return SUCCESS;
 }
+int nvmlDeviceGetEnforcedPowerLimit(int *gpu, unsigned *milliwatts) {
+    *milliwatts = *gpu == 1 && scene("capped") ? 500000 : 700000;
+    return SUCCESS;
+}
+/* 1 is the clock of the multiprocessors, 2 that of the memory. */
+int nvmlDeviceGetMaxClockInfo(int *gpu, int kind, unsigned *clock) {
+    (void)gpu;
+    *clock = kind == 2 ? 3201 : 1980;
+    return SUCCESS;
+}
+int nvmlDeviceGetApplicationsClock(int *gpu, int kind, unsigned *clock) {
+    if (scene("bare"))
+        return NOT_SUPPORTED;
+    *clock = kind == 2 ? 3201 : *gpu == 1 && scene("slow") ? 1200 : 1980;
+    return SUCCESS;
+}
+int nvmlDeviceGetEccMode(int *gpu, unsigned *now, unsigned *pending) {
+    *now = *pending = !(*gpu == 1 && scene("no ECC"));
+    return SUCCESS;
+}
+int nvmlDeviceGetTotalEccErrors(int *gpu, int kind, int counter, unsigned long long *errors) {
+    *errors = *gpu == 1 && kind == 1 && counter == 1 && scene("errors") ? 3 : 0;
+    return SUCCESS;
+}
+int nvmlDeviceGetRemappedRows(int *gpu, unsigned *corrected, unsigned *uncorrected,
+                              unsigned *pending, unsigned *failed) {
+    *corrected = *uncorrected = 0;
+    *pending = *gpu == 1 && scene("pending");
+    *failed = *gpu == 1 && scene("failed");
+    return SUCCESS;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(int *gpu, unsigned long long *reasons) {
+    *reasons = *gpu == 1 && scene("hot") ? 0x40 : 1; /* 1: idle. */
+    return SUCCESS;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(int *gpu, unsigned *count, void *processes) {
+    (void)gpu;
+    (void)processes;
+    *count = 0;
+    return SUCCESS;
+}

@@ -1,0 +1,94 @@
+"""`HostRecord`: the host that a table was measured on, for later checks whether it changed.
+
+Its structure is that of a probe without measurements, so that the same probe later gives the same
+where nothing changed. In a job of several hosts it is the host of rank 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from tuccl.measuring.congestion import congestion_control
+from tuccl.probes.errors import ProbeError
+from tuccl.probes.host.probe import HostProbeOptions, probe_host
+from tuccl.probes.inputs.regular_file import read_regular_file
+from tuccl.probes.nvidia.gpu_settings import GpuSettings, GpuStates, read_gpu_states
+from tuccl.probes.topology.graph import Topology
+from tuccl.probes.topology.json_form import topology_from_json, topology_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """A host as it was."""
+
+    host: str
+    driver: str
+    """Version of the GPUs' driver; empty: unknown."""
+    congestion_control: str
+    """TCP's algorithm for new connections; empty: unknown."""
+    gpus: tuple[GpuSettings, ...]
+    """Settings by NVML's index."""
+    structure: dict[str, JsonValue]
+    """Topology of a probe without measurements."""
+
+    def topology(self) -> Topology:
+        """Return the structure as a topology.
+
+        Raises:
+            ProbeError: It is damaged.
+        """
+        return topology_from_json(json.dumps(self.structure), f"the structure of {self.host}")
+
+
+def record_host() -> HostRecord | None:
+    """Return this host as it is now; None where it cannot be probed."""
+    try:
+        topology = probe_host(HostProbeOptions(measure_p2p=False)).topology
+    except ProbeError:
+        return None
+    return host_record(topology, read_gpu_states())
+
+
+def host_record(topology: Topology, states: GpuStates) -> HostRecord:
+    """Return the record of a host from its structure and the states of its GPUs."""
+    structure: dict[str, Any] = json.loads(topology_to_json(topology))
+    host = topology.hosts[0] if topology.hosts else gethostname()
+    return HostRecord(host, states.driver, congestion_control(), states.settings, structure)
+
+
+def is_of_machine(record: HostRecord, gpu_models: Collection[str], gpus: Collection[int]) -> bool:
+    """Return whether a host can be a node of a machine.
+
+    Args:
+        record: The host.
+        gpu_models: PCI `vendor:device` of the machine's GPUs.
+        gpus: Numbers of GPUs that its nodes have.
+    """
+    own = [gpu.model for gpu in record.topology().gpus]
+    return bool(own) and set(own) <= set(gpu_models) and len(own) in gpus
+
+
+def host_record_text(record: HostRecord) -> str:
+    """Return a record as JSON."""
+    return _adapter().dump_json(record, indent=1).decode() + "\n"
+
+
+def read_host_record(path: Path) -> HostRecord | None:
+    """Read a record; None where it is missing or damaged."""
+    try:
+        return _adapter().validate_json(read_regular_file(path))
+    except (OSError, ValidationError):
+        return None
+
+
+@cache
+def _adapter() -> TypeAdapter[HostRecord]:
+    return TypeAdapter(HostRecord)
