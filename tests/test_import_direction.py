@@ -83,6 +83,7 @@ ORDER = [
     "tuccl.shipping",
     "tuccl.bench",
     "tuccl.doctor",
+    "tuccl.watching",
     "tuccl.console",
     "tuccl.html_report.figures",
     "tuccl.html_report",

@@ -2,8 +2,9 @@
 
     python scripts/make/write_json_schemas.py [DIRECTORY]
 
-Run it after a change of tuccl/reports/json_documents.py, tuccl/shipping/manifest.py,
-tuccl/workloads/workload_file.py or tuccl/html_report; a test holds the files against the models.
+Run it after a change of tuccl/reports/*_document*.py, tuccl/reports/host_record.py,
+tuccl/shipping/manifest.py, tuccl/workloads/workload_file.py or tuccl/html_report; a test holds the
+files against the models.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 
 from tuccl.html_report.figures.report_figures import ReportDocument
 from tuccl.reports.json_documents import DOCUMENTS
+from tuccl.reports.watch_document import WatchDocument
 from tuccl.shipping.manifest import ManifestDocument
 from tuccl.workloads.workload_file import WorkloadFileDocument
 from tuccl.workspace.atomic_file import write_atomically
@@ -29,6 +31,7 @@ def schema_texts() -> dict[str, str]:
         **DOCUMENTS,
         "manifest": ManifestDocument,
         "report": ReportDocument,
+        "watch": WatchDocument,
         "workload-file": WorkloadFileDocument,
     }
     return {

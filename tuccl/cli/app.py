@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from tuccl import __version__
-from tuccl.cli import bench, build, calibrate, probe, report, shipping, synthesize, tune
+from tuccl.cli import bench, build, calibrate, probe, report, shipping, synthesize, tune, watch
 from tuccl.cli import topology as cli_topology
 from tuccl.cli import workload as cli_workload
 from tuccl.cli.fields import with_fields
@@ -236,6 +236,7 @@ app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.SHIP_EXAMPLES)(s
 app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.EXPORT_EXAMPLES)(shipping.export)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=shipping.SHOW_EXAMPLES)(shipping.show)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=shipping.DOCTOR_EXAMPLES)(shipping.doctor)
+app.command(cls=Command, rich_help_panel=_LOOK, epilog=watch.EXAMPLES)(watch.watch)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=bench.EXAMPLES)(bench.bench)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=probe.EXAMPLES)(probe.probe)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=report.EXAMPLES)(report.report)

@@ -59,7 +59,7 @@ def describe_changes(old: Topology, new: Topology) -> tuple[str, ...]:
     """
     if old.fingerprint() == new.fingerprint():
         return ()
-    changes = _changes(old, _with_old_names(old, new))
+    changes = _changes(old, with_old_names(old, new))
     if changes:
         return tuple(_merged_over_hosts(old, changes))
     unexplained = (
@@ -100,7 +100,7 @@ def describe_figures(old: Topology, new: Topology) -> tuple[str, ...]:
 
     Both topologies must be valid. Order and names are those of the old topology.
     """
-    before, after = _by_pair(old), _by_pair(_with_old_names(old, new))
+    before, after = _by_pair(old), _by_pair(with_old_names(old, new))
     changes: dict[_Pair, str] = {}
     for pair, links in before.items():
         new_links = after.get(pair, ())
@@ -125,7 +125,7 @@ def _figures(links: tuple[Link, ...]) -> str:
     return f"{speed(sum(link.bandwidth_gb_per_s for link in links))} ({', '.join(sources)})"
 
 
-def _with_old_names(old: Topology, new: Topology) -> Topology:
+def with_old_names(old: Topology, new: Topology) -> Topology:
     """Return the new topology with the old names of all devices that both have."""
     return _renamed(old, new, match_devices(old, new, _count_changes))
 

@@ -1,0 +1,76 @@
+"""The command `tuccl watch`: is this host still the one that a shipped table was tuned for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tuccl.console.display import print_lines
+from tuccl.console.json_output import print_document
+from tuccl.console.watch_display import watch_document, watch_lines
+from tuccl.console.watch_metrics import watch_metrics
+from tuccl.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.errors import ExitCode, UsageError
+from tuccl.inputs.output_file import check_output
+from tuccl.inputs.watch_command import ServiceFile, WatchCommand
+from tuccl.watching.service_files import service_file, slurm_health_check, timer_file
+from tuccl.watching.watch import Watched, WatchOptions
+from tuccl.watching.watch import watch as look
+from tuccl.words.durations import parse_seconds
+from tuccl.workspace.atomic_file import absolute, write_atomically
+
+
+def watch(command: WatchCommand) -> int:
+    """Run `tuccl watch DIR`.
+
+    Raises:
+        UsageError: The directory is none of `tuccl ship`, or options contradict each other.
+        WorkspaceError: The textfile cannot be written.
+    """
+    directory = absolute(command.directory)
+    if command.print_file is not None:
+        _print(command.print_file, directory)
+        return ExitCode.OK
+    if command.textfile is not None:
+        _check_textfile(command.textfile, directory)
+    limit_s = parse_seconds(command.limit, "--limit")
+    named = {} if command.nccl is None else {LIBRARY_VARIABLE: str(absolute(command.nccl))}
+    options = WatchOptions(not command.no_measure, limit_s, {**os.environ, **named})
+    found = look(directory, options)
+    if command.textfile is not None:
+        write_atomically(absolute(command.textfile), watch_metrics(found))
+    if command.as_json:
+        print_document(watch_document(found))
+    else:
+        print_lines(watch_lines(found, verbose=command.verbose))
+    return _exit_code(found)
+
+
+def _exit_code(found: Watched) -> int:
+    if found.changes:
+        return ExitCode.FINDING
+    return ExitCode.ENVIRONMENT if found.unchecked else ExitCode.OK
+
+
+def _check_textfile(path: Path, directory: Path) -> None:
+    """Require a name that node_exporter reads, of no file of the table.
+
+    Raises:
+        UsageError: It ends otherwise, or is one.
+    """
+    check_output(path, "--textfile", directory.glob("*"))
+    if path.suffix != ".prom":
+        raise UsageError(f"--textfile {path}: node_exporter reads files that end in .prom")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--textfile {path} is no regular file: name another")
+
+
+def _print(file: ServiceFile, directory: Path) -> None:
+    match file:
+        case ServiceFile.SERVICE:
+            text = service_file(directory)
+        case ServiceFile.TIMER:
+            text = timer_file()
+        case ServiceFile.SLURM:
+            text = slurm_health_check(directory)
+    print(text, end="")  # noqa: T201 - the command's result

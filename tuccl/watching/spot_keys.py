@@ -1,0 +1,54 @@
+"""Choice of the keys that a watch measures: few, over all operations and sizes."""
+
+from __future__ import annotations
+
+from tuccl.bench.contenders import ShippedTable
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.trials.config import Task
+from tuccl.trials.shapes import memberships
+
+MOST_KEYS = 9
+_BANDS_UP_TO = (64 << 10, 4 << 20, 256 << 20)
+"""Largest size of small, middle and large messages; above, a call takes too much memory."""
+
+
+def spot_keys(table: ShippedTable, whole: Shape) -> tuple[Task, ...]:
+    """Return the keys with a stated gain that are measured; empty where none fits this host.
+
+    Of each operation, the key of each band of sizes that gains most: it loses most where the
+    machine changed.
+
+    Args:
+        table: The table.
+        whole: Shape of the communicator of this host's GPUs.
+    """
+    best: dict[tuple[Operation, int], tuple[float, Task]] = {}
+    for task in _fitting(table, whole):
+        gain, band = table.promised(task), _band(task.size_bytes)
+        if gain is not None and band is not None:
+            place = (task.operation, band)
+            best[place] = max(best.get(place, (0.0, task)), (gain, task), key=lambda pair: pair[0])
+    operations = sorted({operation for operation, _ in best})
+    bands = len(_BANDS_UP_TO)
+    # Each round takes another band of each operation, so that few keys reach all of both.
+    places = [
+        (operation, (number + turn) % bands)
+        for turn in range(bands)
+        for number, operation in enumerate(operations)
+    ]
+    chosen = [best[place][1] for place in places if place in best][:MOST_KEYS]
+    return tuple(sorted(chosen, key=lambda task: (task.operation, task.size_bytes)))
+
+
+def _fitting(table: ShippedTable, whole: Shape) -> list[Task]:
+    """Return the tuned keys of the largest communicator that this host can have."""
+    entries = () if table.table is None else table.table.entries
+    tasks = [Task(e.key.operation, e.tuned_bytes, e.key.shape) for e in entries]
+    fitting = [task for task in tasks if memberships(task.shape, whole) is not None]
+    largest = max((task.shape for task in fitting), key=lambda shape: shape.ranks, default=whole)
+    return [task for task in fitting if task.shape == largest]
+
+
+def _band(size_bytes: int) -> int | None:
+    bands = (band for band, most in enumerate(_BANDS_UP_TO) if size_bytes <= most)
+    return next(bands, None)

@@ -1,0 +1,134 @@
+"""The verdict on a spot measurement: whether a key keeps what the table promises.
+
+Stock NCCL and the table run in a start of their own each, so that the gain now differs from the
+promise by the noise of these two starts, that of the launches, and that of the promise itself. A
+key is suspect only where the upper bound of its gain is below the lower bound of the promise by
+more than the table's deviation from start to start. A call may also be slow with and without the
+table; it is suspect where the lower bound of its time is a quarter above the recorded time. Times
+differ more than gains do, as clocks and other users of a host move both alike.
+
+A suspicion counts only if a second pair of starts gives it again, so that a false alarm needs two
+errors. The bounds hold for all keys together (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist, fmean, stdev
+
+from tuccl.bench.contenders import ShippedTable
+from tuccl.lookup_tables.table import Entry
+from tuccl.statistics.distributions import student_quantile
+from tuccl.statistics.intervals import START_ERROR, Interval
+from tuccl.statistics.looks import bonferroni
+from tuccl.trials.config import Task
+
+ERROR = 0.001
+"""Probability that any key of a pair of starts is suspect by noise alone."""
+SLOWER = 1.25
+"""Ratio to the recorded time from which a call counts as slow."""
+
+
+class Suspicion(StrEnum):
+    """A fault of a key, beyond the noise."""
+
+    SLOWER_THAN_PROMISED = "slower_than_promised"
+    """The gain over stock NCCL is less than the table states."""
+    SLOWER_THAN_RECORDED = "slower_than_recorded"
+    """The call takes longer than when the table was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Figures of a table for a key."""
+
+    gain: float
+    bounds: Interval | None
+    """Bounds of the gain; None where it was not measured against stock NCCL."""
+    time_us: float
+    stock_us: float
+    deviation: float
+    """Deviation of the logarithm of a time from start to start."""
+
+    @property
+    def least(self) -> float:
+        """The lower bound of the gain, less the deviation from start to start."""
+        low = self.gain * math.exp(-self.deviation) if self.bounds is None else self.bounds.low
+        return low * math.exp(-self.deviation)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotTimes:
+    """Times of a key in one pair of starts, two each at least."""
+
+    stock_us: Sequence[float]
+    table_us: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class SpotVerdict:
+    """The outcome of a key."""
+
+    task: Task
+    promise: Promise
+    gain: float
+    high: float
+    """Upper bound of the gain."""
+    stock_us: float
+    table_us: float
+    suspicion: Suspicion | None
+
+
+def promise_of(table: ShippedTable, task: Task) -> Promise | None:
+    """Return the figures of a table for a key; None where it states none."""
+    entry, gain = _entry(table, task), table.promised(task)
+    if entry is None or gain is None:
+        return None
+    deviation = max(START_ERROR, entry.spread)
+    bounds = table.promise_bounds(task)
+    stock_us = entry.default_time_us
+    return Promise(gain, bounds, stock_us / gain, stock_us, deviation)
+
+
+def _entry(table: ShippedTable, task: Task) -> Entry | None:
+    entries = () if table.table is None else table.table.entries
+    wanted = (task.operation, task.size_bytes, task.shape)
+    found = (e for e in entries if (e.key.operation, e.tuned_bytes, e.key.shape) == wanted)
+    return next(found, None)
+
+
+def judge(task: Task, promise: Promise, times: SpotTimes, keys: int) -> SpotVerdict:
+    """Return the verdict on a key, one of so many."""
+    error = bonferroni(ERROR, keys)
+    starts = NormalDist().inv_cdf(1.0 - error) * promise.deviation
+    stock, table = (_Mean.of(values, error) for values in (times.stock_us, times.table_us))
+    gain = math.exp(stock.log - table.log)
+    # Errors of two starts and of their launches are independent: their squares add.
+    high = gain * math.exp(math.hypot(stock.reach, table.reach, starts, starts))
+    suspicion = None
+    if high < promise.least:
+        suspicion = Suspicion.SLOWER_THAN_PROMISED
+    elif any(
+        mean.log - math.hypot(mean.reach, starts, starts) > math.log(SLOWER * recorded_us)
+        for mean, recorded_us in ((stock, promise.stock_us), (table, promise.time_us))
+    ):
+        suspicion = Suspicion.SLOWER_THAN_RECORDED
+    stock_us, table_us = math.exp(stock.log), math.exp(table.log)
+    return SpotVerdict(task, promise, gain, high, stock_us, table_us, suspicion)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mean:
+    """The mean logarithm of times of one start, and how far it may be off by their noise."""
+
+    log: float
+    reach: float
+
+    @classmethod
+    def of(cls, times_us: Sequence[float], error: float) -> _Mean:
+        logs = [math.log(time_us) for time_us in times_us]
+        quantile = student_quantile(1.0 - error, len(logs) - 1)
+        return cls(fmean(logs), quantile * stdev(logs) / math.sqrt(len(logs)))
