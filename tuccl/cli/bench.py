@@ -17,6 +17,7 @@ EXAMPLES = examples(
     "tuccl bench /shared/tuccl --ops all_reduce --sizes 64K,1M,16M --rounds 7",
     "tuccl bench /shared/tuccl /shared/tuccl-new --budget 10m",
     "tuccl bench /shared/tuccl --workload job.json",
+    "tuccl bench /shared/tuccl --nccl /opt/nccl-2.29/lib/libnccl.so.2",
 )
 
 

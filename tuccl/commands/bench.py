@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.bench.contenders import STOCK
+from tuccl.bench.contenders import STOCK, Contender
 from tuccl.bench.job import Site
 from tuccl.bench.places import FoundTable, found_tables, keys_of, require_entries
 from tuccl.bench.ratios import LEAST_ROUNDS
@@ -16,13 +16,19 @@ from tuccl.bench.result import bench_result
 from tuccl.bench.rounds import Bench, Plan
 from tuccl.bench.step import benched_calls
 from tuccl.bench.surroundings import without_table
+from tuccl.bench.upgrade import Upgrade, UpgradeResult, upgrade_contenders, upgrade_result
 from tuccl.console import display
-from tuccl.console.bench_display import print_bench
+from tuccl.console.bench_display import print_bench, print_upgrade
 from tuccl.console.json_output import print_document
 from tuccl.console.progress import shown_progress
 from tuccl.engines.gpu_sharing import require_mps
 from tuccl.engines.nccl_environment import check_environment, count_gpus
-from tuccl.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.engines.nccl_library import (
+    LIBRARY_VARIABLE,
+    NcclLibraryError,
+    SeveralNcclsError,
+    find_nccl,
+)
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probing import exit_code_of
 from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
@@ -45,6 +51,7 @@ from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outsi
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload
 from tuccl.workloads.workload_file import read_workload
+from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
@@ -65,6 +72,8 @@ class _Wanted:
     plan: Plan
     environment: Mapping[str, str]
     """Environment of the jobs: this process's, without a table's variables."""
+    upgrade: Upgrade | None
+    """The releases to hold against each other; None: one NCCL serves all jobs."""
 
 
 def bench(command: BenchCommand) -> int:
@@ -137,6 +146,10 @@ def _understood(command: BenchCommand) -> _Wanted:
         raise UsageError("--workload names operations and sizes: leave out --ops and --sizes")
     operations = None if command.operations is None else parse_operations(command.operations)
     first = command.place if command.place is not None else command.workspace
+    environment = without_table(os.environ)
+    upgrade = _upgrade(command, environment)
+    if upgrade is None and command.nccl is not None:
+        environment[LIBRARY_VARIABLE] = str(absolute(command.nccl))
     return _Wanted(
         command,
         (first,) if command.second_place is None else (first, command.second_place),
@@ -144,13 +157,37 @@ def _understood(command: BenchCommand) -> _Wanted:
         tuple(map(parse_size, named)) or None,
         None if command.workload is None else read_workload(command.workload),
         Plan(rounds, budget_s),
-        _environment(command.nccl),
+        environment,
+        upgrade,
     )
 
 
-def _environment(nccl: Path | None) -> dict[str, str]:
-    named = {} if nccl is None else {LIBRARY_VARIABLE: str(nccl.absolute())}
-    return without_table(os.environ) | named
+def _upgrade(command: BenchCommand, environment: Mapping[str, str]) -> Upgrade | None:
+    """Return the releases of an upgrade; None where `--nccl` names none but the one found.
+
+    Raises:
+        UsageError: A second table is named beside another NCCL.
+        NcclLibraryError: The NCCL cannot be loaded, is too old, or it is not clear which one jobs
+            load today.
+    """
+    if command.nccl is None:
+        return None
+    new = find_nccl(str(absolute(command.nccl)), environment)
+    try:
+        old = find_nccl(None, environment)
+    except SeveralNcclsError:
+        raise
+    except NcclLibraryError:
+        return None  # There is no other.
+    if old.version == new.version:
+        return None
+    if command.second_place is not None:
+        raise UsageError(
+            f"--nccl {command.nccl} is NCCL {new.version_text}, jobs here load {old.version_text}: "
+            f"name one table to hold both against each other, or {LIBRARY_VARIABLE}={command.nccl} "
+            "to bench two tables under it"
+        )
+    return Upgrade(old, new)
 
 
 def _require_run(command: BenchCommand) -> None:
@@ -208,12 +245,17 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         display.say_notes(calls.left_out_notes)
         tasks = tuple(key.task for key in calls.keys)
     timing = _timing(wanted, calls, found[0].run)
-    display.say(_announcement(wanted.plan, len(tasks), len(tables)))
+    display.say(_announcement(wanted, len(tasks)))
     shapes = tuple(dict.fromkeys(task.shape for task in tasks if task.shape != shape))
     site = Site(places, shape, timing, command.fake_nodes, shapes)
+    contenders: tuple[Contender, ...] = (STOCK, *tables)
+    if wanted.upgrade is not None:
+        contenders = upgrade_contenders(tables[0], wanted.upgrade)
     with shown_progress() as progress:
-        jobs = Bench(site, (STOCK, *tables), tasks, progress, display.say)
-        measured = jobs.run(wanted.plan)
+        measured = Bench(site, contenders, tasks, progress, display.say).run(wanted.plan)
+    if wanted.upgrade is not None:
+        upgraded = upgrade_result(measured, tables[0], wanted.upgrade, shape, timing)
+        return _print_upgrade(upgraded, as_json=command.as_json)
     result = bench_result(measured, tables, shape, timing, calls)
     if command.as_json:
         from tuccl.console.bench_output import bench_document  # noqa: PLC0415 - for JSON
@@ -236,9 +278,23 @@ def _timing(wanted: _Wanted, calls: StepCalls | None, run: FinishedRun | None) -
     return Timing(graph=not plain, in_place=in_place)
 
 
-def _announcement(plan: Plan, keys: int, tables: int) -> str:
-    what = "the table" if tables == 1 else f"{tables} tables"
+def _print_upgrade(result: UpgradeResult, *, as_json: bool) -> int:
+    if as_json:
+        from tuccl.console.bench_output import upgrade_document  # noqa: PLC0415 - for JSON
+
+        print_document(upgrade_document(result))
+    else:
+        print_upgrade(result)
+    return ExitCode.FINDING if result.has_findings else ExitCode.OK
+
+
+def _announcement(wanted: _Wanted, keys: int) -> str:
+    plan, tables = wanted.plan, len(wanted.places)
+    what = "stock NCCL and " + ("the table" if tables == 1 else f"{tables} tables")
+    if wanted.upgrade is not None:
+        old, new = wanted.upgrade.old.version_text, wanted.upgrade.new.version_text
+        what += f", each under NCCL {old} and {new},"
     rounds = f"{plan.rounds} rounds"
     if plan.budget_s is not None:
         rounds = f"rounds for {format_about(plan.budget_s)}"
-    return f"{count_of(keys, 'key')}, {rounds} of new processes for stock NCCL and {what} in turn"
+    return f"{count_of(keys, 'key')}, {rounds} of new processes for {what} in turn"

@@ -8,11 +8,11 @@ from pathlib import Path
 from tuccl.console.display import print_lines
 from tuccl.console.json_output import print_document
 from tuccl.console.watch_display import watch_document, watch_lines
-from tuccl.console.watch_metrics import watch_metrics
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ExitCode, UsageError
 from tuccl.inputs.output_file import check_output
 from tuccl.inputs.watch_command import ServiceFile, WatchCommand
+from tuccl.watching.metrics import watch_metrics
 from tuccl.watching.service_files import service_file, slurm_health_check, timer_file
 from tuccl.watching.watch import Watched, WatchOptions
 from tuccl.watching.watch import watch as look

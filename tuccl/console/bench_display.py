@@ -1,5 +1,7 @@
 """A bench on standard output: nccl-tests' columns for stock NCCL and each table, and findings.
 
+Of an upgrade, the times of stock NCCL and the table under both releases.
+
 Rows of nccl-tests' columns fit 85 columns, where size and time have the digits of usual ones.
 """
 
@@ -13,6 +15,7 @@ from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
 from tuccl.bench.step import StepOutcome
+from tuccl.bench.upgrade import Effect, UpgradedKey, UpgradeResult
 from tuccl.console.display import print_lines, standard_output
 from tuccl.console.step_display import step_words, untuned_words
 from tuccl.lookup_tables.table import Shape
@@ -37,6 +40,20 @@ _HEADINGS = (
 _FINDINGS = {
     Finding.SLOWER_THAN_STOCK: "slower than stock NCCL",
     Finding.SLOWER_THAN_PROMISED: "slower than the table promised",
+}
+
+
+_EFFECTS = {
+    Effect.SLOWER_THAN_STOCK: "slower than stock NCCL {new} with the table",
+    Effect.NO_GAIN: "loses its worth under NCCL {new}",
+    Effect.SLOWER: "slower with the table than under NCCL {old}",
+    Effect.LESS_GAIN: "gains less over stock NCCL {new} than over {old}",
+}
+_EFFECT_MARKS = {
+    Effect.SLOWER_THAN_STOCK: "slower than stock",
+    Effect.NO_GAIN: "no gain",
+    Effect.SLOWER: "slower",
+    Effect.LESS_GAIN: "less gain",
 }
 
 
@@ -65,7 +82,7 @@ def describe_key(outcome: KeyOutcome, table: TableOutcome) -> str:
     return "NCCL, profile" if outcome.runner is Runner.PROFILE else "NCCL alone"
 
 
-def _conditions(result: BenchResult, columns: int) -> Iterator[str]:
+def _conditions(result: BenchResult | UpgradeResult, columns: int) -> Iterator[str]:
     shape, timing = result.shape, result.timing
     how = "CUDA graphs" if timing.graph else "calls one by one"
     place = "in place" if timing.in_place else "out of place"
@@ -236,3 +253,63 @@ def _comparison_lines(
         f"{second} against {first}: {_between(comparison.mean)}, the geometric mean over "
         f"{count_of(len(comparison.keys), 'key')}"
     )
+
+
+def print_upgrade(result: UpgradeResult) -> None:
+    """Print stock NCCL and the table under both releases, and what the new one changes."""
+    print_lines(upgrade_lines(result, standard_output().width))
+
+
+def upgrade_lines(result: UpgradeResult, columns: int) -> Iterator[str]:
+    """Yield the whole output, findings wrapped where they are wider than these columns."""
+    old, new = result.upgrade.old.version_text, result.upgrade.new.version_text
+    yield from _conditions(result, columns)
+    yield f"old: NCCL {old} in {result.upgrade.old.path}"
+    yield f"new: NCCL {new} in {result.upgrade.new.path}"
+    yield ""
+    yield f"{result.table.name}: process profile {profile_text(result.table.bundle.profile)}"
+    yield f"{'':5} {'stock NCCL (us)':^17} {'with the table (us)':^19} {'gain':^23}".rstrip()
+    yield (
+        f"{'size':>5} {'old':>8} {'new':>8} {'old':>9} {'new':>9} {'old':^11} {'new':^11} "
+        "what changes"
+    )
+    before: tuple[str, Shape] | None = None
+    for key in result.keys:
+        own = (key.task.operation, key.task.shape)
+        if own != before:
+            before = own
+            yield f"# {key.task.operation}{_part(key.task, result.shape)}"
+        yield _upgraded_row(key)
+    yield from _upgrade_summary(result, columns)
+
+
+def _upgraded_row(key: UpgradedKey) -> str:
+    (stock, stock_new), (table, table_new) = key.stock_us, key.table_us
+    mark = "" if key.effect is None else _EFFECT_MARKS[key.effect]
+    return (
+        f"{format_size(key.task.size_bytes):>5} {_time(stock):>8} {_time(stock_new):>8} "
+        f"{_time(table):>9} {_time(table_new):>9} {_with_error(key.old_gain):^11} "
+        f"{_with_error(key.new_gain):^11} {mark}"
+    ).rstrip()
+
+
+def _upgrade_summary(result: UpgradeResult, columns: int) -> Iterator[str]:
+    old, new = result.upgrade.old.version_text, result.upgrade.new.version_text
+    keys = count_of(len(result.keys), "key")
+    name = result.table.name
+    yield f"geometric means over {keys}:"
+    yield f"{name} against stock NCCL {old}: {_between(result.old_gain)}"
+    yield f"{name} against stock NCCL {new}: {_between(result.new_gain)}"
+    yield f"stock NCCL, {new} against {old}: {_between(result.stock_change)}"
+    yield f"with the table, NCCL {new} against {old}: {_between(result.table_change)}"
+    for effect, text in _EFFECTS.items():
+        said = text.format(old=old, new=new)
+        found = result.with_effect(effect)
+        if not found:
+            yield f"{said}, beyond the noise: no key"
+        for key in found:
+            gains = f"{_between(key.new_gain)}, it was {_between(key.old_gain)}"
+            if effect is Effect.SLOWER:
+                gains = _between(key.table_change)
+            line = f"{said}: {_key_name(key.task, result.shape)}, {gains}"
+            yield from _wrapped(line, columns, "  ")

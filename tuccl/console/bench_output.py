@@ -11,16 +11,22 @@ from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, KeyOutcome, TableOutcome
 from tuccl.bench.rounds import Measured
 from tuccl.bench.step import StepOutcome
+from tuccl.bench.upgrade import UpgradedKey, UpgradeResult
 from tuccl.console.bench_display import describe_key
+from tuccl.engines.nccl_library import NcclLibrary
 from tuccl.reports.json_documents import (
     BenchDocument,
     BenchedGain,
     BenchedKey,
+    BenchedNccl,
     BenchedStep,
     BenchedTable,
     BenchedTime,
+    BenchUpgradeDocument,
     ComparedKey,
     ComparedTables,
+    UpgradedKeyDocument,
+    UpgradedTimes,
 )
 from tuccl.trials.config import Task
 
@@ -121,4 +127,46 @@ def _compared(comparison: Comparison) -> ComparedTables:
             for task, gain in comparison.keys.items()
         ],
         mean=_gain(comparison.mean),
+    )
+
+
+def upgrade_document(result: UpgradeResult) -> BenchUpgradeDocument:
+    """Return the result of an upgrade."""
+    return BenchUpgradeDocument(
+        place=result.table.name,
+        bundle_crc=f"{result.table.bundle.crc:08x}",
+        old=_nccl(result.upgrade.old),
+        new=_nccl(result.upgrade.new),
+        shape=result.shape,
+        data_type=result.timing.data_type,
+        in_place=result.timing.in_place,
+        graphs=result.timing.graph,
+        rounds=result.rounds,
+        seconds=result.seconds,
+        keys=[_upgraded(key) for key in result.keys],
+        old_gain=_gain(result.old_gain),
+        new_gain=_gain(result.new_gain),
+        stock_change=_gain(result.stock_change),
+        table_change=_gain(result.table_change),
+    )
+
+
+def _nccl(library: NcclLibrary) -> BenchedNccl:
+    return BenchedNccl(version=library.version_text, path=str(library.path))
+
+
+def _upgraded(key: UpgradedKey) -> UpgradedKeyDocument:
+    return UpgradedKeyDocument(
+        operation=key.task.operation,
+        size_bytes=key.task.size_bytes,
+        shape=key.task.shape,
+        entry=key.has_entry,
+        stock=UpgradedTimes(old_us=key.stock_us[0], new_us=key.stock_us[1]),
+        table=UpgradedTimes(old_us=key.table_us[0], new_us=key.table_us[1]),
+        old_gain=_gain(key.old_gain),
+        new_gain=_gain(key.new_gain),
+        stock_change=_gain(key.stock_change),
+        table_change=_gain(key.table_change),
+        kept=_gain(key.kept),
+        effect=None if key.effect is None else key.effect.value,
     )

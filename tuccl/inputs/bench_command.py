@@ -98,7 +98,12 @@ class BenchCommand:
     )
     nccl: Path | None = field(
         default=None,
-        metadata=option(MEASURING, "The libnccl.so.2 to load; else the one that is found.", "PATH"),
+        metadata=option(
+            MEASURING,
+            "A libnccl.so.2. Of another release than the one that is found, both are held "
+            "against each other: what an upgrade changes.",
+            "PATH",
+        ),
     )
     gpus: int | None = field(
         default=None, metadata=option(MACHINE, "The first N GPUs of this host; else all.", "N")

@@ -173,7 +173,7 @@ class ShipDocument(_Model):
 class ExportDocument(_Model):
     """`export`: a table in a form for others' readers."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     file: str
     form: str
     """tuner-csv."""
@@ -532,6 +532,68 @@ class WorkloadDocument(_Model):
     not_tuned: list[WorkloadNotTuned]
 
 
+class UpgradedTimes(_Model):
+    """Times under the old and the new NCCL."""
+
+    old_us: float
+    """Geometric mean over the rounds, as `new_us`."""
+    new_us: float
+
+
+class UpgradedKeyDocument(_Model):
+    """One operation and size under both releases."""
+
+    operation: Operation
+    size_bytes: int
+    shape: Shape
+    entry: bool
+    """Whether the table has an entry for it."""
+    stock: UpgradedTimes
+    table: UpgradedTimes
+    old_gain: BenchedGain
+    """Gain of the table over stock NCCL under the old release."""
+    new_gain: BenchedGain
+    stock_change: BenchedGain
+    """Stock NCCL's time under the old release over that under the new one."""
+    table_change: BenchedGain
+    """The same with the table."""
+    kept: BenchedGain
+    """Gain under the new release over that under the old one."""
+    effect: Literal["slower_than_stock", "no_gain", "slower", "less_gain"] | None
+    """The worst that the new release does to the key beyond the noise; None: nothing."""
+
+
+class BenchedNccl(_Model):
+    """A release of NCCL."""
+
+    version: str
+    path: str
+
+
+class BenchUpgradeDocument(_Model):
+    """`bench --nccl` with another release than jobs load: what the upgrade changes."""
+
+    schema_version: Literal[5] = SCHEMA_VERSION
+    place: str
+    """The directory that was given."""
+    bundle_crc: str
+    old: BenchedNccl
+    new: BenchedNccl
+    shape: Shape
+    """Shape of the communicator of all GPUs."""
+    data_type: str
+    in_place: bool
+    graphs: bool
+    rounds: int
+    seconds: float
+    keys: list[UpgradedKeyDocument]
+    old_gain: BenchedGain
+    """Geometric mean over all keys, as the next three."""
+    new_gain: BenchedGain
+    stock_change: BenchedGain
+    table_change: BenchedGain
+
+
 DOCUMENTS: dict[str, type[BaseModel]] = {
     "table": TableDocument,
     "retune": RetuneDocument,
@@ -544,5 +606,6 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "verify": VerifyDocument,
     "bench": BenchDocument,
     "workload": WorkloadDocument,
+    "bench-upgrade": BenchUpgradeDocument,
 }
 """Documents by the name of the schema's file; `init` and `tune` print that of `table`."""

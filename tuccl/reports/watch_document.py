@@ -55,7 +55,7 @@ class WatchedKey(_Model):
 class WatchDocument(_Model):
     """`watch`: whether a host is still the one that a table was tuned for."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     directory: str
     bundle_crc: str
     topology: str

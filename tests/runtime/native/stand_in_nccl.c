@@ -63,9 +63,13 @@ static const char *const names[] = {"broadcast",      "reduce",     "all_gather"
                                     "reduce_scatter", "all_reduce", "alltoall"};
 static const size_t bytes_of_type[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
 
+#ifndef STAND_IN_VERSION
+#define STAND_IN_VERSION 22809
+#endif
+
 int ncclGetVersion(int *version) {
     const char *said = getenv("STAND_IN_NCCL_VERSION");
-    *version = said != NULL ? atoi(said) : 22809;
+    *version = said != NULL ? atoi(said) : STAND_IN_VERSION;
     return NCCL_SUCCESS;
 }
 
@@ -146,10 +150,13 @@ static struct tuccl_nvl_domains_v5 meet_nodes(const struct communicator *communi
     return nodes;
 }
 
-/* As NCCL: without a plugin that can be loaded it goes on by itself. */
+/* As NCCL: without a plugin that can be loaded it goes on by itself; 2.27.3 takes no paths. */
 static int load_tuner(struct communicator *communicator, const struct tuccl_nvl_domains_v5 *nodes) {
     const char *path = getenv("NCCL_TUNER_PLUGIN");
-    void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    int version;
+    ncclGetVersion(&version);
+    bool takes = path != NULL && (version != 22703 || strchr(path, '/') == NULL);
+    void *library = takes ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (library == NULL)
         return NCCL_SUCCESS;
     communicator->tuner = dlsym(library, "ncclTunerPlugin_v5");
@@ -396,6 +403,11 @@ static void run(void *argument) {
     nanosleep(&pause, NULL);
 }
 
+/* Channels that NCCL itself takes, where the environment does not say; 0: many. */
+#ifndef STAND_IN_OWN_CHANNELS
+#define STAND_IN_OWN_CHANNELS 0
+#endif
+
 static void choose(struct work *work) {
     struct communicator *communicator = work->communicator;
     float cost[NCCL_ALGORITHMS][NCCL_PROTOCOLS];
@@ -423,8 +435,8 @@ static void choose(struct work *work) {
                 work->algorithm = a;
             }
     const char *own_channels = getenv("STAND_IN_CHANNELS");
-    if (work->nchannels == 0 && own_channels != NULL)
-        work->nchannels = atoi(own_channels);
+    if (work->nchannels == 0)
+        work->nchannels = own_channels != NULL ? atoi(own_channels) : STAND_IN_OWN_CHANNELS;
 }
 
 /* What a thread's group holds back: at its end every call has a thread, as ranks of one process

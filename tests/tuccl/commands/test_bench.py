@@ -11,10 +11,12 @@ import pytest
 
 from tests.tuccl.bench.shipped_tables import M, all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run, run_in
-from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tests.tuccl.engines.nccl_stand_ins import StandIns, build_release
 from tests.tuccl.measuring.test_mpi_places import requires_mpirun
 from tests.tuccl.reports.test_json_documents import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
+from tuccl.commands.bench import _understood
+from tuccl.inputs.bench_command import BenchCommand
 from tuccl.lookup_tables.table import Operation, Shape
 
 SIZE = M + 65536
@@ -271,3 +273,68 @@ def test_the_keys_of_a_workload_are_timed_and_its_step_told(
     assert step["stock_us"] == pytest.approx([2 * time for time in key["stock"]["rounds_us"]])
     assert step["gain"]["ratio"] == pytest.approx(key["gain"]["ratio"])
     assert step["predicted"] == pytest.approx(1.5)
+
+
+def test_an_upgrade_that_chooses_better_takes_the_worth_of_an_entry(
+    bench: BenchOf, stand_ins: StandIns, tmp_path: Path
+) -> None:
+    # The old release takes one channel by itself, the new one many, as the table does.
+    old = build_release(tmp_path / "old", 22809, own_channels=1)
+    new = build_release(tmp_path / "new", 22903)
+    shipped = ship_entries(tmp_path / "shipped", stand_ins, all_gather_entry(8, size_bytes=65536))
+    words = (shipped, "--rounds", "4", "--nccl", new, "--plain", "--json")
+    done = bench(*words, TUCCL_NCCL_LIBRARY=str(old), STAND_IN_SLOW_MS="5")
+    assert done.returncode == 1, done.stdout + done.stderr
+    document = check("bench-upgrade", done.stdout)
+    assert (document["old"]["version"], document["new"]["version"]) == ("2.28.9", "2.29.3")
+    (key,) = document["keys"]
+    assert key["old_gain"]["ratio"] > 1.5
+    assert key["effect"] in {"no_gain", "slower_than_stock"}
+    assert "stock NCCL and the table, each under NCCL 2.28.9 and 2.29.3, in turn" in done.stderr
+
+
+def test_an_nccl_of_the_same_release_or_alone_is_benched_by_itself(
+    stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = build_release(tmp_path / "same", 22809)
+    monkeypatch.setenv("TUCCL_NCCL_LIBRARY", str(stand_ins.nccl))
+    wanted = _understood(BenchCommand(nccl=same))
+    assert wanted.upgrade is None
+    assert wanted.environment["TUCCL_NCCL_LIBRARY"] == str(same)
+    monkeypatch.setenv("TUCCL_NCCL_LIBRARY", str(tmp_path / "none" / "libnccl.so.2"))
+    newer = build_release(tmp_path / "newer", 22903)
+    wanted = _understood(BenchCommand(nccl=newer))
+    assert wanted.upgrade is None
+    monkeypatch.setenv("TUCCL_NCCL_LIBRARY", str(same))
+    found = _understood(BenchCommand(nccl=newer)).upgrade
+    assert found is not None
+    assert (found.old.version_text, found.new.version_text) == ("2.28.9", "2.29.3")
+
+
+def test_an_upgrade_that_cannot_be_loaded_or_takes_no_plugin_is_one_line(
+    run_inside: Run, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUCCL_NCCL_LIBRARY", str(stand_ins.nccl))
+    (tmp_path / "libnccl.so.2").write_text("no library")
+    done = run_inside("bench", "a", "--nccl", "libnccl.so.2")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "libnccl.so.2 is no NCCL that can be loaded" in done.stderr
+    ancient = build_release(tmp_path / "ancient", 21903)
+    done = run_inside("bench", "a", "--nccl", ancient)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "is NCCL 2.19.3, whose tuner ABI the plugin does not speak" in done.stderr
+    newer = build_release(tmp_path / "newer", 22903)
+    done = run_inside("bench", "a", "b", "--nccl", newer)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "is NCCL 2.29.3, jobs here load 2.28.9: name one table" in done.stderr
+
+
+def test_an_upgrade_that_does_not_load_the_plugin_is_one_line(
+    bench: BenchOf, place: Callable[..., Path], tmp_path: Path
+) -> None:
+    new = build_release(tmp_path / "new", 22703)
+    done = bench(place("shipped", 8), *WORDS, "--nccl", new, "--plain")
+    assert (done.returncode, done.stdout) == (3, "")
+    said = done.stderr.splitlines()[-1]
+    assert "shipped under NCCL 2.27.3: the job does not start: " in said
+    assert "NCCL 2.27.3 did not load the tuner plugin" in said

@@ -14,7 +14,15 @@ from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_program
 
 NATIVE = ROOT / "tests" / "runtime" / "native"
 
-__all__ = ["ROOT", "JobError", "JobResult", "StandIns", "build_stand_ins", "run_job"]
+__all__ = [
+    "ROOT",
+    "JobError",
+    "JobResult",
+    "StandIns",
+    "build_release",
+    "build_stand_ins",
+    "run_job",
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,14 @@ class StandIns:
     def variables(self) -> dict[str, str]:
         """With these a process uses the stand-ins."""
         return {"LD_LIBRARY_PATH": str(self.folder), LIBRARY_VARIABLE: str(self.nccl)}
+
+
+def build_release(folder: Path, version: int, own_channels: int = 0) -> Path:
+    """Another release of the stand-in, which takes so many channels by itself; 0: many."""
+    folder.mkdir(parents=True)
+    said = (f"-DSTAND_IN_VERSION={version}", f"-DSTAND_IN_OWN_CHANNELS={own_channels}")
+    flags = ("-O1", "-fPIC", "-shared", *said)
+    return compile_c(folder / "libnccl.so.2", [NATIVE / "stand_in_nccl.c"], *flags)
 
 
 def build_stand_ins(base: Path) -> StandIns:
