@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tuccl.console import display
 from tuccl.console.display import print_lines
 from tuccl.console.json_output import print_document
 from tuccl.console.watch_display import watch_document, watch_lines
@@ -12,6 +13,9 @@ from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ExitCode, UsageError
 from tuccl.inputs.output_file import check_output
 from tuccl.inputs.watch_command import ServiceFile, WatchCommand
+from tuccl.reports.host_record import has_models, record_host
+from tuccl.shipping.manifest import MANIFEST_NAME, with_host
+from tuccl.shipping.shipped_directory import held
 from tuccl.watching.metrics import watch_metrics
 from tuccl.watching.service_files import service_file, slurm_health_check, timer_file
 from tuccl.watching.watch import Watched, WatchOptions
@@ -33,6 +37,8 @@ def watch(command: WatchCommand) -> int:
         return ExitCode.OK
     if command.textfile is not None:
         _check_textfile(command.textfile, directory)
+    if command.accept:
+        return _accept(command, directory)
     limit_s = parse_seconds(command.limit, "--limit")
     named = {} if command.nccl is None else {LIBRARY_VARIABLE: str(absolute(command.nccl))}
     options = WatchOptions(not command.no_measure, limit_s, {**os.environ, **named})
@@ -44,6 +50,31 @@ def watch(command: WatchCommand) -> int:
     else:
         print_lines(watch_lines(found, verbose=command.verbose))
     return _exit_code(found)
+
+
+def _accept(command: WatchCommand, directory: Path) -> int:
+    """Write this host into the manifest, and tell what changed since the one before.
+
+    Raises:
+        UsageError: This host has no GPUs of the table's machine, or the manifest is of another
+            release.
+        WorkspaceError: The manifest cannot be written.
+    """
+    found = look(directory, WatchOptions(measure=False))
+    record, models = record_host(), found.view.bundle.gpu_models
+    if record is None or (models and not has_models(record, models)):
+        raise UsageError(
+            f"--accept: no GPU of {', '.join(models)} is seen here; accept on a host of the machine"
+        )
+    path = directory / MANIFEST_NAME
+    with held(directory):
+        write_atomically(path, with_host(path, record))
+    if command.as_json:
+        print_document(watch_document(found))
+    else:
+        print_lines(watch_lines(found, verbose=command.verbose))
+        display.say(f"{path} has this host as it is now")
+    return ExitCode.OK
 
 
 def _exit_code(found: Watched) -> int:

@@ -49,6 +49,13 @@ class WatchCommand:
         default=None,
         metadata=option(MEASURING, "The libnccl.so.2 to load; else the one that is found.", "PATH"),
     )
+    accept: bool = field(
+        default=False,
+        metadata=option(
+            OUTPUT,
+            "Measure nothing, and take this host as it is now for what later watches compare.",
+        ),
+    )
     verbose: bool = field(
         default=False,
         metadata=option(

@@ -72,8 +72,13 @@ def is_of_machine(record: HostRecord, gpu_models: Collection[str], gpus: Collect
         gpu_models: PCI `vendor:device` of the machine's GPUs.
         gpus: Numbers of GPUs that its nodes have.
     """
-    own = [gpu.model for gpu in record.topology().gpus]
-    return bool(own) and set(own) <= set(gpu_models) and len(own) in gpus
+    return has_models(record, gpu_models) and len(record.topology().gpus) in gpus
+
+
+def has_models(record: HostRecord, gpu_models: Collection[str]) -> bool:
+    """Return whether a host has GPUs, and none but of these models."""
+    own = {gpu.model for gpu in record.topology().gpus}
+    return bool(own) and own <= set(gpu_models)
 
 
 def host_record_text(record: HostRecord) -> str:

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tuccl import __version__
+from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Shape, Table
 from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.probes.topology.graph import Topology
@@ -213,6 +214,21 @@ def read_manifest(path: Path) -> tuple[Listed | None, int]:
         return _listed(data, version), 0
     except ValidationError:
         return None, 0
+
+
+def with_host(path: Path, host: HostRecord) -> str:
+    """Return the text of a manifest of this version with another host.
+
+    Raises:
+        UsageError: It is missing, damaged, or of another version.
+    """
+    try:
+        found = ManifestDocument.model_validate_json(read_regular_file(path))
+    except (OSError, ValidationError) as error:
+        raise UsageError(
+            f"{path} is missing, damaged or of another release; `tuccl ship` there again"
+        ) from error
+    return found.model_copy(update={"host": host}).model_dump_json(indent=1) + "\n"
 
 
 def _listed(data: bytes, version: int) -> Listed:

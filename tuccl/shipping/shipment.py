@@ -137,7 +137,8 @@ def ship(
     said = Shipment(
         machine, evidence, caveats, loads_executor, wanted,
         None if named is None else str(named), report.graphs, report.in_place,
-        _host_of(run, machine, evidence), _step(table, report, loads_executor),
+        _accepted_host(target, crc) or _host_of(run, machine, evidence),
+        _step(table, report, loads_executor),
     )  # fmt: skip
     _write(target, table, contents, manifest_text(table, crc, contents, said), force=force)
     *others, last = contents
@@ -195,6 +196,12 @@ def _machine_of(run: Run) -> Topology | None:
         return read_machine(run)
     except WorkspaceError:
         return None
+
+
+def _accepted_host(target: Path, crc: int) -> HostRecord | None:
+    """Return the host in the manifest of the same table, which `tuccl watch` may have renewed."""
+    earlier, _ = read_manifest(target / MANIFEST_NAME)
+    return earlier.host if earlier is not None and earlier.bundle_crc == f"{crc:08x}" else None
 
 
 def _host_of(run: Run, machine: Topology | None, evidence: Evidence) -> HostRecord | None:

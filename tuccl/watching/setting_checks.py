@@ -10,7 +10,7 @@ from tuccl.reports.host_record import HostRecord
 
 _UNKNOWN = "the manifest does not tell"
 _AGAIN = "tuccl ship there again, on a host that was measured"
-_RETUNE = "or, if it is to stay so: tuccl retune, and tuccl ship"
+_ACCEPT = "or, if it is to stay so: tuccl watch --accept"
 _Change = tuple[str, str]
 """Change of a GPU and its remedy, in which GPUS stands for the GPUs that it concerns."""
 GPUS = "GPUS"
@@ -60,19 +60,19 @@ def _condition_changes(now: GpuCondition) -> list[_Change]:
 def _setting_changes(was: GpuSettings, now: GpuSettings) -> Iterator[_Change]:
     if _differ(was.power_limit_w, now.power_limit_w):
         text = f"the power limit is {now.power_limit_w} W, it was {was.power_limit_w} W"
-        yield text, f"nvidia-smi -i {GPUS} -pl {was.power_limit_w}; {_RETUNE}"
+        yield text, f"nvidia-smi -i {GPUS} -pl {was.power_limit_w}; {_ACCEPT}"
     if _differ(was.application_clocks_mhz, now.application_clocks_mhz):
         before, after = _clocks(was.application_clocks_mhz), _clocks(now.application_clocks_mhz)
         sm, memory = was.application_clocks_mhz or (0, 0)
         text = f"the application clocks are {after}, they were {before}"
-        yield text, f"nvidia-smi -i {GPUS} -ac {memory},{sm}; {_RETUNE}"
+        yield text, f"nvidia-smi -i {GPUS} -ac {memory},{sm}; {_ACCEPT}"
     if _differ(was.max_clocks_mhz, now.max_clocks_mhz):
         before, after = _clocks(was.max_clocks_mhz), _clocks(now.max_clocks_mhz)
         text = f"the highest clocks are {after}, they were {before}"
-        yield text, f"see `nvidia-smi -i {GPUS} -q -d CLOCK`; {_RETUNE}"
+        yield text, f"see `nvidia-smi -i {GPUS} -q -d CLOCK`; {_ACCEPT}"
     if _differ(was.ecc, now.ecc):
         text = "ECC is on, it was off" if now.ecc else "ECC is off, it was on"
-        yield text, f"nvidia-smi -i {GPUS} -e {int(bool(was.ecc))}, and a restart; {_RETUNE}"
+        yield text, f"nvidia-smi -i {GPUS} -e {int(bool(was.ecc))}, and a restart; {_ACCEPT}"
     errors, before_errors = now.uncorrected_errors, was.uncorrected_errors
     if was.uuid == now.uuid and errors and before_errors is not None and errors > before_errors:
         text = f"{errors - before_errors} uncorrected ECC errors since the table was measured"
@@ -97,7 +97,7 @@ def check_driver(record: HostRecord | None, driver: str) -> Iterator[Finding]:
         yield warning(
             "driver",
             f"the GPUs' driver is {driver}, the table was measured under {record.driver}",
-            "tuccl bench shows what that changes; then tuccl retune, and tuccl ship",
+            "tuccl bench shows what that changes, and tuccl watch --accept takes it as it is",
         )
     elif driver:
         yield ok("driver", f"the GPUs' driver is {driver}, as it was")
@@ -117,7 +117,7 @@ def check_congestion(
         yield warning(
             check,
             f"TCP's congestion control is {control}, the table was measured under {was}",
-            f"sysctl -w net.ipv4.tcp_congestion_control={was}; {_RETUNE}",
+            f"sysctl -w net.ipv4.tcp_congestion_control={was}; {_ACCEPT}",
         )
     elif control:
         yield ok(check, f"TCP's congestion control is {control}, as it was")

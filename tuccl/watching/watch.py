@@ -40,7 +40,10 @@ from tuccl.words.sizes import format_size
 
 MEASURED = "measured"
 """Name of the check by spot measurements."""
-_RETUNE = "tuccl bench shows all keys; then tuccl retune, and tuccl ship"
+_RETUNE = (
+    "see what else runs here, and the clocks under load; tuccl bench shows all keys, and "
+    "tuccl init --workspace NEW tunes again"
+)
 
 
 def _probe() -> Topology:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.bench.shipped_tables import all_gather_entry
-from tests.tuccl.conftest import Run, run_in
+from tests.tuccl.conftest import Run, TunedWorkspace, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tests.tuccl.watching.watched_tables import GPU, WELL, recorded, states_of, watched_table
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Shape
@@ -21,9 +22,11 @@ from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
 from tuccl.probes.nvidia.gpu_settings import GpuStates
 from tuccl.probes.topology.graph import Topology
-from tuccl.reports.host_record import HostRecord, record_host
-from tuccl.shipping.manifest import MANIFEST_NAME
+from tuccl.reports.host_record import HostRecord, host_record_text, record_host
+from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
+from tuccl.shipping.shipment import ship
 from tuccl.watching.watch import WatchOptions, watch
+from tuccl.workspace.runs import Workspace
 
 SIZE = 65536
 WatchOf = Callable[..., subprocess.CompletedProcess[str]]
@@ -227,6 +230,43 @@ def test_a_nic_that_slowed_is_named_by_the_command(
     done = run_inside("watch", "same", "--no-measure", "--textfile", 'a "b".prom')
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert "tuccl_watch_changes" in (tmp_path / 'a "b".prom').read_text()
+
+
+def test_a_change_that_is_accepted_is_none_any_more_also_after_another_ship(
+    run_inside: Run,
+    stand_ins: StandIns,
+    here: HostRecord,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TUCCL_NCCL_LIBRARY", str(stand_ins.nccl))
+    run = run_of_one_rank(tmp_path / "run")
+    other_control = replace(here, congestion_control="reno", host="before")
+    run.host.write_text(host_record_text(other_control))
+    ship(run, tmp_path / "shipped")
+    before, _ = read_manifest(tmp_path / "shipped" / MANIFEST_NAME)
+    assert before is not None
+    assert before.host == other_control
+    done = run_inside("watch", "shipped", "--accept")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.endswith("tuccl-manifest.json has this host as it is now\n")
+    ship(run, tmp_path / "shipped")
+    listed, _ = read_manifest(tmp_path / "shipped" / MANIFEST_NAME)
+    assert listed is not None
+    assert listed.host == here
+    assert replace(listed, host=None) == replace(before, host=None)
+
+
+def test_a_host_without_the_machines_gpus_cannot_be_accepted(
+    run_inside: Run, tmp_path: Path, finished_init: TunedWorkspace
+) -> None:
+    ship(Workspace(finished_init.root).current(), tmp_path / "shipped")
+    manifest = tmp_path / "shipped" / MANIFEST_NAME
+    text = manifest.read_text()
+    done = run_inside("watch", "shipped", "--accept")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "no GPU of 10de:2335 is seen here; accept on a host of the machine" in done.stderr
+    assert manifest.read_text() == text
 
 
 @pytest.mark.parametrize(
