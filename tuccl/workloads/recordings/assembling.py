@@ -80,8 +80,10 @@ def _steps(
         return dict.fromkeys(members, steps)
     if members and members <= observed.steps.keys():
         return {member: observed.steps[member] for member in members}
-    longest = max(observed.sequences.values(), key=len, default=None)
-    by_period = None if longest is None else steps_by_period(longest)
+    _, longest = min(
+        observed.sequences.items(), key=lambda item: (-len(item[1]), str(item[0])), default=("", ())
+    )
+    by_period = steps_by_period(longest)
     return {} if by_period is None else dict.fromkeys(members, _rounded(by_period))
 
 
@@ -91,7 +93,10 @@ def _tuned(
     found: dict[tuple[int, int | None, CallForm], _Calls] = defaultdict(_Calls)
     for communicator in communicators:
         # All ranks record the same calls; the longest recording of them counts.
-        longest = max(communicator.views, key=lambda view: view.calls.total() / steps[view.member])
+        longest = min(
+            communicator.views,
+            key=lambda view: (-view.calls.total() / steps[view.member], *view.place),
+        )
         members = communicator.members
         for form, count in longest.calls.items():
             if not form.is_tuned:

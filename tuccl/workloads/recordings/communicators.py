@@ -48,13 +48,12 @@ def find_communicators(
     known: dict[Hashable, list[RankCalls]] = defaultdict(list)
     unknown: dict[int, list[RankCalls]] = defaultdict(list)
     for view in views:
-        if not _collectives(view):
-            continue
-        if view.identity is None:
-            unknown[view.ranks].append(view)
-        else:
+        if view.identity is not None:
             known[view.identity, view.ranks].append(view)
-    groups = list(known.values())
+        elif _collectives(view):
+            unknown[view.ranks].append(view)
+    # A rank whose calls were not recorded still tells where it is.
+    groups = [group for group in known.values() if any(map(_collectives, group))]
     for alike in unknown.values():
         groups += _by_calls(alike)
     return tuple(
@@ -90,7 +89,7 @@ def _by_calls(views: Sequence[RankCalls]) -> list[list[RankCalls]]:
     end sooner for one rank than for another.
     """
     groups: list[list[RankCalls]] = []
-    for view in sorted(views, key=lambda view: -_collectives(view).total()):
+    for view in sorted(views, key=lambda view: (-_collectives(view).total(), *view.place)):
         group = next((group for group in groups if _fits(view, group)), None)
         if group is None:
             groups.append([view])

@@ -56,6 +56,11 @@ class RankCalls:
     times_us: dict[CallForm, list[float]] = field(default_factory=dict)
     """Sum and number of the times of calls."""
 
+    @property
+    def place(self) -> tuple[int, str]:
+        """Place among the ranks of a communicator, whatever the order of files."""
+        return (-1 if self.rank is None else self.rank, str(self.member))
+
     def add_time(self, form: CallForm, time_us: float) -> None:
         """Add the time of a call."""
         total = self.times_us.setdefault(form, [0.0, 0])

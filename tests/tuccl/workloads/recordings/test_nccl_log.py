@@ -147,9 +147,10 @@ def test_ranks_of_a_split_communicator_are_told_by_color(tmp_path: Path, version
 def test_nodes_by_hosts_and_by_the_line_that_counts_them(tmp_path: Path) -> None:
     hosts = init(0, 2, host="left") + init(1, 2, host="right")
     (only,) = workload(tmp_path, hosts + call(0, 2, host="left")).calls
-    assert only.nodes is None  # The second rank is silent, and may be anywhere.
-    (only,) = workload(tmp_path, hosts + call(0, 2, host="left") + call(1, 2, host="right")).calls
-    assert only.nodes == 2
+    assert only.nodes == 2  # The second rank is silent, but its host is known.
+    unseen = init(0, 2, host="left") + call(0, 2, host="left")
+    (only,) = workload(tmp_path, unseen).calls
+    assert only.nodes is None
     counted = f"{prefix(0)}comm 0xa0 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0\n"
     (only,) = workload(tmp_path, counted + init(0, 16) + call(0, 16)).calls
     assert (only.ranks, only.nodes) == (16, 2)
@@ -239,3 +240,55 @@ def test_steps_by_the_period_of_calls(tmp_path: Path) -> None:
     assert found.steps == 10
     assert [each.calls_per_step for each in found.calls] == [0.1, 1, 2]
     assert workload(tmp_path, warmed, steps=5).calls[2].calls_per_step == 4
+
+
+def job_of_four_ranks() -> list[str]:
+    """The logs of two nodes of two ranks: groups within each node, and along each rail."""
+    texts = []
+    for rank in range(4):
+        host, local = f"node{rank // 2}", rank % 2
+        text = init(rank, 4, host=host)
+        for comm, place, color, own in (
+            ("0xd0", 1, rank // 2, local),
+            ("0xe0", 2, local, rank // 2),
+        ):
+            text += (
+                f"{prefix(rank, host)}ncclCommSplit comm {comm} rank {own} nranks 2 cudaDev {rank} "
+                f"nvmlDev 0 busId 1000 parent 0xa0 splitCount {place} color {color} key {own} - "
+                "Init COMPLETE\n"
+            )
+        for _ in range(6):
+            text += call(rank, 2, comm="0xd0", host=host) * 3
+            text += call(rank, 2, comm="0xe0", operation="ReduceScatter", host=host)
+        texts.append(text + call(rank, 4, count=1, host=host))
+    return texts
+
+
+def test_logs_of_all_ranks_in_any_order_and_in_one_file_are_the_same(tmp_path: Path) -> None:
+    texts = job_of_four_ranks()
+    whole = workload(tmp_path, *texts)
+    assert [
+        (each.operation.value, each.ranks, each.nodes, each.siblings, each.calls_per_step)
+        for each in whole.calls
+    ] == [
+        ("all_reduce", 4, 2, 1, pytest.approx(1 / 6)),
+        ("all_reduce", 2, 1, 2, 3),
+        ("reduce_scatter", 2, 2, 2, 1),
+    ]
+    assert (whole.ranks, whole.nodes, whole.steps) == (4, 2, 6)
+    for others in (texts[::-1], ["".join(texts)], ["".join(texts[2:]), "".join(texts[:2])]):
+        found = workload(tmp_path, *others)
+        assert (found.calls, found.ranks, found.nodes, found.steps) == (
+            whole.calls, whole.ranks, whole.nodes, whole.steps,
+        )  # fmt: skip
+
+
+def test_the_log_of_one_rank_has_the_same_calls(tmp_path: Path) -> None:
+    first, *_ = job_of_four_ranks()
+    found = workload(tmp_path, first)
+    assert [(each.ranks, each.siblings, each.calls_per_step) for each in found.calls] == [
+        (4, 1, pytest.approx(1 / 6)),
+        (2, 1, 1),
+        (2, 1, 3),
+    ]
+    assert found.steps == 6
