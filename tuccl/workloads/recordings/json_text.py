@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 _BLANK = re.compile(r"[\s\x00\ufeff]*")
-_LONGEST_VALUE = 1 << 22
-"""Characters beyond which a value that cannot be decoded is damaged, not merely long."""
+LONGEST_EVENT = 1 << 22
+"""Characters beyond which an event that cannot be decoded is damaged, not merely long."""
+LONGEST_VALUE = 1 << 28
+"""The same of a value that is no event."""
 
 
 class DamagedJsonError(ValueError):
@@ -53,8 +55,11 @@ class JsonText:
         self._at += found
         return found
 
-    def value(self) -> Any:
+    def value(self, longest: int = LONGEST_EVENT) -> Any:
         """Return the next value, and go behind it.
+
+        Args:
+            longest: Characters beyond which a value that cannot be decoded is damaged.
 
         Raises:
             DamagedJsonError: It is damaged, or the text ends within it.
@@ -64,7 +69,9 @@ class JsonText:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                if len(self._text) - self._at > _LONGEST_VALUE or not self._fill():
+                # Twice as much each time, so that a long value takes little longer to decode.
+                more = len(self._text) - self._at
+                if more > longest or not self._fill(more):
                     raise DamagedJsonError(str(error)) from error
                 continue
             # A number may go on in the next piece.
@@ -83,12 +90,15 @@ class JsonText:
         self._at = found.start()
         return True
 
-    def _fill(self) -> bool:
-        """Decode a further piece; False at the end."""
+    def _fill(self, least: int = 1) -> bool:
+        """Decode further pieces, of so many bytes if there are as many; False at the end."""
         if self._is_whole:
             return False
-        piece = self._read()
-        self._is_whole = not piece
-        self._text = self._text[self._at :] + self._decode(piece, final=self._is_whole)
+        pieces: list[bytes] = []
+        while sum(map(len, pieces)) < least and not self._is_whole:
+            pieces.append(self._read())
+            self._is_whole = not pieces[-1]
+        more = self._decode(b"".join(pieces), final=self._is_whole)
+        self._text = self._text[self._at :] + more
         self._at = 0
-        return bool(piece)
+        return bool(pieces[0])

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuccl.words.sizes import MAX_SIZE_BYTES
 from tuccl.workloads.errors import RecordingError
-from tuccl.workloads.recordings.json_text import DamagedJsonError, JsonText
+from tuccl.workloads.recordings.json_text import LONGEST_VALUE, DamagedJsonError, JsonText
 from tuccl.workloads.recordings.observed_calls import CallForm, Observed, RankCalls
 from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import Datatype
@@ -178,7 +178,7 @@ def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[
             if name == "traceEvents" and text.takes("["):
                 yield from _events(text)
             else:
-                yield str(name), text.value()
+                yield str(name), text.value(LONGEST_VALUE)
             text.takes(",")
     except DamagedJsonError:
         notes.append(f"{file.path} is cut or damaged: what stands before that is used")

@@ -151,6 +151,17 @@ def test_a_trace_in_pieces_and_as_gzip(tmp_path: Path) -> None:
     assert len(cut.notes) == 2
 
 
+def test_long_members_before_the_events_are_skipped(tmp_path: Path) -> None:
+    frames = {"stackFrames": {str(number): {"name": "x" * 50} for number in range(80_000)}}
+    whole = json.loads(trace([event()]))
+    events = {"traceEvents": whole.pop("traceEvents")}
+    text = json.dumps(whole | frames | events)
+    assert len(text) > 5 << 20
+    found = imported(tmp_path, text)
+    assert found.workload.calls[0].calls_per_step == 1
+    assert found.notes == ()
+
+
 def test_a_damaged_event_is_left_out(tmp_path: Path) -> None:
     text = trace([event(), event("broken"), event()]).replace('"broken"', '"bro\\ken')
     found = workload(tmp_path, text)
