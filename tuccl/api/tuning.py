@@ -58,6 +58,7 @@ def tune(
     max_size: int | str | None = None,
     step: int | None = None,
     shapes: str | Sequence[str] | None = None,
+    workload: str | Path | None = None,
     nodes: int = 1,
     network_gbps: float | None = None,
     network_latency_us: float = 2.0,
@@ -91,6 +92,7 @@ def tune(
         max_size: Largest size; None: the record's, or 1G.
         step: Factor from one size to the next; None: 4.
         shapes: Communicators that jobs use: `whole`, `node`, `rail`, `pairs`; None: `whole`.
+        workload: File of a job's collectives, which names what is tuned and weighs it.
         nodes: Number of copies of the machine, joined by a network.
         network_gbps: Gbit/s of every network link; None: the NIC's own.
         network_latency_us: Latency from NIC to NIC.
@@ -136,6 +138,7 @@ def tune(
         max_size=_text(max_size),
         step=step,
         shapes=shapes if shapes is None else _listed(shapes),
+        workload=_file(workload),
         backend=backend,
         records=_file(records),
         model=_file(model),
