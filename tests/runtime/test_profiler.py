@@ -191,9 +191,18 @@ def test_a_directory_that_cannot_be_used(
     assert said in done.stderr
 
 
-def test_a_directory_that_cannot_be_written_to(sanitized: tuple[Path, Path], folder: Path) -> None:
+def test_a_directory_that_is_lost(sanitized: tuple[Path, Path], folder: Path) -> None:
     """The job goes on after one line."""
-    (folder / "gone").mkdir()
+    done = run_player(sanitized, str(folder), 5, 0, 2, 0, "lost")
+    assert done.returncode == 0
+    assert done.stderr == (
+        f"tuccl: TUCCL_RECORD={folder} cannot be written to: No such file or directory; nothing "
+        "is recorded\n"
+    )
+
+
+def test_a_limit_on_the_size_of_files(sanitized: tuple[Path, Path], folder: Path) -> None:
+    """A file beyond it would end the process."""
     plugin, player = sanitized
     script = f'ulimit -f 1; exec "{player}" 5 0 2 1 idle'
     done = subprocess.run(

@@ -1,12 +1,12 @@
 /* One rank of a job as NCCL's profiler interface sees it: loads the plugin that
  * NCCL_PROFILER_PLUGIN names, takes one version of its structure, and tells it of calls.
  *
- *   play_profiler ABI RANK RANKS STEPS [plain|alone|threads|hostile|fork|kill|idle]
+ *   play_profiler ABI RANK RANKS STEPS [plain|alone|threads|hostile|fork|kill|lost|idle]
  *
  * plain: communicators of all ranks and of pairs, which end as NCCL ends them. alone: without an
  * end, as a job that only exits. threads: eight threads call at once. hostile: what no NCCL does.
- * fork: a child goes on as a copy. kill: SIGKILL, more than a second after the first call. idle: a
- * plugin that cannot record. */
+ * fork: a child goes on as a copy. kill: SIGKILL, more than a second after the first call. lost:
+ * the directory is moved away. idle: a plugin that cannot record. */
 #include "profiler_abi.h"
 
 #include <dlfcn.h>
@@ -367,6 +367,22 @@ static void play_fork(const struct plugin *plugin, int rank, int ranks, int step
         play(&all, &gradient);
 }
 
+/* The directory is gone when the file is to be written again. */
+static void play_lost(const struct plugin *plugin, int rank, int ranks) {
+    const struct timespec pause = {.tv_sec = 1, .tv_nsec = 200000000};
+    const char *directory = getenv("TUCCL_RECORD");
+    char elsewhere[4096];
+    struct communicator all;
+    snprintf(elsewhere, sizeof elsewhere, "%s.elsewhere", directory);
+    start(&all, plugin, world, rank, ranks);
+    play(&all, &gradient);
+    CHECK(rename(directory, elsewhere) == 0);
+    nanosleep(&pause, NULL);
+    play(&all, &gradient);
+    play(&all, &gradient);
+    end(&all);
+}
+
 static void play_until_killed(const struct plugin *plugin, int rank, int ranks, int steps) {
     const struct timespec pause = {.tv_sec = 1, .tv_nsec = 200000000};
     struct communicator all;
@@ -389,6 +405,8 @@ int main(int count, char **arguments) {
         play_hostile(&plugin, rank, ranks);
     else if (strcmp(mode, "fork") == 0)
         play_fork(&plugin, rank, ranks, steps);
+    else if (strcmp(mode, "lost") == 0)
+        play_lost(&plugin, rank, ranks);
     else if (strcmp(mode, "kill") == 0)
         play_until_killed(&plugin, rank, ranks, steps);
     else if (strcmp(mode, "idle") == 0) {

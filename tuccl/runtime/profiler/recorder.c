@@ -13,7 +13,9 @@
 
 enum state { UNUSED, STARTING, RECORDING, IDLE };
 
-static const uint64_t interval_ms = 1000;
+/* The file is written again after a second, and after a 64th of the time so far: what a killed
+ * process loses is small, and the processes of a large job spare the file system. */
+static const uint64_t least_interval_ms = 1000, share_of_time = 64;
 /* Writing takes at most a thousandth of the time, however slow the file system is. */
 static const uint64_t write_times_apart = 1000;
 static const rlim_t least_file_bytes = 64 << 20; /* A larger file would end the process. */
@@ -22,7 +24,7 @@ static struct tuccl_recording recording;
 static int state = UNUSED;
 static int is_writing;
 static int has_warned;
-static uint64_t next_write_ms;
+static uint64_t began_ms, next_write_ms;
 static int communicators_in_use;
 
 static void warn(const char *text, const char *detail) {
@@ -55,6 +57,10 @@ static void unlock(void) {
     __atomic_store_n(&is_writing, 0, __ATOMIC_RELEASE);
 }
 
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
 static void write_locked(void) {
     int kept_errno = errno;
     uint64_t began = now_ns(CLOCK_MONOTONIC);
@@ -62,15 +68,16 @@ static void write_locked(void) {
         warn("cannot be written to: ", strerror(errno));
         __atomic_store_n(&state, IDLE, __ATOMIC_RELAXED);
     }
-    uint64_t apart = (now_ns(CLOCK_MONOTONIC) - began) * write_times_apart / 1000000;
-    __atomic_store_n(&next_write_ms, now_ms() + (apart > interval_ms ? apart : interval_ms),
-                     __ATOMIC_RELAXED);
+    uint64_t apart_ms = (now_ns(CLOCK_MONOTONIC) - began) * write_times_apart / 1000000;
+    uint64_t now = now_ms();
+    apart_ms = larger(apart_ms, larger(least_interval_ms, (now - began_ms) / share_of_time));
+    __atomic_store_n(&next_write_ms, now + apart_ms, __ATOMIC_RELAXED);
     errno = kept_errno;
 }
 
 /* A process that was forked from the recorded one must not replace its file. */
 static bool is_recording(void) {
-    return __atomic_load_n(&state, __ATOMIC_RELAXED) == RECORDING &&
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == RECORDING &&
            recording.process == (long)getpid();
 }
 
@@ -135,6 +142,7 @@ static int start(int abi) {
     recording.abi = abi;
     recording.process = (long)getpid();
     recording.began_ns = now_ns(CLOCK_REALTIME);
+    began_ms = now_ms();
     read_host_name();
     bool can = can_record(directory);
     if (can && atexit(write_at_exit) != 0) {

@@ -22,7 +22,7 @@ void tuccl_recorder_name(struct tuccl_recorded_communicator *communicator, uint6
 /* The communicator's rank; -1: unknown. */
 int tuccl_recorder_rank(const struct tuccl_recorded_communicator *communicator);
 
-/* Counts a call, and writes the file if the last time is a second ago. */
+/* Counts a call, and writes the file if it is time: at most once a second. */
 void tuccl_recorder_count(struct tuccl_recorded_communicator *communicator,
                           const struct tuccl_recorded_call *call);
 
