@@ -140,8 +140,8 @@ class RecordedReader:
             observed.views += self._views(name, parts, observed)
         if not self._tells_graphs:
             observed.notes.append(
-                "NCCL before 2.28 does not tell which calls CUDA graphs launch, and of most that "
-                "they launch nothing"
+                "NCCL before 2.28 does not mark the calls of CUDA graphs, and on one node does not "
+                "tell of them"
             )
         if self._has_graphs:
             observed.notes.append(
