@@ -52,8 +52,10 @@ from tuccl.schedules.own_schedules import OwnSchedule
 from tuccl.schedules.saved_candidates import are_saved
 from tuccl.sketches.sketch import Sketch
 from tuccl.trials.config import Task
+from tuccl.trials.events import RunBegins, SchedulesMade, Watch, unwatched
 from tuccl.trials.space import Space
 from tuccl.trials.timing import timing_of
+from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import SearchSpaces, tune
 from tuccl.words.progress import Progress
@@ -75,6 +77,7 @@ def initialize(
     workload: Workload | None = None,
     announce: Callable[[Estimate], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
+    watch: Watch = unwatched,
 ) -> FinishedRun:
     """Tune a machine, or continue where an earlier run stopped.
 
@@ -89,6 +92,7 @@ def initialize(
         workload: The workload whose calls are in the settings; it is kept with the run.
         announce: Receives the estimated time of a run that begins or continues.
         tell: Receives messages on failures of workers, a line each.
+        watch: Receives the events of a run that begins or continues.
 
     Raises:
         WorkspaceError: when the workspace is busy or cannot be written.
@@ -114,13 +118,18 @@ def initialize(
                 (part, sketches_of(part, settings)) for part in parts_of(topology, settings, run)
             ]
             announce(_estimate(topology, settings, record, parts, run))
+            keys = tuple(keys_of(settings, planned.shape))
+            watch(RunBegins(topology.name, settings.backend, keys, settings.budget_s))
             candidates = {
                 part.shape: candidates_of(part, settings, sketches, own_schedules, progress)
                 for part, sketches in parts
             }
             request = backend_request(topology, settings, record, candidates, places)
             request = replace(request, tell=tell)
-            done = _tune(settings, candidates, request, run, begun, progress)
+            made = [request.schedules, *request.shapes.values()]
+            names = {content: found.name for own in made for content, found in own.items()}
+            watch(SchedulesMade(names))
+            done = _tune(settings, candidates, request, run, begun, progress, watch)
             run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
     return done
@@ -218,6 +227,7 @@ def _tune(
     run: Run,
     begun: RunRecord,
     progress: Progress,
+    watch: Watch,
 ) -> FinishedRun:
     ll128 = keeps_128_bytes(request.topology)
 
@@ -245,7 +255,15 @@ def _tune(
         ) as log,
     ):
         seconds_pass = backend_kind(settings.backend).has_workers
-        tuning = tune(settings, request.shape, spaces, log, progress, seconds_pass=seconds_pass)
+        tuning = tune(
+            settings,
+            request.shape,
+            spaces,
+            log,
+            progress,
+            seconds_pass=seconds_pass,
+            watch=watch,
+        )
         source = log.contents.source  # All figures may be of an earlier process.
         provenance = source.provenance if source else backend.provenance
         origin = Origin(begun.tuned_at, replace(provenance, machine=request.topology.name))

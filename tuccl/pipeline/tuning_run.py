@@ -13,6 +13,7 @@ from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.stages import initialize
 from tuccl.records.recording import record_of
 from tuccl.reports.finished_run import FinishedRun
+from tuccl.trials.events import Watcher, unwatched
 from tuccl.trials.shapes import shape_text
 from tuccl.tuning.settings import describe_keys
 from tuccl.words.progress import Progress
@@ -35,7 +36,7 @@ def run(
         workspace: Directory for the results.
         record_to: File of the record; None: no record.
         places: Hosts and devices of the workers, the ranks of an MPI job; None: this host.
-        progress: Opens a receiver of the progress.
+        progress: Opens a receiver of the progress, and of events if it is a `Watcher`.
         tell: Receives messages for people, a line each.
 
     Raises:
@@ -74,6 +75,7 @@ def run(
             prepared.workload,
             announce=announce,
             tell=tell,
+            watch=receiver.note if isinstance(receiver, Watcher) else unwatched,
         )
     if record_to is not None:
         _write_record(prepared, result, record_to, tell)

@@ -17,6 +17,7 @@ from tuccl.errors import BudgetSpentError, ConfigurationFailedError
 from tuccl.statistics.pooling import PooledDeviation
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, ProcessProfile
+from tuccl.trials.events import Watch, unwatched
 
 Measure = Callable[[Config, int], Measured]
 """`measure(config, repeats)`: the first `repeats` samples and what taking those cost, earlier calls
@@ -34,6 +35,7 @@ class Meter:
         budget_s: float = math.inf,
         restart_s: float = 0.0,
         profile: ProcessProfile | None = None,
+        watch: Watch = unwatched,
     ) -> None:
         """A meter at zero.
 
@@ -44,8 +46,10 @@ class Meter:
             restart_s: Charged when a configuration needs another process profile than the one
                 before; 0 where the seconds of `measure` hold it already, or where it is free.
             profile: That the workers run under at the start; None: the first one is free.
+            watch: Receives events of the strategy.
         """
         self.max_repeats = max_repeats
+        self.watch = watch
         self.limit_s = budget_s
         """Spending stops here; the final choice may go on to a later limit."""
         self.spent_s = 0.0

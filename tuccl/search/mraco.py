@@ -30,6 +30,7 @@ from tuccl.search.opening import opening, star
 from tuccl.search.strategy import Stop
 from tuccl.search.tpe import TpeProposer
 from tuccl.trials.config import Config, ProcessProfile
+from tuccl.trials.events import RungBegins
 from tuccl.trials.space import Space
 
 _CYCLE_CONFIGS = 40
@@ -86,7 +87,7 @@ class _Search:
     def run(self, first: Sequence[Config]) -> Stop:
         options = self._options
         convergence = Convergence(options.min_gain, options.max_divergence)
-        self._race([*first, *opening(self._space)])
+        self._race("first configurations", [*first, *opening(self._space)])
         self._polish()
         for _ in range(options.max_cycles):
             self._cycle()
@@ -102,8 +103,9 @@ class _Search:
         """All brackets, over again until the pass has seen enough to be called one."""
         tried = self._meter.tried
         while self._meter.tried < tried + _CYCLE_CONFIGS and not self._proposer.exhausted:
-            for bracket in self._brackets:
-                self._climb(self._batch(bracket.rungs[0].configs), bracket.rungs)
+            for number, bracket in enumerate(self._brackets, 1):
+                part = f"bracket {number} of {len(self._brackets)}"
+                self._climb(part, self._batch(bracket.rungs[0].configs), bracket.rungs)
 
     def _batch(self, count: int) -> list[Config]:
         """New configurations from the model, next to the elites, and uniform."""
@@ -127,7 +129,7 @@ class _Search:
             return
         while waiting := [config for config in self._leaders() if config not in polished]:
             polished.add(waiting[0])
-            self._race(star(self._space, waiting[0]))
+            self._race("neighbours of a leader", star(self._space, waiting[0]))
 
     def _leaders(self) -> list[Config]:
         """The fastest of each family that is not far behind the best, fastest first."""
@@ -138,7 +140,7 @@ class _Search:
             leaders.setdefault((config.algorithm, config.protocol), config)
         return list(leaders.values())
 
-    def _race(self, configs: Iterable[Config]) -> None:
+    def _race(self, part: str, configs: Iterable[Config]) -> None:
         """A bracket of given configurations: all of them a little, the best share longer."""
         batch = self._proposer.take(configs)
         rungs = [Rung(len(batch), 1)]
@@ -146,12 +148,15 @@ class _Search:
             configs_left = -(-rungs[-1].configs // self._options.eta)
             repeats = min(rungs[-1].repeats * self._options.eta, self._meter.max_repeats)
             rungs.append(Rung(configs_left, repeats))
-        self._climb(batch, rungs)
+        self._climb(part, batch, rungs)
 
-    def _climb(self, batch: Sequence[Config], rungs: Sequence[Rung]) -> None:
+    def _climb(self, part: str, batch: Sequence[Config], rungs: Sequence[Rung]) -> None:
         survivors = list(batch)
-        for rung in rungs:
+        for number, rung in enumerate(rungs, 1):
             survivors = survivors[: rung.configs]
+            if survivors:
+                event = RungBegins(part, number, len(rungs), len(survivors), rung.repeats)
+                self._meter.watch(event)
             for config in _by_profile(survivors):
                 self._reach(config, rung.repeats)
             survivors.sort(key=lambda config: (self._meter.time_us(config), config))

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tuccl.errors import ConfigurationFailedError
+from tuccl.trials import events
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.events import Watch, unwatched
 from tuccl.workspace.measurement_log import MeasurementLog
 
 Fresh = Callable[[Task, Config, int], Sequence[float]]
@@ -22,19 +24,23 @@ Fresh = Callable[[Task, Config, int], Sequence[float]]
 class Spending:
     """Measures, and counts the machine time of the measurements."""
 
-    def __init__(self, log: MeasurementLog, budget_s: float = math.inf) -> None:
+    def __init__(
+        self, log: MeasurementLog, budget_s: float = math.inf, watch: Watch = unwatched
+    ) -> None:
         """Start with nothing spent.
 
         Args:
             log: Measures, and stores the samples.
             budget_s: Seconds that may be spent. No measurement is refused here: callers check
                 `left_s`.
+            watch: Receives an event before and after each measurement.
         """
         self.budget_s = budget_s
         self.spent_s = 0.0
         self.restart_s = 0.0
         """Cost of a change of the process profile, as of the latest measurement."""
         self._log = log
+        self._watch = watch
         self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
         self._up = ProcessProfile()
@@ -51,20 +57,26 @@ class Spending:
 
     def measure(self, task: Task, config: Config, repeats: int) -> Measured:
         """The first `repeats` samples; see `MeasurementLog.measure`."""
+        asked = self.asked(task, config)
+        if repeats > asked:
+            self._watch(events.MeasuringBegins(task, config, repeats))
         try:
             measured = self._log.measure(task, config, repeats)
         except ConfigurationFailedError as error:
             if (task, config) not in self._failed:
                 self.spent_s += error.seconds
                 self._failed.add((task, config))
+                self._watch(events.ConfigurationFailed(task, config, self.spent_s))
             raise
-        self._asked[task, config] = max(repeats, self.asked(task, config))
+        self._asked[task, config] = max(repeats, asked)
         before = self._seconds.get((task, config), 0.0)
         if measured.seconds > before:
             self.spent_s += measured.seconds - before
             self._note_restart(task, config, measured.seconds - before, measured.restart_s)
             self._seconds[task, config] = measured.seconds
             self.restart_s = measured.restart_s
+        if repeats > asked:
+            self._watch(events.SamplesTaken(task, config, measured.samples_us, self.spent_s))
         return measured
 
     def measure_running(self, task: Task, config: Config, repeats: int) -> Measured:
@@ -107,3 +119,4 @@ class Spending:
             known_s = self._restarts_s.get((task, config), 0.0)
             self._restarts_s[task, config] = known_s + min(seconds, restart_s)
             self._up = config.profile
+            self._watch(events.WorkersRestarted(config.profile))

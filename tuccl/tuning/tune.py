@@ -34,6 +34,7 @@ from tuccl.search.mraco import Mraco, MracoOptions
 from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Strategy, run_search
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.events import KeyDecided, Watch, unwatched
 from tuccl.trials.profile_axes import profile_axes
 from tuccl.trials.space import SPELLED_OUT, Space, with_profile
 from tuccl.tuning import breakpoints, confirmation, served_keys
@@ -131,6 +132,7 @@ def tune(
     progress: Progress,
     *,
     seconds_pass: bool = False,
+    watch: Watch = unwatched,
 ) -> TuningResult:
     """Tune all keys of a run.
 
@@ -141,11 +143,20 @@ def tune(
         log: Measures, and stores the samples.
         progress: Receives the progress after each key.
         seconds_pass: Whether measurements take the seconds that they report; a model's do not.
+        watch: Receives the events of the run.
 
     Raises:
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
     """
-    run = _Run(settings, keys_of(settings, shape), spaces, log, progress, seconds_pass=seconds_pass)
+    run = _Run(
+        settings,
+        keys_of(settings, shape),
+        spaces,
+        log,
+        progress,
+        watch,
+        seconds_pass=seconds_pass,
+    )
     stock_us = run.stock.begin()
     run.weigh(stock_us)
     served = run.served_by_schedules(stock_us)
@@ -234,12 +245,13 @@ class _Run:
         spaces: SearchSpaces,
         log: MeasurementLog,
         progress: Progress,
+        watch: Watch,
         *,
         seconds_pass: bool,
     ) -> None:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
         self.tasks = tasks
-        self.spending = Spending(log, budget_s)
+        self.spending = Spending(log, budget_s, watch)
         self.stock = StockTimes(tasks, self.spending, progress)
         reach = None
         if settings.workload is not None:
@@ -250,6 +262,7 @@ class _Run:
         self._seconds_pass = seconds_pass
         self._spaces = spaces
         self._progress = progress
+        self._watch = watch
         self._kept_s = 0.0
         """Seconds reserved for the stages after the searches."""
         self._search_s = 0.0
@@ -291,7 +304,15 @@ class _Run:
         )
         if starts:
             self._progress("starts", starts, starts)
+        for task in self.tasks:
+            if confirmed[task].winner != decisions[task].winner:
+                self._tell_decided(task, confirmed[task])
         return confirmed, starts
+
+    def _tell_decided(self, task: Task, decision: Decision) -> None:
+        won = decision.schedule or decision.builtin
+        time_us = decision.profile_default_us if won is None else won.time_us
+        self._watch(KeyDecided(task, decision.winner, time_us))
 
     def served_by_schedules(self, stock_us: Mapping[Task, float]) -> dict[Task, KeyRatio]:
         """Find the keys that a schedule serves, among those that decide the profile.
@@ -388,7 +409,7 @@ class _Run:
             if short:
                 share_s = self._short_s[task]
             measure = partial(self.spending.measure_running, task)
-            meter = Meter(measure, MAX_REPEATS, max(0.0, share_s))
+            meter = Meter(measure, MAX_REPEATS, max(0.0, share_s), watch=self._watch)
             results[task] = run_search(
                 self._strategy(),
                 spaces[task],
@@ -424,13 +445,15 @@ class _Run:
             for config in [ranked for ranked in ranking if not ranked.is_default][:_FINALISTS]
         )
         right = [config for config in finalists if self.spending.is_right(task, config)]
-        return decide(
+        decision = decide(
             builtins=[config for config in right if not config.is_schedule],
             schedules=[config for config in right if config.is_schedule],
             profile_default=profile.default,
             measure=lambda config, repeats: self.spending.measure(task, config, repeats).samples_us,
             taken=partial(self.spending.asked, task),
         )
+        self._tell_decided(task, decision)
+        return decision
 
     def locate(
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile
