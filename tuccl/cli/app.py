@@ -22,7 +22,13 @@ from tuccl.cli import topology as cli_topology
 from tuccl.cli import workload as cli_workload
 from tuccl.cli.fields import with_fields
 from tuccl.cli.help import Command, Group, examples
-from tuccl.cli.options import ForceOption, JsonOption, RecordToOption, WorkspaceOption
+from tuccl.cli.options import (
+    ForceOption,
+    JsonOption,
+    PlainLogOption,
+    RecordToOption,
+    WorkspaceOption,
+)
 from tuccl.errors import ExitCode, TucclError
 from tuccl.inputs.option import MACHINE, machine_name
 from tuccl.inputs.run_options import RunOptions
@@ -127,6 +133,7 @@ def init(
     options: RunOptions,
     record: RecordToOption = None,
     force: ForceOption = False,
+    plain_log: PlainLogOption = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
@@ -137,7 +144,7 @@ def init(
     """
     from tuccl.commands import tune
 
-    raise typer.Exit(tune.init(options, workspace, as_json, record, force))
+    raise typer.Exit(tune.init(options, workspace, as_json, record, force, plain_log))
 
 
 @app.command(
@@ -205,13 +212,14 @@ def retune(
             rich_help_panel=MACHINE,
         ),
     ] = None,
+    plain_log: PlainLogOption = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Look at the machine again; if it changed, say how, keep the old table and tune again."""
     from tuccl.commands import tune
 
-    raise typer.Exit(tune.retune(topology, workspace, as_json))
+    raise typer.Exit(tune.retune(topology, workspace, as_json, plain_log))
 
 
 @app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=examples("tuccl verify schedule.xml"))

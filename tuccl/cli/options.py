@@ -22,6 +22,14 @@ WorkspaceOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON to standard output.", rich_help_panel=OUTPUT)
 ]
+PlainLogOption = Annotated[
+    bool,
+    typer.Option(
+        "--plain-log",
+        help="Print lines on a terminal, too, instead of the live view.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 RecordToOption = Annotated[
     Path | None,
     typer.Option(

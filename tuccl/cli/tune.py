@@ -9,7 +9,13 @@ import typer
 
 from tuccl.cli.fields import with_fields
 from tuccl.cli.help import examples
-from tuccl.cli.options import ForceOption, JsonOption, RecordToOption, WorkspaceOption
+from tuccl.cli.options import (
+    ForceOption,
+    JsonOption,
+    PlainLogOption,
+    RecordToOption,
+    WorkspaceOption,
+)
 from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.option import OUTPUT
 from tuccl.inputs.run_options import RunOptions
@@ -48,6 +54,7 @@ def tune(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    plain_log: PlainLogOption = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,5 +69,6 @@ def tune(
         dry_run=dry_run,
         resume=resume,
         as_json=as_json,
+        plain_log=plain_log,
     )
     raise typer.Exit(tuning_commands.tune(command))

@@ -13,7 +13,7 @@ from tuccl.commands.look_first import look_first
 from tuccl.commands.running import with_ranks
 from tuccl.console import display
 from tuccl.console.json_output import print_document, print_json
-from tuccl.console.progress import shown_progress
+from tuccl.console.live_view import progress_of_probing, progress_of_run
 from tuccl.console.result_output import print_result
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
@@ -46,6 +46,7 @@ class TuneCommand:
     dry_run: bool
     resume: bool
     as_json: bool
+    plain_log: bool = False
 
 
 def init(
@@ -54,6 +55,7 @@ def init(
     as_json: bool,
     record_to: Path | None = None,
     force: bool = False,
+    plain_log: bool = False,
 ) -> int:
     """Run `tuccl init`: tune, after probing where no machine is given; a finished run stays."""
     record = _record_output(record_to, force)
@@ -62,11 +64,14 @@ def init(
     def lead(probed: Callable[[], Topology], places: Places | None) -> int:
         machine = cache(probed)
         served = chosen if options.backend else with_served_backend(chosen, machine)
-        return _run(prepare(served, machine, display.say_notes), root, as_json, record, places)
+        prepared = prepare(served, machine, display.say_notes)
+        return _run(prepared, root, as_json, record, places, plain_log)
 
     return with_ranks(
         chosen,
-        lambda crew: probed_machine(root, crew, copies=options.nodes),
+        lambda crew: probed_machine(
+            root, crew, progress_of_probing(plain=plain_log), copies=options.nodes
+        ),
         lead,
         lambda: look_first(chosen, record),
     )
@@ -87,11 +92,17 @@ def tune(command: TuneCommand) -> int:
             identity = prepared.settings.identity(prepared.topology)
             workspace = Workspace(command.workspace)
             require_begun(workspace, identity, options, prepared.topology)
-        return _run(prepared, command.workspace, command.as_json, record, places)
+        root, as_json = command.workspace, command.as_json
+        return _run(prepared, root, as_json, record, places, command.plain_log)
 
     return with_ranks(
         options,
-        lambda crew: probed_machine(command.workspace, crew, copies=options.nodes),
+        lambda crew: probed_machine(
+            command.workspace,
+            crew,
+            progress_of_probing(plain=command.plain_log),
+            copies=options.nodes,
+        ),
         lead,
         lambda: look_first(options, record),
     )
@@ -126,8 +137,10 @@ def _run(
     as_json: bool,
     record_to: RecordOutput | None,
     places: Places | None,
+    plain_log: bool,
 ) -> int:
-    result = run(prepared, Workspace(root), record_to, places, shown_progress, display.say)
+    progress = progress_of_run(plain=plain_log)
+    result = run(prepared, Workspace(root), record_to, places, progress, display.say)
     if result.already_done:
         display.say(f"nothing to do: {root} holds this table already")
     else:
@@ -143,7 +156,7 @@ def _ship_command(root: Path) -> str:
     return f"tuccl ship DIR{named}"
 
 
-def retune(machine: str | None, root: Path, as_json: bool) -> int:
+def retune(machine: str | None, root: Path, as_json: bool, plain_log: bool = False) -> int:
     """Run `tuccl retune`; a machine that was probed is probed again."""
     old = current_run(root)
     record = old.run.record()
@@ -155,13 +168,13 @@ def retune(machine: str | None, root: Path, as_json: bool) -> int:
     probed: list[Topology] = []
 
     def probe(crew: Crew) -> Topology:
-        probed.append(probe_again(crew, copies=options.nodes))
+        shown = progress_of_probing(plain=plain_log)
+        probed.append(probe_again(crew, shown, copies=options.nodes))
         return probed[-1]
 
     def lead(found: Callable[[], Topology], places: Places | None) -> int:
-        return _retune(
-            old, prepare(options, found, display.say_notes), probed, root, as_json, places
-        )
+        prepared = prepare(options, found, display.say_notes)
+        return _retune(old, prepared, probed, root, as_json, places, plain_log)
 
     return with_ranks(options, probe, lead, lambda: look_first(options), needs_nccl=False)
 
@@ -173,6 +186,7 @@ def _retune(
     root: Path,
     as_json: bool,
     places: Places | None,
+    plain_log: bool,
 ) -> int:
     change = changes_since(old.run, prepared.topology, prepared.settings, display.say)
     result = old
@@ -181,7 +195,8 @@ def _retune(
             keep(machine, root)
         for sentence in change.changes:
             display.say(f"changed: {sentence}")
-        result = run(prepared, Workspace(root), None, places, shown_progress, display.say)
+        progress = progress_of_run(plain=plain_log)
+        result = run(prepared, Workspace(root), None, places, progress, display.say)
         display.say(f"the old table is kept in {old.run.root}")
     else:
         display.say(f"the machine is as it was ({change.same}): the table stands")

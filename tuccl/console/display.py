@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -13,9 +14,24 @@ _UNBOUNDED = 10_000
 """Columns where standard output is no terminal: no line is folded, no table needs as many."""
 
 
+_drawing: Console | None = None
+"""Console of a view that is redrawn on standard error; None: there is none."""
+
+
 def say(text: str) -> None:
-    """Print a line on standard error."""
-    plain_console(stderr=True, soft_wrap=True).print(text)
+    """Print a line on standard error, above a view that is drawn there."""
+    (_drawing or plain_console(stderr=True)).print(text, soft_wrap=True)
+
+
+@contextmanager
+def lines_above(console: Console) -> Iterator[None]:
+    """Have lines printed by the console that draws a view, which then stays below them."""
+    global _drawing  # noqa: PLW0603 - a process has one standard error
+    before, _drawing = _drawing, console
+    try:
+        yield
+    finally:
+        _drawing = before
 
 
 def say_notes(notes: Iterable[str]) -> None:

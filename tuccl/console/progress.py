@@ -193,13 +193,31 @@ def shown_progress(environment: Mapping[str, str] = os.environ) -> Iterator[Prog
     Raises:
         UsageError: `TUCCL_PROGRESS_EVERY` is no duration.
     """
-    pace = Pace()
-    if text := environment.get(EVERY_VARIABLE):
-        pace = pace.scaled_to(parse_seconds(text, EVERY_VARIABLE))
-    # Open MPI may give its first rank a terminal, wherever its output goes.
-    is_terminal = sys.stderr.isatty() and "OMPI_COMM_WORLD_RANK" not in environment
-    with _bars() if is_terminal else printed_lines(pace) as progress:
+    pace = _pace(environment)
+    with _bars() if is_terminal(environment) else printed_lines(pace) as progress:
         yield surviving(progress)
+
+
+@contextmanager
+def plain_progress(environment: Mapping[str, str] = os.environ) -> Iterator[Progress]:
+    """Open a `Progress` that prints lines, on a terminal, too.
+
+    Raises:
+        UsageError: `TUCCL_PROGRESS_EVERY` is no duration.
+    """
+    with printed_lines(_pace(environment)) as progress:
+        yield surviving(progress)
+
+
+def is_terminal(environment: Mapping[str, str]) -> bool:
+    """Whether standard error is a terminal that a person looks at."""
+    # Open MPI may give its first rank a terminal, wherever its output goes.
+    return sys.stderr.isatty() and "OMPI_COMM_WORLD_RANK" not in environment
+
+
+def _pace(environment: Mapping[str, str]) -> Pace:
+    text = environment.get(EVERY_VARIABLE)
+    return Pace().scaled_to(parse_seconds(text, EVERY_VARIABLE)) if text else Pace()
 
 
 def surviving(progress: Progress) -> Progress:

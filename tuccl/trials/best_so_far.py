@@ -26,11 +26,12 @@ class KeySoFar:
         """Take all samples of a configuration so far."""
         if not samples_us:
             return
-        time_us = self.times_us[config] = median(samples_us)
-        if self.best is None or config == self.best:
-            self.best = min(self.times_us, key=self.times_us.__getitem__)
-        elif time_us < self.times_us[self.best]:
+        time_us, before_us = median(samples_us), self.best_us
+        self.times_us[config] = time_us
+        if before_us is None or time_us < before_us:
             self.best = config
+        elif config == self.best:
+            self.best = min(self.times_us, key=self.times_us.__getitem__)
 
     def fail(self, config: Config) -> None:
         """Take note that a configuration cannot run, whatever its samples were."""

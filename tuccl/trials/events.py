@@ -1,14 +1,15 @@
 """Events of a run, for whoever shows it while it goes on.
 
 How far a stage is comes by `tuccl.words.progress.Progress`; events say what happens in it. They
-change nothing: a run without a watcher takes the same steps.
+change nothing: a run without a watcher takes the same steps. Those of each measurement are named
+tuples, which are made in a fifth of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tuccl.trials.config import Config, ProcessProfile, Task
 
@@ -32,8 +33,7 @@ class SchedulesMade:
     """By content hash."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuringBegins:
+class MeasuringBegins(NamedTuple):
     """A configuration is about to be measured."""
 
     task: Task
@@ -42,8 +42,7 @@ class MeasuringBegins:
     """Samples that it is to have in total."""
 
 
-@dataclass(frozen=True, slots=True)
-class SamplesTaken:
+class SamplesTaken(NamedTuple):
     """A configuration has more samples."""
 
     task: Task
