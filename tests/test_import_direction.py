@@ -87,6 +87,7 @@ ORDER = [
     "tuccl.console",
     "tuccl.html_report.figures",
     "tuccl.html_report",
+    "tuccl.html_report.following",
     "tuccl.hosts",
     "tuccl.commands",
     "tuccl.api",

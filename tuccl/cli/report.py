@@ -16,6 +16,7 @@ EXAMPLES = examples(
     "tuccl report",
     "tuccl report /shared/tuccl --out shared.html",
     "tuccl report /shared/tuccl tuccl-workspace --out compared.html",
+    "tuccl report --follow tuccl-workspace",
 )
 
 
@@ -28,7 +29,7 @@ def report(
     """Write one HTML page on a table, or on two: gains, curves, search, machine, schedules.
 
     The page contains all that it needs and fetches nothing. With --json the figures behind it go
-    to standard output.
+    to standard output. With --follow the page of a run that goes on is served instead.
     """
     from tuccl.commands import report as reporting
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,21 +14,20 @@ from tuccl.html_report.figures.report_figures import (
     ReportDocument,
     ReportFigures,
     compared_figures,
-    report_figures,
 )
-from tuccl.html_report.figures.sketch_figures import read_sketches
-from tuccl.html_report.page import TITLE_MARK
+from tuccl.html_report.following.followed_page import FollowedPage
+from tuccl.html_report.following.server import follow_server
+from tuccl.html_report.page import TITLE_MARK, Scripts
 from tuccl.html_report.plotly_script import plotly_script
-from tuccl.html_report.report import report_page
+from tuccl.html_report.report import page_of_table
+from tuccl.inputs.option import require_bounds
 from tuccl.inputs.output_file import check_output
-from tuccl.inputs.report_command import ReportCommand
+from tuccl.inputs.report_command import DEFAULT_PAGE, ReportCommand
 from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 _MARK = f'<meta name="generator" content="{TITLE_MARK}">'.encode()
-MOST_BYTES = 6_000_000
-"""Size of a page beyond which schedules over time are left out."""
 _HEAD_BYTES = 4096
 """Bytes at the start of a file in which the mark of a report stands."""
 
@@ -38,16 +36,20 @@ def report(command: ReportCommand) -> int:
     """Run `tuccl report`."""
     if command.place is not None and command.workspace != DEFAULT_WORKSPACE:
         raise UsageError(f"name {command.place} or --workspace {command.workspace}, not both")
+    if command.follow:
+        return _follow(command)
+    if command.port is not None:
+        raise UsageError("--port is for --follow")
     check_output(command.out, "--out")
     _check_replaceable(command.out)
     place = command.place if command.place is not None else command.workspace
     made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
-    plotly = plotly_script()
+    scripts = Scripts(plotly_script())
     found = read_place(place, command.run)
     if command.second_place is None:
-        figures, text = _of_one(found, made_at, plotly)
+        figures, text = page_of_table(found, made_at, scripts)
     else:
-        figures, text = _of_two(found, read_place(command.second_place), made_at, plotly)
+        figures, text = _of_two(found, read_place(command.second_place), made_at, scripts)
     write_atomically(command.out, text)
     if command.as_json:
         print_document(ReportDocument(file=str(command.out), figures=figures))
@@ -57,23 +59,33 @@ def report(command: ReportCommand) -> int:
     return ExitCode.OK
 
 
-def _of_one(found: ReportedTable, made_at: str, plotly: str) -> tuple[ReportFigures, str]:
-    sketches = () if found.run is None else read_sketches(found.run)
-    figures = report_figures(found, sketches, made_at)
-    text = report_page(figures, found, sketches, plotly)
-    while len(text.encode()) > MOST_BYTES and figures.timelines:
-        figures = replace(figures, timelines=figures.timelines[:-1])
-        text = report_page(figures, found, sketches, plotly)
-    return figures, text
+def _follow(command: ReportCommand) -> int:
+    """Serve the page of a run until Ctrl-C, which ends this as any command."""
+    require_bounds(command)
+    beside = {
+        "--json": command.as_json,
+        "--out": command.out != DEFAULT_PAGE,
+        f"{command.second_place}": command.second_place is not None,
+    }
+    for name, is_given in beside.items():
+        if is_given:
+            raise UsageError(f"--follow serves the page of one run: leave out {name}")
+    place = command.place if command.place is not None else command.workspace
+    plotly = plotly_script()
+    page = FollowedPage(place, command.run)
+    with follow_server(page, plotly, command.port or 0) as server:
+        display.say(f"{server.address} shows the run in browsers on this host; Ctrl-C ends it")
+        server.serve_forever()
+    return ExitCode.OK
 
 
 def _of_two(
-    first: ReportedTable, second: ReportedTable, made_at: str, plotly: str
+    first: ReportedTable, second: ReportedTable, made_at: str, scripts: Scripts
 ) -> tuple[ReportFigures, str]:
     if first.root == second.root and first.identity == second.identity:
         raise UsageError(f"{first.name} is named twice; name another table, or --run for the first")
     figures, comparison = compared_figures(first, second, made_at)
-    return figures, comparison_page(figures, comparison, plotly)
+    return figures, comparison_page(figures, comparison, scripts)
 
 
 def _check_replaceable(path: Path) -> None:

@@ -13,7 +13,7 @@ from tuccl.html_report.figures.report_figures import ReportFigures
 from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.html_report.heat_map import Cell, grid
 from tuccl.html_report.key_table import number_cell, sortable_table, time_cell
-from tuccl.html_report.page import TITLE_MARK, Section, page
+from tuccl.html_report.page import TITLE_MARK, Scripts, Section, page
 from tuccl.html_report.report import closing, facts, gains_section, headline
 from tuccl.words.counts import count_of
 from tuccl.words.sizes import format_size
@@ -32,13 +32,13 @@ _COLUMNS = (
 )
 
 
-def comparison_page(figures: ReportFigures, comparison: Comparison, plotly: str) -> str:
+def comparison_page(figures: ReportFigures, comparison: Comparison, scripts: Scripts) -> str:
     """Return the page on two tables.
 
     Args:
         figures: The figures of both.
         comparison: Their comparison.
-        plotly: The script that draws charts.
+        scripts: The scripts of the page.
     """
     first, second = figures.tables
     return page(
@@ -46,7 +46,7 @@ def comparison_page(figures: ReportFigures, comparison: Comparison, plotly: str)
         _heading(figures, comparison),
         list(_sections(first, second, comparison)),
         closing(figures.made_at),
-        plotly,
+        scripts,
     )
 
 

@@ -1,7 +1,8 @@
 "use strict";
 (() => {
   const root = document.documentElement;
-  const charts = JSON.parse(document.getElementById("charts").textContent);
+  let charts = {};
+  let places = [];
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
   /* Texts that begin with `--` name variables of the style sheet. */
@@ -57,20 +58,24 @@
       displayModeBar: false, responsive: !size, displaylogo: false,
     });
   };
-  const places = [...document.querySelectorAll(".chart")].filter((place) => charts[place.id]);
   const drawAll = (size) => places.forEach((place) => draw(place, size));
 
-  document.querySelectorAll("select[data-chart]").forEach((select) => {
-    const place = document.getElementById(select.dataset.chart);
-    const choose = () => {
+  const bindCharts = () => {
+    charts = JSON.parse(document.getElementById("charts").textContent);
+    places = [...document.querySelectorAll(".chart")].filter((place) => charts[place.id]);
+    document.querySelectorAll("select[data-chart]").forEach((select) => {
+      const place = document.getElementById(select.dataset.chart);
+      const choose = () => {
+        chosen[place.id] = select.value;
+        draw(place);
+      };
+      select.addEventListener("change", choose);
+      if (charts[place.id].choices[chosen[place.id]]) select.value = chosen[place.id];
       chosen[place.id] = select.value;
-      draw(place);
-    };
-    select.addEventListener("change", choose);
-    chosen[place.id] = select.value;
-  });
+    });
+    drawAll();
+  };
 
-  drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
   addEventListener("beforeprint", () => {
     root.classList.add("printing");
@@ -94,7 +99,7 @@
 
   /* One cell of a heat map is in the order of the Tab key; arrow keys move on from there. */
   const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-  document.querySelectorAll("table.heat").forEach((table) => {
+  const bindHeatMap = (table) => {
     const cells = [...table.querySelectorAll(".cell")];
     const enter = (entered) => cells.forEach((cell) => { cell.tabIndex = cell === entered ? 0 : -1; });
     enter(cells[0]);
@@ -113,9 +118,9 @@
       const next = rows[row] && rows[row].cells[column];
       if (next) next.focus();
     });
-  });
+  };
 
-  document.querySelectorAll("table.sortable").forEach((table) => {
+  const bindTable = (table) => {
     const body = table.tBodies[0];
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
@@ -131,9 +136,9 @@
       const rows = [...body.rows].sort((a, b) => sign * compare(value(a), value(b)));
       rows.forEach((row) => body.append(row));
     }));
-  });
+  };
 
-  document.querySelectorAll("input[data-table]").forEach((input) => {
+  const bindFilter = (input) => {
     const rows = [...document.getElementById(input.dataset.table).tBodies[0].rows];
     const count = document.querySelector(`[data-count="${input.dataset.table}"]`);
     input.addEventListener("input", () => {
@@ -146,5 +151,15 @@
       });
       count.textContent = `${shown} of ${rows.length} keys`;
     });
-  });
+  };
+
+  const bind = () => {
+    bindCharts();
+    document.querySelectorAll("table.heat").forEach(bindHeatMap);
+    document.querySelectorAll("table.sortable").forEach(bindTable);
+    document.querySelectorAll("input[data-table]").forEach(bindFilter);
+  };
+  bind();
+  /* A page that is followed has its content replaced. */
+  document.addEventListener("replaced", bind);
 })();

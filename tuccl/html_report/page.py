@@ -1,7 +1,7 @@
 """The page: one HTML file that fetches nothing, with its script, style and figures inside.
 
 Its content security policy names the two scripts by their hashes, so that no other would run, and
-allows no connection.
+allows no connection, except to the server of a page that is followed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib.resources import files
 from tuccl.html_report.charts import Chart
 from tuccl.html_report.elements import Markup, data_script, element, joined, trusted
 
+PLOTLY_ADDRESS = "/plotly.js"
 TITLE_MARK = "TuCCL report"
 """Text by which a file is known as a report."""
 
@@ -29,8 +30,18 @@ class Section:
     charts: Sequence[Chart] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """The scripts of a page besides its own."""
+
+    plotly: str = ""
+    """Draws charts; empty: a server has it at `PLOTLY_ADDRESS`."""
+    following: str = ""
+    """Replaces the content of a page that a server keeps up to date; empty: none does."""
+
+
 def page(
-    title: str, heading: Markup, sections: Sequence[Section], closing: Markup, plotly: str
+    title: str, heading: Markup, sections: Sequence[Section], closing: Markup, scripts: Scripts
 ) -> str:
     """Return the text of the page.
 
@@ -39,16 +50,17 @@ def page(
         heading: What stands above the first section.
         sections: Its parts, in their order.
         closing: What stands below the last section.
-        plotly: The script that draws charts.
+        scripts: The scripts besides that of the page itself.
     """
     style = trusted(_own_file("page.css"))
-    own = _own_file("page.js")
+    running = list(filter(None, (scripts.plotly, _own_file("page.js"), scripts.following)))
+    fetched = "" if scripts.plotly else element("script", src=PLOTLY_ADDRESS)
     charts = {chart.identity: chart.content for part in sections for chart in part.charts}
     head = joined(
         [
             trusted('<meta charset="utf-8">'),
             trusted(
-                f'<meta http-equiv="Content-Security-Policy" content="{_policy([plotly, own])}">'
+                f'<meta http-equiv="Content-Security-Policy" content="{_policy(running, scripts)}">'
             ),
             trusted('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             trusted('<meta name="color-scheme" content="light dark">'),
@@ -64,8 +76,8 @@ def page(
             element("main", *map(_section, sections), id="figures"),
             element("footer", closing),
             data_script("charts", charts),
-            element("script", trusted(plotly)),
-            element("script", trusted(own)),
+            fetched,
+            *(element("script", trusted(script)) for script in running),
         ]
     )
     return (
@@ -73,15 +85,24 @@ def page(
     )
 
 
+def following_script() -> str:
+    """Return the script that asks the page's server for another content."""
+    return _own_file("follow.js")
+
+
 def _own_file(name: str) -> str:
     return files("tuccl.html_report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _policy(scripts: Iterable[str]) -> str:
-    hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+def _policy(running: Iterable[str], scripts: Scripts) -> str:
+    hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in running)
     allowed = " ".join(f"'sha256-{found}'" for found in hashes)
+    if not scripts.plotly:
+        allowed += " 'self'"
+    connecting = " connect-src 'self';" if scripts.following else ""
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src {allowed};{connecting} "
+        "style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tuccl import __version__
 from tuccl.html_report.charts import figure
@@ -10,15 +11,15 @@ from tuccl.html_report.connections import connection_chart, connection_words
 from tuccl.html_report.curves import curve_charts, shape_text
 from tuccl.html_report.elements import Markup, element, joined
 from tuccl.html_report.figures.places import ReportedTable
-from tuccl.html_report.figures.report_figures import ReportFigures
+from tuccl.html_report.figures.report_figures import ReportFigures, report_figures
 from tuccl.html_report.figures.search_progress import SearchProgress
-from tuccl.html_report.figures.sketch_figures import SketchFigures
+from tuccl.html_report.figures.sketch_figures import SketchFigures, read_sketches
 from tuccl.html_report.figures.table_figures import TableFigures
 from tuccl.html_report.figures.timelines import Timeline
 from tuccl.html_report.heat_map import apart_heat_map, job_heat_map
 from tuccl.html_report.key_table import key_table
 from tuccl.html_report.machine import machine_picture
-from tuccl.html_report.page import TITLE_MARK, Section, page
+from tuccl.html_report.page import TITLE_MARK, Scripts, Section, page
 from tuccl.html_report.profile import profile_chart, profile_words
 from tuccl.html_report.search_charts import search_charts
 from tuccl.html_report.step_section import step_section
@@ -39,8 +40,34 @@ _LINES = {
 }
 
 
+MOST_BYTES = 6_000_000
+"""Size of a page beyond which schedules over time are left out."""
+
+
+def page_of_table(
+    found: ReportedTable, made_at: str, scripts: Scripts
+) -> tuple[ReportFigures, str]:
+    """Return the figures of a report on one table, and its page.
+
+    Args:
+        found: The table.
+        made_at: Date of the report.
+        scripts: The scripts of the page.
+
+    Raises:
+        WorkspaceError: Sketches or measurements of its run cannot be read.
+    """
+    sketches = () if found.run is None else read_sketches(found.run)
+    figures = report_figures(found, sketches, made_at)
+    text = report_page(figures, found, sketches, scripts)
+    while len(text.encode()) > MOST_BYTES and figures.timelines:
+        figures = replace(figures, timelines=figures.timelines[:-1])
+        text = report_page(figures, found, sketches, scripts)
+    return figures, text
+
+
 def report_page(
-    figures: ReportFigures, found: ReportedTable, sketches: Sequence[Sketch], plotly: str
+    figures: ReportFigures, found: ReportedTable, sketches: Sequence[Sketch], scripts: Scripts
 ) -> str:
     """Return the page on one table.
 
@@ -48,7 +75,7 @@ def report_page(
         figures: The figures.
         found: The table that they are of.
         sketches: Sketches of its run.
-        plotly: The script that draws charts.
+        scripts: The scripts of the page.
     """
     (table,) = figures.tables
     return page(
@@ -56,7 +83,7 @@ def report_page(
         _heading(table, figures.made_at),
         list(_sections(figures, found, sketches)),
         closing(figures.made_at),
-        plotly,
+        scripts,
     )
 
 
@@ -70,11 +97,11 @@ def _sections(
     yield _curves(table)
     yield _profile(table, found)
     if figures.search is not None:
-        yield _search(figures.search, table.times)
+        yield search_section(figures.search, table.times)
     if figures.timelines:
         yield _schedules(figures.timelines)
     if found.machine is not None:
-        yield _machine(found.machine, sketches, figures.sketches)
+        yield machine_section(found.machine, sketches, figures.sketches)
     yield Section("table", "Every key", key_table(table))
 
 
@@ -212,7 +239,8 @@ def _profile(table: TableFigures, found: ReportedTable) -> Section:
     return Section("profile", "The process profile", content, [] if chart is None else [chart])
 
 
-def _search(progress: SearchProgress, times: Evidence) -> Section:
+def search_section(progress: SearchProgress, times: Evidence) -> Section:
+    """Return the charts of the search."""
     charts = search_charts(progress, times)
     note = (
         "A configuration counts with the median of the samples that it had by then, so that the "
@@ -238,9 +266,10 @@ def _schedules(timelines: Sequence[Timeline]) -> Section:
     return Section("schedules", "Schedules over time", content, charts)
 
 
-def _machine(
+def machine_section(
     machine: Topology, sketches: Sequence[Sketch], figures: Sequence[SketchFigures]
 ) -> Section:
+    """Return the machine's picture, and the connections that sketches keep and drop."""
     chart = connection_chart(sketches, machine)
     parts = [machine_picture(machine)]
     if figures:

@@ -45,5 +45,18 @@ class ReportCommand:
             SCOPE, "A run of the first workspace, by its name; else the current one.", "RUN"
         ),
     )
+    follow: bool = field(
+        default=False,
+        metadata=option(
+            OUTPUT,
+            "Serve the page of a run that goes on, to browsers on this host, until Ctrl-C.",
+        ),
+    )
+    port: int | None = field(
+        default=None,
+        metadata=option(
+            OUTPUT, "Port of --follow; a free one if not given.", "N", bounds=(1, 65535)
+        ),
+    )
     workspace: Path = DEFAULT_WORKSPACE
     as_json: bool = False

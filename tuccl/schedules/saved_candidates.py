@@ -63,6 +63,25 @@ def are_saved(directory: Path) -> bool:
     return (directory / _INDEX).is_file()
 
 
+def saved_names(directory: Path) -> dict[str, str]:
+    """Return the names of saved schedules by content hash, of all operations and shapes.
+
+    Args:
+        directory: Directory of schedules of a run.
+
+    Raises:
+        WorkspaceError: An index is damaged.
+    """
+    found: dict[str, str] = {}
+    for path in sorted(directory.glob(f"**/{_INDEX}")):
+        try:
+            rows = json.loads(read_text_if_present(path) or "")["schedules"]
+            found |= {str(row["schedule"]): str(row["name"]) for row in rows}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WorkspaceError(f"{path} is damaged ({error}); move it away") from error
+    return found
+
+
 def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candidate, ...] | None:
     """Load the saved candidates; None where there is no index yet, or they are to be made anew.
 

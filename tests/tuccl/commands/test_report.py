@@ -9,7 +9,7 @@ import pytest
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.html_report.reported import seen
 from tests.tuccl.reports.test_json_documents import check
-from tuccl.commands.report import MOST_BYTES
+from tuccl.html_report.report import MOST_BYTES
 
 
 def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:

@@ -5,15 +5,21 @@ import os
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.tuccl.conftest import Run, TunedWorkspace
+from tests.tuccl.html_report.following.test_follow import served
+from tests.tuccl.html_report.following.unfinished import go_on, unfinish
 from tests.tuccl.html_report.reported import hostile
 from tuccl.html_report.figures.report_figures import report_figures
+from tuccl.html_report.following.followed_page import FollowedPage, Served
+from tuccl.html_report.page import Scripts
 from tuccl.html_report.plotly_script import plotly_script
 from tuccl.html_report.report import report_page
+from tuccl.workspace.runs import Run as WorkspaceRun
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -26,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 _OWN = "not an origin"
 
 
-def opened(page: Path, folder: Path, *options: str) -> tuple[str, str, list[str]]:
+def opened(page: Path | str, folder: Path, *options: str) -> tuple[str, str, list[str]]:
     """Return the document after its scripts, the log, and the addresses that the page asked for."""
     network = folder / "network.json"
     done = subprocess.run(
@@ -44,7 +50,7 @@ def opened(page: Path, folder: Path, *options: str) -> tuple[str, str, list[str]
             "--virtual-time-budget=10000",
             *options,
             "--dump-dom",
-            page.as_uri(),
+            page if isinstance(page, str) else page.as_uri(),
         ],
         capture_output=True,
         text=True,
@@ -95,7 +101,7 @@ def test_hostile_names_run_nothing(tmp_path: Path) -> None:
     found = hostile()
     page = tmp_path / "hostile.html"
     figures = report_figures(found, (), "2026-01-02")
-    page.write_text(report_page(figures, found, (), plotly_script()))
+    page.write_text(report_page(figures, found, (), Scripts(plotly_script())))
     document, log, asked = opened(page, tmp_path)
     charts, drawn = charts_of(document)
     assert charts == drawn > 0
@@ -103,3 +109,33 @@ def test_hostile_names_run_nothing(tmp_path: Path) -> None:
     assert "<img" not in document
     assert "<script>alert" not in document
     assert asked == []
+
+
+class GoesOn(FollowedPage):
+    """A page whose run goes on when a browser has it and asks again."""
+
+    def __init__(self, workspace: Path, run: WorkspaceRun) -> None:
+        self._requests = 0
+        self._go_on = partial(go_on, workspace, run, 800)
+        super().__init__(workspace, None, lambda: 60.0 * self._requests)
+
+    def now(self) -> Served:
+        self._requests += 1
+        if self._requests == 4:
+            self._go_on()
+        return super().now()
+
+
+def test_a_followed_page_changes_when_its_run_has_gone_on(
+    tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    run = unfinish(tuned.root, 20)
+    with served(GoesOn(tuned.root, run), plotly_script()) as server:
+        document, log, asked = opened(server.address, tmp_path)
+    charts, drawn = charts_of(document)
+    assert charts == drawn == 3
+    assert "machine time and 798 measurements" in document
+    assert "Followed: the page changes when the run has measured more." in document
+    assert "CONSOLE" not in log
+    assert "Refused" not in log
+    assert {address.removeprefix(server.address) for address in asked} == {"", "plotly.js"}

@@ -13,6 +13,7 @@ from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.report_figures import ReportFigures
 from tuccl.html_report.figures.table_figures import table_figures
+from tuccl.html_report.page import Scripts
 from tuccl.html_report.plotly_script import PlotlyMissingError, plotly_script
 from tuccl.html_report.report import report_page
 from tuccl.inputs.machine import load_machine
@@ -25,7 +26,7 @@ DRAWS = "Plotly = {};"
 
 def page_of(found: ReportedTable) -> str:
     figures = ReportFigures("2026-01-02", (table_figures(found, None),))
-    return report_page(figures, found, (), DRAWS)
+    return report_page(figures, found, (), Scripts(DRAWS))
 
 
 def test_a_page_fetches_nothing_and_runs_its_own_scripts_alone() -> None:

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 from statistics import median
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from tuccl.html_report.figures.key_figures import KeyFigures
+from tuccl.html_report.figures.key_figures import Timed
 from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.reports.job_gains import Obstacle
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.workspace.measurement_history import Measurement
 
@@ -25,6 +26,38 @@ _MOST_STEPS_TOGETHER = 4_000
 """Most points of the lines of all keys, where these are not very many."""
 _LEAST_STEPS = 8
 StepT = TypeVar("StepT")
+
+
+class SearchedKey(Protocol):
+    """The members of a key's figures that its search needs."""
+
+    @property
+    def operation(self) -> Operation:
+        """Operation."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size."""
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the communicator."""
+
+    @property
+    def shape_name(self) -> str:
+        """As `KeyFigures.shape_name`."""
+
+    @property
+    def name(self) -> str:
+        """As `KeyFigures.name`."""
+
+    @property
+    def stock(self) -> Timed:
+        """Stock NCCL's time."""
+
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """Why no job here runs the schedule that won."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +154,11 @@ class _Best:
 
 
 def search_progress(
-    keys: Sequence[KeyFigures], history: Iterable[Measurement], names: Mapping[str, str]
+    keys: Sequence[SearchedKey],
+    history: Iterable[Measurement],
+    names: Mapping[str, str],
+    *,
+    full_names: bool | None = None,
 ) -> SearchProgress:
     """Return how the search of a run went.
 
@@ -129,11 +166,12 @@ def search_progress(
         keys: Its keys.
         history: Its measurements in their order.
         names: Names of schedules by content hash.
+        full_names: Whether the log names the shapes of keys; None: if the keys have several.
     """
-    # A log of several shapes has the full names.
-    several = len({key.shape for key in keys}) > 1
+    if full_names is None:
+        full_names = len({key.shape for key in keys}) > 1
     tasks = {
-        task.full_name if several else task.name: key
+        task.full_name if full_names else task.name: key
         for key in keys
         for task in [Task(key.operation, key.size_bytes, key.shape)]
     }
@@ -177,7 +215,7 @@ def search_progress(
 class _Gains:
     """The geometric mean over the keys of a curve; a key without a measurement counts as 1."""
 
-    def __init__(self, keys: Sequence[KeyFigures], *, schedules: bool, apart: bool) -> None:
+    def __init__(self, keys: Sequence[SearchedKey], *, schedules: bool, apart: bool) -> None:
         self.of = keys[0]
         """A key of the operation and shape."""
         self.apart = apart
@@ -192,7 +230,7 @@ class _Gains:
         of = self.of
         return GainLine(of.operation, of.shape, of.shape_name, self.apart, thinned(self.steps))
 
-    def note(self, seconds: float, key: KeyFigures, families: Mapping[str, _Best]) -> None:
+    def note(self, seconds: float, key: SearchedKey, families: Mapping[str, _Best]) -> None:
         if (key.operation, key.shape) != (self.of.operation, self.of.shape):
             return
         times_us = (
@@ -209,9 +247,9 @@ class _Gains:
         self.steps.append(GainStep(round(seconds, 3), round(gain, 4)))
 
 
-def _gains(keys: Sequence[KeyFigures]) -> list[_Gains]:
+def _gains(keys: Sequence[SearchedKey]) -> list[_Gains]:
     """Return what a job runs of each curve and, where schedules stand apart, all of it."""
-    curves: dict[tuple[Operation, Shape], list[KeyFigures]] = {}
+    curves: dict[tuple[Operation, Shape], list[SearchedKey]] = {}
     for key in keys:
         curves.setdefault((key.operation, key.shape), []).append(key)
     gains = []

@@ -12,6 +12,7 @@ from tuccl.html_report.figures.comparison import compare
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.report_figures import ReportFigures
 from tuccl.html_report.figures.table_figures import TableFigures, table_figures
+from tuccl.html_report.page import Scripts
 
 
 def figures(found: ReportedTable) -> TableFigures:
@@ -59,7 +60,7 @@ def test_the_page_of_two_has_both_and_no_names_as_markup() -> None:
     tables = (figures(reported()), figures(hostile()))
     compared = compare(*tables)
     page = comparison_page(
-        ReportFigures("2026-01-02", tables, comparison=compared), compared, "Plotly = {};"
+        ReportFigures("2026-01-02", tables, comparison=compared), compared, Scripts("Plotly = {};")
     )
     found = seen(page)
     kinds = [tag for tag, _ in found.tags]

@@ -1,0 +1,1 @@
+"""`tuccl report --follow`: the page of a run that goes on, served on this host."""
