@@ -23,20 +23,25 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command, as documented in docs/reference/commands.md."""
+    """Exit codes of every command; docs/reference/errors.md has the texts below them."""
 
     OK = 0
     """Done, or nothing to do."""
     FINDING = 1
-    """The command worked and found something wrong: a defect, a missing entry."""
+    """The command worked and found something, which it names: a defect, a missing entry, ..."""
     BAD_INPUT = 2
     """The command line or a file named on it cannot be used; nothing was written."""
     ENVIRONMENT = 3
-    """The workspace is busy or unwritable, or its disk is full; finished work is kept."""
+    """The workspace is in use, unwritable, damaged or has no finished run; its disk is full; this
+    installation has no plugin, executor or solver, or a broken pyarrow; it is not clear which of
+    several NCCLs to measure; `build-executor` finds no compiler, or the compiler fails; a backend
+    cannot go on measuring; the reader of the output has gone. What was finished is kept, and the
+    same command continues."""
     INTERRUPTED = 130
-    """Stopped by Ctrl-C; the same command continues."""
+    """Interrupted by Ctrl-C; `tuccl init`, `tune` and `retune` continue where they stopped."""
     TERMINATED = 143
-    """Stopped by SIGTERM, as Slurm sends it at a time limit; the same command continues."""
+    """Terminated by SIGTERM, which Slurm sends at a time limit and `timeout` at its own, to the
+    process alone or to all of its group; `tuccl init`, `tune` and `retune` continue."""
 
 
 class TucclError(Exception):

@@ -55,8 +55,8 @@ def _complain(text: str) -> None:
     sys.stderr.write(f"tuccl: {' '.join(text.split())}\n")
 
 
-def _exit_code_of(error: Exception) -> int:
-    """Print a known error and return its documented exit code; raise an unknown one again."""
+def exit_codes_of_packages() -> tuple[tuple[type[Exception], ExitCode], ...]:
+    """Exit codes of errors that are not `TucclError`s; the first class that an error is counts."""
     from tuccl.lookup_tables.errors import TableError
     from tuccl.probes.cluster.errors import HostsMissingError, MpiMissingError
     from tuccl.probes.errors import ProbeError
@@ -69,6 +69,22 @@ def _exit_code_of(error: Exception) -> int:
         SynthesisError,
     )
 
+    return (
+        (HostsMissingError, ExitCode.FINDING),
+        (MpiMissingError, ExitCode.ENVIRONMENT),
+        (TableError, ExitCode.ENVIRONMENT),
+        (SimulatorMissingError, ExitCode.ENVIRONMENT),
+        (ProbeError, ExitCode.BAD_INPUT),
+        (SketchError, ExitCode.BAD_INPUT),
+        (AlgorithmFileError, ExitCode.BAD_INPUT),
+        (ExportError, ExitCode.BAD_INPUT),
+        (InfeasibleError, ExitCode.BAD_INPUT),
+        (SynthesisError, ExitCode.ENVIRONMENT),
+    )
+
+
+def _exit_code_of(error: Exception) -> int:
+    """Print a known error and return its documented exit code; raise an unknown one again."""
     if isinstance(error, OSError):
         # Errors name the user's files, but not standard output or temporary files.
         full = error.errno in _FULL
@@ -78,14 +94,7 @@ def _exit_code_of(error: Exception) -> int:
     if isinstance(error, TucclError):
         _complain(str(error))
         return error.exit_code
-    for kind, code in (
-        (HostsMissingError, ExitCode.FINDING),
-        (MpiMissingError | TableError, ExitCode.ENVIRONMENT),
-        (SimulatorMissingError, ExitCode.ENVIRONMENT),
-        (ProbeError | SketchError, ExitCode.BAD_INPUT),
-        (AlgorithmFileError | ExportError | InfeasibleError, ExitCode.BAD_INPUT),
-        (SynthesisError, ExitCode.ENVIRONMENT),
-    ):
+    for kind, code in exit_codes_of_packages():
         if isinstance(error, kind):
             _complain(str(error))
             return code

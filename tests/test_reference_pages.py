@@ -1,0 +1,74 @@
+"""Pages of docs/reference that are made from the code are current and complete."""
+
+import re
+
+from command_reference import commands
+from error_reference import error_classes, exit_code_texts
+from write_reference import REFERENCE, reference_pages
+
+import tuccl
+from tests.tuccl.cli.test_help import ALL
+from tuccl.errors import ExitCode
+from tuccl.inputs.option import LABORATORY, options_of
+from tuccl.inputs.run_options import RunOptions
+
+
+def page(name: str) -> str:
+    return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+def section(text: str, heading: str) -> str:
+    return text.partition(f"\n## `{heading}`\n")[2].partition("\n## ")[0]
+
+
+def test_the_pages_are_current() -> None:
+    pages = reference_pages()
+    written = {name: page(name) for name in pages}
+    assert written == pages, "run scripts/make/write_reference.py"
+
+
+def test_every_command_has_its_section_with_examples() -> None:
+    assert {command.words for command in commands()} == {
+        f"tuccl {' '.join(words)}" for words in ALL
+    }
+    for command in commands():
+        assert "```sh\n" in section(page("all-commands.md"), command.words)
+
+
+def test_options_have_their_values_defaults_and_help() -> None:
+    init = section(page("all-commands.md"), "tuccl init")
+    assert "| `--nodes N` | `1` | Number of copies of it, joined by a network. |" in init
+    assert "| `--plain` |  | Time calls one by one" in init
+    shown = [said.help for said in options_of(RunOptions).values() if said.group != LABORATORY]
+    assert sum(" ".join(text.split()) in init for text in shown) >= len(shown) - 1
+    assert "fake-nodes" not in init
+    bench = section(page("all-commands.md"), "tuccl bench")
+    assert bench.startswith("\n`tuccl bench [OPTIONS] [PLACE] [OTHER]`\n")
+    assert "| `--plain`, `--graphs` |  |" in bench
+    assert "| `DIR` | required |" in section(page("all-commands.md"), "tuccl ship")
+    draw = section(page("all-commands.md"), "tuccl topology draw")
+    assert "| `--output`, `-o FILE` |" in draw
+
+
+def test_every_exit_code_has_its_meaning() -> None:
+    assert set(exit_code_texts()) == set(ExitCode)
+
+
+def test_errors_have_the_exit_codes_of_the_command_line() -> None:
+    found = {error.name: error for error in error_classes()}
+    assert found["WorkspaceBusyError"].code == ExitCode.ENVIRONMENT
+    assert found["HostsMissingError"].code == ExitCode.FINDING
+    assert found["TopologyFileError"].code == ExitCode.BAD_INPUT
+    assert found["SolverError"].code == ExitCode.ENVIRONMENT
+    assert found["NoProgramError"].code is None
+    assert all(error.text for error in found.values())
+
+
+def test_every_name_of_the_python_interface_has_its_section() -> None:
+    text = page("python-interface.md")
+    assert set(re.findall(r"^## `(\w+)`$", text, re.MULTILINE)) == {*tuccl.__all__} - {
+        "__version__"
+    }
+    assert "`own_schedules: str | Path | None = None`" not in text
+    assert "    own_schedules: str | Path | None = None," in section(text, "tune")
+    assert "| `runs` | `str` | The winner, as `ring LL128 ch16`" in section(text, "Entry")
