@@ -105,7 +105,7 @@ def _section(name: str) -> str:
     definition = _definition(value)
     parts = [f"## `{name}`"]
     if isinstance(definition, ast.FunctionDef):
-        parts.append(f"```python\n{_signature(definition)}\n```")
+        parts.append(f"```py\n{_signature(definition)}\n```")
     parts += list(_text(ast.get_docstring(definition)))
     if isinstance(definition, ast.ClassDef):
         fields = list(_fields(definition)) if is_dataclass(value) else []
