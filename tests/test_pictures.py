@@ -1,0 +1,38 @@
+"""Pictures of the documents are those of the script, and show the figures of the notes."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+from draw_pictures import PICTURES, picture_texts
+from gain_picture import NOTES, gains
+
+TEXTS = picture_texts()
+
+
+def test_the_pictures_are_those_of_the_script() -> None:
+    kept = {path.name: path.read_text(encoding="utf-8") for path in PICTURES.glob("*.svg")}
+    drawn = {name: kept.get(name) for name in TEXTS}
+    assert drawn == TEXTS, "run scripts/make/draw_pictures.py"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_picture_stays_within_its_frame_and_says_what_it_shows(name: str) -> None:
+    root = ET.fromstring(TEXTS[name])  # noqa: S314 - made by our own script
+    space = "{http://www.w3.org/2000/svg}"
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    assert root.findtext(f"{space}title")
+    for text in root.iter(f"{space}text"):
+        # Half of the letters on each side of the middle; 7 units are a wide letter's mean.
+        letters = 7.0 * len(text.text or "")
+        x, side = float(text.attrib["x"]), text.attrib["text-anchor"]
+        left = x - {"start": 0.0, "middle": letters / 2, "end": letters}[side]
+        assert left >= 0, text.text
+        assert left + letters <= width, text.text
+        assert 0 <= float(text.attrib["y"]) <= height
+
+
+def test_gains_are_read_from_the_notes() -> None:
+    found = gains(NOTES.read_text(encoding="utf-8"))
+    assert found["all_reduce"][0] == ("1 KB", 3.73)
+    assert found["reduce_scatter"][-1] == ("1 GB", 1.01)
+    assert [len(points) for points in found.values()] == [11, 11, 11]
