@@ -5,6 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from draw_pictures import PICTURES, picture_texts
 from gain_picture import NOTES, gains
+from record_terminal import PICTURE, TUTORIAL, shown_lines, terminal_svg
 
 TEXTS = picture_texts()
 
@@ -36,3 +37,18 @@ def test_gains_are_read_from_the_notes() -> None:
     assert found["all_reduce"][0] == ("1 KB", 3.73)
     assert found["reduce_scatter"][-1] == ("1 GB", 1.01)
     assert [len(points) for points in found.values()] == [11, 11, 11]
+
+
+def words_of(svg: str) -> str:
+    """The text of a picture without spaces, which differ between fonts and breaks of lines."""
+    return "".join("".join(ET.fromstring(svg).itertext()).split())  # noqa: S314
+
+
+def test_the_recording_has_the_lines_of_the_tutorial_and_fetches_nothing() -> None:
+    page = TUTORIAL.read_text(encoding="utf-8")
+    kept = PICTURE.read_text(encoding="utf-8")
+    lines = "".join("".join(line.split()) for line in shown_lines(page))
+    assert lines.startswith("$tuccl" + "init")
+    assert lines in words_of(kept), "run scripts/make/record_terminal.py"
+    assert lines in words_of(terminal_svg(page))
+    assert "url(http" not in kept
