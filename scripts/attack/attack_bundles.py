@@ -22,12 +22,15 @@ from tests.runtime.test_choose import choice_fuzzer_of
 from tests.runtime.test_native import MEMORY, NATIVE
 from tests.runtime.test_phased_rules import phase_fuzzer_of
 from tests.runtime.test_program_rules import fuzzer_of
+from tests.runtime.test_staged_rules import staged_fuzzer_of
 from tests.runtime.write_bundles import write_bundles
 from tests.tuccl.programs.schedules import chain, exchange, halves
+from tests.tuccl.programs.staged.test_staged_compiler import COLLECTIVES, staged_over_gateways
 from tests.tuccl.programs.test_phase_plans import all_plans
 from tuccl.lookup_tables.bundles.program_section import programs_section
 from tuccl.programs.compiler import compile_program
 from tuccl.programs.phase_compiler import compile_phases
+from tuccl.programs.staged.staged_compiler import compile_staged
 from tuccl.synthesizer.ir.algorithm import Algorithm
 
 INPUTS_A_ROUND = 5_000
@@ -104,10 +107,17 @@ def fuzzers(folder: Path) -> list[Fuzzer]:
         program = folder / f"phases_{number}.program"
         program.write_bytes(data)
         found.append(_fuzzer(f"phased programs ({number})", of_phases, program))
+    of_stages = staged_fuzzer_of(folder)
+    staged = [compile_staged(staged_over_gateways(collective)) for collective in COLLECTIVES]
+    for number, data in enumerate(staged):
+        program = folder / f"stages_{number}.program"
+        program.write_bytes(data)
+        found.append(_fuzzer(f"staged programs ({number})", of_stages, program))
     section = folder / "section"
-    section.write_bytes(programs_section([*programs, *phased]))
+    section.write_bytes(programs_section([*programs, *phased, *staged]))
     found.append(_fuzzer("sections", of_programs, section, "s"))
     found.append(_fuzzer("phased sections", of_phases, section, "s"))
+    found.append(_fuzzer("staged sections", of_stages, section, "s"))
     table = folder / "chosen.tuccl"
     table.write_bytes(chosen_table())
     return [*found, _fuzzer("choices", choice_fuzzer_of(folder), table)]

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The native tests at length: a million mutated bundles, as many programs and phased programs, and
-# chosen entries, under AddressSanitizer and UBSan from a seed of one's choice, then starts from
+# The native tests at length: a million mutated bundles, as many programs, phased programs, staged
+# ones and chosen entries, under AddressSanitizer and UBSan from a seed of one's choice, then starts from
 # several threads under ThreadSanitizer.
 # Needs cmake, cc, and python3 with this project's packages.
 #   scripts/check/test_native.sh [SEED]
@@ -19,12 +19,13 @@ build() {
 PYTHONPATH=. "${PYTHON:-python3}" tests/runtime/write_bundles.py "$work"
 PYTHONPATH=.:scripts/check "${PYTHON:-python3}" tests/runtime/executor_tables.py "$work/tables"
 PYTHONPATH=. "${PYTHON:-python3}" scripts/make/write_programs.py "$work/programs" 3
-"${PYTHON:-python3}" - "$work/phased.program" <<'END'
+"${PYTHON:-python3}" - "$work" <<'END'
 import sys
 from pathlib import Path
 
-golden = Path("tests/tuccl/programs/golden/phased.program.hex").read_text()
-Path(sys.argv[1]).write_bytes(bytes.fromhex(golden))
+for form in ("phased", "staged"):
+    golden = Path(f"tests/tuccl/programs/golden/{form}.program.hex").read_text()
+    Path(sys.argv[1], f"{form}.program").write_bytes(bytes.fromhex(golden))
 END
 build memory address,undefined
 build threads thread
@@ -34,6 +35,7 @@ for program in "$work"/programs/3/all_reduce_*.program; do
     "$work/memory/tests/runtime/native/fuzz_program" "$program" 200000 "$seed"
 done
 "$work/memory/tests/runtime/native/fuzz_phased" "$work/phased.program" 1000000 "$seed"
+"$work/memory/tests/runtime/native/fuzz_staged" "$work/staged.program" 200000 "$seed"
 "$work/memory/tests/runtime/native/fuzz_choose" "$work/tables/chosen.tuccl" 200000 "$seed"
 "$work/memory/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
 "$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"

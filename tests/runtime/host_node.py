@@ -21,7 +21,14 @@ from tuccl.lookup_tables.table import Operation
 CXX = os.environ.get("CXX", "c++")
 NATIVE = Path(__file__).resolve().parent / "native"
 CC_SOURCES = ("moves_launch.cc", "program_moves.cc", "program_plan.cc")
-C_SOURCES = ("phased.c", "program.c", "program_rehearsal.c", "program_section.c", "crc32.c")
+C_SOURCES = (
+    "phased.c",
+    "program.c",
+    "program_rehearsal.c",
+    "program_section.c",
+    "staged.c",
+    "crc32.c",
+)
 TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 """In the order of ncclDataType_t; bfloat16, the tenth, numpy does not have."""
 BFLOAT16 = 9

@@ -21,7 +21,7 @@ CC_SOURCES = (
 )
 C_SOURCES = (
     *("bundle.c", "bundle_file.c", "crc32.c"),
-    *("phased.c", "program.c", "program_rehearsal.c", "program_section.c"),
+    *("phased.c", "program.c", "program_rehearsal.c", "program_section.c", "staged.c"),
 )
 
 

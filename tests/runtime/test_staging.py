@@ -20,7 +20,7 @@ MIB = 1 << 20
 CUT = (8, 512, 0)
 C_SOURCES = (
     *("bundle.c", "bundle_file.c", "crc32.c"),
-    *("phased.c", "program.c", "program_rehearsal.c", "program_section.c"),
+    *("phased.c", "program.c", "program_rehearsal.c", "program_section.c", "staged.c"),
 )
 CC_SOURCES = (
     "bundle_rules.cc",

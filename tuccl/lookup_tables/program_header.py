@@ -22,12 +22,16 @@ VERSION = 1
 PHASED_VERSION = 2
 """Version of a phased program: a schedule across hosts. `tuccl.programs.phase_layout` describes
 it."""
+STAGED_VERSION = 3
+"""Version of a staged program: any schedule across hosts, as stages inside nodes and rounds on the
+network. `tuccl.programs.staged.staged_layout` describes it."""
+_VERSIONS = (VERSION, PHASED_VERSION, STAGED_VERSION)
 
 HEADER = struct.Struct("<8sII8sIIBBBBIIIIIIHHII")
 """Fields: magic, version, crc32, content address, bytes, features; operation, pattern, flags, root;
 ranks, chunks per loop, threadblocks, steps; largest of any rank: threadblocks, connections; chunks
 of the largest message, steps of the longest threadblock; most scratch chunks of any rank, zero.
-The header of a phased program is as long, and equal as far as the ranks."""
+The headers of phased and staged programs are as long, and equal as far as the ranks."""
 CRC_OFFSET = 12
 CRC_BYTES = 4
 ADDRESS_OFFSET = 16
@@ -95,6 +99,11 @@ def is_phased(data: bytes) -> bool:
     return bool(HEADER.unpack_from(data)[1] == PHASED_VERSION)
 
 
+def is_staged(data: bytes) -> bool:
+    """Return whether a program, whose seal is right, is a staged one."""
+    return bool(HEADER.unpack_from(data)[1] == STAGED_VERSION)
+
+
 def check_seal(data: bytes) -> None:
     """Check that bytes are an unchanged program of a known version.
 
@@ -106,10 +115,10 @@ def check_seal(data: bytes) -> None:
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         raise ValueError("it is no program")
     _, version, crc, address, size, features = HEADER.unpack_from(data)[:6]
-    if version not in {VERSION, PHASED_VERSION} or features != 0:
+    if version not in _VERSIONS or features != 0:
         raise ValueError(
             f"it is of version {version} with features {features:#x}, "
-            f"this release reads {VERSION} and {PHASED_VERSION} without any"
+            f"this release reads {VERSION} to {STAGED_VERSION} without any"
         )
     if size != len(data) or crc != program_crc(data) or address != content_address(data):
         raise ValueError("its size, sum or content address is wrong")

@@ -4,6 +4,7 @@ NoProgramError        no executor can run a schedule
 ├── NoCutError        a schedule has no form in stages and rounds
 ├── PhaseFormError    a phased schedule breaks a rule of the form
 ├── PhaseProofError   a phased schedule does not compute its operation
+├── StagedFormError   a staged schedule breaks a rule of the form
 └── StagedProofError  a staged schedule does not compute its operation
 NoPlanError           there is no plan of a name
 """
@@ -23,6 +24,10 @@ class PhaseFormError(NoProgramError):
 
 class PhaseProofError(NoProgramError):
     """A phased schedule does not compute its operation."""
+
+
+class StagedFormError(NoProgramError):
+    """A staged schedule breaks a rule of the form: a limit, or the bounds of a buffer."""
 
 
 class StagedProofError(NoProgramError):

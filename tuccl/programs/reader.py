@@ -56,6 +56,8 @@ def read_program(data: bytes, source: str) -> Algorithm:
         header.check_seal(data)
         if header.is_phased(data):
             raise ValueError("it has phases")
+        if header.is_staged(data):
+            raise ValueError("it has stages")
         algorithm = _unpack(data)
         if packed(algorithm) != data:
             raise ValueError("its bytes differ from those of its steps")

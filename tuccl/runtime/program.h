@@ -36,16 +36,16 @@ uint32_t tuccl_program_buffer_chunks(const struct tuccl_program *program, uint32
 uint32_t tuccl_program_part_chunks(const struct tuccl_program_header *header);
 
 /* Returns whether a bundle's section of programs and each program in it are sound: programs of this
- * version, and phased ones (phased.h). */
+ * version, phased ones (phased.h) and staged ones (staged.h). */
 bool tuccl_programs_check(const void *section, size_t bytes, char *why, size_t why_bytes);
 
-/* Number of programs in a sound section; the program of a schedule, false without one and for a
- * phased one, which tuccl_phased_at gives. */
+/* Number of programs in a sound section; the program of a schedule, false without one and for one
+ * of another version, which tuccl_phased_at or tuccl_staged_at gives. */
 uint32_t tuccl_programs_count(const void *section);
 bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program);
 
-/* For program.c and phased.c: returns whether `data` begins with the header of a program of this
- * version, has its size and its sum; if not, `why` names the fault. */
+/* For program.c, phased.c and staged.c: returns whether `data` begins with the header of a program
+ * of this version, has its size and its sum; if not, `why` names the fault. */
 bool tuccl_program_is_sealed(const void *data, size_t bytes, uint32_t version, char *why,
                              size_t why_bytes);
 

@@ -1,6 +1,7 @@
 /* The bundle's section of programs. */
 #include "phased.h"
 #include "program.h"
+#include "staged.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,16 +10,20 @@ static const struct tuccl_programs_record *records_of(const void *section) {
     return (const void *)((const unsigned char *)section + sizeof(struct tuccl_programs_head));
 }
 
-/* Returns whether a program is a phased one; both versions begin alike. */
-static bool is_phased(const void *data) {
-    return ((const struct tuccl_program_header *)data)->version == TUCCL_PHASED_VERSION;
+/* All versions begin alike. */
+static uint32_t version_of(const void *data) {
+    return ((const struct tuccl_program_header *)data)->version;
 }
 
 static bool program_is_sound(const unsigned char *data, size_t bytes, char *why, size_t why_bytes) {
     struct tuccl_program program;
     struct tuccl_phased phased;
-    if (bytes >= sizeof(struct tuccl_program_header) && is_phased(data))
+    struct tuccl_staged staged;
+    uint32_t version = bytes >= sizeof(struct tuccl_program_header) ? version_of(data) : 0;
+    if (version == TUCCL_PHASED_VERSION)
         return tuccl_phased_check(data, bytes, &phased, why, why_bytes);
+    if (version == TUCCL_STAGED_VERSION)
+        return tuccl_staged_check(data, bytes, &staged, why, why_bytes);
     return tuccl_program_check(data, bytes, &program, why, why_bytes);
 }
 
@@ -68,16 +73,17 @@ uint32_t tuccl_programs_count(const void *section) {
     return ((const struct tuccl_programs_head *)section)->count;
 }
 
-/* Returns a schedule's program, of either version; NULL without one. */
-static const void *program_at(const void *section, uint32_t index) {
+/* Returns a schedule's program of a version; NULL without one. */
+static const void *program_at(const void *section, uint32_t index, uint32_t version) {
     if (index >= tuccl_programs_count(section) || records_of(section)[index].bytes == 0)
         return NULL;
-    return (const unsigned char *)section + records_of(section)[index].offset;
+    const unsigned char *data = (const unsigned char *)section + records_of(section)[index].offset;
+    return version_of(data) == version ? data : NULL;
 }
 
 bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program *program) {
-    const unsigned char *data = program_at(section, index);
-    if (data == NULL || is_phased(data))
+    const unsigned char *data = program_at(section, index, TUCCL_PROGRAM_VERSION);
+    if (data == NULL)
         return false;
     program->header = (const void *)data;
     program->ranks = (const void *)(data + sizeof *program->header);
@@ -87,10 +93,17 @@ bool tuccl_programs_at(const void *section, uint32_t index, struct tuccl_program
 }
 
 bool tuccl_phased_at(const void *section, uint32_t index, struct tuccl_phased *phased) {
-    const unsigned char *data = program_at(section, index);
-    if (data == NULL || !is_phased(data))
+    const unsigned char *data = program_at(section, index, TUCCL_PHASED_VERSION);
+    if (data == NULL)
         return false;
     phased->header = (const void *)data;
     phased->phases = (const void *)(phased->header + 1);
     return true;
+}
+
+bool tuccl_staged_at(const void *section, uint32_t index, struct tuccl_staged *staged) {
+    const void *data = program_at(section, index, TUCCL_STAGED_VERSION);
+    if (data != NULL)
+        tuccl_staged_place(data, staged);
+    return data != NULL;
 }

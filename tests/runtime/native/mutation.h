@@ -1,4 +1,4 @@
-/* Mutated programs of either version, whose sum is set again. */
+/* Mutated programs of any version, whose sum is set again. */
 #ifndef TUCCL_TEST_MUTATION_H
 #define TUCCL_TEST_MUTATION_H
 

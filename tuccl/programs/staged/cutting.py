@@ -16,14 +16,13 @@ from tuccl.programs.layout import MOST_CHUNKS
 from tuccl.programs.staged.data_flow import data_flow_of
 from tuccl.programs.staged.merging import merged
 from tuccl.programs.staged.placing import Places, places_of
+from tuccl.programs.staged.staged_form import MOST_ROUNDS
 from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.programs.staged.timing import Timing, timing_of
 from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.ir.program import Program, Statement
 
-MOST_ROUNDS = 64
-"""Most rounds: each waits for the network, tens of microseconds."""
 _LEAST_NODES = 2
 
 

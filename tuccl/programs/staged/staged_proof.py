@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuccl.programs.errors import NoCutError, StagedProofError
-from tuccl.programs.staged.merging import overlap
+from tuccl.programs.staged.staged_form import check_staged_form
 from tuccl.programs.staged.staged_schedule import StagedSchedule, Statements
 from tuccl.synthesizer.errors import ProgramError
 from tuccl.synthesizer.ir.algorithm import (
@@ -33,7 +33,7 @@ from tuccl.synthesizer.ir.algorithm import (
 )
 from tuccl.synthesizer.ir.collectives import input_chunks, output_chunks
 from tuccl.synthesizer.ir.msccl_limits import MAX_CHANNELS
-from tuccl.synthesizer.ir.program import Chunk, Program
+from tuccl.synthesizer.ir.program import Chunk
 from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.prove.verifier import verify
 
@@ -49,36 +49,16 @@ def prove_staged(staged: StagedSchedule) -> Algorithm:
         The schedule written out as an algorithm.
 
     Raises:
+        StagedFormError: It breaks a rule of the form.
         StagedProofError: It does not; the message says where.
         NoCutError: A stage exceeds the limits of schedules.
     """
-    buffers = staged.program(())
-    node = staged.node_of_rank()
-    for number, stage in enumerate(staged.stages):
-        if any(node[s.src.rank] != node[s.dst.rank] for s in stage):
-            raise StagedProofError(f"stage {number} has a message to another node")
-    for number, sent in enumerate(staged.rounds, start=1):
-        _check_round(sent, node, f"round {number}", buffers)
+    check_staged_form(staged)
     written_out = written_as_one(staged)
     verdict = verify(written_out, slots=1)
     if not verdict.proved:
         raise StagedProofError(verdict.defects[0].describe())
     return written_out
-
-
-def _check_round(sent: Statements, node: Sequence[int], name: str, buffers: Program) -> None:
-    if any(s.operand is not None or node[s.src.rank] == node[s.dst.rank] for s in sent):
-        raise StagedProofError(f"{name} does more than to copy chunks to other nodes")
-    sources: dict[int, list[Chunk]] = {}
-    targets: dict[int, list[Chunk]] = {}
-    for statement in sent:
-        sources.setdefault(statement.src.rank, []).append(statement.src)
-        targets.setdefault(statement.dst.rank, []).append(statement.dst)
-    for rank, received in targets.items():
-        for number, chunk in enumerate(received):
-            used = [*sources.get(rank, ()), *received[:number]]
-            if any(overlap(chunk, each, buffers) for each in used):
-                raise StagedProofError(f"{name} uses a chunk of rank {rank} that it receives")
 
 
 def stage_algorithm(staged: StagedSchedule, number: int) -> Algorithm | None:

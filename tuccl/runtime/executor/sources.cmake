@@ -55,7 +55,8 @@ set(executor_table_sources
   ${executor_folder}/../phased.c
   ${executor_folder}/../program.c
   ${executor_folder}/../program_rehearsal.c
-  ${executor_folder}/../program_section.c)
+  ${executor_folder}/../program_section.c
+  ${executor_folder}/../staged.c)
 set(executor_device_sources
   ${executor_folder}/device_comm.cu
   ${executor_folder}/device_exchange.cu

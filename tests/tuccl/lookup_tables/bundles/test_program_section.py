@@ -79,8 +79,8 @@ def of_version(number: int, data: bytes) -> bytes:
 BROKEN = {
     "no program": b"<algo/>",
     "larger than any program": bytes(header.MOST_BYTES + 8),
-    "of version 3 with features 0x0, this release reads 1 and 2": header.sealed(
-        of_version(3, PROGRAM)
+    "of version 4 with features 0x0, this release reads 1 to 3": header.sealed(
+        of_version(4, PROGRAM)
     ),
     "features 0x4": header.sealed(PROGRAM[:28] + struct.pack("<I", 4) + PROGRAM[32:]),
     "size, sum or content address": PROGRAM[:-8],

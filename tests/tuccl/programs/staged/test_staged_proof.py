@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.tuccl.programs.staged.staged_runs import WrongError, run_in_order
-from tuccl.programs.errors import NoProgramError, StagedProofError
+from tuccl.programs.errors import NoProgramError, StagedFormError, StagedProofError
 from tuccl.programs.staged.cutting import cut
 from tuccl.programs.staged.staged_proof import prove_staged, written_as_one
 from tuccl.programs.staged.staged_schedule import StagedSchedule, Statements
@@ -58,14 +58,14 @@ def _without_waits(block: Threadblock) -> Threadblock:
 def test_a_message_within_a_node_is_no_part_of_a_round() -> None:
     staged = _staged(Collective.ALL_GATHER)
     inside = Statement(Chunk(0, Buffer.OUTPUT, 0), Chunk(1, Buffer.OUTPUT, 0), None, 0)
-    with pytest.raises(StagedProofError, match="round 1 does more than to copy"):
+    with pytest.raises(StagedFormError, match="round 1 does more than to copy"):
         prove_staged(_with(staged, rounds=[(*staged.rounds[0], inside)]))
 
 
 def test_a_stage_has_no_message_to_another_node() -> None:
     staged = _staged(Collective.ALL_GATHER)
     stages = ((*staged.stages[0], staged.rounds[0][0]), staged.stages[1])
-    with pytest.raises(StagedProofError, match="stage 0 has a message to another node"):
+    with pytest.raises(StagedFormError, match="stage 0 has a message to another node"):
         prove_staged(replace(staged, stages=stages))
 
 
@@ -73,7 +73,7 @@ def test_a_chunk_that_is_received_is_not_sent_in_the_same_round() -> None:
     staged = _staged(Collective.ALL_GATHER)
     received = staged.rounds[0][0].dst
     back = Statement(received, Chunk(0, Buffer.SCRATCH, 0), None, 0)
-    with pytest.raises(StagedProofError, match="round 1 uses a chunk of rank 3 that it receives"):
+    with pytest.raises(StagedFormError, match="round 1 uses a chunk of rank 3 that it receives"):
         prove_staged(
             replace(_with(staged, rounds=[(*staged.rounds[0], back)]), scratch_chunks=(1, 0, 0, 0))
         )
@@ -85,7 +85,7 @@ def test_in_place_a_round_does_not_receive_over_an_input_that_it_sends() -> None
         Statement(Chunk(rank, Buffer.INPUT, 0), Chunk(1 - rank, Buffer.OUTPUT, 0), None, 0)
         for rank in (0, 1)
     )
-    with pytest.raises(StagedProofError, match="round 1 uses a chunk of rank 1 that it receives"):
+    with pytest.raises(StagedFormError, match="round 1 uses a chunk of rank 0 that it receives"):
         prove_staged(_with(staged, rounds=[exchange]))
 
 
