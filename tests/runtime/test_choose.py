@@ -17,6 +17,7 @@ CC_SOURCES = (
     "decision.cc",
     "phase_plan.cc",
     "program_plan.cc",
+    "staged_plan.cc",
     "staging_need.cc",
 )
 C_SOURCES = (

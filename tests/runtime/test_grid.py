@@ -8,7 +8,7 @@ import pytest
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 
 Find = Callable[..., list[str]]
-UNEQUAL = "its nodes have different numbers of ranks, or a node's ranks do not follow one another"
+APART = "a node's ranks do not follow one another"
 SHARED = "two of its ranks are in one process; across nodes it serves one rank per process"
 
 
@@ -45,23 +45,25 @@ def test_one_node_may_have_several_ranks_in_a_process_and_need_not_block(find: F
     assert find("aaa", [1, 1, 2], [0, 1, 2]) == ["1 3 0 0 0", "1 3 0 1 0", "1 3 0 2 0"]
 
 
-@pytest.mark.parametrize(
-    "hosts", ["aaab", "abbb", "aabbb", "abab", "abba", "aabbaa", "aba", "aabc", "aabbbb", "abcabc"]
-)
-def test_unequal_and_interleaved_nodes_are_refused_on_every_rank(find: Find, hosts: str) -> None:
-    assert find(hosts) == [UNEQUAL] * len(hosts)
+def test_nodes_of_different_sizes(find: Find) -> None:
+    assert find("aaab") == ["2 3 0 0 0", "2 3 0 1 0", "2 3 0 2 0", "2 1 1 0 3"]
+    assert find("abbccc") == [
+        *("3 1 0 0 0", "3 2 1 0 1", "3 2 1 1 1"),
+        *("3 3 2 0 3", "3 3 2 1 3", "3 3 2 2 3"),
+    ]
+    assert find("aabb" + "c" * 8)[11] == "3 8 2 7 4"
 
 
-def test_a_host_that_appears_again_is_no_other_node(find: Find) -> None:
-    assert find("aabbaabb") == [UNEQUAL] * 8
+@pytest.mark.parametrize("hosts", ["abab", "abba", "aabbaa", "aba", "abcabc", "aabbaabb"])
+def test_interleaved_nodes_are_refused_on_every_rank(find: Find, hosts: str) -> None:
+    assert find(hosts) == [APART] * len(hosts)
 
 
 def test_more_ranks_of_a_node_than_the_kernels_serve(find: Find) -> None:
     most = "it serves at most 8 ranks of a node"
     assert find("a" * 9) == [most] * 9
     assert find("a" * 9 + "b" * 9) == [most] * 18
-    # The first node decides; a larger one behind it is one of another size.
-    assert find("aab" + "b" * 8) == [UNEQUAL] * 11
+    assert find("aa" + "b" * 9) == [most] * 11
 
 
 def test_two_ranks_in_one_process_are_refused(find: Find) -> None:

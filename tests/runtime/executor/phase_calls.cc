@@ -7,7 +7,15 @@
 
 namespace {
 
-enum Operation { kAllGather = 2, kReduceScatter = 3, kAllReduce = 4, kAlltoAll = 5 };
+enum Operation {
+    kBroadcast = 0,
+    kReduce = 1,
+    kAllGather = 2,
+    kReduceScatter = 3,
+    kAllReduce = 4,
+    kAlltoAll = 5
+};
+constexpr int kRoot = 1; // Of tables.
 enum Type { kUint8 = 1, kInt = 2, kFloat = 7 };
 enum Reduction { kAdd = 0, kProduct = 1, kMost = 2, kLeast = 3, kAverage = 4 };
 
@@ -69,6 +77,8 @@ class AnyCall {
     virtual ~AnyCall() = default;
     virtual int start(ncclComm_t comm, stand_in::Stream *stream) = 0;
     virtual bool is_right() const = 0;
+    // Whether nothing but the result was written.
+    virtual bool is_harmless() const = 0;
     virtual void spoil() = 0;
 };
 
@@ -92,6 +102,11 @@ template <typename T> class Call : public AnyCall {
         case kAllReduce:
             return ncclAllReduce(from, to, shape_.count, shape_.type, shape_.reduction, comm,
                                  stream);
+        case kBroadcast:
+            return ncclBroadcast(from, to, shape_.count, shape_.type, kRoot, comm, stream);
+        case kReduce:
+            return ncclReduce(from, to, shape_.count, shape_.type, shape_.reduction, kRoot, comm,
+                              stream);
         default:
             return ncclAlltoAll(from, to, shape_.count, shape_.type, comm, stream);
         }
@@ -113,8 +128,22 @@ template <typename T> class Call : public AnyCall {
         return sent == send_ && received == receive_;
     }
 
+    bool is_harmless() const override {
+        const auto is_around = [](const std::vector<T> &data) {
+            return std::all_of(data.begin(), data.begin() + kGuard,
+                               [](T each) { return each == filler(); }) &&
+                   std::all_of(data.end() - kGuard, data.end(),
+                               [](T each) { return each == filler(); });
+        };
+        const T *sent = send_.data() + kGuard;
+        bool is_same = true;
+        for (size_t i = 0; !shape_.in_place && i < shape_.send_count(seat_.ranks); i++)
+            is_same &= sent[i] == value_of<T>(shape_, seat_.rank, i, seat_.ranks);
+        return is_around(send_) && is_around(receive_) && is_same;
+    }
+
   private:
-    static constexpr size_t kGuard = 5;
+    static constexpr std::ptrdiff_t kGuard = 5;
     static T filler() {
         return static_cast<T>(77);
     }
@@ -138,6 +167,13 @@ template <typename T> class Call : public AnyCall {
                 break;
             case kAllReduce:
                 to[i] = combined<T>(shape, i, seat.ranks);
+                break;
+            case kBroadcast:
+                to[i] = value_of<T>(shape, kRoot, i, seat.ranks);
+                break;
+            case kReduce:
+                if (seat.rank == kRoot)
+                    to[i] = combined<T>(shape, i, seat.ranks);
                 break;
             default:
                 to[i] = value_of<T>(shape, static_cast<int>(block), own * shape.count + within,
@@ -209,25 +245,67 @@ std::vector<Shape> all_shapes() {
     return shapes;
 }
 
+// All calls that a communicator makes, whose results are checked; the executor's calls of each
+// operation.
+std::array<int, 6> served_of(Seat &seat, ncclComm_t comm, const std::string &plan,
+                             const std::vector<Shape> &shapes) {
+    std::array<int, 6> served = {};
+    for (const Shape &shape : shapes) {
+        const auto call = make(seat, shape);
+        const uint64_t before = tuccl_executor_calls();
+        CHECK(call->start(comm, &seat.stream) == 0);
+        served.at(shape.operation) += static_cast<int>(tuccl_executor_calls() - before);
+        seat.stream.wait();
+        if (!call->is_right()) {
+            std::fprintf(stderr, "%s: rank %d: operation %d type %d reduction %d count %zu%s\n",
+                         plan.c_str(), seat.rank, shape.operation, shape.type, shape.reduction,
+                         shape.count, shape.in_place ? " in place" : "");
+            std::_Exit(1);
+        }
+    }
+    return served;
+}
+
+// Broadcasts and reductions to one rank, of the root that a table's schedules have.
+void rooted(Seat &seat) {
+    std::vector<Shape> shapes;
+    for (const Operation operation : {kBroadcast, kReduce})
+        for (const size_t count : {1, 3, 257, 1003})
+            for (const bool in_place : {false, true})
+                shapes.push_back({operation, count == 3 ? kFloat : kInt, kAdd, count, in_place});
+    for (const std::string &plan : plans()) {
+        set_table(plan);
+        const ncclComm_t comm = seat.started();
+        const auto served = served_of(seat, comm, plan, shapes);
+        if (seat.rank == 0)
+            std::printf("%s %d %d\n", plan.c_str(), served[kBroadcast], served[kReduce]);
+        CHECK(ncclCommDestroy(comm) == 0);
+    }
+}
+
+// Programs that a loader accepts, and that compute nothing in particular.
+void wrong_programs(Seat &seat) {
+    for (const std::string &plan : plans()) {
+        set_table(plan);
+        const ncclComm_t comm = seat.started();
+        for (const Operation operation : {kAllReduce, kReduceScatter, kAllGather})
+            for (const size_t count : {1, 3, 257, 1003})
+                for (const bool in_place : {false, true}) {
+                    const auto call = make(seat, {operation, kInt, kAdd, count, in_place});
+                    CHECK(runs(seat, [&] { CHECK(call->start(comm, &seat.stream) == 0); }));
+                    seat.stream.wait();
+                    CHECK(call->is_harmless());
+                }
+        CHECK(ncclCommDestroy(comm) == 0);
+    }
+}
+
 // Which of them are served is printed: the executor's calls of each operation.
 void data(Seat &seat) {
     for (const std::string &plan : plans()) {
         set_table(plan);
         const ncclComm_t comm = seat.started();
-        std::array<int, 6> served = {};
-        for (const Shape &shape : all_shapes()) {
-            const auto call = make(seat, shape);
-            const uint64_t before = tuccl_executor_calls();
-            CHECK(call->start(comm, &seat.stream) == 0);
-            served.at(shape.operation) += static_cast<int>(tuccl_executor_calls() - before);
-            seat.stream.wait();
-            if (!call->is_right()) {
-                std::fprintf(stderr, "%s: rank %d: operation %d type %d reduction %d count %zu%s\n",
-                             plan.c_str(), seat.rank, shape.operation, shape.type, shape.reduction,
-                             shape.count, shape.in_place ? " in place" : "");
-                std::_Exit(1);
-            }
-        }
+        const auto served = served_of(seat, comm, plan, all_shapes());
         for (const int64_t other :
              seat.tell("data", served[kAllReduce] * 1000 + served[kAllGather]))
             CHECK(other == served[kAllReduce] * 1000 + served[kAllGather]);
@@ -473,6 +551,8 @@ void shapes(Seat &seat) {
 std::vector<PhaseScenario> phase_call_scenarios() {
     return {
         {"data", data},
+        {"rooted", rooted},
+        {"wrong_programs", wrong_programs},
         {"shapes", shapes},
         {"streams", streams},
         {"streams_end", streams_end},

@@ -205,6 +205,24 @@ void chosen_when_needed(Seat &seat) {
     CHECK(stand_in_live_communicators() == 0);
 }
 
+// The communicator of all ranks is made when a schedule in rounds is chosen; another one connects
+// what it needs beside that.
+void chosen_rounds(Seat &seat) {
+    const ncclComm_t comm = started_to_choose(seat);
+    CHECK(stand_in_live_communicators() == 1);
+    for (int turn = 0; turn < 2; turn++)
+        for (const char *variable : {"ONE_LANE", "SEVERAL_LANES"}) {
+            CHECK(choose(schedule_of(variable)) == nullptr);
+            CHECK(stand_in_live_communicators() == 2);
+            (void)stand_in::take_notes();
+            CHECK(is_served(seat, comm, kSliced) && is_served(seat, comm, 1));
+            CHECK(connections() == 0);
+        }
+    CHECK(tuccl_executor_choose(nullptr, 0) == nullptr);
+    CHECK(!is_served(seat, comm, kSliced));
+    CHECK(ncclCommDestroy(comm) == 0 && stand_in_live_communicators() == 0);
+}
+
 // Where a rank cannot connect, all ranks say so, and NCCL runs the calls of that communicator.
 void choice_fails(Seat &seat, const char *fault) {
     const ncclComm_t comm = started_to_choose(seat);
@@ -275,6 +293,7 @@ std::vector<PhaseScenario> phase_connection_scenarios() {
         {"abort_while_connecting", abort_while_connecting},
         {"memory_of_rails", memory_of_rails},
         {"chosen_when_needed", chosen_when_needed},
+        {"chosen_rounds", chosen_rounds},
         {"choice_cannot_connect", choice_cannot_connect},
         {"choice_connects_wrongly", choice_connects_wrongly},
         {"choice_breaks", choice_breaks},

@@ -26,6 +26,9 @@ void failing(Seat &seat, const char *step) {
 void prepare_phases_fails(Seat &seat) {
     failing(seat, "prepare_phases");
 }
+void load_stages_fails(Seat &seat) {
+    failing(seat, "load_stages");
+}
 void create_fails(Seat &seat) {
     failing(seat, "create");
 }
@@ -64,7 +67,8 @@ void rank_without_preload(Seat &seat) {
 }
 
 void different_tables(Seat &seat) {
-    set_table(seat.rank < seat.ranks / 2 ? "plans0" : "ll128");
+    if (seat.rank >= seat.ranks / 2)
+        set_table("ll128");
     off_on_all(seat);
 }
 
@@ -223,6 +227,7 @@ std::vector<PhaseScenario> phase_failure_scenarios() {
         {"served", served},
         {"off_on_all", off_on_all},
         {"prepare_phases_fails", prepare_phases_fails},
+        {"load_stages_fails", load_stages_fails},
         {"create_fails", create_fails},
         {"connect_fails", connect_fails},
         {"split_fails_on_one_rank", split_fails_on_one_rank},

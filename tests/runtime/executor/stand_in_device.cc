@@ -1,12 +1,13 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
 // STAND_IN_FAILS=STEP:RANK, where RANK is that on its host, makes a step (create, connect,
-// prepare_phases, exchange, quiesce) fail on a rank, or late (late_exchange), or takes its NVLink
-// (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. With STAND_IN_PROCESSES ranks may be in
-// several processes.
+// prepare_phases, load_stages, exchange, quiesce) fail on a rank, or late (late_exchange), or takes
+// its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. With STAND_IN_PROCESSES
+// ranks may be in several processes.
 #include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
+#include "stand_in_stages.h"
 #include "stand_in_streams.h"
 
 #include <array>
@@ -38,6 +39,9 @@ struct tuccl_device_comm {
     std::vector<std::unique_ptr<Stream>> sides;
     std::array<stand_in::Event, TUCCL_DEVICE_MARKS> marks;
     bool nvlink = true;
+    stand_in::StageAreas *areas = nullptr; // Of the node; its first rank makes them.
+    std::vector<tuccl_stage_step> steps;
+    uint32_t abort_word = 0;
 };
 
 struct tuccl_exchange {
@@ -98,6 +102,11 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     made->ranks = ranks;
     made->device = current_device;
     std::memcpy(handle, &made->told, sizeof made->told);
+#ifdef STAND_IN_PROCESSES
+    if (rank == 0 && staging->program_ll_bytes + staging->program_ll128_bytes > 0)
+        made->areas = stand_in::Shared::of_host().make<stand_in::StageAreas>();
+    std::memcpy(handle + sizeof made->told, &made->areas, sizeof made->areas);
+#endif
     *comm = made;
     return nullptr;
 }
@@ -109,6 +118,7 @@ const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
     MeetingOf *first;
     std::memcpy(&first, handles[0], sizeof first);
     comm->meeting = *first;
+    std::memcpy(&comm->areas, handles[0] + sizeof first, sizeof comm->areas);
     comm->nvlink = !fails("nvlink", comm->rank);
     return nullptr;
 }
@@ -169,6 +179,7 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
 void tuccl_device_abort(struct tuccl_device_comm *comm) {
     stand_in::note("abort " + std::to_string(comm->rank));
     comm->meeting->abort();
+    __atomic_store_n(&comm->abort_word, 1U, __ATOMIC_RELAXED);
 }
 
 int tuccl_device_order(struct tuccl_device_comm *, void *before, void *after) {
@@ -218,6 +229,30 @@ int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *t
              nullptr, count, TUCCL_REDUCE, type, reduction, 0});
     stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
                          [parts, count, target] { stand_in::reduce(parts, 0, count, target); });
+    return 0;
+}
+
+const char *tuccl_device_load_stages(struct tuccl_device_comm *comm,
+                                     const struct tuccl_stage_step *steps, size_t count) {
+    if (fails("load_stages", comm->rank))
+        return "there is no device memory for its stages";
+    comm->steps.assign(steps, steps + count);
+    return nullptr;
+}
+
+int tuccl_device_run_stage(struct tuccl_device_comm *comm, const struct tuccl_stage_call *call,
+                           void *stream) {
+    stand_in::note("stage rank " + std::to_string(comm->rank));
+    if (comm->areas == nullptr) // Nodes of one rank have no messages.
+        comm->areas = stand_in::Shared::of_host().make<stand_in::StageAreas>();
+    const bool captured = static_cast<Stream *>(stream)->capture() != nullptr;
+    comm->running += captured ? 0 : 1;
+    stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
+                         [comm, captured, call = *call] {
+                             stand_in::run_stage(comm->steps, comm->areas, comm->rank, comm->ranks,
+                                                 call, &comm->abort_word);
+                             comm->running -= captured ? 0 : 1;
+                         });
     return 0;
 }
 

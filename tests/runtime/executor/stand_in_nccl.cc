@@ -60,6 +60,7 @@ struct ncclComm {
     std::set<std::string> routes = {}; // That are connected.
     std::atomic<int64_t> bytes{0};     // Of its device.
     tuccl_rail_request *request = nullptr;
+    std::string name = {};
     bool shares = false;             // With what is split from it.
     ncclComm *shared_with = nullptr; // Its parent.
 };
@@ -81,6 +82,7 @@ Meetings meetings;
 
 thread_local int depth = 0;
 thread_local std::vector<stand_in::Work> in_group;
+thread_local std::vector<stand_in::Work> receives_in_group; // All sends go before them.
 thread_local std::vector<std::function<int()>> connecting_in_group;
 
 void take_bytes(ncclComm *comm, int64_t bytes) {
@@ -114,6 +116,7 @@ ncclComm *join(const std::string &name, int ranks, int rank, int device, bool bl
     members->joined++;
     auto *made =
         new ncclComm{meeting, splitting, ranks, rank, device, 0, blocking, 0, members, connecting};
+    made->name = name;
     take_bytes(made, kCommunicatorBytes);
     meetings.live.insert(made);
     return made;
@@ -174,8 +177,8 @@ std::string route_of(const ncclComm &comm, const char *name, int operation, size
     return std::string(name) + (bytes <= kSmall ? " of few bytes" : " of many bytes");
 }
 
-// All ranks call it, from within their calls.
-int connect(ncclComm *comm, const std::string &route) {
+// All ranks call it, from within their calls; of a route between two ranks these two alone.
+int connect(ncclComm *comm, const std::string &route, bool is_of_pair) {
     if (!comm->is_child || !comm->routes.insert(route).second)
         return tuccl::kNcclSuccess;
     note("nccl connects " + route);
@@ -195,11 +198,31 @@ int connect(ncclComm *comm, const std::string &route) {
     default:
         break;
     }
-    if (!comm->connecting->meet())
+    if (!is_of_pair && !comm->connecting->meet())
         return kRemoteError;
     take_bytes(comm, kRouteBytes);
     return tuccl::kNcclSuccess;
 }
+
+#ifdef STAND_IN_PROCESSES
+// Of what the executor splits off; a job's own sends and receives move nothing here.
+void send_or_receive(const ncclComm &comm, const stand_in::Part &part) {
+    const bool sends = part.operation == 8;
+    const int from = sends ? comm.rank : part.root;
+    const int to = sends ? part.root : comm.rank;
+    auto *mailbox = stand_in::Shared::of_host().named<stand_in::Mailbox>(
+        comm.name + " " + std::to_string(from) + ">" + std::to_string(to));
+    const size_t bytes = part.count * stand_in::bytes_of(part.type);
+    const auto stops = [&comm] { return comm.meeting->is_aborted(); };
+    if (sends)
+        (void)mailbox->put(part.send, bytes, stops);
+    else
+        (void)mailbox->take(part.receive, bytes, stops);
+}
+#else
+void send_or_receive(const ncclComm &, const stand_in::Part &) {
+}
+#endif
 
 int call(const char *name, int operation, const void *send, void *receive, size_t count, int type,
          int reduction, int root, ncclComm *comm, ncclStream stream) {
@@ -214,25 +237,30 @@ int call(const char *name, int operation, const void *send, void *receive, size_
         return comm->error.load();
     const stand_in::Part part = {send, receive, count, operation, type, reduction, root};
     const bool spoils = comm->is_child && fault_to_play() == Fault::kSpoils;
+    const bool is_of_pair = operation > 7;
     const auto put = [=] {
         stand_in::put_kernel(static_cast<Stream *>(stream), comm->device,
-                             [meeting = comm->meeting, rank = comm->rank, part, spoils] {
+                             [comm, meeting = comm->meeting, rank = comm->rank, part, spoils] {
                                  if (part.operation <= 5)
                                      stand_in::run(&*meeting, rank, part);
-                                 if (spoils)
+                                 else if (part.operation > 7 && comm->is_child)
+                                     send_or_receive(*comm, part);
+                                 if (spoils && part.receive != nullptr)
                                      static_cast<unsigned char *>(part.receive)[0] ^= 1;
                              });
     };
     const bool has_blocks = operation == 2 || operation == 3 || operation == 5;
     const size_t bytes =
         count * stand_in::bytes_of(type) * (has_blocks ? static_cast<size_t>(comm->ranks) : 1);
-    const std::string route = route_of(*comm, name, operation, bytes);
+    const std::string route = is_of_pair ? name + std::string(" with ") + std::to_string(root)
+                                         : route_of(*comm, name, operation, bytes);
     if (depth > 0) {
-        connecting_in_group.emplace_back([comm, route] { return connect(comm, route); });
-        in_group.emplace_back(put);
+        connecting_in_group.emplace_back(
+            [comm, route, is_of_pair] { return connect(comm, route, is_of_pair); });
+        (operation == 9 ? receives_in_group : in_group).emplace_back(put);
         return tuccl::kNcclSuccess;
     }
-    if (const int failed = connect(comm, route))
+    if (const int failed = connect(comm, route, is_of_pair))
         return failed;
     put();
     return tuccl::kNcclSuccess;
@@ -349,6 +377,8 @@ int ncclGroupEnd() {
         return 0;
     std::vector<stand_in::Work> all;
     all.swap(in_group);
+    all.insert(all.end(), receives_in_group.begin(), receives_in_group.end());
+    receives_in_group.clear();
     std::vector<std::function<int()>> connections;
     connections.swap(connecting_in_group);
     for (const auto &connect_one : connections)
@@ -379,7 +409,7 @@ int ncclReduce(const void *send, void *receive, size_t count, int type, int redu
                ncclComm_t comm, ncclStream stream) {
     return call("Reduce", 1, send, receive, count, type, reduction, root, comm, stream);
 }
-// Only noted: sends and receives move nothing here.
+// Only noted, but for the executor's own among processes.
 int ncclSend(const void *send, size_t count, int type, int peer, ncclComm_t comm,
              ncclStream stream) {
     return call("Send", 8, send, nullptr, count, type, 0, peer, comm, stream);
@@ -410,6 +440,7 @@ int ncclGroupSimulateEnd(ncclSimInfo *) {
     note("nccl GroupSimulateEnd");
     depth--;
     in_group.clear();
+    receives_in_group.clear();
     connecting_in_group.clear();
     return 0;
 }

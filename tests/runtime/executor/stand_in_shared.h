@@ -63,7 +63,7 @@ class Shared {
     }
 
   private:
-    static constexpr size_t kBytes = size_t{1} << 28;
+    static constexpr size_t kBytes = size_t{1} << 30;
     struct Name {
         char text[128];
         void *made;
@@ -157,6 +157,60 @@ class SharedMeeting {
     std::atomic<uint32_t> generation_{0};
     std::atomic<bool> aborted_{false};
     alignas(64) std::array<std::array<unsigned char, STAND_IN_MOST_BYTES>, 8> sent_ = {};
+};
+
+// Messages from one rank to another, in their order: bytes behind their number.
+class Mailbox {
+  public:
+    Mailbox() {
+    }
+    // False when `stops()` became true.
+    template <typename Stops> bool put(const void *message, uint64_t bytes, const Stops &stops) {
+        return write(&bytes, sizeof bytes, stops) && write(message, bytes, stops);
+    }
+    template <typename Stops> bool take(void *message, uint64_t bytes, const Stops &stops) {
+        uint64_t sent = 0;
+        if (!read(&sent, sizeof sent, stops))
+            return false;
+        if (sent != bytes) {
+            std::fprintf(stderr, "a message of %zu bytes is received as %zu\n", size_t{sent},
+                         size_t{bytes});
+            std::abort();
+        }
+        return read(message, bytes, stops);
+    }
+
+  private:
+    template <typename Stops> bool write(const void *from, uint64_t bytes, const Stops &stops) {
+        for (uint64_t i = 0; i < bytes; i++) {
+            const uint64_t at = written_.load();
+            while (at - read_.load() == held_.size()) {
+                if (stops())
+                    return false;
+                doze();
+            }
+            held_[at % held_.size()] = static_cast<const unsigned char *>(from)[i];
+            written_.store(at + 1);
+        }
+        return true;
+    }
+    template <typename Stops> bool read(void *to, uint64_t bytes, const Stops &stops) {
+        for (uint64_t i = 0; i < bytes; i++) {
+            const uint64_t at = read_.load();
+            while (written_.load() == at) {
+                if (stops())
+                    return false;
+                doze();
+            }
+            static_cast<unsigned char *>(to)[i] = held_[at % held_.size()];
+            read_.store(at + 1);
+        }
+        return true;
+    }
+
+    std::atomic<uint64_t> written_{0};
+    std::atomic<uint64_t> read_{0};
+    std::array<unsigned char, size_t{1} << 18> held_; // Untouched memory takes no room.
 };
 
 } // namespace stand_in

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuccl.programs.errors import StagedProofError
 from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.synthesizer.ir.algorithm import Buffer
 from tuccl.synthesizer.ir.collectives import Sum, initial_contents
@@ -22,6 +24,10 @@ def completion_of(staged: StagedSchedule) -> Completion:
     """Return the completing statements of a proved schedule.
 
     Messages of a round move one after the other here: none reads what another one writes.
+
+    Raises:
+        StagedProofError: A chunk lies in the place of another one in the output. The last chunk of
+            a part may be shorter than the others.
     """
     everyone = (1 << staged.ranks) - 1
     larger = staged.program(()).chunks_per_loop
@@ -43,8 +49,19 @@ def completion_of(staged: StagedSchedule) -> Completion:
                 if True in complete:
                     found.add((number, at))
                     is_whole &= False not in complete
+            _check_places(staged, statement.dst, values)
             memory |= zip(_places(statement.dst), values, strict=True)
     return Completion(frozenset(found), is_whole)
+
+
+def _check_places(staged: StagedSchedule, target: Chunk, values: Sequence[Sum]) -> None:
+    if target.buffer is not Buffer.OUTPUT:
+        return
+    for place, value in enumerate(values, start=target.offset):
+        if place % staged.chunks != value.chunk % staged.chunks:
+            raise StagedProofError(
+                f"rank {target.rank} keeps chunk {value.chunk} in the place of chunk {place}"
+            )
 
 
 def _places(chunk: Chunk) -> list[tuple[int, Buffer, int]]:

@@ -1,5 +1,7 @@
 #include "bundle_rules.h"
 
+#include "staged_plan.h"
+
 extern "C" {
 #include "bundle.h"
 #include "phased.h"
@@ -20,28 +22,44 @@ bool has_root(uint32_t operation) {
 }
 
 bool is_for(const tuccl_phased &phased, const Grid &grid) {
-    return phased.header->nodes == grid.nodes && phased.header->local_ranks == grid.local_ranks;
+    return grid.has_equal_nodes() && phased.header->nodes == grid.nodes &&
+           phased.header->local_ranks == grid.local_ranks;
+}
+
+bool is_across(const void *programs, uint32_t index, const Grid &grid) {
+    tuccl_phased phased;
+    tuccl_staged staged;
+    return (tuccl_phased_at(programs, index, &phased) && is_for(phased, grid)) ||
+           (tuccl_staged_at(programs, index, &staged) && is_for(staged, grid));
 }
 
 // Returns whether any of the checked programs is for such a communicator.
 bool has_program_for(const void *programs, const Grid &grid) {
     tuccl_program program;
-    tuccl_phased phased;
     for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
         if (grid.nodes == 1 ? tuccl_programs_at(programs, index, &program) &&
                                   program.header->ranks == grid.local_ranks
-                            : tuccl_phased_at(programs, index, &phased) && is_for(phased, grid))
+                            : is_across(programs, index, grid))
             return true;
     return false;
 }
 
-bool make_phased_rule(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
+// Plans of phases have no roots.
+bool make_rule_across(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
                       const Grid &grid, Rule *rule) {
     tuccl_phased phased;
+    tuccl_staged staged;
     rule->pattern = TUCCL_PATTERN_NONE;
     rule->root = kAnyRoot;
-    return tuccl_phased_at(programs, entry.schedule, &phased) && is_for(phased, grid) &&
-           phased.header->operation == operation;
+    if (!is_across(programs, entry.schedule, grid))
+        return false;
+    if (tuccl_phased_at(programs, entry.schedule, &phased))
+        return phased.header->operation == operation;
+    if (!tuccl_staged_at(programs, entry.schedule, &staged) || staged.header->root >= kAnyRoot)
+        return false;
+    if (has_root(operation))
+        rule->root = static_cast<uint8_t>(staged.header->root);
+    return staged.header->operation == operation;
 }
 
 bool make_local_rule(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
@@ -73,13 +91,13 @@ bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint
     rule->protocol = entry.schedule_protocol;
     return grid.nodes == 1
                ? make_local_rule(entry, bundle.programs, operation, grid.local_ranks, rule)
-               : make_phased_rule(entry, bundle.programs, operation, grid, rule);
+               : make_rule_across(entry, bundle.programs, operation, grid, rule);
 }
 
 std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, const Grid &grid,
                               bool chooses, Plan *plan) {
     const tuccl_shape_record *shape =
-        tuccl_bundle_shape(bundle.get(), grid.ranks(), grid.nodes, grid.local_ranks);
+        tuccl_bundle_shape(bundle.get(), grid.ranks(), grid.nodes, grid.ranks_per_node());
     if ((shape == nullptr && !chooses) || bundle->programs == nullptr)
         return {};
     char why[200];
@@ -111,8 +129,9 @@ bool has_rules_for(const tuccl_bundle &bundle, uint32_t ranks, bool chooses) {
     if (bundle.programs == nullptr)
         return false;
     for (uint32_t nodes = 1; nodes <= ranks; nodes++)
-        if (ranks % nodes == 0 &&
-            (chooses || tuccl_bundle_shape(&bundle, ranks, nodes, ranks / nodes)))
+        if (chooses || tuccl_bundle_shape(&bundle, ranks, nodes, 0) != nullptr ||
+            (ranks % nodes == 0 &&
+             tuccl_bundle_shape(&bundle, ranks, nodes, ranks / nodes) != nullptr))
             return true;
     return false;
 }
@@ -148,7 +167,7 @@ bool has_program_across_nodes(const tuccl_bundle &bundle) {
             bundle.program_bytes - record.offset < sizeof header)
             continue;
         std::memcpy(&header, section + record.offset, sizeof header);
-        if (header.version == TUCCL_PHASED_VERSION)
+        if (header.version == TUCCL_PHASED_VERSION || header.version == TUCCL_STAGED_VERSION)
             return true;
     }
     return false;

@@ -84,8 +84,9 @@ uint64_t number_of(const Rule &rule) {
     return tuccl_crc32(0, reinterpret_cast<const unsigned char *>(words), sizeof words);
 }
 
-std::string make_lanes(const RailOwner &owner, uint32_t lanes, Agreement *agreement) {
-    const char *fault = owner.rails.make(owner.comm, lanes);
+std::string make_communicators(const RailOwner &owner, const NetworkNeed &need,
+                               Agreement *agreement) {
+    const char *fault = owner.rails.make(owner.comm, need);
     bool all_obey = false;
     const std::string wrong =
         agreement->round_of_requests(fault, owner.rails.obey_requests(), &all_obey);
@@ -102,13 +103,13 @@ std::string connect(const RailOwner &owner, const Rule &rule, Agreement *agreeme
     return agreement->round(fault);
 }
 
-std::string prepare(const RailOwner &owner, const Rule &rule, uint32_t lanes) {
+std::string prepare(const RailOwner &owner, const Rule &rule, const NetworkNeed &need) {
     Agreement agreement(owner);
     if (const char *fault = agreement.open())
         return fault;
     std::string fault = agreement.round_of(number_of(rule));
-    if (fault.empty() && owner.rails.count() < lanes)
-        fault = make_lanes(owner, lanes, &agreement);
+    if (fault.empty() && !owner.rails.has(need))
+        fault = make_communicators(owner, need, &agreement);
     return fault.empty() ? connect(owner, rule, &agreement) : fault;
 }
 
@@ -119,17 +120,17 @@ void tell(const RailOwner &owner) {
 
 } // namespace
 
-const char *prepare_rails(const RailOwner &owner, const Rule &rule, uint32_t lanes) {
+const char *prepare_rails(const RailOwner &owner, const Rule &rule, const NetworkNeed &need) {
     static thread_local std::string fault;
     if (owner.rails.has_ended())
         return "its rail could not be connected before";
-    if (owner.rails.count() >= lanes && missing_calls(owner, rule).empty())
+    if (owner.rails.has(need) && missing_calls(owner, rule).empty())
         return nullptr;
     tuccl_device_scope before;
     if (tuccl_device_enter(owner.device_number, &before) != 0)
         return "its device cannot be made the current one";
     owner.rails.set_preparing(true);
-    fault = prepare(owner, rule, lanes);
+    fault = prepare(owner, rule, need);
     if (!fault.empty())
         owner.rails.abort();
     owner.rails.set_preparing(false);

@@ -21,10 +21,10 @@ struct RailOwner {
     Rails &rails;
 };
 
-// Makes the lanes and connects the calls of a rule that are missing. All ranks call it alike, and
-// agree: it succeeds on all of them or fails on all. Returns NULL, or the reason, which is valid
-// until the thread's next call.
-const char *prepare_rails(const RailOwner &owner, const Rule &rule, uint32_t lanes);
+// Makes the communicators and connects the calls of a rule that are missing. All ranks call it
+// alike, and agree: it succeeds on all of them or fails on all. Returns NULL, or the reason, which
+// is valid until the thread's next call.
+const char *prepare_rails(const RailOwner &owner, const Rule &rule, const NetworkNeed &need);
 
 } // namespace tuccl
 

@@ -3,12 +3,14 @@
 #include "bundle_rules.h"
 #include "choose.h"
 #include "chosen_rails.h"
+#include "staging_need.h"
 
 extern "C" {
 #include "bundle.h"
 }
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 namespace tuccl {
@@ -26,7 +28,25 @@ bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32
            make_rule(entry, *serving.bundle, operation, serving.grid, rule);
 }
 
+// The operation of a schedule across hosts; nothing for another one.
+std::optional<uint32_t> operation_across(const void *programs, uint32_t index) {
+    tuccl_phased phased;
+    tuccl_staged staged;
+    if (tuccl_phased_at(programs, index, &phased))
+        return phased.header->operation;
+    if (tuccl_staged_at(programs, index, &staged))
+        return staged.header->operation;
+    return std::nullopt;
+}
+
 } // namespace
+
+bool Communicator::supports(const tuccl_call &call) const {
+    if (serving_.phases == nullptr)
+        return tuccl_device_supports(serving_.device, &call) != 0;
+    return serving_.stages->has(call.program) ? serving_.stages->supports(call)
+                                              : serving_.phases->supports(call);
+}
 
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     // Larger codes are types that the executor lacks (8-bit floats), and user-defined reductions
@@ -62,28 +82,32 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     decided->program = rule->program;
     decided->buffer_bytes = rule->buffer_bytes;
     decided->stride_bytes = 0;
-    if (serving_.phases != nullptr)
-        return serving_.phases->supports(*decided);
-    return tuccl_device_supports(serving_.device, decided) != 0;
+    return supports(*decided);
 }
 
 const char *Communicator::prepare(const tuccl_entry_record &choice) {
-    tuccl_phased phased;
     Rule rule;
-    if (!serving_.chooses || serving_.phases == nullptr ||
-        !tuccl_phased_at(serving_.bundle->programs, choice.schedule, &phased) ||
-        !make_rule(choice, *serving_.bundle, phased.header->operation, serving_.grid, &rule))
+    if (!serving_.chooses || serving_.phases == nullptr)
         return nullptr;
-    return prepare_rails({nccl(), serving_.device_number, serving_.grid, gave_up_,
-                          serving_.bundle->programs, *serving_.phases, *serving_.rails},
-                         rule, phased.header->lanes);
+    const void *programs = serving_.bundle->programs;
+    const auto operation = operation_across(programs, choice.schedule);
+    if (!operation || !make_rule(choice, *serving_.bundle, *operation, serving_.grid, &rule))
+        return nullptr;
+    const char *fault = prepare_rails({nccl(), serving_.device_number, serving_.grid, gave_up_,
+                                       programs, *serving_.phases, *serving_.rails},
+                                      rule, network_need_of(rule, programs));
+    serving_.stages->use(serving_.rails->network());
+    return fault;
 }
 
 int Communicator::launch(const tuccl_call &call, ncclStream stream) {
     if (serving_.order.before(serving_.device, stream) != 0)
         return kNcclUnhandledCudaError;
     if (serving_.phases != nullptr) {
-        if (const int failed = serving_.phases->run(call, stream, gave_up_))
+        const int failed = serving_.stages->has(call.program)
+                               ? serving_.stages->run(call, stream, gave_up_)
+                               : serving_.phases->run(call, stream, gave_up_);
+        if (failed != kNcclSuccess)
             return failed;
     } else if (tuccl_device_launch(serving_.device, &call, stream) != 0) {
         return kNcclUnhandledCudaError;

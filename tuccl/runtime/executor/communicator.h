@@ -7,6 +7,7 @@
 #include "local_ranks.h"
 #include "nccl_call.h"
 #include "phase_runner.h"
+#include "staged_runner.h"
 #include "stream_order.h"
 
 #include <atomic>
@@ -29,8 +30,9 @@ struct Serving {
     std::shared_ptr<const tuccl_bundle> bundle;
     bool chooses = false;
     std::unique_ptr<PhaseRunner> phases; // NULL on one node.
-    std::shared_ptr<Rails> rails;        // Created for this communicator; NULL on one node.
-    uint64_t number = 0;                 // The same on all ranks.
+    std::unique_ptr<StagedRunner> stages;
+    std::shared_ptr<Rails> rails; // Created for this communicator; NULL on one node.
+    uint64_t number = 0;          // The same on all ranks.
     StreamOrder order;
 };
 
@@ -85,6 +87,8 @@ class Communicator {
   private:
     friend class InUse;
     friend class Register;
+
+    bool supports(const tuccl_call &call) const;
 
     std::atomic<ncclComm_t> nccl_{nullptr};
     std::atomic<uint32_t> users_{0};

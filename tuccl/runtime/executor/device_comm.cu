@@ -9,6 +9,7 @@
 #include "nvlink.h"
 #include "program_plan.h"
 #include "random_number.h"
+#include "stages.h"
 #include "sums.h"
 
 #include <chrono>
@@ -295,9 +296,10 @@ int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
     // Freeing waits for running kernels, and is allowed while another thread captures.
     (void)cudaFree(comm->peers.counters);
     comm->peers.counters = nullptr;
-    // A pattern's kernel has received all messages when it ends. A program's kernel may end before
-    // its peers have notified it of their end.
-    return comm->programs.here == nullptr || others_have_ended(*comm) ? 1 : 0;
+    // A pattern's kernel has received all messages when it ends. A program's or a stage's kernel
+    // may end before its peers have notified it of their end.
+    const bool is_notified = comm->programs.here != nullptr || comm->stage_steps != nullptr;
+    return !is_notified || others_have_ended(*comm) ? 1 : 0;
 }
 
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
@@ -310,6 +312,7 @@ void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     (void)cudaFree(comm->peers.staging[comm->peers.rank]);
     (void)cudaFree(comm->peers.counters);
     (void)cudaFree(comm->scratch);
+    (void)cudaFree(comm->stage_steps);
     for (cudaStream_t stream : comm->side_streams)
         if (stream != nullptr)
             (void)cudaStreamDestroy(stream);
@@ -391,6 +394,19 @@ int tuccl_device_mark(struct tuccl_device_comm *comm, uint32_t mark, void *strea
 int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stream) {
     const OnDevice current(comm->device);
     return cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), comm->marks[mark], 0);
+}
+
+const char *tuccl_device_load_stages(struct tuccl_device_comm *comm,
+                                     const struct tuccl_stage_step *steps, size_t count) {
+    const OnDevice current(comm->device);
+    const char *reason = tuccl::load_stages(comm, steps, count);
+    return reason != nullptr ? told(reason) : nullptr;
+}
+
+int tuccl_device_run_stage(struct tuccl_device_comm *comm, const struct tuccl_stage_call *call,
+                           void *stream) {
+    const OnDevice current(comm->device);
+    return tuccl::launch_stage(*comm, *call, static_cast<cudaStream_t>(stream));
 }
 
 int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *target, size_t count,

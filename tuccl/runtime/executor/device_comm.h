@@ -24,6 +24,7 @@ struct tuccl_device_comm {
     uint32_t here; // A bit for each rank of this process.
     // For schedules across hosts.
     void *scratch;
+    void *stage_steps; // NULL without stages.
     std::array<cudaStream_t, TUCCL_DEVICE_SIDE_STREAMS> side_streams;
     std::array<cudaEvent_t, TUCCL_DEVICE_MARKS> marks;
 };

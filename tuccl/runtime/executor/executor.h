@@ -163,6 +163,49 @@ int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stre
 int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *target, size_t count,
                      uint32_t summands, uint8_t type, uint8_t reduction, void *stream);
 
+/* A step of a rank in a stage of a schedule in stages and rounds (tuccl/runtime/staged_layout.h).
+ * Each message of a stage has lines of its own at its receiver. */
+struct tuccl_stage_step {
+    uint8_t type;  /* enum tuccl_step_type: S, R, RRC (source and message), RE or CPY. */
+    uint8_t flags; /* TUCCL_STEP_COMPLETES. */
+    uint8_t source_buffer;
+    uint8_t target_buffer;
+    uint32_t source;
+    uint32_t target;
+    uint32_t chunks;
+    uint32_t line;     /* Of the message: chunks that arrive at its receiver before it. */
+    uint32_t receiver; /* Of S: its number on this node. */
+};
+
+/* One launch of a stage: on the same bytes of each chunk, on all ranks of a node. */
+struct tuccl_stage_call {
+    const void *send;
+    void *receive;
+    void *scratch;        /* Chunks one after the other. */
+    uint64_t part_bytes;  /* A rank's part of the larger buffer, or all of it. */
+    uint64_t chunk_bytes; /* Distance of a part's chunks; the last may be shorter or empty. */
+    uint32_t part_chunks;
+    uint32_t bytes; /* Of each chunk, from `first` on; multiples of 16. */
+    uint64_t first;
+    uint32_t first_step; /* Among those that were loaded. */
+    uint32_t steps;
+    uint32_t receivers; /* A bit for each rank of the node that this one sends to. */
+    uint32_t divisor;   /* Of an average: all ranks of the communicator. */
+    uint8_t type;
+    uint8_t reduction;
+    uint8_t protocol; /* TUCCL_LL or TUCCL_LL128. */
+    uint16_t nchannels;
+    uint16_t nthreads;
+};
+
+/* Loads the steps of this rank in all stages; called once, after connecting. NULL on success. */
+const char *tuccl_device_load_stages(struct tuccl_device_comm *comm,
+                                     const struct tuccl_stage_step *steps, size_t count);
+/* Enqueues a launch of a stage, which all ranks of the node do. Its messages fit the staging memory
+ * of its protocol. Returns 0 or a cudaError_t. */
+int tuccl_device_run_stage(struct tuccl_device_comm *comm, const struct tuccl_stage_call *call,
+                           void *stream);
+
 /* Aborts all running and future kernels of this communicator; their results are undefined. */
 void tuccl_device_abort(struct tuccl_device_comm *comm);
 

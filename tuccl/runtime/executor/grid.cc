@@ -1,29 +1,39 @@
 #include "grid.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace tuccl {
 
 namespace {
 
-// The ranks that stand behind the first one on its host.
-uint32_t ranks_of_first_host(const std::vector<Greeting> &greetings) {
-    uint32_t count = 1;
-    while (count < greetings.size() && greetings[count].host == greetings.front().host)
-        count++;
-    return count;
+// The first rank of each run of ranks on one host, and the number of all ranks.
+std::vector<uint32_t> first_ranks(const std::vector<Greeting> &greetings) {
+    std::vector<uint32_t> firsts;
+    for (uint32_t rank = 0; rank < greetings.size(); rank++)
+        if (rank == 0 || greetings[rank].host != greetings[rank - 1].host)
+            firsts.push_back(rank);
+    firsts.push_back(static_cast<uint32_t>(greetings.size()));
+    return firsts;
 }
 
-// Whether every `local_ranks` ranks in order are those of one host.
-bool is_regular(const std::vector<Greeting> &greetings, uint32_t local_ranks) {
-    if (greetings.size() % local_ranks != 0)
-        return false;
+bool appears_twice(const std::vector<Greeting> &greetings, const std::vector<uint32_t> &firsts) {
     std::unordered_set<uint64_t> hosts;
-    for (size_t rank = 0; rank < greetings.size(); rank++)
-        if (rank % local_ranks == 0 ? !hosts.insert(greetings[rank].host).second
-                                    : greetings[rank].host != greetings[rank - 1].host)
-            return false;
-    return true;
+    return std::any_of(firsts.begin(), firsts.end() - 1,
+                       [&](uint32_t first) { return !hosts.insert(greetings[first].host).second; });
+}
+
+Grid grid_of(const std::vector<uint32_t> &firsts, uint32_t rank) {
+    const auto behind = std::upper_bound(firsts.begin(), firsts.end(), rank);
+    const auto node = static_cast<uint32_t>(behind - firsts.begin()) - 1;
+    Grid grid = {static_cast<uint32_t>(firsts.size()) - 1, firsts[node + 1] - firsts[node], node,
+                 rank - firsts[node]};
+    grid.firsts = firsts;
+    for (uint32_t other = 0; other < grid.nodes; other++)
+        if (grid.size_of(other) != grid.local_ranks)
+            return grid;
+    grid.firsts.clear();
+    return grid;
 }
 
 // A thread that starts calls of several ranks would wait inside NCCL for itself.
@@ -38,16 +48,15 @@ bool shares_a_process(const std::vector<Greeting> &greetings) {
 } // namespace
 
 std::string find_grid(const std::vector<Greeting> &greetings, uint32_t rank, Grid *grid) {
-    const uint32_t local_ranks = ranks_of_first_host(greetings);
-    const auto nodes = static_cast<uint32_t>(greetings.size()) / local_ranks;
-    *grid = {nodes, local_ranks, rank / local_ranks, rank % local_ranks};
-    if (local_ranks > TUCCL_MAX_RANKS)
-        return "it serves at most " + std::to_string(TUCCL_MAX_RANKS) + " ranks of a node";
-    if (local_ranks == greetings.size())
+    const std::vector<uint32_t> firsts = first_ranks(greetings);
+    *grid = grid_of(firsts, rank);
+    if (appears_twice(greetings, firsts))
+        return "a node's ranks do not follow one another";
+    for (uint32_t node = 0; node < grid->nodes; node++)
+        if (grid->size_of(node) > TUCCL_MAX_RANKS)
+            return "it serves at most " + std::to_string(TUCCL_MAX_RANKS) + " ranks of a node";
+    if (grid->nodes == 1)
         return {};
-    if (!is_regular(greetings, local_ranks))
-        return "its nodes have different numbers of ranks, or a node's ranks do not follow one "
-               "another";
     for (const Greeting &greeting : greetings)
         if (greeting.does_not_block != 0)
             return "it does not block; across nodes it serves communicators that do";

@@ -10,19 +10,34 @@
 
 namespace tuccl {
 
-// Nodes have equal numbers of ranks; rank = node * local_ranks + local. The ranks with equal
-// `local` form a rail.
+// The ranks of a node follow one another, as nodes do. Where all nodes have equal numbers of ranks,
+// the ranks with equal `local` form a rail.
 struct Grid {
     uint32_t nodes;
-    uint32_t local_ranks;
+    uint32_t local_ranks; // Of this rank's node.
     uint32_t node;
     uint32_t local;
+    // The first rank of each node, and the number of all ranks; empty: nodes are equal.
+    std::vector<uint32_t> firsts = {};
 
+    bool has_equal_nodes() const {
+        return firsts.empty();
+    }
     uint32_t ranks() const {
-        return nodes * local_ranks;
+        return firsts.empty() ? nodes * local_ranks : firsts.back();
+    }
+    uint32_t rank() const {
+        return first_of_node() + local;
     }
     uint32_t first_of_node() const {
-        return node * local_ranks;
+        return firsts.empty() ? node * local_ranks : firsts[node];
+    }
+    // As in the bundle: 0 where nodes differ.
+    uint32_t ranks_per_node() const {
+        return firsts.empty() ? local_ranks : 0;
+    }
+    uint32_t size_of(uint32_t a_node) const {
+        return firsts.empty() ? local_ranks : firsts[a_node + 1] - firsts[a_node];
     }
 };
 

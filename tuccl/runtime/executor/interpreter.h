@@ -171,7 +171,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         const bool completes = (step.flags & TUCCL_STEP_COMPLETES) != 0;
         const uint32_t reduction =
             launch_.reduction == TUCCL_AVG && !completes ? uint32_t{TUCCL_SUM} : launch_.reduction;
-        ChunkMover<Wire, Pair, Machine> mover(launch_, machine_, epoch_.stopped());
+        ChunkMover<Wire, Pair, Machine> mover(launch_, machine_, epoch_.stopped(), launch_.ranks);
         for (uint32_t chunk = 0; chunk < step.count; chunk++) {
             Span source = {nullptr, 0};
             Span target = {nullptr, 0};

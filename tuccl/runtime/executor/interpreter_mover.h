@@ -43,9 +43,10 @@ struct Letter {
 template <typename Wire, typename Pair, typename Machine> class ChunkMover {
   public:
     // Sets `stopped` when it finds that the communicator is aborted, and waits no more once it is.
+    // `divisor`: of an average.
     __device__ __forceinline__ ChunkMover(const ProgramLaunch &launch, const Machine &machine,
-                                          bool *stopped)
-        : launch_(launch), machine_(machine), stopped_(stopped) {
+                                          bool *stopped, uint32_t divisor)
+        : launch_(launch), machine_(machine), stopped_(stopped), divisor_(divisor) {
     }
 
     // Several units of a thread are under way together.
@@ -72,8 +73,7 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
                 if (unit >= units)
                     continue;
                 if (action.reduces)
-                    value[i] =
-                        Pair::reduce(value[i], addend[i], launch_.type, reduction, launch_.ranks);
+                    value[i] = Pair::reduce(value[i], addend[i], launch_.type, reduction, divisor_);
                 else if (action.receives)
                     value[i] = addend[i];
                 const UnitPlace place = Wire::place(unit);
@@ -118,6 +118,7 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
     const ProgramLaunch &launch_;
     const Machine &machine_;
     bool *const stopped_;
+    const uint32_t divisor_;
 };
 
 } // namespace tuccl

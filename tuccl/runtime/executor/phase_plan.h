@@ -1,10 +1,11 @@
 // Division of a call across hosts into slices, and the operands of each phase: host code that looks
 // at nothing that differs between ranks but the buffers' addresses.
 //
-// A call has chunks (tuccl/programs/phases.py). A slice holds an equal part of each chunk of all_gather,
-// reduce_scatter and alltoall, or a contiguous part of all_reduce's buffer with chunks of its own.
-// Slices go through the phases one behind the other, so that the network carries one while kernels
-// work on another. Between phases a slice's chunks lie in a window of the scratch memory.
+// A call has chunks (tuccl/programs/phases.py). A slice holds an equal part of each chunk of
+// all_gather, reduce_scatter and alltoall, or a contiguous part of all_reduce's buffer with chunks
+// of its own. Slices go through the phases one behind the other, so that the network carries one
+// while kernels work on another. Between phases a slice's chunks lie in a window of the scratch
+// memory.
 //
 // What is left of an all_reduce when its elements do not divide into chunks, fewer elements than
 // chunks, is reduced by one small call inside the node and one along the rail, beside the last

@@ -110,12 +110,12 @@ Plan make_plan(const Table &table, const Grid &grid) {
     plan.fault = take_bundle_rules(table.bundle, grid, table.chooses, &plan);
     if (!plan.has_something())
         return plan;
-    plan.staging = table.chooses ? most_staging(grid.local_ranks)
+    plan.staging = table.chooses ? most_staging(grid.ranks_per_node())
                                  : staging_need(plan.decision, plan.bundle->programs, grid);
     if (grid.nodes == 1)
         return plan;
-    plan.lanes = lanes_need(plan.decision, plan.bundle->programs);
-    plan.most_lanes = table.chooses ? most_lanes(plan.bundle->programs, grid) : plan.lanes;
+    plan.network = network_need(plan.decision, plan.bundle->programs);
+    plan.most_lanes = table.chooses ? most_lanes(plan.bundle->programs, grid) : plan.network.lanes;
     plan.scratch_bytes =
         table.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.bundle->programs);
     return plan;

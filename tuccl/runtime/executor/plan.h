@@ -4,6 +4,7 @@
 
 #include "decision.h"
 #include "grid.h"
+#include "network_need.h"
 
 #include <memory>
 #include <string>
@@ -39,7 +40,7 @@ struct Plan {
     Decision decision;
     tuccl_staging staging = {}; // Staging memory for the decision's calls, or for any.
     uint64_t scratch_bytes = 0; // Memory between phases; 0 on one node.
-    uint32_t lanes = 0;         // Communicators of each rail for the decision's calls.
+    NetworkNeed network;        // For the decision's calls.
     uint32_t most_lanes = 0;    // For any choice.
     // Bundle with checked programs for the communicator; NULL without programs.
     std::shared_ptr<const tuccl_bundle> bundle;

@@ -3,6 +3,8 @@
 #include "phase_plan.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace tuccl {
 
@@ -17,6 +19,10 @@ void add(const RailCall &call, std::vector<RailCall> *calls) {
             continue;
         known.lanes = std::max(known.lanes, call.lanes);
         known.most_bytes = std::max(known.most_bytes, call.most_bytes);
+        RankPairs both;
+        std::set_union(known.pairs.begin(), known.pairs.end(), call.pairs.begin(), call.pairs.end(),
+                       std::back_inserter(both));
+        known.pairs = std::move(both);
         return;
     }
     calls->push_back(call);
@@ -58,12 +64,24 @@ void add_left_over(const tuccl_phased &phased, const RailCall &first,
     }
 }
 
+bool add_rounds(const Rule &rule, const void *programs, std::vector<RailCall> *calls) {
+    tuccl_staged staged;
+    if (!tuccl_staged_at(programs, rule.program, &staged))
+        return false;
+    RailCall call = {};
+    call.operation = kSend;
+    call.pairs = pairs_of(staged);
+    add(call, calls);
+    return true;
+}
+
 } // namespace
 
 void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
                     std::vector<RailCall> *calls) {
     tuccl_phased phased;
-    if (programs == nullptr || !tuccl_phased_at(programs, rule.program, &phased))
+    if (programs == nullptr || add_rounds(rule, programs, calls) ||
+        !tuccl_phased_at(programs, rule.program, &phased))
         return;
     const tuccl_phased_header &header = *phased.header;
     uint64_t chunk_bytes = 0;

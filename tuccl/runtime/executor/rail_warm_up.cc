@@ -71,7 +71,7 @@ class Caller {
     }
 
     const char *open() {
-        const size_t bytes = warm_up_.nodes * kElements * sizeof(int32_t);
+        const size_t bytes = warm_up_.ranks * kElements * sizeof(int32_t);
         return tuccl_exchange_create(&buffers_, bytes, 1);
     }
     // After the last call has ended on the device.
@@ -115,6 +115,9 @@ class Caller {
         for (const RailCall &call : warm_up_.calls) {
             if (call.operation == TUCCL_ALLTOALL && real_nccl().AlltoAll == nullptr)
                 continue; // Schedules with it are not run.
+            if (call.operation == kSend)
+                if (const char *fault = make_pairs(call.pairs))
+                    return fault;
             for (uint32_t lane = 0; lane < call.lanes; lane++) {
                 if (const char *fault = make_small(call, warm_up_.lanes[lane]))
                     return fault;
@@ -125,23 +128,80 @@ class Caller {
         return nullptr;
     }
 
+    // Writes this node's or rank's elements, a block for each of the others.
+    const char *write(uint32_t number) {
+        std::vector<int32_t> mine;
+        for (size_t i = 0; i < warm_up_.ranks * kElements; i++)
+            mine.push_back(sent(number, i));
+        return tuccl_exchange_write(buffers_, mine.data()) == 0 ? nullptr
+                                                                : "a copy to the device failed";
+    }
+    const char *read(std::vector<int32_t> *received) {
+        received->resize(warm_up_.ranks * kElements);
+        return tuccl_exchange_read(buffers_, received->data()) == 0
+                   ? nullptr
+                   : "a copy from the device failed";
+    }
+
     // Each element of its buffers is written and checked.
     const char *make_small(const RailCall &call, ncclComm_t lane) {
-        std::vector<int32_t> mine;
-        for (size_t i = 0; i < warm_up_.nodes * kElements; i++)
-            mine.push_back(sent(warm_up_.node, i));
-        if (tuccl_exchange_write(buffers_, mine.data()) != 0)
-            return "a copy to the device failed";
+        if (const char *fault = write(warm_up_.node))
+            return fault;
         const struct tuccl_exchange_view view = tuccl_exchange_view(buffers_);
         if (const char *fault = make(call, lane, view.send, view.receive, kElements))
             return fault;
-        std::vector<int32_t> received(warm_up_.nodes * kElements);
-        if (tuccl_exchange_read(buffers_, received.data()) != 0)
-            return "a copy from the device failed";
+        std::vector<int32_t> received;
+        if (const char *fault = read(&received))
+            return fault;
         const std::vector<int32_t> right = expected(call.operation, warm_up_.nodes, warm_up_.node);
         return std::equal(right.begin(), right.end(), received.begin())
                    ? nullptr
                    : "NCCL's first call along its rail gave a wrong result";
+    }
+
+    // A few elements between all pairs at once. NCCL connects two ranks for messages of any size.
+    const char *make_pairs(const RankPairs &pairs) {
+        if (const char *fault = write(warm_up_.rank))
+            return fault;
+        if (stopped_.load())
+            return "it was stopped";
+        last_call_.store(Clock::now().time_since_epoch().count());
+        int failed = real_nccl().GroupStart();
+        for (const auto &[sender, receiver] : pairs)
+            if (failed == kNcclSuccess && (sender == warm_up_.rank || receiver == warm_up_.rank))
+                failed = pass_on(message(sender, receiver));
+        const int ended = real_nccl().GroupEnd();
+        if (failed != kNcclSuccess || ended != kNcclSuccess)
+            return "NCCL could not make its first sends and receives";
+        if (const char *fault = wait_for_call(warm_up_.network))
+            return fault;
+        std::vector<int32_t> received;
+        if (const char *fault = read(&received))
+            return fault;
+        for (const auto &[sender, receiver] : pairs)
+            for (size_t i = 0; receiver == warm_up_.rank && i < kElements; i++)
+                if (received[sender * kElements + i] != sent(sender, receiver * kElements + i))
+                    return "NCCL's first sends and receives gave a wrong result";
+        return nullptr;
+    }
+
+    // Of this rank.
+    NcclCall message(uint32_t sender, uint32_t receiver) const {
+        const struct tuccl_exchange_view view = tuccl_exchange_view(buffers_);
+        const size_t block_bytes = kElements * sizeof(int32_t);
+        const bool sends = sender == warm_up_.rank;
+        NcclCall call = {};
+        call.kind = sends ? kSend : kRecv;
+        call.root = static_cast<int>(sends ? receiver : sender);
+        call.count = kElements;
+        call.type = TUCCL_INT32;
+        call.comm = warm_up_.network;
+        call.stream = view.stream;
+        if (sends)
+            call.send = static_cast<const char *>(view.send) + receiver * block_bytes;
+        else
+            call.receive = static_cast<char *>(view.receive) + sender * block_bytes;
+        return call;
     }
 
     // In the memory between phases, in place; whatever is there.

@@ -16,10 +16,13 @@ namespace tuccl {
 
 struct WarmUp {
     std::vector<ncclComm_t> lanes;
+    ncclComm_t network; // Of all ranks; NULL without sends and receives.
     std::vector<RailCall> calls;
     tuccl_rail_request *request;
     uint32_t nodes;
     uint32_t node;
+    uint32_t ranks;
+    uint32_t rank;
     RailMemory memory;
 };
 
@@ -28,8 +31,8 @@ struct WarmUpEnd {
     bool is_stuck;     // A call is still inside NCCL, or a kernel on the device.
 };
 
-// All ranks of the rail make the same calls in the same order. `obstacle` returns why to end
-// waiting, or NULL. `abort` aborts all lanes; it is called after a fault.
+// All ranks make the same calls in the same order. `obstacle` returns why to end
+// waiting, or NULL. `abort` aborts all communicators; it is called after a fault.
 WarmUpEnd warm_up_rail(const WarmUp &warm_up, const std::function<const char *()> &obstacle,
                        const std::function<void()> &abort);
 

@@ -5,7 +5,7 @@
 #include "real_nccl.h"
 
 #include <algorithm>
-#include <utility>
+#include <iterator>
 
 namespace tuccl {
 
@@ -31,6 +31,13 @@ class MemoryTaken {
     uint64_t before_;
 };
 
+// Whether a call connects nothing that another one has not connected.
+bool includes(const RailCall &known, const RailCall &call) {
+    return known.lanes >= call.lanes && known.most_bytes >= call.most_bytes &&
+           std::includes(known.pairs.begin(), known.pairs.end(), call.pairs.begin(),
+                         call.pairs.end());
+}
+
 bool is_same_kind(const RailCall &first, const RailCall &second) {
     return first.operation == second.operation && first.algorithm == second.algorithm &&
            first.protocol == second.protocol && first.nchannels == second.nchannels;
@@ -53,35 +60,57 @@ int Rails::split(ncclComm_t comm, ncclComm_t *lane) const {
     return request_ != nullptr ? split_with(request_, split_once) : split_once();
 }
 
-const char *Rails::make(ncclComm_t comm, uint32_t lanes) {
+const char *Rails::make(ncclComm_t comm, const NetworkNeed &need) {
     if (real_nccl().CommSplit == nullptr)
         return "NCCL has no ncclCommSplit, which came with 2.18";
     const MemoryTaken taken(&nccl_bytes_);
-    for (size_t made = count(); made < lanes; made++) {
-        ncclComm_t lane = nullptr;
-        if (split(comm, &lane) != kNcclSuccess || lane == nullptr)
-            return "NCCL could not split its communicator";
-        if (!add(lane)) {
-            (void)real_nccl().CommAbort(lane);
-            return kAborted;
-        }
-    }
-    return nullptr;
+    const char *fault = nullptr;
+    for (size_t made = count(); made < need.lanes && fault == nullptr; made++)
+        fault = make_lane(comm);
+    if (fault == nullptr && need.has_rounds && network() == nullptr)
+        fault = make_network(comm);
+    return fault;
 }
 
-bool Rails::add(ncclComm_t lane) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!taken_)
-        lanes_.push_back(lane);
-    return !taken_;
+bool Rails::has(const NetworkNeed &need) const {
+    return count() >= need.lanes && (!need.has_rounds || network() != nullptr);
+}
+
+const char *Rails::make_lane(ncclComm_t comm) {
+    ncclComm_t lane = nullptr;
+    const int result = split(comm, &lane);
+    return keep(result, lane, true);
+}
+
+const char *Rails::make_network(ncclComm_t comm) {
+    ncclComm_t network = nullptr;
+    const int result =
+        real_nccl().CommSplit(comm, 0, static_cast<int>(grid_.rank()), &network, nullptr);
+    return keep(result, network, false);
+}
+
+const char *Rails::keep(int result, ncclComm_t made, bool is_lane) {
+    if (result != kNcclSuccess || made == nullptr)
+        return "NCCL could not split its communicator";
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!taken_) {
+            if (is_lane)
+                lanes_.push_back(made);
+            else
+                network_ = made;
+            return nullptr;
+        }
+    }
+    (void)real_nccl().CommAbort(made);
+    return kAborted;
 }
 
 std::vector<RailCall> Rails::not_connected(const std::vector<RailCall> &calls) const {
     std::vector<RailCall> missing;
     std::copy_if(calls.begin(), calls.end(), std::back_inserter(missing), [&](const auto &call) {
         return std::none_of(connected_.begin(), connected_.end(), [&](const auto &known) {
-            return is_same_kind(known, call) && known.lanes >= call.lanes &&
-                   known.most_bytes >= call.most_bytes;
+            return is_same_kind(known, call) && includes(known, call);
         });
     });
     return missing;
@@ -93,12 +122,15 @@ const char *Rails::connect(const std::vector<RailCall> &calls, const RailMemory 
         return nullptr;
     const MemoryTaken taken(&nccl_bytes_);
     const std::vector<ncclComm_t> now = lanes();
-    if (std::any_of(calls.begin(), calls.end(),
-                    [&](const RailCall &call) { return call.lanes > now.size(); }))
+    const ncclComm_t all = network();
+    if (std::any_of(calls.begin(), calls.end(), [&](const RailCall &call) {
+            return call.lanes > now.size() || (!call.pairs.empty() && all == nullptr);
+        }))
         return kAborted;
-    const auto abort_lanes = [this] { abort(); };
-    const WarmUpEnd end = warm_up_rail({now, calls, request_, grid_.nodes, grid_.node, memory},
-                                       obstacle, abort_lanes);
+    const auto abort_all = [this] { abort(); };
+    const WarmUpEnd end = warm_up_rail(
+        {now, all, calls, request_, grid_.nodes, grid_.node, grid_.ranks(), grid_.rank(), memory},
+        obstacle, abort_all);
     is_stuck_ = end.is_stuck;
     if (end.fault == nullptr)
         connected_.insert(connected_.end(), calls.begin(), calls.end());
@@ -120,10 +152,25 @@ std::vector<ncclComm_t> Rails::lanes() const {
     return lanes_;
 }
 
+ncclComm_t Rails::network() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return network_;
+}
+
+std::vector<ncclComm_t> Rails::all() const {
+    std::vector<ncclComm_t> all = lanes_;
+    if (network_ != nullptr)
+        all.push_back(network_);
+    return all;
+}
+
 std::vector<ncclComm_t> Rails::take() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    const std::vector<ncclComm_t> taken = all();
     taken_ = true;
-    return std::exchange(lanes_, {});
+    lanes_.clear();
+    network_ = nullptr;
+    return taken;
 }
 
 void Rails::abort() {
@@ -133,7 +180,7 @@ void Rails::abort() {
 
 int Rails::error() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const ncclComm_t lane : lanes_) {
+    for (const ncclComm_t lane : all()) {
         const int error = is_preparing_.load() ? int{kNcclSuccess} : state_of(lane);
         if (error != kNcclSuccess && error != kNcclInProgress)
             return error;

@@ -1,9 +1,11 @@
-// The communicators of this rank's rail, one for each lane, split from the job's.
+// The communicators that are split from the job's: those of this rank's rail, one for each lane,
+// and one of all ranks for rounds of sends and receives.
 #ifndef TUCCL_EXECUTOR_RAILS_H
 #define TUCCL_EXECUTOR_RAILS_H
 
 #include "grid.h"
 #include "nccl_abi.h"
+#include "network_need.h"
 #include "rail_calls.h"
 #include "rail_request.h"
 
@@ -30,9 +32,10 @@ class Rails {
     Rails(const Rails &) = delete;
     Rails &operator=(const Rails &) = delete;
 
-    // Splits `comm` until there are so many lanes. All ranks of `comm` call it alike. Returns NULL,
+    // Splits `comm` until there is what is needed. All ranks of `comm` call it alike. Returns NULL,
     // or the reason of a failure.
-    const char *make(ncclComm_t comm, uint32_t lanes);
+    const char *make(ncclComm_t comm, const NetworkNeed &need);
+    bool has(const NetworkNeed &need) const;
 
     // Returns the calls that may connect more than those that were made before.
     std::vector<RailCall> not_connected(const std::vector<RailCall> &calls) const;
@@ -46,16 +49,19 @@ class Rails {
         return is_stuck_;
     }
 
+    // Lanes.
     size_t count() const;
+    // The communicator of all ranks; NULL without.
+    ncclComm_t network() const;
     // Whether the lanes were taken.
     bool has_ended() const;
     std::vector<ncclComm_t> lanes() const;
-    // Passes the lanes to the caller, who ends them; there will be no more. Nobody is inside
-    // error() then.
+    // Passes all communicators to the caller, who ends them; there will be no more. Nobody is
+    // inside error() then.
     std::vector<ncclComm_t> take();
     void abort();
-    // An asynchronous error (ncclResult_t) of a lane, for threads that watch it; none while its
-    // ranks prepare calls, who find errors themselves and agree on what follows.
+    // An asynchronous error (ncclResult_t) of one of them, for threads that watch it; none while
+    // its ranks prepare calls, who find errors themselves and agree on what follows.
     int error() const;
     void set_preparing(bool is_preparing) {
         is_preparing_.store(is_preparing);
@@ -78,8 +84,12 @@ class Rails {
     }
 
   private:
-    bool add(ncclComm_t lane);
+    const char *make_lane(ncclComm_t comm);
+    const char *make_network(ncclComm_t comm);
+    // Keeps what was split off, unless all were taken meanwhile.
+    const char *keep(int result, ncclComm_t made, bool is_lane);
     int split(ncclComm_t comm, ncclComm_t *lane) const;
+    std::vector<ncclComm_t> all() const; // Under the mutex.
 
     const Grid grid_;
     tuccl_rail_request *request_;
@@ -89,6 +99,7 @@ class Rails {
     std::atomic<bool> is_preparing_{false};
     mutable std::mutex mutex_; // Protects the members below.
     std::vector<ncclComm_t> lanes_;
+    ncclComm_t network_ = nullptr;
     bool taken_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include "real_nccl.h"
 #include "register.h"
 #include "rendezvous.h"
+#include "staged_runner.h"
 #include "staging_need.h"
 #include "watchdog.h"
 
@@ -69,19 +70,21 @@ Greeting greet(const Plan &plan) {
     return greeting;
 }
 
-// Returns NULL, or the reason of a failure.
+// Returns NULL, or the reason of a failure. `stages`: NULL on one node.
 const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &grid,
-                    const std::vector<Greeting> &greetings) {
+                    const std::vector<Greeting> &greetings, StagedRunner *stages) {
     unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES] = {};
     for (uint32_t local = 0; local < grid.local_ranks; local++)
         std::memcpy(handles[local], greetings[grid.first_of_node() + local].handle,
                     TUCCL_HANDLE_BYTES);
     if (const char *fault = tuccl_device_comm_connect(device, handles))
         return fault;
-    return grid.nodes > 1
-               ? tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * plan.most_lanes)
-               : tuccl_device_comm_load_programs(device, plan.bundle->programs,
-                                                 plan.bundle->program_bytes);
+    if (stages == nullptr)
+        return tuccl_device_comm_load_programs(device, plan.bundle->programs,
+                                               plan.bundle->program_bytes);
+    const char *fault =
+        tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * plan.most_lanes);
+    return fault != nullptr ? fault : stages->load(device, plan.staging, plan.scratch_bytes);
 }
 
 void warn_off(const Place &place, const std::string &reason) {
@@ -112,6 +115,11 @@ std::string obstacle_of(const Place &place, const Origin &origin, Roll *roll) {
 }
 
 std::string describe(const Grid &grid) {
+    std::string sizes;
+    for (uint32_t node = 0; node < grid.nodes && !grid.has_equal_nodes(); node++)
+        sizes += (node > 0 ? " + " : "") + std::to_string(grid.size_of(node));
+    if (!sizes.empty())
+        return "nodes of " + sizes + " ranks";
     const std::string ranks = std::to_string(grid.local_ranks) + " ranks";
     return grid.nodes == 1 ? ranks + " on one node"
                            : std::to_string(grid.nodes) + " nodes of " + ranks;
@@ -119,9 +127,10 @@ std::string describe(const Grid &grid) {
 
 // Lanes and the memory that NCCL took for them.
 std::string describe(const Rails &rails) {
-    char text[100];
-    std::snprintf(text, sizeof text, ", about %.1f MiB of NCCL's (lanes of its rail: %zu)",
-                  static_cast<double>(rails.nccl_bytes()) / (1 << 20), rails.count());
+    char text[120];
+    std::snprintf(text, sizeof text, ", about %.1f MiB of NCCL's (lanes of its rail: %zu%s)",
+                  static_cast<double>(rails.nccl_bytes()) / (1 << 20), rails.count(),
+                  rails.network() != nullptr ? ", and all ranks" : "");
     return text;
 }
 
@@ -167,7 +176,8 @@ struct Parts {
     Plan plan;
     tuccl_device_comm *device = nullptr;
     std::shared_ptr<LocalRanks> local;
-    std::shared_ptr<Rails> rails; // NULL on one node.
+    std::shared_ptr<Rails> rails;         // NULL on one node,
+    std::unique_ptr<StagedRunner> stages; // and this.
     uint64_t number = 0;
     ~Parts() {
         if (rails != nullptr && rails->is_stuck())
@@ -212,8 +222,11 @@ const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const char *fault = nullptr;
     if (grid.nodes > 1) {
         parts->rails = std::make_shared<Rails>(grid);
+        parts->stages =
+            std::make_unique<StagedRunner>(grid, parts->plan.bundle->programs,
+                                           parts->plan.chooses ? nullptr : &parts->plan.decision);
         // First, because the others wait inside NCCL for this rank.
-        fault = parts->rails->make(comm, parts->plan.lanes);
+        fault = parts->rails->make(comm, parts->plan.network);
     }
     if (fault == nullptr)
         fault = tuccl_device_comm_create(&parts->device, grid.local, grid.local_ranks,
@@ -260,13 +273,14 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
             "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES lets rails share its abort flag";
     const uint64_t number = parts->number = greetings.front().number;
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
-                             parts->plan.scratch_bytes, parts->plan.lanes};
+                             parts->plan.scratch_bytes, parts->plan.network.lanes,
+                             parts->plan.network.has_rounds};
     mine.staging = sum_of(sums, sizeof sums);
     set_fault(&mine, parts->plan.fault);
     if (parts->plan.fault.empty())
         if (const char *fault = make_parts(comm, parts, mine.handle)) {
             set_fault(&mine, fault);
-            if (parts->rails != nullptr && parts->rails->count() < parts->plan.lanes)
+            if (parts->rails != nullptr && !parts->rails->has(parts->plan.network))
                 exchange->wait_at_most(
                     kLongestWithoutRail,
                     "ncclCommSplit failed on this rank, and other ranks still wait inside it");
@@ -279,7 +293,8 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         return nullptr;
     parts->local = LocalRanks::join(number + parts->grid.node); // The same on all ranks of a node.
     mine.obeys_requests = parts->rails != nullptr && parts->rails->obey_requests() ? 1 : 0;
-    if (const char *fault = connect(parts->device, parts->plan, parts->grid, greetings))
+    if (const char *fault =
+            connect(parts->device, parts->plan, parts->grid, greetings, parts->stages.get()))
         set_fault(&mine, fault);
     mine.lacks_nvlink = tuccl_device_has_nvlink(parts->device) != 0 ? 0 : 1;
     wait_for_this_process(greetings, mine, 1, gives_up);
@@ -317,6 +332,8 @@ Serving serving_of(Parts *parts) {
             std::make_unique<PhaseRunner>(parts->device, parts->plan.most_lanes,
                                           parts->plan.scratch_bytes, parts->plan.bundle->programs);
         serving.phases->use(parts->rails->lanes(), parts->rails->request());
+        serving.stages = std::move(parts->stages);
+        serving.stages->use(parts->rails->network());
     }
     if (parts->plan.chooses || parts->grid.nodes > 1)
         serving.bundle = std::move(parts->plan.bundle);

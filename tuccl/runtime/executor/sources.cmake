@@ -44,6 +44,8 @@ set(executor_host_sources
   ${executor_folder}/roll_table.cc
   ${executor_folder}/set_up.cc
   ${executor_folder}/sha256.cc
+  ${executor_folder}/staged_plan.cc
+  ${executor_folder}/staged_runner.cc
   ${executor_folder}/staging_need.cc
   ${executor_folder}/stream_order.cc
   ${executor_folder}/watchdog.cc)
@@ -66,4 +68,5 @@ set(executor_device_sources
   ${executor_folder}/nvlink.cc
   ${executor_folder}/patterns.cu
   ${executor_folder}/program_moves.cc
+  ${executor_folder}/stages.cu
   ${executor_folder}/sums.cu)

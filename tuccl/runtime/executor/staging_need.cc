@@ -3,6 +3,7 @@
 #include "byte_counts.h"
 #include "phase_plan.h"
 #include "program_plan.h"
+#include "staged_plan.h"
 #include "staging.h"
 
 #include <algorithm>
@@ -86,17 +87,31 @@ void add_phased_need(const Rule &rule, const void *programs, const Grid &grid,
         });
 }
 
+void add_staged_need(const Rule &rule, const void *programs, tuccl_staging *need) {
+    tuccl_staged staged;
+    if (programs == nullptr || !tuccl_staged_at(programs, rule.program, &staged))
+        return;
+    const bool low_latency = rule.protocol == TUCCL_LL;
+    const ChunkCut cut = largest_cut(*staged.header, rule.max_bytes);
+    const uint64_t most = low_latency ? kMostProgramLlBytes : kMostProgramLl128Bytes;
+    const uint64_t lines = stage_lines_bytes(rule.protocol, most_arrivals(staged), cut.chunk_bytes);
+    uint64_t *half = low_latency ? &need->program_ll_bytes : &need->program_ll128_bytes;
+    *half = std::max(*half, round_up(std::min(lines, most), kPartGrain));
+}
+
 } // namespace
 
 tuccl_staging staging_need(const Decision &decision, const void *programs, const Grid &grid) {
     tuccl_staging need = {};
     decision.for_each([&](uint32_t operation, const Rule &rule) {
-        if (grid.nodes > 1)
+        if (grid.nodes > 1) {
             add_phased_need(rule, programs, grid, &need);
-        else if (has_pattern_kernel(operation, rule.pattern, rule.protocol))
+            add_staged_need(rule, programs, &need);
+        } else if (has_pattern_kernel(operation, rule.pattern, rule.protocol)) {
             add_pattern_need(operation, rule, grid.local_ranks, &need);
-        else
+        } else {
             add_interpreter_need(operation, rule, programs, &need);
+        }
     });
     return need;
 }
@@ -105,27 +120,42 @@ uint64_t scratch_need(const Decision &decision, const void *programs) {
     uint64_t need = 0;
     decision.for_each([&](uint32_t, const Rule &rule) {
         tuccl_phased phased;
+        tuccl_staged staged;
         if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))
             need = std::max(need, most_scratch(phased, rule.max_bytes, rule.buffer_bytes));
+        if (programs != nullptr && tuccl_staged_at(programs, rule.program, &staged))
+            need = std::max(need, staged_scratch_bytes(
+                                      *staged.header, largest_cut(*staged.header, rule.max_bytes)));
     });
     return std::min(need, kMostScratchBytes);
 }
 
-uint32_t lanes_need(const Decision &decision, const void *programs) {
-    uint32_t need = 0;
+NetworkNeed network_need_of(const Rule &rule, const void *programs) {
+    NetworkNeed need;
+    tuccl_phased phased;
+    tuccl_staged staged;
+    if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))
+        need.lanes = phased.header->lanes;
+    need.has_rounds = programs != nullptr && tuccl_staged_at(programs, rule.program, &staged);
+    return need;
+}
+
+NetworkNeed network_need(const Decision &decision, const void *programs) {
+    NetworkNeed need;
     decision.for_each([&](uint32_t, const Rule &rule) {
-        tuccl_phased phased;
-        if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))
-            need = std::max(need, phased.header->lanes);
+        const NetworkNeed of_rule = network_need_of(rule, programs);
+        need.lanes = std::max(need.lanes, of_rule.lanes);
+        need.has_rounds |= of_rule.has_rounds;
     });
     return need;
 }
 
 tuccl_staging most_staging(uint32_t ranks) {
-    return {most_part(kMostLlAreaBytes, ranks),
-            kPhases,
-            most_part(kMostLl128AreaBytes, ranks),
-            kPhases,
+    const uint32_t phases = ranks > 0 ? kPhases : 0;
+    return {ranks > 0 ? most_part(kMostLlAreaBytes, ranks) : 0,
+            phases,
+            ranks > 0 ? most_part(kMostLl128AreaBytes, ranks) : 0,
+            phases,
             kMostProgramLlBytes,
             kMostProgramLl128Bytes,
             kMostProgramSimpleBytes,

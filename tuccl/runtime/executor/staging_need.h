@@ -5,6 +5,7 @@
 
 #include "decision.h"
 #include "grid.h"
+#include "network_need.h"
 
 namespace tuccl {
 
@@ -16,10 +17,11 @@ tuccl_staging staging_need(const Decision &decision, const void *programs, const
 constexpr uint64_t kMostScratchBytes = uint64_t{256} << 20;
 // Returns the memory between phases that the rules of a communicator across nodes need.
 uint64_t scratch_need(const Decision &decision, const void *programs);
-// Returns the communicators of a rail that they need.
-uint32_t lanes_need(const Decision &decision, const void *programs);
+// Returns the communicators that they need, and those that one rule needs.
+NetworkNeed network_need(const Decision &decision, const void *programs);
+NetworkNeed network_need_of(const Rule &rule, const void *programs);
 
-// Returns the need of any rule.
+// Returns the need of any rule; with 0 ranks without that of patterns, which serve equal nodes.
 tuccl_staging most_staging(uint32_t ranks);
 
 // Returns the bytes of a rank, before rounding.

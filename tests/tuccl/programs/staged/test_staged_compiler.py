@@ -10,7 +10,7 @@ import pytest
 
 from tuccl.lookup_tables.errors import TableFileError
 from tuccl.lookup_tables.program_header import check_seal, is_phased, is_staged, sealed
-from tuccl.programs.errors import StagedFormError
+from tuccl.programs.errors import StagedFormError, StagedProofError
 from tuccl.programs.layout import AVERAGES, RUNS_IN_PLACE
 from tuccl.programs.reader import read_program
 from tuccl.programs.staged import staged_form
@@ -27,6 +27,7 @@ from tuccl.programs.staged.staged_layout import (
     packed_staged,
     unpacked_staged,
 )
+from tuccl.programs.staged.staged_proof import prove_staged
 from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.synthesizer.experts.gateways import Gateways, programs_over
 from tuccl.synthesizer.experts.halving_doubling import doubling_all_reduce
@@ -51,8 +52,8 @@ def staged_over_gateways(collective: Collective) -> StagedSchedule:
 GOLDEN = Path(__file__).parents[1] / "golden" / "staged.program.hex"
 
 
-def _at(rank: int, buffer: Buffer) -> Chunk:
-    return Chunk(rank, buffer, 0)
+def _at(rank: int, buffer: Buffer, first: int = 0, count: int = 1) -> Chunk:
+    return Chunk(rank, buffer, first, count)
 
 
 def by_hand() -> StagedSchedule:
@@ -81,6 +82,29 @@ def by_hand() -> StagedSchedule:
             ),
         ),
     )
+
+
+def test_no_chunk_lies_in_the_place_of_another_in_the_output() -> None:
+    """The last chunk of a call may be shorter: what lies in its place for a while would be cut."""
+    staged = StagedSchedule(
+        collective=Collective.BROADCAST,
+        node_sizes=(1, 1),
+        chunks=2,
+        root=0,
+        scratch_chunks=(0, 0),
+        stages=(
+            (Statement(_at(0, Buffer.INPUT, 0, 2), _at(0, Buffer.OUTPUT, 0, 2), None, 0),),
+            (Statement(_at(1, Buffer.OUTPUT, 1), _at(1, Buffer.OUTPUT), None, 0),),
+            (),
+        ),
+        rounds=(
+            (Statement(_at(0, Buffer.INPUT), _at(1, Buffer.OUTPUT, 1), None, 0),),
+            (Statement(_at(0, Buffer.INPUT, 1), _at(1, Buffer.OUTPUT, 1), None, 0),),
+        ),
+    )
+    prove_staged(staged)
+    with pytest.raises(StagedProofError, match="rank 1 keeps chunk 0 in the place of chunk 1"):
+        compile_staged(staged)
 
 
 def test_the_bytes_of_a_staged_program_are_fixed() -> None:

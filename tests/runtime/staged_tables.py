@@ -1,0 +1,209 @@
+"""Tables of schedules in stages and rounds for the native tests of one set of nodes, by name."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from tests.runtime.executor_tables import LL, LL128, bundle_of
+from tests.tuccl.lookup_tables.tables import make_entry
+from tests.tuccl.synthesizer.hand_sketches import switched
+from tuccl.lookup_tables.program_header import content_address
+from tuccl.lookup_tables.table import (
+    Entry,
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+)
+from tuccl.programs.errors import StagedFormError, StagedProofError
+from tuccl.programs.staged.completion import Completion
+from tuccl.programs.staged.cutting import cut
+from tuccl.programs.staged.staged_compiler import compile_staged
+from tuccl.programs.staged.staged_form import check_staged_form
+from tuccl.programs.staged.staged_layout import packed_staged
+from tuccl.programs.staged.staged_schedule import StagedSchedule
+from tuccl.synthesizer.experts import expert_algorithms
+from tuccl.synthesizer.experts.gateways import Gateways, programs_over
+from tuccl.synthesizer.ir.algorithm import Buffer
+from tuccl.synthesizer.ir.collectives import Collective
+from tuccl.synthesizer.ir.program import Chunk, Program, Statement
+from tuccl.synthesizer.lower.lowering import lower
+
+SIZES = (1, 40_000)
+COLLECTIVES = tuple(each for each in Collective if each is not Collective.CUSTOM)
+TABLES = 4
+MUTATED = 12
+MUTABLE = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
+ROOT = 1
+NodeSizes = tuple[int, ...]
+
+
+def rows_of(sizes: NodeSizes) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each node."""
+    ranks = iter(range(sum(sizes)))
+    return tuple(tuple(islice(ranks, size)) for size in sizes)
+
+
+@cache
+def schedules_of(collective: Collective, sizes: NodeSizes) -> tuple[StagedSchedule, ...]:
+    """Return `TABLES` proved schedules: over gateways, random, and experts' of equal nodes."""
+    found = [
+        *_over_gateways(collective, sizes),
+        *_by_hand(collective, sizes),
+        *(_of_experts(collective, sizes) if len(set(sizes)) == 1 else ()),
+    ]
+    return tuple(found[turn % len(found)] for turn in range(TABLES))
+
+
+def _over_gateways(collective: Collective, sizes: NodeSizes) -> Iterator[StagedSchedule]:
+    rows = rows_of(sizes)
+    routes = dict.fromkeys(
+        tuple(row[turn % len(row)] for row in rows) for turn in range(max(sizes))
+    )
+    root = ROOT if collective.has_root else 0
+    for name, program in islice(programs_over(Gateways(rows, tuple(routes)), collective, root), 1):
+        yield cut(lower(program, name), sizes)
+
+
+def _by_hand(collective: Collective, sizes: NodeSizes) -> Iterator[StagedSchedule]:
+    if collective is Collective.ALLTOALL:
+        program = Program(collective, sum(sizes), 1, in_place=False)
+        for src in range(sum(sizes)):
+            for dst in range(sum(sizes)):
+                program.copy(program.input(src, dst), program.output(dst, src))
+        yield cut(lower(program, "direct"), sizes)
+    if collective is Collective.ALL_REDUCE:
+        for seed in range(2):
+            program = random_all_reduce(random.Random(seed), sum(sizes), 2 + seed)
+            yield cut(lower(program, f"random trees {seed}"), sizes)
+
+
+def random_all_reduce(dice: random.Random, ranks: int, chunks: int) -> Program:
+    """Return an all_reduce over random trees: sums and copies of each chunk."""
+    program = Program(Collective.ALL_REDUCE, ranks, chunks)
+    for chunk in range(chunks):
+        partial = [program.input(rank, chunk) for rank in range(ranks)]
+        while len(partial) > 1:
+            left, right = (partial.pop(dice.randrange(len(partial))) for _ in range(2))
+            partial.append(program.reduce(left, program.scratch(right.rank), right))
+        (total,) = partial
+        held = [program.copy(total, program.output(total.rank, chunk))]
+        for rank in dice.sample(range(ranks), ranks):
+            if rank != total.rank:
+                held.append(program.copy(dice.choice(held), program.output(rank, chunk)))
+    return program
+
+
+def _of_experts(collective: Collective, sizes: NodeSizes) -> Iterator[StagedSchedule]:
+    root = ROOT if collective.has_root else 0
+    algorithms = expert_algorithms(collective, switched(len(sizes), sizes[0]), root=root)
+    for algorithm in islice(algorithms, 2):
+        yield cut(algorithm, sizes)
+
+
+@cache
+def stored(staged: StagedSchedule) -> StoredSchedule:
+    """Return a schedule as tables keep it; one that is wrong, too."""
+    try:
+        program = compile_staged(staged)
+    except StagedProofError:
+        program = packed_staged(staged, Completion(frozenset(), is_whole=False))
+    return StoredSchedule(content_address(program).hex(), "staged", "", program)
+
+
+def shape_of(sizes: NodeSizes) -> Shape:
+    """Return the shape of a communicator of such nodes."""
+    return Shape(sum(sizes), len(sizes), sizes[0] if len(set(sizes)) == 1 else 0)
+
+
+def staged_entry(staged: StagedSchedule, protocol: NcclProtocol = LL) -> Entry:
+    """Return an entry won by a schedule."""
+    config = ScheduleConfig(stored(staged).content_hash, protocol, 2, 64, 1024)
+    operation = Operation(staged.collective.value)
+    shape = shape_of(staged.node_sizes)
+    return make_entry(operation, *SIZES, None, shape=shape, schedule=config)
+
+
+def table_of(chosen: Sequence[StagedSchedule], protocol: NcclProtocol = LL) -> bytes:
+    """Return a table that gives operations to schedules, one each."""
+    entries = [staged_entry(staged, protocol) for staged in chosen]
+    return bundle_of(entries, [stored(staged) for staged in chosen])
+
+
+def mutated(staged: StagedSchedule, dice: random.Random) -> StagedSchedule:
+    """Return a schedule that keeps the form, whose statements have other operands."""
+    for _ in range(60):
+        items = [list(statements) for _, statements in staged.in_order()]
+        item = dice.choice([each for each in items if each])
+        at = dice.randrange(len(item))
+        item[at] = _mutated_statement(item[at], staged.ranks, dice)
+        changed = replace(
+            staged, stages=tuple(map(tuple, items[::2])), rounds=tuple(map(tuple, items[1::2]))
+        )
+        with suppress(StagedFormError):
+            check_staged_form(changed)
+            staged = changed
+    return staged
+
+
+def _mutated_statement(statement: Statement, ranks: int, dice: random.Random) -> Statement:
+    def changed(chunk: Chunk) -> Chunk:
+        rank = dice.choice([chunk.rank, dice.randrange(ranks)])
+        buffer = dice.choice([chunk.buffer, dice.choice(list(Buffer))])
+        return Chunk(rank, buffer, dice.randrange(4), chunk.count)
+
+    operands = [statement.src, statement.dst, statement.operand]
+    which = dice.randrange(3)
+    if (operand := operands[which]) is not None:
+        operands[which] = changed(operand)
+    src, dst, added = operands
+    assert src is not None
+    assert dst is not None
+    return Statement(src, dst, added, 0)
+
+
+def mutated_names() -> list[str]:
+    """Return the names of the tables with programs that nobody has proved."""
+    return [f"mutated{number}" for number in range(MUTATED)]
+
+
+def table_names() -> list[str]:
+    """Return the names of the tables with a schedule for every operation."""
+    return [f"staged{number}" for number in range(TABLES)]
+
+
+def write_staged_tables(folder: Path, sizes: NodeSizes) -> None:
+    """Write the tables for such nodes as NAME.tuccl."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "nothing.tuccl").write_bytes(bundle_of([], []))
+    for number, name in enumerate(table_names()):
+        chosen = [schedules_of(collective, sizes)[number] for collective in COLLECTIVES]
+        protocol = LL128 if number == 1 else LL
+        (folder / f"{name}.tuccl").write_bytes(table_of(chosen, protocol))
+    for number, name in enumerate(mutated_names()):
+        dice = random.Random(number)
+        wrong = [
+            mutated(schedules_of(collective, sizes)[number % TABLES], dice)
+            for collective in MUTABLE
+        ]
+        assert all(each not in schedules_of(each.collective, sizes) for each in wrong)
+        (folder / f"{name}.tuccl").write_bytes(table_of(wrong))
+    all_reduces = schedules_of(Collective.ALL_REDUCE, sizes)
+    (folder / "ll128.tuccl").write_bytes(table_of(all_reduces[:1], LL128))
+    (folder / "programs.tuccl").write_bytes(bundle_of([], programs_of(sizes)))
+
+
+def programs_of(sizes: NodeSizes) -> list[StoredSchedule]:
+    """Return two all_reduce schedules to choose from."""
+    return [stored(staged) for staged in schedules_of(Collective.ALL_REDUCE, sizes)[:2]]
+
+
+def program_places(sizes: NodeSizes) -> list[int]:
+    """Return the index of each of these in its bundle."""
+    hashes = [schedule.content_hash for schedule in programs_of(sizes)]
+    return [sorted(hashes).index(content_hash) for content_hash in hashes]

@@ -1,0 +1,148 @@
+"""Schedules in stages and rounds over stand-ins of NCCL and CUDA; each rank is a process.
+
+Stages are run by the executor's own interpreter, on host threads.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.staged_tables import (
+    mutated_names,
+    program_places,
+    table_names,
+    write_staged_tables,
+)
+from tests.runtime.test_executor import (
+    FOLDER,
+    SANITIZERS,
+    build_nccl,
+    compile_all,
+    host_sources,
+    libraries,
+    link,
+    sanitizer_flags,
+)
+
+CALLS = ("streams", "streams_end", "groups", "group_in_any_order", "captures")
+CALLS += ("calls_beside_an_open_capture", "capture_of_two_streams")
+FAILURES = {
+    "prepare_phases_fails": "rank 3: there is no device memory for what lies between phases",
+    "load_stages_fails": "rank 3: there is no device memory for its stages",
+    "split_fails_on_all_ranks": "rank 0: NCCL could not split its communicator",
+    "different_tables": "ranks 0 and 2 have different tables",
+    "rank_without_preload": "3 of its ranks are seen to run the executor",
+    "connecting_fails": "NCCL",
+    "first_result_is_wrong": "rank 3: NCCL's first sends and receives gave a wrong result",
+}
+"""Scenarios that leave a communicator to NCCL, and the reason that each rank gives."""
+ENDS = ("rails_end", "abort_during_calls", "abort_of_a_hanging_call", "rail_breaks", "revoke")
+ENDS += ("shared_resources", "create_fails", "connect_fails", "split_fails_on_one_rank")
+ENDS += ("start_beside_a_capture", "started_in_a_group_and_split", "grouped_differently")
+ENDS += ("connecting_breaks", "rank_leaves_while_connecting", "abort_while_connecting")
+CHOICES = ("chosen_rounds", "choice_cannot_connect", "choice_connects_wrongly", "choice_breaks")
+CHOICES += ("choices_differ", "abort_while_choosing", "revoke_while_choosing")
+LEAKING = {"abort_while_connecting", "rank_leaves_while_connecting", "split_fails_on_one_rank"}
+LEAKING |= {"abort_while_choosing", "revoke_while_choosing"}
+"""Scenarios that leave memory allocated which a rank may still use."""
+NODES = {"aaab": (3, 1), "aab": (2, 1), "abcd": (1, 1, 1, 1), "aabb": (2, 2), "abbccc": (1, 2, 3)}
+SHAPES = 3 * 9 * 2
+"""Calls of a reducing operation: three types, nine reductions and sizes, in place and not."""
+
+
+@pytest.fixture(scope="module", params=SANITIZERS)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("staged")
+    flags = [
+        *sanitizer_flags(request.param, folder),
+        *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=65536", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
+    ]
+    build_nccl(folder, *flags)
+    own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]
+    objects = compile_all(folder, [*own, *host_sources()], flags)
+    for hosts, sizes in NODES.items():
+        write_staged_tables(folder / hosts, sizes)
+    return link(folder / "phase_job", objects, "-rdynamic", *libraries(folder), *flags)
+
+
+def play(job: Path, scenario: str, hosts: str, tables: str = "", **environment: str) -> str:
+    tables = tables or hosts
+    first, second = program_places(NODES[tables])
+    done = subprocess.run(
+        [job, scenario, hosts],
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(job.parent),
+            "NCCL_DEBUG": "INFO",
+            "TEST_TABLES": str(job.parent / tables),
+            "TUCCL_BUNDLE": str(job.parent / tables / "staged0.tuccl"),
+            "PLANS": " ".join(table_names()),
+            "ONE_LANE": str(first),
+            "SEVERAL_LANES": str(second),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("hosts", NODES)
+def test_every_schedule_gives_every_rank_the_right_bits(job: Path, hosts: str) -> None:
+    out = play(job, "data", hosts, NCCL_DEBUG="WARN")
+    served = {name: numbers for name, *numbers in map(str.split, out.splitlines())}
+    assert served == {name: [str(SHAPES), str(SHAPES), "30", "15"] for name in table_names()}
+
+
+@pytest.mark.parametrize("hosts", ["aaab", "abcd"])
+def test_schedules_with_a_root_serve_calls_of_that_root(job: Path, hosts: str) -> None:
+    out = play(job, "rooted", hosts, NCCL_DEBUG="WARN")
+    assert out.splitlines() == [f"{name} 8 8" for name in table_names()]
+
+
+@pytest.mark.parametrize("hosts", ["aaab", "aabb"])
+def test_what_a_loader_accepts_does_no_harm(job: Path, hosts: str) -> None:
+    out = play(job, "wrong_programs", hosts, PLANS=" ".join(mutated_names()))
+    assert "WARN" not in out
+
+
+@pytest.mark.parametrize("scenario", CALLS)
+@pytest.mark.parametrize("hosts", ["aaab", "aabb"])
+def test_calls(job: Path, scenario: str, hosts: str) -> None:
+    assert "WARN" not in play(job, scenario, hosts)
+
+
+@pytest.mark.parametrize(("scenario", "reason"), FAILURES.items())
+def test_every_rank_says_once_why_it_is_off(job: Path, scenario: str, reason: str) -> None:
+    out = play(job, scenario, "aaab")
+    lines = [line for line in out.splitlines() if "WARN" in line]
+    assert len(lines) == (3 if scenario == "rank_without_preload" else 4)
+    assert all("executor is off" in line and reason in line for line in lines)
+
+
+@pytest.mark.parametrize("scenario", [*ENDS, *CHOICES])
+def test_ends_and_choices(job: Path, scenario: str) -> None:
+    leaks = {"ASAN_OPTIONS": "detect_leaks=0"} if scenario in LEAKING else {}
+    play(job, scenario, "aaab", **leaks)
+
+
+def test_it_says_what_it_serves_and_takes(job: Path) -> None:
+    out = play(job, "served", "aaab")
+    assert out.count("(nodes of 3 + 1 ranks)") == 4
+    assert out.count("(lanes of its rail: 0, and all ranks)") == 4
+
+
+@pytest.mark.parametrize(
+    ("hosts", "tables"), [("abbb", "aaab"), ("aabb", "aaab"), ("aaaa", "aaab")]
+)
+def test_schedules_for_other_nodes_are_nothing_for_a_communicator(
+    job: Path, hosts: str, tables: str
+) -> None:
+    out = play(job, "off_on_all", hosts, tables)
+    assert "WARN" not in out
+    assert out.count("has nothing for the executor with") == 4
