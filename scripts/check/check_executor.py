@@ -13,7 +13,7 @@ as a pattern.
 load: minutes of such calls on several streams and in graphs, two communicators at once, compared on
 the device, with communicators created again and growth of memory and descriptors.
 With --nodes the ranks appear as those of several hosts, over TCP on loopback, and the executor runs
-schedules across hosts.
+schedules across hosts: --nodes 2 are equal ones, --nodes 3+1 those of different sizes.
 huge: more than 2^31 elements a rank. lifecycle: how communicators begin and end, case by case.
 
 Exit code 0: all results are correct; 1: a result is wrong; 2: a part could not run or hung.
@@ -179,7 +179,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument(
-        "--nodes", type=int, default=1, help="let the ranks appear as those of several nodes"
+        "--nodes",
+        default="1",
+        metavar="NODES",
+        help="let the ranks appear as those of several nodes: their number, or sizes such as 3+1",
     )
     parser.add_argument(
         "--share-gpus", action="store_true", help="each node has all GPUs, which MPS must share"
@@ -191,6 +194,30 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--heartbeat", type=float, default=10, help="seconds between signs of life")
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()
+
+
+def node_sizes_of(arguments: argparse.Namespace) -> list[int]:
+    """The ranks of each node that the ranks appear on.
+
+    Raises:
+        TucclError: There are no such nodes of these GPUs.
+    """
+    gpus: int = arguments.gpus
+    try:
+        sizes = [int(size) for size in arguments.nodes.split("+")]
+    except ValueError:
+        raise TucclError(f"--nodes {arguments.nodes} is no number and no sizes like 3+1") from None
+    if len(sizes) == 1 and sizes[0] >= 1:
+        ranks = gpus * (sizes[0] if arguments.share_gpus else 1)
+        if ranks % sizes[0]:
+            raise TucclError(f"{ranks} ranks are not {sizes[0]} equal nodes")
+        return [ranks // sizes[0]] * sizes[0]
+    most = max(sizes) if arguments.share_gpus else sum(sizes)
+    if min(sizes) < 1:
+        raise TucclError(f"--nodes {arguments.nodes} has a node without ranks")
+    if most > gpus:
+        raise TucclError(f"--nodes {arguments.nodes} needs {most} GPUs, there are {gpus}")
+    return sizes
 
 
 def tell(part: str, found: Mapping[str, Any]) -> None:
@@ -235,9 +262,8 @@ def main() -> int:
     code = 2
     try:
         arguments.gpus = arguments.gpus or count_gpus(2)
-        arguments.ranks = arguments.gpus * (arguments.nodes if arguments.share_gpus else 1)
-        if arguments.ranks % arguments.nodes:
-            raise TucclError(f"{arguments.ranks} ranks are not {arguments.nodes} equal nodes")
+        arguments.node_sizes = node_sizes_of(arguments)
+        arguments.ranks = sum(arguments.node_sizes)
         report["ranks"] = arguments.ranks
         with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
             code = max([check(arguments, part, Path(folder), report) for part in arguments.part])

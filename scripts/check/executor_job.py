@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernel_schedules import Hashes, kernels_of
+from kernel_schedules import Hashes, kernels_of, nodes_of
 from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 from runtime_sweep import executor_variables
@@ -66,8 +66,7 @@ def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:
     Returns:
         Schedules that kernels run; the interpreted ones are of `arguments.programs`.
     """
-    local_ranks = arguments.ranks // arguments.nodes if arguments.nodes > 1 else None
-    kernels, schedules = kernels_of(range(2, arguments.ranks + 1), local_ranks)
+    kernels, schedules = kernels_of(range(2, arguments.ranks + 1), arguments.node_sizes)
     if arguments.programs is not None:
         schedules += load_bundle(arguments.programs / _BUNDLE).schedules
     (folder / _BUNDLE).write_bytes(programs_bundle(schedules))
@@ -81,8 +80,8 @@ def environment_of(arguments: argparse.Namespace, folder: Path, rank: int) -> di
     # Tools such as compute-sanitizer also use LD_PRELOAD.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))
-    if arguments.nodes > 1:
-        environment |= appearing_as(rank // (arguments.ranks // arguments.nodes))
+    if len(arguments.node_sizes) > 1:
+        environment |= appearing_as(len(nodes_of(rank + 1, arguments.node_sizes)) - 1)
     environment["PYTHONPATH"] = str(ROOT)
     environment["PYTHONFAULTHANDLER"] = "1"  # Who crashes in a library says where.
     return environment

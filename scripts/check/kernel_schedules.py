@@ -5,8 +5,10 @@ Scripts that choose schedules call by call write them to a bundle without entrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
+
+from staged_schedules import staged_schedules
 
 from tuccl.lookup_tables.program_header import HEADER, content_address, sealed
 from tuccl.lookup_tables.table import StoredSchedule
@@ -96,25 +98,36 @@ def phased_schedules(nodes: int, local_ranks: int) -> dict[tuple[str, str], Stor
     return found
 
 
+def nodes_of(ranks: int, node_sizes: Sequence[int]) -> list[int]:
+    """Ranks of each node of a communicator of the first ranks."""
+    found = []
+    for size in node_sizes:
+        if ranks > 0:
+            found.append(min(size, ranks))
+        ranks -= size
+    return found
+
+
+def schedules_across(sizes: Sequence[int]) -> dict[tuple[str, str], StoredSchedule]:
+    """All schedules across nodes: plans of phases for equal ones, rounds for any."""
+    phased = phased_schedules(len(sizes), sizes[0]) if len(set(sizes)) == 1 else {}
+    return phased | staged_schedules(sizes)
+
+
 def kernels_of(
-    counts: Iterable[int], local_ranks: int | None = None
+    counts: Iterable[int], node_sizes: Sequence[int] = ()
 ) -> tuple[Hashes, list[StoredSchedule]]:
     """Schedules for kernels at several numbers of ranks: their names, and the schedules.
 
     Args:
         counts: Numbers of ranks.
-        local_ranks: Ranks of each node; None: one node has them all. Where the last node would be
-            smaller than the others, there are none.
+        node_sizes: Ranks of each node; none: one node has them all.
     """
     names: Hashes = {}
     schedules: list[StoredSchedule] = []
     for ranks in counts:
-        if local_ranks is None or (ranks <= local_ranks and ranks > 1):
-            found = kernel_schedules(ranks)
-        elif ranks % local_ranks == 0:
-            found = phased_schedules(ranks // local_ranks, local_ranks)
-        else:
-            continue
+        sizes = nodes_of(ranks, node_sizes)
+        found = schedules_across(sizes) if len(sizes) > 1 else kernel_schedules(ranks)
         for (operation, pattern), schedule in found.items():
             of_operation = names.setdefault(str(ranks), {}).setdefault(operation, {})
             of_operation[pattern] = schedule.content_hash

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from kernel_schedules import PHASED
+from staged_schedules import STAGED
 
 from tuccl.engines.executor_library import Choice
 from tuccl.lookup_tables.table import NcclProtocol, ScheduleConfig
@@ -220,8 +221,8 @@ def _offset(random: np.random.Generator) -> int:
 def _rule(
     random: np.random.Generator, operation: str, size_bytes: int, kernels: Mapping[str, str]
 ) -> Rule | None:
-    if any(pattern.startswith(PHASED) for pattern in kernels):
-        return _phased_rule(random, operation, size_bytes, kernels)
+    if any(pattern.startswith((PHASED, STAGED)) for pattern in kernels):
+        return _rule_across(random, operation, size_bytes, kernels)
     small = size_bytes <= 512 * K
     patterns = ["direct"]
     if operation == "all_reduce":
@@ -236,7 +237,7 @@ def _rule(
     return rule_by((operation, pattern), kernels[pattern], sizes, protocol, (blocks, threads))
 
 
-def _phased_rule(
+def _rule_across(
     random: np.random.Generator, operation: str, size_bytes: int, kernels: Mapping[str, str]
 ) -> Rule:
     pattern = str(random.choice(sorted(kernels)))

@@ -1,12 +1,14 @@
 """Tables of schedules in stages and rounds for the native tests of one set of nodes, by name."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
+
+from staged_schedules import COLLECTIVES, staged_of
 
 from tests.runtime.executor_tables import LL, LL128, bundle_of
 from tests.tuccl.lookup_tables.tables import make_entry
@@ -28,82 +30,27 @@ from tuccl.programs.staged.staged_form import check_staged_form
 from tuccl.programs.staged.staged_layout import packed_staged
 from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.experts.gateways import Gateways, programs_over
 from tuccl.synthesizer.ir.algorithm import Buffer
 from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.ir.program import Chunk, Program, Statement
-from tuccl.synthesizer.lower.lowering import lower
+from tuccl.synthesizer.ir.program import Chunk, Statement
 
 SIZES = (1, 40_000)
-COLLECTIVES = tuple(each for each in Collective if each is not Collective.CUSTOM)
-TABLES = 4
+TABLES = 6
 MUTATED = 12
 MUTABLE = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 ROOT = 1
 NodeSizes = tuple[int, ...]
 
 
-def rows_of(sizes: NodeSizes) -> tuple[tuple[int, ...], ...]:
-    """Return the ranks of each node."""
-    ranks = iter(range(sum(sizes)))
-    return tuple(tuple(islice(ranks, size)) for size in sizes)
-
-
 @cache
 def schedules_of(collective: Collective, sizes: NodeSizes) -> tuple[StagedSchedule, ...]:
     """Return `TABLES` proved schedules: over gateways, random, and experts' of equal nodes."""
-    found = [
-        *_over_gateways(collective, sizes),
-        *_by_hand(collective, sizes),
-        *(_of_experts(collective, sizes) if len(set(sizes)) == 1 else ()),
-    ]
+    found = staged_of(collective, sizes, ROOT)
+    if len(set(sizes)) == 1:
+        root = ROOT if collective.has_root else 0
+        experts = expert_algorithms(collective, switched(len(sizes), sizes[0]), root=root)
+        found += [cut(algorithm, sizes) for algorithm in islice(experts, 2)]
     return tuple(found[turn % len(found)] for turn in range(TABLES))
-
-
-def _over_gateways(collective: Collective, sizes: NodeSizes) -> Iterator[StagedSchedule]:
-    rows = rows_of(sizes)
-    routes = dict.fromkeys(
-        tuple(row[turn % len(row)] for row in rows) for turn in range(max(sizes))
-    )
-    root = ROOT if collective.has_root else 0
-    for name, program in islice(programs_over(Gateways(rows, tuple(routes)), collective, root), 1):
-        yield cut(lower(program, name), sizes)
-
-
-def _by_hand(collective: Collective, sizes: NodeSizes) -> Iterator[StagedSchedule]:
-    if collective is Collective.ALLTOALL:
-        program = Program(collective, sum(sizes), 1, in_place=False)
-        for src in range(sum(sizes)):
-            for dst in range(sum(sizes)):
-                program.copy(program.input(src, dst), program.output(dst, src))
-        yield cut(lower(program, "direct"), sizes)
-    if collective is Collective.ALL_REDUCE:
-        for seed in range(2):
-            program = random_all_reduce(random.Random(seed), sum(sizes), 2 + seed)
-            yield cut(lower(program, f"random trees {seed}"), sizes)
-
-
-def random_all_reduce(dice: random.Random, ranks: int, chunks: int) -> Program:
-    """Return an all_reduce over random trees: sums and copies of each chunk."""
-    program = Program(Collective.ALL_REDUCE, ranks, chunks)
-    for chunk in range(chunks):
-        partial = [program.input(rank, chunk) for rank in range(ranks)]
-        while len(partial) > 1:
-            left, right = (partial.pop(dice.randrange(len(partial))) for _ in range(2))
-            partial.append(program.reduce(left, program.scratch(right.rank), right))
-        (total,) = partial
-        held = [program.copy(total, program.output(total.rank, chunk))]
-        for rank in dice.sample(range(ranks), ranks):
-            if rank != total.rank:
-                held.append(program.copy(dice.choice(held), program.output(rank, chunk)))
-    return program
-
-
-def _of_experts(collective: Collective, sizes: NodeSizes) -> Iterator[StagedSchedule]:
-    root = ROOT if collective.has_root else 0
-    algorithms = expert_algorithms(collective, switched(len(sizes), sizes[0]), root=root)
-    for algorithm in islice(algorithms, 2):
-        yield cut(algorithm, sizes)
 
 
 @cache

@@ -26,8 +26,10 @@ from tests.runtime.test_executor import (
     sanitizer_flags,
 )
 
-CALLS = ("streams", "streams_end", "groups", "group_in_any_order", "captures")
-CALLS += ("calls_beside_an_open_capture", "capture_of_two_streams")
+CALLS = (
+    *("streams", "streams_end", "groups", "group_in_any_order", "captures"),
+    *("calls_beside_an_open_capture", "capture_of_two_streams"),
+)
 FAILURES = {
     "prepare_phases_fails": "rank 3: there is no device memory for what lies between phases",
     "load_stages_fails": "rank 3: there is no device memory for its stages",
@@ -38,14 +40,20 @@ FAILURES = {
     "first_result_is_wrong": "rank 3: NCCL's first sends and receives gave a wrong result",
 }
 """Scenarios that leave a communicator to NCCL, and the reason that each rank gives."""
-ENDS = ("rails_end", "abort_during_calls", "abort_of_a_hanging_call", "rail_breaks", "revoke")
-ENDS += ("shared_resources", "create_fails", "connect_fails", "split_fails_on_one_rank")
-ENDS += ("start_beside_a_capture", "started_in_a_group_and_split", "grouped_differently")
-ENDS += ("connecting_breaks", "rank_leaves_while_connecting", "abort_while_connecting")
-CHOICES = ("chosen_rounds", "choice_cannot_connect", "choice_connects_wrongly", "choice_breaks")
-CHOICES += ("choices_differ", "abort_while_choosing", "revoke_while_choosing")
-LEAKING = {"abort_while_connecting", "rank_leaves_while_connecting", "split_fails_on_one_rank"}
-LEAKING |= {"abort_while_choosing", "revoke_while_choosing"}
+ENDS = (
+    *("rails_end", "abort_during_calls", "abort_of_a_hanging_call", "rail_breaks", "revoke"),
+    *("shared_resources", "create_fails", "connect_fails", "split_fails_on_one_rank"),
+    *("start_beside_a_capture", "started_in_a_group_and_split", "grouped_differently"),
+    *("connecting_breaks", "rank_leaves_while_connecting", "abort_while_connecting"),
+)
+CHOICES = (
+    *("chosen_rounds", "choice_cannot_connect", "choice_connects_wrongly", "choice_breaks"),
+    *("choices_differ", "abort_while_choosing", "revoke_while_choosing"),
+)
+LEAKING = {
+    *("abort_while_connecting", "rank_leaves_while_connecting", "split_fails_on_one_rank"),
+    *("abort_while_choosing", "revoke_while_choosing"),
+}
 """Scenarios that leave memory allocated which a rank may still use."""
 NODES = {"aaab": (3, 1), "aab": (2, 1), "abcd": (1, 1, 1, 1), "aabb": (2, 2), "abbccc": (1, 2, 3)}
 SHAPES = 3 * 9 * 2

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ import check_executor as script
 import numpy as np
 import pytest
 import write_programs
-from kernel_schedules import kernels_of
+from kernel_schedules import kernels_of, nodes_of
 from load_rank import growth
 from random_calls import (
     OPERATIONS,
@@ -28,8 +29,10 @@ from random_calls import (
     to_float,
     tolerance,
 )
+from staged_schedules import STAGED
 
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
+from tuccl.errors import TucclError
 from tuccl.lookup_tables.bundles.bundle import read_bundle
 from tuccl.lookup_tables.table import NcclProtocol
 from tuccl.programs.compiler import pattern_in
@@ -118,6 +121,48 @@ def test_what_is_drawn_follows_from_seed_and_number_and_holds_everything() -> No
             assert call.rule.choice.config.schedule == schedule
         data = data_of(call, 1)
         assert (data.size, data.dtype) == (call.send_count, storage(call.type))
+
+
+def test_ranks_of_uneven_nodes_are_given_schedules_in_rounds() -> None:
+    kernels, schedules = kernels_of([2, 3, 4], [3, 1])
+    assert [nodes_of(ranks, [3, 1]) for ranks in (2, 3, 4)] == [[2], [3], [3, 1]]
+    assert set(kernels["3"]["all_reduce"]) == {"one_phase", "two_phase"}
+    across = kernels["4"]
+    assert set(across) == set(OPERATIONS)
+    assert all(pattern.startswith(STAGED) for of in across.values() for pattern in of)
+    hashes = {schedule.content_hash for schedule in schedules}
+    assert {name for of in across.values() for name in of.values()} <= hashes
+    wanted = Wanted(("all_reduce",), ranks=4, kernels=kernels)
+    calls = [call for call in (draw(wanted, 1, number) for number in range(40)) if call.ranks == 4]
+    assert all(call.rule is not None and call.rule.pattern.startswith(STAGED) for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "share_gpus", "sizes"),
+    [
+        *(("1", 4, False, [4]), ("2", 4, False, [2, 2]), ("2", 2, True, [2, 2])),
+        *(("3+1", 4, False, [3, 1]), ("2+1+2", 2, True, [2, 1, 2])),
+    ],
+)
+def test_the_nodes_that_ranks_appear_on(
+    nodes: str, gpus: int, share_gpus: bool, sizes: list[int]
+) -> None:
+    arguments = Namespace(nodes=nodes, gpus=gpus, share_gpus=share_gpus)
+    assert script.node_sizes_of(arguments) == sizes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ("3", "4 ranks are not 3 equal nodes"),
+        ("3+2", r"--nodes 3\+2 needs 5 GPUs, there are 4"),
+        ("0+4", r"--nodes 0\+4 has a node without ranks"),
+        ("two", "--nodes two is no number"),
+    ],
+)
+def test_nodes_that_there_are_not(nodes: str, reason: str) -> None:
+    with pytest.raises(TucclError, match=reason):
+        script.node_sizes_of(Namespace(nodes=nodes, gpus=4, share_gpus=False))
 
 
 def test_floats_may_round_and_nothing_else_may_differ() -> None:

@@ -1,0 +1,98 @@
+"""Schedules in stages and rounds for nodes of any sizes: over gateways, rings, random trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from tuccl.lookup_tables.program_header import content_address
+from tuccl.lookup_tables.table import StoredSchedule
+from tuccl.programs.staged.cutting import cut
+from tuccl.programs.staged.staged_compiler import compile_staged
+from tuccl.programs.staged.staged_schedule import StagedSchedule
+from tuccl.synthesizer.experts.gateways import Gateways, programs_over
+from tuccl.synthesizer.experts.ring import ring_all_reduce
+from tuccl.synthesizer.ir.collectives import Collective
+from tuccl.synthesizer.ir.program import Program
+from tuccl.synthesizer.lower.lowering import lower
+
+COLLECTIVES = tuple(each for each in Collective if each is not Collective.CUSTOM)
+STAGED = "staged "
+"""Beginning of the pattern of these schedules; the name of one follows."""
+_RANDOM = 2
+
+
+def rows_of(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each node."""
+    ranks = iter(range(sum(sizes)))
+    return tuple(tuple(islice(ranks, size)) for size in sizes)
+
+
+def programs_of(
+    collective: Collective, sizes: Sequence[int], root: int = 0
+) -> Iterator[tuple[str, Program]]:
+    """Programs of a collective for such nodes, by name."""
+    rows = rows_of(sizes)
+    routes = dict.fromkeys(
+        tuple(row[turn % len(row)] for row in rows) for turn in range(max(sizes))
+    )
+    yield from programs_over(Gateways(rows, tuple(routes)), collective, root)
+    ranks = sum(sizes)
+    if collective is Collective.ALLTOALL:
+        yield "direct", direct_alltoall(ranks)
+    if collective is Collective.ALL_REDUCE:
+        yield "ring", ring_all_reduce([tuple(range(ranks))])
+        for seed in range(_RANDOM):
+            yield f"trees {seed}", random_all_reduce(np.random.default_rng(seed), ranks, 2 + seed)
+
+
+def direct_alltoall(ranks: int) -> Program:
+    """An alltoall in which every rank sends to every rank."""
+    program = Program(Collective.ALLTOALL, ranks, 1, in_place=False)
+    for src in range(ranks):
+        for dst in range(ranks):
+            program.copy(program.input(src, dst), program.output(dst, src))
+    return program
+
+
+def random_all_reduce(dice: np.random.Generator, ranks: int, chunks: int) -> Program:
+    """An all_reduce over random trees: sums and copies of each chunk."""
+    program = Program(Collective.ALL_REDUCE, ranks, chunks)
+    for chunk in range(chunks):
+        partial = [program.input(rank, chunk) for rank in range(ranks)]
+        while len(partial) > 1:
+            left, right = (partial.pop(int(dice.integers(len(partial)))) for _ in range(2))
+            partial.append(program.reduce(left, program.scratch(right.rank), right))
+        (total,) = partial
+        held = [program.copy(total, program.output(total.rank, chunk))]
+        for rank in dice.permutation(ranks).tolist():
+            if rank != total.rank:
+                source = held[int(dice.integers(len(held)))]
+                held.append(program.copy(source, program.output(rank, chunk)))
+    return program
+
+
+def staged_of(collective: Collective, sizes: Sequence[int], root: int = 0) -> list[StagedSchedule]:
+    """These programs in stages and rounds."""
+    root = root if collective.has_root else 0
+    return [
+        cut(lower(program, name), sizes) for name, program in programs_of(collective, sizes, root)
+    ]
+
+
+def stored_staged(staged: StagedSchedule, name: str) -> StoredSchedule:
+    """A schedule in its form for a bundle."""
+    program = compile_staged(staged)
+    return StoredSchedule(content_address(program).hex(), name, "", program)
+
+
+def staged_schedules(sizes: Sequence[int]) -> dict[tuple[str, str], StoredSchedule]:
+    """All of them, by operation and pattern."""
+    found: dict[tuple[str, str], StoredSchedule] = {}
+    for collective in COLLECTIVES:
+        for number, staged in enumerate(staged_of(collective, sizes)):
+            pattern = f"{STAGED}{number}"
+            found[collective.value, pattern] = stored_staged(staged, pattern)
+    return found
