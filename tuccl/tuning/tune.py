@@ -215,15 +215,18 @@ def _from_the_race_on(
         raced.calls,
         left_over=_SCHEDULES_SHARE if spaces.jobs_run_schedules else 0.0,
     )
+    looked = run.looked_at(profile)
     schedules = run.search(
-        "schedules' parameters", lambda task: with_profile(spaces.schedules(task), profile), {}
+        "schedules' parameters", lambda task: with_profile(spaces.schedules(task), profile), looked
     )
     found = {
         task: tuple(results[task] for results in (builtins, schedules) if task in results)
         for task in run.tasks
     }
     decisions = {
-        task: run.decide(task, found[task], raced.calls.get(task, ()), profile)
+        task: run.decide(
+            task, found[task], [raced.calls.get(task, ()), looked.get(task, ())], profile
+        )
         for task in run.tasks
     }
     run.end_confirmation()
@@ -269,6 +272,8 @@ class _Run:
         """Seconds that the race leaves to the searches."""
         self._short_s: dict[Task, float] = {}
         """Seconds of the short searches before the race, by key."""
+        self._looked: dict[Task, list[Config]] = {}
+        """Schedules of these searches by key, fastest first."""
 
     def weigh(self, stock_us: Mapping[Task, float]) -> None:
         """Weigh the keys by stock NCCL's times, where a workload makes their calls."""
@@ -333,8 +338,18 @@ class _Run:
             for task in tasks
         }
         found = self.search("schedules' parameters", self._spaces.schedules, {}, short=True)
+        self._looked = {
+            task: [ranked.config for ranked in result.ranking] for task, result in found.items()
+        }
         spending = self.spending
         return served_keys.served_keys(found, stock_us, spending.measure, spending.is_right)
+
+    def looked_at(self, profile: ProcessProfile) -> dict[Task, list[Config]]:
+        """Schedules of the first look under a profile, by key, fastest first."""
+        return {
+            task: [profile.applied_to(call) for call in calls]
+            for task, calls in self._looked.items()
+        }
 
     def race_profiles(
         self, stock_us: Mapping[Task, float], served: Mapping[Task, KeyRatio]
@@ -429,19 +444,20 @@ class _Run:
         self,
         task: Task,
         found: Sequence[SearchResult],
-        raced: Sequence[Config],
+        before: Sequence[Sequence[Config]],
         profile: ProcessProfile,
     ) -> Decision:
         """Compare the finalists of a key that deliver the right data.
 
-        The race's best call is always a finalist, in case the budget left nothing for a search.
+        The best call of the race, and that of the first look at schedules, which stand in `before`,
+        are always finalists, in case the budget left nothing for a search.
         """
         done = self.tasks.index(task)
         self._progress("confirmation", done, len(self.tasks), share=self._share(self.tasks, done))
         rankings = [[ranked.config for ranked in result.ranking] for result in found]
         finalists = dict.fromkeys(
             config
-            for ranking in (*rankings, raced[:1])
+            for ranking in (*rankings, *(calls[:1] for calls in before))
             for config in [ranked for ranked in ranking if not ranked.is_default][:_FINALISTS]
         )
         right = [config for config in finalists if self.spending.is_right(task, config)]

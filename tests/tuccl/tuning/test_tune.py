@@ -337,6 +337,22 @@ def test_short_searches_take_a_tenth_of_the_budget_at_most(tmp_path: Path) -> No
     assert 11 <= machine.before_the_race <= 10 + 11
 
 
+def test_the_first_look_at_schedules_counts_where_nothing_is_left_for_a_search(
+    tmp_path: Path,
+) -> None:
+    class Slow(Executor):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            measured = super().measure(task, config, first, repeats)
+            return replace(measured, seconds=measured.seconds + 0.1 * repeats)
+
+    settings = replace(SETTINGS, budget_s=30.0)
+    with MeasurementLog(tmp_path / "log", Slow(), "id") as log:
+        result = tune(settings, SHAPE, WITH_EXECUTOR, log, silent)
+    first, *_ = result.keys
+    assert [found.ranking for found in first.searches] == [(), ()]
+    assert first.decision.schedule is not None
+
+
 def test_a_schedule_with_wrong_data_does_not_count_towards_the_floor(tmp_path: Path) -> None:
     result = tuned_with_executor(tmp_path, Executor(wrong=True))
     assert result.profile == STOCK.profile
