@@ -14,6 +14,7 @@ from tuccl.inputs.run_options import RunOptions
 from tuccl.lookup_tables.parquet_form import require_pyarrow
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.run_options import settings_of_options
+from tuccl.pipeline.workload_options import workload_of_options
 from tuccl.runtime import PluginMissingError, plugin_path
 from tuccl.schedules.own_schedules import schedule_files
 from tuccl.synthesizer.solve.solver import require_solver
@@ -42,6 +43,7 @@ def look_first(
     kind = backend_kind(given.backend_name)
     if record_to is not None:
         record_to.check(given)
+    workload_of_options(given)
     if given.records is None:
         settings_of_options(given, None)
     require_pyarrow()

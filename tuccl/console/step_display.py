@@ -31,7 +31,11 @@ def gain_words(step: StepSummary) -> str:
 
 def untuned_words(untuned_share: float, left_out_share: float) -> str:
     """Return the shares of the bytes that are not tuned at all, and not here."""
-    words = f"{100.0 * untuned_share:.1f} % of its bytes are of operations that TuCCL does not tune"
+    words = f"{_percent(untuned_share)} of its bytes are of operations that TuCCL does not tune"
     if left_out_share:
-        words += f", and {100.0 * left_out_share:.1f} % of calls that are left out here"
+        words += f", and {_percent(left_out_share)} of calls that are left out here"
     return words
+
+
+def _percent(share: float) -> str:
+    return "less than 0.1 %" if 0.0 < share < 0.001 else f"{100.0 * share:.1f} %"

@@ -15,7 +15,7 @@ from math import log
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.probes.inputs.printable import printable
 from tuccl.trials.config import Task
-from tuccl.trials.shapes import NamedShape, shape_text
+from tuccl.trials.shapes import NamedShape
 from tuccl.words.sizes import format_size
 from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, Why
 from tuccl.workloads.workload import Workload, WorkloadCall
@@ -107,8 +107,8 @@ class _Refusal:
 
 
 def _no_shape(offer: Offer) -> _Refusal:
-    known = ", ".join(shape_text(named.shape) for named in offer.shapes)
-    return _Refusal(Why.COMMUNICATOR, f"this machine's communicators have {known}")
+    known = ", ".join(f"{named.shape.ranks} x {named.shape.nodes}" for named in offer.shapes)
+    return _Refusal(Why.COMMUNICATOR, f"the communicators here are {known} (ranks x nodes)")
 
 
 def _left_out(call: WorkloadCall, refusal: _Refusal) -> LeftOut:

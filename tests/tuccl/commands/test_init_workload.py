@@ -140,7 +140,7 @@ def test_the_report_has_a_section_on_the_step(run_inside: Run, job: Path) -> Non
     assert step == check("table", run_inside("table", "--json").stdout)["step"]
     page = Path("tuccl-report.html").read_text()
     assert f"A step gains {step['gain']:.3f}x, 95 % interval" in page
-    assert "all_reduce of 3 ranks on 1 node(s), 4 calls a step: this machine" in page
+    assert "all_reduce of 3 ranks on 1 node(s), 4 calls a step: the communicators" in page
 
     assert run_inside("ship", "shipped").returncode == 0
     of_ship = run_inside("report", "shipped", "--out", "of-ship.html", "--json")
