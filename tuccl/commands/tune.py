@@ -163,7 +163,8 @@ def retune(machine: str | None, root: Path, as_json: bool, plain_log: bool = Fal
     options = read_options(record.options if record is not None else {})
     if machine is not None:
         options = replace(options, topology=machine)
-    if options.workload is not None:  # As it was tuned, whatever became of the user's file.
+    # As it was tuned, whatever became of the user's file.
+    if options.workload is not None and old.run.workload.is_file():
         options = replace(options, workload=str(absolute(old.run.workload)))
     probed: list[Topology] = []
 

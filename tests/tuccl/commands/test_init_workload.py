@@ -153,3 +153,16 @@ def test_the_report_has_a_section_on_the_step(run_inside: Run, job: Path) -> Non
         check("show", run_inside("show", "shipped", "--json").stdout)["step"]["gain"]
         == (step["gain"])
     )
+
+
+def test_retune_without_the_copy_reads_the_users_file(run_inside: Run, job: Path) -> None:
+    made = workload(call(ALL_GATHER, 100_000, 2.0))
+    words = ("--topology", "shipped:h200-4gpu", "--workload", written(job, made))
+    assert run_inside("tune", *words).returncode == 0
+    copy = Workspace(job.parent / "tuccl-workspace").current().workload
+    copy.unlink()
+    assert "the table stands" in run_inside("retune").stderr
+    job.unlink()
+    done = run_inside("retune")
+    assert done.returncode == 2
+    assert f"cannot read {job}: No such file or directory; name a file that" in done.stderr
