@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
 
@@ -18,7 +18,7 @@ from tuccl.trials.config import Task
 from tuccl.trials.shapes import NamedShape
 from tuccl.words.sizes import format_size
 from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, Why
-from tuccl.workloads.workload import Workload, WorkloadCall
+from tuccl.workloads.workload import SourceKind, Workload, WorkloadCall
 from tuccl.workloads.workload_file import workload_text
 
 MOST_SIZES = 12
@@ -80,8 +80,15 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
             found, far = _recorded_keys(operation, shape, own, recorded)
             keys += found
             left_out += far
-    digest = hashlib.blake2b(workload_text(workload).encode(), digest_size=8).hexdigest()
-    return StepCalls(tuple(keys), _merged(left_out), digest, workload.steps)
+    return StepCalls(tuple(keys), _merged(left_out), _digest(workload), workload.steps)
+
+
+def _digest(workload: Workload) -> str:
+    """16 hex digits over the calls, whatever recording of them was read."""
+    calls = tuple(replace(call, us_per_call=None) for call in workload.calls)
+    source = replace(workload.source, kind=SourceKind.CSV, files=(), left_out=())
+    text = workload_text(replace(workload, source=source, calls=calls))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _shape_of(call: WorkloadCall, offer: Offer) -> tuple[Shape | None, _Refusal | None]:

@@ -1,6 +1,7 @@
 """The keys of a workload on a machine, and the calls that it leaves out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from tuccl.trials.config import Task
 from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.workloads.machine_keys import MOST_SIZES, Offer, grouped_sizes, step_calls
 from tuccl.workloads.step_calls import StepCalls, Why
-from tuccl.workloads.workload import NotTuned, WorkloadCall
+from tuccl.workloads.workload import NotTuned, SourceKind, WorkloadCall, WorkloadSource
 
 ALL_REDUCE, ALL_GATHER, ALLTOALL = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.ALLTOALL
 WHOLE, NODE, RAIL = Shape(16, 2, 8), Shape(8, 1, 8), Shape(2, 2, 1)
@@ -138,3 +139,12 @@ def test_a_record_gives_the_nearest_size_and_leaves_out_what_is_far() -> None:
 def test_the_digest_follows_the_workload() -> None:
     made = [found(call(ALL_REDUCE, 4096, calls, 8, 1)).digest for calls in (1.0, 1.0, 2.0)]
     assert made[0] == made[1] != made[2]
+
+
+def test_the_digest_is_of_the_calls_whatever_recording_has_them() -> None:
+    first = workload(call(ALL_REDUCE, 4096, 1.0, 8, 1))
+    source = WorkloadSource(SourceKind.KINETO, ("later.json",), ("a call that was cut",))
+    timed = tuple(replace(each, us_per_call=12.0) for each in first.calls)
+    again = replace(first, source=source, calls=timed)
+    offer = Offer(SHAPES, refusal)
+    assert step_calls(again, offer) == step_calls(first, offer)
