@@ -214,7 +214,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
-    parser.add_argument("--steps", type=int, default=500, help="of each part of the loop")
+    parser.add_argument("--steps", type=int, default=2000, help="of each part of the loop")
     parser.add_argument("--rounds", type=int, default=6, help="each starts the job twice")
     parser.add_argument("--limit", type=float, default=180, help="seconds until a job is killed")
     parser.add_argument("--json", type=Path, help="write everything to this file")

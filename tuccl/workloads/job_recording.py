@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuccl.errors import UsageError
+from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.runtime import EXECUTOR_NAME, profiler_path
 from tuccl.workspace.atomic_file import cannot_write
 
@@ -47,9 +48,15 @@ def job_environment(own: Mapping[str, str], directory: Path) -> JobEnvironment:
         directory: As for `recording_variables`.
 
     Raises:
-        UsageError: The job has a profiler of its own, and NCCL loads one.
+        UsageError: The job has a profiler of its own, and NCCL loads one; or this process is one of
+            several that a launcher started.
         PluginMissingError: This installation has no profiler plugin.
     """
+    if mpi_tasks(own) > 1:
+        raise UsageError(
+            "a launcher started this command several times: put it before the launcher, as in "
+            "`tuccl workload record -o W.json -- mpirun ...`, or see its --env"
+        )
     if own.get(PROFILER_VARIABLE, "none").lower() not in {"", "none"}:
         raise UsageError(
             f"{PROFILER_VARIABLE}={own[PROFILER_VARIABLE]}: NCCL loads one profiler; unset it for "

@@ -122,16 +122,22 @@ class RecordedReader:
             recording.calls_left_out
         )
         self._tells_graphs &= recording.profiler_abi >= _ABI_OF_CALLS
-        seen: Counter[str] = Counter()
+        self._take_parts(recording)
+
+    def _take_parts(self, recording: _Recording) -> None:
         member = (recording.host, recording.process)
+        seen: dict[str, set[int]] = defaultdict(set)
         for communicator in recording.communicators:
-            if communicator.rank is None:
+            rank = communicator.rank
+            if rank is None:
                 continue
-            place = seen[communicator.hash]
-            seen[communicator.hash] += 1
-            self._parts[communicator.hash].append(
-                _Part(recording.host, member, place, communicator, communicator.rank)
-            )
+            # NCCL 2.23 gives communicators that are split alike one hash.
+            name = communicator.hash
+            while rank in seen[name]:
+                name += "+"
+            place = len(seen[name])
+            seen[name].add(rank)
+            self._parts[name].append(_Part(recording.host, member, place, communicator, rank))
 
     def finish(self) -> Observed:
         """Return the calls of all files."""

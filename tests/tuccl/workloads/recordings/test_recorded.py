@@ -111,6 +111,21 @@ def test_several_gpus_of_a_process(tmp_path: Path) -> None:
     assert (made.ranks, made.siblings, made.calls_per_step) == (4, 1, 5.0)
 
 
+def test_communicators_of_one_hash(tmp_path: Path) -> None:
+    """A process is no two ranks of one number."""
+    documents = [
+        document(
+            rank,
+            part(1, rank, 2, call("all_reduce", 4096, 5)),
+            part(1, rank, 2, call("all_reduce", 4096, 7)),
+        )
+        for rank in range(2)
+    ]
+    workload = read(tmp_path, documents, None).workload
+    (made,) = workload.calls
+    assert (workload.ranks, made.siblings, made.calls_per_step) == (2, 1, 12.0)
+
+
 def test_a_process_that_ended_sooner_hides_no_call(tmp_path: Path) -> None:
     documents = [
         document(rank, part(1, rank, 2, call("all_reduce", 4096, count)))
