@@ -16,9 +16,10 @@
 
 enum { BATCHES = 401, EVENTS = 50000, MOST_SIZES = 4096 };
 
+/* Time of this process alone: other load does not count, its own writing does. */
 static double now_ns(void) {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The native tests at length: a million mutated bundles, as many programs, phased programs, staged
-# ones and chosen entries, under AddressSanitizer and UBSan from a seed of one's choice, then starts from
-# several threads under ThreadSanitizer.
+# ones and chosen entries, under AddressSanitizer and UBSan from a seed of one's choice, then starts
+# from several threads under ThreadSanitizer, and calls of the profiler plugin under all three.
 # Needs cmake, cc, and python3 with this project's packages.
 #   scripts/check/test_native.sh [SEED]
 set -eu
@@ -41,3 +41,22 @@ done
 "$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
 "$work/memory/tests/runtime/native/follow_control" "$work/good.tuccl" "$work/block"
 "$work/threads/tests/runtime/native/follow_control" "$work/good.tuccl" "$work/block"
+mkdir "$work/recording"
+for checker in memory threads; do
+    for abi in 1 2 3 4 5 6; do
+        for mode in plain threads hostile fork; do
+            TUCCL_RECORD=$work/recording \
+                NCCL_PROFILER_PLUGIN=$work/$checker/libnccl-profiler-tuccl.so \
+                "$work/$checker/tests/runtime/native/play_profiler" $abi 3 4 1000 $mode
+        done
+    done
+done
+PYTHONPATH=. "${PYTHON:-python3}" - "$work/recording" <<'END'
+import json
+import sys
+from pathlib import Path
+
+files = [json.loads(path.read_text()) for path in Path(sys.argv[1]).iterdir()]
+assert len(files) == 48, len(files)
+print(len(files), "processes recorded")
+END

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,8 @@ from tuccl.workspace.atomic_file import cannot_write
 PROFILER_VARIABLE = "NCCL_PROFILER_PLUGIN"
 RECORD_VARIABLE = "TUCCL_RECORD"
 _PRELOAD_VARIABLE = "LD_PRELOAD"
+_LONGEST_PATH_BYTES = 254
+"""Length of a plugin's path beyond which NCCL cuts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,15 @@ def recording_variables(directory: Path) -> dict[str, str]:
 
     Raises:
         PluginMissingError: This installation has no profiler plugin.
+        UsageError: NCCL would cut the plugin's path.
     """
-    return {PROFILER_VARIABLE: str(profiler_path()), RECORD_VARIABLE: str(directory)}
+    plugin = str(profiler_path())
+    if len(os.fsencode(plugin)) > _LONGEST_PATH_BYTES:
+        raise UsageError(
+            f"{plugin} is longer than the {_LONGEST_PATH_BYTES} bytes that NCCL takes: install "
+            "TuCCL at a shorter path"
+        )
+    return {PROFILER_VARIABLE: plugin, RECORD_VARIABLE: str(directory)}
 
 
 def job_environment(own: Mapping[str, str], directory: Path) -> JobEnvironment:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.runtime.profiler_player import build_program
 from tests.tuccl.conftest import Run
+from tests.tuccl.reports.test_json_documents import check
 from tuccl.lookup_tables.table import Operation
 from tuccl.runtime import EXECUTOR_NAME, profiler_path
 from tuccl.workloads.workload import SourceKind
@@ -63,6 +64,17 @@ def test_a_job_is_recorded(run_inside: Run, player: Path, tmp_path: Path) -> Non
     ]
     assert [kind.operation for kind in workload.not_tuned] == ["recv", "send"]
     assert [path.name for path in tmp_path.iterdir()] == ["W.json"]
+
+
+def test_figures_as_json(run_inside: Run, player: Path) -> None:
+    done = run_inside("workload", "record", "-o", "W.json", "--json", "--", *job(player, ranks=2))
+    figures = check("workload", done.stdout)
+    assert (figures["file"], figures["source"]["kind"], figures["ranks"]) == (
+        "W.json",
+        "recorded",
+        2,
+    )
+    assert "counts once, when it is captured" in done.stderr
 
 
 def test_the_jobs_exit_code_is_passed_on(run_inside: Run, player: Path, tmp_path: Path) -> None:

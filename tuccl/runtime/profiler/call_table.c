@@ -72,8 +72,8 @@ static bool is_summed(const struct tuccl_recorded_call *call) {
     return call->operation == RECORDED_SEND || call->operation == RECORDED_RECV;
 }
 
-bool tuccl_call_table_count(struct tuccl_call_table *table,
-                            const struct tuccl_recorded_call *call) {
+bool tuccl_call_table_count(struct tuccl_call_table *table, const struct tuccl_recorded_call *call,
+                            uint64_t *before) {
     uint64_t key = key_of(call);
     struct slot *slot = is_summed(call) ? NULL : find(table, 0, COUNTED_SLOTS, key, call->count);
     if (slot == NULL) {
@@ -82,7 +82,7 @@ bool tuccl_call_table_count(struct tuccl_call_table *table,
             return false;
         __atomic_fetch_add(&slot->elements, call->count, __ATOMIC_RELAXED);
     }
-    __atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED);
+    *before = __atomic_fetch_add(&slot->calls, 1, __ATOMIC_RELAXED);
     return true;
 }
 

@@ -22,9 +22,11 @@ struct tuccl_counted_call {
 struct tuccl_call_table *tuccl_call_table_create(void);
 void tuccl_call_table_free(struct tuccl_call_table *table);
 
-/* Counts a call. Calls of a count of its own become a sum when the table is full; false: not even
- * the sums have a place. Point-to-point calls are always summed. */
-bool tuccl_call_table_count(struct tuccl_call_table *table, const struct tuccl_recorded_call *call);
+/* Counts a call; `before` becomes the number of its like that were counted before. Calls of a count
+ * of its own become a sum when the table is full; false: not even the sums have a place.
+ * Point-to-point calls are always summed. */
+bool tuccl_call_table_count(struct tuccl_call_table *table, const struct tuccl_recorded_call *call,
+                            uint64_t *before);
 
 /* How many calls the table has, and one of them; false: a thread is adding it right now. */
 size_t tuccl_call_table_claimed(const struct tuccl_call_table *table);
