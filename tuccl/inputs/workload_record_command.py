@@ -14,7 +14,7 @@ class WorkloadRecordCommand:
 
     job: tuple[str, ...] = field(
         default=(),
-        metadata=option("", "The job: torchrun, mpirun, a script.", "CMD...", positional=True),
+        metadata=option("", "The job: torchrun, mpirun, a script.", "CMD", positional=True),
     )
     output: Path | None = field(
         default=None,
