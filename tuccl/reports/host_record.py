@@ -51,10 +51,18 @@ class HostRecord:
 def record_host() -> HostRecord | None:
     """Return this host as it is now; None where it cannot be probed."""
     try:
-        topology = probe_host(HostProbeOptions(measure_p2p=False)).topology
+        return host_record(probe_structure(), read_gpu_states())
     except ProbeError:
         return None
-    return host_record(topology, read_gpu_states())
+
+
+def probe_structure() -> Topology:
+    """Return the topology of this host without measurements.
+
+    Raises:
+        ProbeError: It cannot be probed.
+    """
+    return probe_host(HostProbeOptions(measure_p2p=False, check_matrix=False)).topology
 
 
 def host_record(topology: Topology, states: GpuStates) -> HostRecord:

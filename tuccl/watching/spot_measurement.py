@@ -12,15 +12,15 @@ from tuccl.watching.spot_verdicts import Promise, SpotTimes, SpotVerdict, judge
 
 LIMIT_S = 5.0
 """Default time limit of one pair of starts."""
-_LEAST_PASSES = 3
+_LEAST_PASSES = 5
 """Passes over the keys that show noise within a start; they are made even beyond the limit."""
-_MOST_PASSES = 8
+_MOST_PASSES = 10
 
 
 def measure_spots(
     site: Site, table: ShippedTable, promises: Mapping[Task, Promise], limit_s: float
 ) -> tuple[SpotVerdict, ...]:
-    """Measure keys, and the suspect ones once more in new processes.
+    """Measure keys, and once more in new processes where any is suspect.
 
     Args:
         site: Places and conditions of the jobs.
@@ -32,12 +32,11 @@ def measure_spots(
         MeasurementError: A job cannot run.
     """
     first = _look(site, table, promises, limit_s)
-    suspect = {each.task: promises[each.task] for each in first if each.suspicion is not None}
-    if not suspect:
+    if not any(each.suspicion for each in first):
         return first
-    second = {each.task: each for each in _look(site, table, suspect, limit_s)}
-    # Of a key that was looked at twice the second verdict counts, which clears or confirms it.
-    return tuple(second.get(each.task, each) for each in first)
+    second = {each.task: each for each in _look(site, table, promises, limit_s)}
+    # The second verdict clears or confirms a suspicion; it raises none, as nothing would follow.
+    return tuple(each if each.suspicion is None else second[each.task] for each in first)
 
 
 def _look(
@@ -47,9 +46,7 @@ def _look(
     tasks = tuple(promises)
     stock = _time(site, STOCK, tasks, began + limit_s / 2.0)
     own = _time(site, table, tasks, began + limit_s)
-    return tuple(
-        judge(task, promises[task], SpotTimes(stock[task], own[task]), len(tasks)) for task in tasks
-    )
+    return judge(promises, {task: SpotTimes(stock[task], own[task]) for task in tasks})
 
 
 def _time(

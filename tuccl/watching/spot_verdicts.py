@@ -3,9 +3,9 @@
 Stock NCCL and the table run in a start of their own each, so that the gain now differs from the
 promise by the noise of these two starts, that of the launches, and that of the promise itself. A
 key is suspect only where the upper bound of its gain is below the lower bound of the promise by
-more than the table's deviation from start to start. A call may also be slow with and without the
-table; it is suspect where the lower bound of its time is a quarter above the recorded time. Times
-differ more than gains do, as clocks and other users of a host move both alike.
+more than the table's deviation from start to start. A call may also be slow both with and without
+the table; it is suspect where the lower bounds of both times are a quarter above the recorded ones.
+Times differ more than gains do, as clocks and other users of a host move both alike.
 
 A suspicion counts only if a second pair of starts gives it again, so that a false alarm needs two
 errors. The bounds hold for all keys together (Bonferroni).
@@ -14,16 +14,17 @@ errors. The bounds hold for all keys together (Bonferroni).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 
 from tuccl.bench.contenders import ShippedTable
 from tuccl.lookup_tables.table import Entry
 from tuccl.statistics.distributions import student_quantile
 from tuccl.statistics.intervals import START_ERROR, Interval
 from tuccl.statistics.looks import bonferroni
+from tuccl.statistics.pooling import PooledVariance
 from tuccl.trials.config import Task
 
 ERROR = 0.001
@@ -100,24 +101,24 @@ def _entry(table: ShippedTable, task: Task) -> Entry | None:
     return next(found, None)
 
 
-def judge(task: Task, promise: Promise, times: SpotTimes, keys: int) -> SpotVerdict:
-    """Return the verdict on a key, one of so many."""
-    error = bonferroni(ERROR, keys)
-    starts = NormalDist().inv_cdf(1.0 - error) * promise.deviation
-    stock, table = (_Mean.of(values, error) for values in (times.stock_us, times.table_us))
-    gain = math.exp(stock.log - table.log)
-    # Errors of two starts and of their launches are independent: their squares add.
-    high = gain * math.exp(math.hypot(stock.reach, table.reach, starts, starts))
-    suspicion = None
-    if high < promise.least:
-        suspicion = Suspicion.SLOWER_THAN_PROMISED
-    elif any(
-        mean.log - math.hypot(mean.reach, starts, starts) > math.log(SLOWER * recorded_us)
-        for mean, recorded_us in ((stock, promise.stock_us), (table, promise.time_us))
-    ):
-        suspicion = Suspicion.SLOWER_THAN_RECORDED
-    stock_us, table_us = math.exp(stock.log), math.exp(table.log)
-    return SpotVerdict(task, promise, gain, high, stock_us, table_us, suspicion)
+def judge(
+    promises: Mapping[Task, Promise], times: Mapping[Task, SpotTimes]
+) -> tuple[SpotVerdict, ...]:
+    """Return the verdicts on all keys of one pair of starts.
+
+    A few passes say little about the noise of a key, so that the variances of all are pooled.
+    """
+    error = bonferroni(ERROR, len(promises))
+    logs = {
+        (task, side): [math.log(time_us) for time_us in values]
+        for task, found in times.items()
+        for side, values in enumerate((found.stock_us, found.table_us))
+    }
+    means = {place: _mean(place, logs, error) for place in logs}
+    return tuple(
+        _verdict(task, promise, means[task, 0], means[task, 1], error)
+        for task, promise in promises.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,29 @@ class _Mean:
     log: float
     reach: float
 
-    @classmethod
-    def of(cls, times_us: Sequence[float], error: float) -> _Mean:
-        logs = [math.log(time_us) for time_us in times_us]
-        quantile = student_quantile(1.0 - error, len(logs) - 1)
-        return cls(fmean(logs), quantile * stdev(logs) / math.sqrt(len(logs)))
+
+_Place = tuple[Task, int]
+"""A key, and 0 for stock NCCL or 1 for the table."""
+
+
+def _mean(place: _Place, logs: Mapping[_Place, Sequence[float]], error: float) -> _Mean:
+    others = PooledVariance.of(values for key, values in logs.items() if key != place)
+    mean = others.of_mean(logs[place], together=len(logs))
+    return _Mean(fmean(logs[place]), student_quantile(1.0 - error, mean.degrees) * mean.error)
+
+
+def _verdict(task: Task, promise: Promise, stock: _Mean, table: _Mean, error: float) -> SpotVerdict:
+    starts = NormalDist().inv_cdf(1.0 - error) * promise.deviation
+    gain = math.exp(stock.log - table.log)
+    # Errors of two starts and of their launches are independent: their squares add.
+    high = gain * math.exp(math.hypot(stock.reach, table.reach, starts, starts))
+    suspicion = None
+    if high < promise.least:
+        suspicion = Suspicion.SLOWER_THAN_PROMISED
+    elif all(
+        mean.log - math.hypot(mean.reach, starts, starts) > math.log(SLOWER * recorded_us)
+        for mean, recorded_us in ((stock, promise.stock_us), (table, promise.time_us))
+    ):
+        suspicion = Suspicion.SLOWER_THAN_RECORDED
+    stock_us, table_us = math.exp(stock.log), math.exp(table.log)
+    return SpotVerdict(task, promise, gain, high, stock_us, table_us, suspicion)

@@ -24,10 +24,10 @@ from tuccl.measuring.places import LocalPlaces
 from tuccl.measuring.seating import whole_shape
 from tuccl.probes.errors import ProbeError
 from tuccl.probes.files.read import read_topology
-from tuccl.probes.host.probe import HostProbeOptions, probe_host
 from tuccl.probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.host_record import probe_structure
 from tuccl.shipping.shipped_directory import MACHINE_NAME
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 from tuccl.trials.timing import Timing
@@ -46,10 +46,6 @@ _RETUNE = (
 )
 
 
-def _probe() -> Topology:
-    return probe_host(HostProbeOptions(measure_p2p=False)).topology
-
-
 @dataclass(frozen=True)
 class WatchOptions:
     """Scope and time limit of a watch."""
@@ -57,7 +53,7 @@ class WatchOptions:
     measure: bool = True
     limit_s: float = LIMIT_S
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    probe: Callable[[], Topology] = _probe
+    probe: Callable[[], Topology] = probe_structure
     """Probes this host without measurements."""
     gpu_states: Callable[[], GpuStates] = read_gpu_states
     """Reads the settings of this host's GPUs."""

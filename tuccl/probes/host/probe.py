@@ -59,6 +59,8 @@ class HostProbeOptions:
     measure_p2p: bool = True
     p2p_timeout_s: float = 60.0
     """Time limit of the measurement of all GPU pairs."""
+    check_matrix: bool = True
+    """Whether to compare nvidia-smi's matrix of GPUs, which takes a second and adds only notes."""
 
     @property
     def is_live(self) -> bool:
@@ -93,7 +95,7 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     facts = read_nvml(classes=gpu_classes(inventory))
     topology = describe_host(inventory, facts, identity.hostname)
     has_cuda = facts.records or any(gpu.model.startswith(_NVIDIA) for gpu in topology.gpus)
-    if has_cuda:
+    if has_cuda and options.check_matrix:
         check_notes = check_with_nvidia_smi(topology, inventory, facts)
         topology = replace(topology, notes=(*topology.notes, *check_notes))
     figures = None
