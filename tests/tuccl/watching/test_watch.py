@@ -28,7 +28,7 @@ from tuccl.shipping.shipment import ship
 from tuccl.watching.watch import WatchOptions, watch
 from tuccl.workspace.runs import Workspace
 
-SIZE = 65536
+SIZE = 4096
 WatchOf = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -166,7 +166,7 @@ def test_the_command_is_silent_names_a_change_and_writes_metrics(
     metrics = (tmp_path / "watch.prom").read_text()
     assert "# TYPE tuccl_watch_unchanged gauge\n" in metrics
     assert f'tuccl_watch_unchanged{{directory="{fine}",bundle="' in metrics
-    assert 'operation="all_gather",size_bytes="65536"} ' in metrics
+    assert 'operation="all_gather",size_bytes="4096"} ' in metrics
 
 
 def test_a_table_that_promises_too_much_is_named_after_a_second_look(
@@ -181,7 +181,7 @@ def test_a_table_that_promises_too_much_is_named_after_a_second_look(
     (key,) = document["keys"]
     assert (key["suspicion"], key["promised"]) == ("slower_than_promised", 1e6)
     (change,) = [each for each in document["findings"] if each["severity"] == "warning"]
-    assert change["text"].startswith("all_gather 64K is ")
+    assert change["text"].startswith("all_gather 4K is ")
     assert change["text"].endswith("the table promises 1000000.000x")
 
 
