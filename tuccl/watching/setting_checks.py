@@ -23,6 +23,10 @@ def check_gpus(record: HostRecord | None, now: GpuStates) -> Iterator[Finding]:
         yield warning(check, f"NVML does not answer: {now.problem}", "see `nvidia-smi` and `dmesg`")
         return
     yield from _of_all(check, [_condition_changes(each) for each in now.conditions])
+    for gpu, each in enumerate(now.conditions):
+        if each.slowdowns and each.processes:
+            reasons = ", ".join(each.slowdowns)
+            yield note(check, f"GPU {gpu}: its processes hold the clocks down now: {reasons}")
     if record is None:
         yield note(check, f"{_UNKNOWN} clocks, power limits and ECC of the measured host", _AGAIN)
     elif len(record.gpus) == len(now.settings):
@@ -46,9 +50,10 @@ def _of_all(check: str, changes: Sequence[Sequence[_Change]]) -> Iterator[Findin
 
 def _condition_changes(now: GpuCondition) -> list[_Change]:
     found = []
-    if now.slowdowns:
+    if now.slowdowns and not now.processes:
         reasons = ", ".join(now.slowdowns)
-        found.append((f"the clocks are held down now: {reasons}", "see cooling and power supply"))
+        text = f"the clocks are held down now, though nothing runs: {reasons}"
+        found.append((text, "see cooling and power supply"))
     if now.remapping_pending:
         text = "rows of the memory await remapping"
         found.append((text, f"nvidia-smi --gpu-reset -i {GPUS}, or restart the host"))

@@ -68,7 +68,10 @@ def test_one_change_of_all_gpus_is_one_finding() -> None:
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        (GpuCondition(("power brake",), False, False, 0), "held down now: power brake"),
+        (
+            GpuCondition(("power brake",), False, False, 0),
+            "held down now, though nothing runs: power brake",
+        ),
         (GpuCondition((), True, False, 0), "await remapping"),
         (GpuCondition((), False, True, 0), "could not be remapped"),
     ],
@@ -81,6 +84,14 @@ def test_a_condition_is_named_whatever_was_recorded(
     ((text, _),) = changes(list(check_gpus(record, states)))
     assert text.startswith("GPU 1: ")
     assert said in text
+
+
+def test_a_job_that_heats_its_gpu_is_no_change() -> None:
+    hot = replace(WELL, slowdowns=("hardware thermal slowdown",), processes=1)
+    found = list(check_gpus(RECORD, GpuStates("580.1", (GPU, GPU), (WELL, hot))))
+    assert changes(found) == []
+    (said,) = [each.text for each in found if each.severity is Severity.NOTE]
+    assert said == "GPU 1: its processes hold the clocks down now: hardware thermal slowdown"
 
 
 def test_an_nvml_that_answers_no_more_is_a_change() -> None:
