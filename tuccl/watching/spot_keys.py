@@ -15,19 +15,22 @@ _BANDS_UP_TO = (64 << 10, 4 << 20, 256 << 20)
 def spot_keys(table: ShippedTable, whole: Shape) -> tuple[Task, ...]:
     """Return the keys with a stated gain that are measured; empty where none fits this host.
 
-    Of each operation, the key of each band of sizes that gains most: it loses most where the
-    machine changed.
+    Of each operation, the key of each band of sizes that gains most, since it has most to lose;
+    then further keys by their gain.
 
     Args:
         table: The table.
         whole: Shape of the communicator of this host's GPUs.
     """
-    best: dict[tuple[Operation, int], tuple[float, Task]] = {}
-    for task in _fitting(table, whole):
-        gain, band = table.promised(task), _band(task.size_bytes)
-        if gain is not None and band is not None:
-            place = (task.operation, band)
-            best[place] = max(best.get(place, (0.0, task)), (gain, task), key=lambda pair: pair[0])
+    gains = {
+        task: gain
+        for task in _fitting(table, whole)
+        if task.size_bytes <= _BANDS_UP_TO[-1] and (gain := table.promised(task)) is not None
+    }
+    ranked = sorted(gains, key=lambda task: (-gains[task], task.operation, task.size_bytes))
+    best: dict[tuple[Operation, int], Task] = {}
+    for task in ranked:
+        best.setdefault((task.operation, _band(task.size_bytes)), task)
     operations = sorted({operation for operation, _ in best})
     bands = len(_BANDS_UP_TO)
     # Each round takes another band of each operation, so that few keys reach all of both.
@@ -36,7 +39,8 @@ def spot_keys(table: ShippedTable, whole: Shape) -> tuple[Task, ...]:
         for turn in range(bands)
         for number, operation in enumerate(operations)
     ]
-    chosen = [best[place][1] for place in places if place in best][:MOST_KEYS]
+    first = [best[place] for place in places if place in best]
+    chosen = list(dict.fromkeys([*first, *ranked]))[:MOST_KEYS]
     return tuple(sorted(chosen, key=lambda task: (task.operation, task.size_bytes)))
 
 
@@ -49,6 +53,5 @@ def _fitting(table: ShippedTable, whole: Shape) -> list[Task]:
     return [task for task in fitting if task.shape == largest]
 
 
-def _band(size_bytes: int) -> int | None:
-    bands = (band for band, most in enumerate(_BANDS_UP_TO) if size_bytes <= most)
-    return next(bands, None)
+def _band(size_bytes: int) -> int:
+    return next(band for band, most in enumerate(_BANDS_UP_TO) if size_bytes <= most)

@@ -16,6 +16,7 @@ from tuccl.reports.host_record import HostRecord
 CHECK = "machine"
 _RETUNE = "or, if it is to stay so: tuccl retune, and tuccl ship"
 _REMEDIES = (
+    ("", " is new", "see whether it belongs here"),
     ("NIC ", " runs at ", "see the cable, the switch port and `ethtool`"),
     ("NIC ", " is missing", "see `ip link` and `dmesg`"),
     ("GPU ", " is missing", "see `nvidia-smi`, `dmesg | grep -i xid` and CUDA_VISIBLE_DEVICES"),
@@ -99,4 +100,4 @@ def _remedy(sentence: str) -> str:
         for start, part, remedy in _REMEDIES
         if sentence.startswith(start) and part in sentence
     )
-    return f"{next(found, 'put it back')}; {_RETUNE}"
+    return f"{next(found, 'see `tuccl probe`')}; {_RETUNE}"

@@ -36,6 +36,7 @@ from tuccl.watching.spot_keys import spot_keys
 from tuccl.watching.spot_measurement import LIMIT_S, measure_spots
 from tuccl.watching.spot_verdicts import SpotVerdict, Suspicion, promise_of
 from tuccl.watching.structure_checks import check_structure
+from tuccl.words.counts import count_of
 from tuccl.words.sizes import format_size
 
 MEASURED = "measured"
@@ -196,7 +197,7 @@ def _spot_findings(spots: tuple[SpotVerdict, ...]) -> list[Finding]:
         text = "nothing is measured, since no entry with a stated gain is for the GPUs here"
         return [note(MEASURED, text)]
     found = [_slow(spot) for spot in spots if spot.suspicion is not None]
-    return found or [ok(MEASURED, f"{len(spots)} keys are as fast as the table says")]
+    return found or [ok(MEASURED, f"{count_of(len(spots), 'key')} as fast as the table says")]
 
 
 def _slow(spot: SpotVerdict) -> Finding:

@@ -1,0 +1,71 @@
+"""The few keys that a watch measures reach all operations and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tuccl.bench.contenders import ShippedTable, read_shipped_table
+from tuccl.lookup_tables.table import Entry, Operation, Shape
+from tuccl.watching.spot_keys import MOST_KEYS, spot_keys
+
+TableOf = Callable[..., ShippedTable]
+FOUR, TWO = Shape(4, 1, 4), Shape(2, 1, 2)
+SIZES = [1024 << (2 * number) for number in range(11)]
+"""1K to 1G."""
+
+
+def entry(operation: Operation, size_bytes: int, gain: float, shape: Shape = FOUR) -> Entry:
+    made = all_gather_entry(8, gain, size_bytes, shape)
+    return replace(made, key=replace(made.key, operation=operation))
+
+
+@pytest.fixture
+def table_of(stand_ins: StandIns, tmp_path: Path) -> TableOf:
+    def make(*entries: Entry) -> ShippedTable:
+        ordered = sorted(entries, key=lambda e: (e.key.shape, e.key.operation, e.key.min_bytes))
+        return read_shipped_table(ship_entries(tmp_path / "t", stand_ins, *ordered), "t")
+
+    return make
+
+
+def test_three_operations_have_a_small_a_middle_and_a_large_key_each(table_of: TableOf) -> None:
+    operations = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
+    gains = {size: 1.1 + 0.01 * number for number, size in enumerate(SIZES)}
+    table = table_of(*(entry(op, size, gains[size]) for op in operations for size in SIZES))
+    tasks = spot_keys(table, FOUR)
+    assert len(tasks) == MOST_KEYS
+    for operation in operations:
+        sizes = [task.size_bytes for task in tasks if task.operation is operation]
+        assert sizes == [64 << 10, 4 << 20, 256 << 20], "the best of each band, none above 256M"
+
+
+def test_many_operations_share_the_bands(table_of: TableOf) -> None:
+    operations = list(Operation)[:6]
+    sizes = (1024, 1 << 20, 64 << 20)
+    table = table_of(*(entry(op, size, 1.5) for op in operations for size in sizes))
+    tasks = spot_keys(table, FOUR)
+    assert len(tasks) == MOST_KEYS
+    assert {task.operation for task in tasks} == set(operations)
+    assert {task.size_bytes for task in tasks} == set(sizes)
+
+
+def test_few_entries_are_all_measured(table_of: TableOf) -> None:
+    entries = [entry(Operation.ALL_GATHER, size, 1.2) for size in SIZES[:4]]
+    assert [task.size_bytes for task in spot_keys(table_of(*entries), FOUR)] == SIZES[:4]
+
+
+def test_the_largest_communicator_of_this_host_is_measured(table_of: TableOf) -> None:
+    table = table_of(
+        entry(Operation.ALL_GATHER, 1024, 2.0, TWO),
+        entry(Operation.ALL_GATHER, 1024, 1.2, FOUR),
+        entry(Operation.ALL_GATHER, 1024, 3.0, Shape(16, 4, 4)),
+    )
+    assert [task.shape for task in spot_keys(table, FOUR)] == [FOUR]
+    assert [task.shape for task in spot_keys(table, TWO)] == [TWO]
+    assert spot_keys(table, Shape(3, 1, 3)) == ()
