@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 
-BUILD_FILES = ("pyproject.toml", "CMakeLists.txt", "cmake", "README.md", "LICENSE")
+BUILD_FILES = ("pyproject.toml", "CMakeLists.txt", "cmake", "README.md", "LICENSE", "NOTICE")
 LEFT_OUT = ("__pycache__", "built")
 """Folders of files compiled from the sources."""
 EDITABLE = "-e "
