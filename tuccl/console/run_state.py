@@ -83,18 +83,16 @@ class RunState:
 
     def describe(self, config: Config) -> str:
         """Return `ring LL128 ch16`, with the name of a schedule instead of its hash."""
-        text = config.describe()
-        if not config.is_schedule:
-            return text
-        return text.replace(config.algorithm, self.schedules.get(config.schedule, "schedule"))
+        return config.described(self.schedules)
 
     def gains(self) -> dict[Task, float]:
         """Stock NCCL's time over that of the decision, or of the best so far before it."""
         found = {}
-        for task, key in self.keys.items():
-            stock_us, best_us = key.stock_us, key.best_us
-            if task in self.decided:
-                best_us = self.decided[task].time_us
-            if stock_us is not None and best_us is not None:
-                found[task] = stock_us / best_us
+        for task in () if self.run is None else self.run.keys:
+            key, decided = self.keys.get(task), self.decided.get(task)
+            gain = None if key is None else key.gain
+            if key is not None and key.stock_us is not None and decided is not None:
+                gain = decided.gain or key.stock_us / decided.time_us
+            if gain is not None:
+                found[task] = gain
         return found

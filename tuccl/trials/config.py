@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
@@ -113,6 +114,19 @@ class Config:
             words.append(f"min{self.min_nchannels}")
         words += [f"{name}={value}" for name, value in self.settings]
         return " ".join(filter(None, words))
+
+    def described(self, schedules: Mapping[str, str]) -> str:
+        """As `describe`, with NCCL's own choice in words and a schedule by its name.
+
+        Args:
+            schedules: Names of schedules by content hash.
+        """
+        name = self.algorithm
+        if self.is_default:
+            name = "stock NCCL" if self == STOCK else "NCCL's own choice"
+        elif self.is_schedule:
+            name = schedules.get(self.schedule, "schedule")
+        return self.describe().replace(self.algorithm, name, 1)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -93,6 +93,9 @@ class KeyDecided:
     """None: nothing was proved faster."""
     time_us: float
     """Time of the winner, or of NCCL's own choice under the process profile."""
+    gain: float | None
+    """Stock NCCL's time over it, of samples in turn; None: the table has a process profile, under
+    which stock NCCL does not run."""
 
 
 Event = (

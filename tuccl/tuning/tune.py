@@ -311,13 +311,14 @@ class _Run:
             self._progress("starts", starts, starts)
         for task in self.tasks:
             if confirmed[task].winner != decisions[task].winner:
-                self._tell_decided(task, confirmed[task])
+                self._tell_decided(task, confirmed[task], raced.winner)
         return confirmed, starts
 
-    def _tell_decided(self, task: Task, decision: Decision) -> None:
-        won = decision.schedule or decision.builtin
-        time_us = decision.profile_default_us if won is None else won.time_us
-        self._watch(KeyDecided(task, decision.winner, time_us))
+    def _tell_decided(self, task: Task, decision: Decision, profile: ProcessProfile) -> None:
+        won, default_us = decision.schedule or decision.builtin, decision.profile_default_us
+        time_us = default_us if won is None else won.time_us
+        gain = default_us / time_us if profile == STOCK.profile else None
+        self._watch(KeyDecided(task, decision.winner, time_us, gain))
 
     def served_by_schedules(self, stock_us: Mapping[Task, float]) -> dict[Task, KeyRatio]:
         """Find the keys that a schedule serves, among those that decide the profile.
@@ -468,7 +469,7 @@ class _Run:
             measure=lambda config, repeats: self.spending.measure(task, config, repeats).samples_us,
             taken=partial(self.spending.asked, task),
         )
-        self._tell_decided(task, decision)
+        self._tell_decided(task, decision, profile)
         return decision
 
     def locate(

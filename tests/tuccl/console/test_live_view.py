@@ -69,7 +69,7 @@ def test_notes_stand_above_and_the_last_state_stays() -> None:
             sys.stderr.write("UserWarning: of a library\n")
             view.draw()
             view("stock NCCL", 3, 3)
-            view.note(events.KeyDecided(KEY, Config("ring", "LL", 4), 10.0))
+            view.note(events.KeyDecided(KEY, Config("ring", "LL", 4), 10.0, 2.0))
         say("table and bundle written")
         screen = screen_of(opened)
         assert screen.cursor_is_visible

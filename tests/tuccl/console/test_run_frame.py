@@ -29,7 +29,7 @@ def measured(keys: tuple[Task, ...], budget_s: float | None = None) -> RunState:
     for key in keys:
         state.note(events.SamplesTaken(key, STOCK, (20.0,), 1.0))
     state.report("stock NCCL", len(keys), len(keys), None, 70.0)
-    state.note(events.KeyDecided(keys[0], RING, 16.0))
+    state.note(events.KeyDecided(keys[0], RING, 16.0, None))
     state.note(events.WorkersRestarted(ProcessProfile(nthreads=256)))
     state.report("search of NCCL's settings", 12, 33, 0.25, 70.0)
     state.note(events.RungBegins("bracket 2 of 4", 1, 3, 12, 3))

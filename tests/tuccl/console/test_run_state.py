@@ -37,16 +37,21 @@ def test_stages_take_their_time_and_end_what_was_measured_in_them() -> None:
 def test_gains_are_those_of_the_best_so_far_until_a_key_is_decided() -> None:
     state = RunState(0.0)
     assert state.gains() == {}
+    state.note(events.RunBegins("cluster", "nccl", (KEY, FURTHER), None))
+    between = Task(KEY.operation, 3 << 19, KEY.shape)
+    state.note(events.SamplesTaken(between, STOCK, (20.0,), 0.5))
     state.note(events.SamplesTaken(KEY, STOCK, (20.0, 20.0), 1.0))
     state.note(events.SamplesTaken(KEY, RING, (10.0,), 2.0))
     state.note(events.SamplesTaken(FURTHER, RING, (5.0,), 3.0))
     assert state.gains() == {KEY: 2.0}
     state.note(events.SamplesTaken(FURTHER, STOCK, (5.0,), 3.5))
     assert state.gains() == {KEY: 2.0, FURTHER: 1.0}
-    state.note(events.KeyDecided(KEY, RING, 12.5))
+    state.note(events.KeyDecided(KEY, RING, 12.5, None))
     assert state.gains() == {KEY: 1.6, FURTHER: 1.0}
+    state.note(events.KeyDecided(KEY, RING, 12.5, 1.5))
+    assert state.gains() == {KEY: 1.5, FURTHER: 1.0}
     state.note(events.ConfigurationFailed(FURTHER, RING, 4.0))
-    assert state.gains() == {KEY: 1.6, FURTHER: 1.0}
+    assert state.gains() == {KEY: 1.5, FURTHER: 1.0}
     assert state.spent_s == 4.0
 
 
@@ -56,6 +61,8 @@ def test_a_schedule_has_its_name_and_workers_their_profile() -> None:
     state.note(events.SchedulesMade({"5a5a": "all_reduce_ring_8x"}))
     assert state.describe(SCHEDULE) == "all_reduce_ring_8x LL ch8"
     assert state.describe(RING) == "ring LL128 ch16"
+    assert state.describe(STOCK) == "stock NCCL"
+    assert state.describe(Config("default", nthreads=256)) == "NCCL's own choice th256"
     for count in (1, 2):
         state.note(events.WorkersRestarted(ProcessProfile(nthreads=256)))
         assert (state.restarts, state.profile) == (count, ProcessProfile(nthreads=256))

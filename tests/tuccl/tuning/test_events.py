@@ -33,6 +33,7 @@ def test_events_tell_what_was_measured_spent_and_decided(tmp_path: Path) -> None
         assert keys[key.task].times_us[STOCK] == key.stock_us
         assert keys[key.task].best == key.decision.builtin.config
     decided = {event.task: event for event in told if isinstance(event, events.KeyDecided)}
+    assert all(event.gain is None for event in decided.values()), "256 threads won"
     assert {task: event.winner for task, event in decided.items()} == {
         key.task: key.decision.winner for key in result.keys
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -21,7 +22,7 @@ from tuccl.reports.finished_run import read_machine
 from tuccl.reports.job_gains import Obstacle
 from tuccl.schedules.saved_candidates import saved_names
 from tuccl.trials.best_so_far import KeySoFar
-from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.config import STOCK, Task
 from tuccl.words.durations import parse_seconds
 from tuccl.words.sizes import format_size
 from tuccl.workspace.measurement_history import Measurement, read_history
@@ -139,12 +140,15 @@ def _budget_s(record: RunRecord) -> float | None:
 def _keys(
     history: Sequence[Measurement], machine: Topology | None, names: Mapping[str, str]
 ) -> tuple[KeyFiguresSoFar, ...]:
-    found: dict[Task, KeySoFar] = {}
+    """Return the keys that stock NCCL was timed on first; sizes of borders are timed later."""
+    opening = takewhile(lambda measured: measured.config == STOCK, history)
+    named = {measured.task: _task(measured.task, machine) for measured in opening}
+    found = {task: KeySoFar() for task in named.values() if task is not None}
     for measured in history:
-        task = _task(measured.task, machine)
+        task = named.get(measured.task)
         if task is None:
             continue
-        key = found.setdefault(task, KeySoFar())
+        key = found[task]
         if measured.recorded.failed:
             key.fail(measured.config)
         else:
@@ -179,18 +183,10 @@ def _figures(
         shape_name=shape_name,
         stock=_timed(task, key.times_us[STOCK]),
         best=_timed(task, key.times_us[best]),
-        best_runs=_named(best, names),
+        best_runs=best.described(names),
         tried=key.tried,
         failed=len(key.failed),
     )
-
-
-def _named(config: Config, names: Mapping[str, str]) -> str:
-    if config == STOCK:
-        return "stock NCCL"
-    if not config.is_schedule:
-        return config.describe()
-    return config.describe().replace(config.algorithm, names.get(config.schedule, "schedule"))
 
 
 def _timed(task: Task, time_us: float) -> Timed:

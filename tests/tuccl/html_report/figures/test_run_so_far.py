@@ -54,7 +54,9 @@ def test_some_keys_are_known_while_stock_nccl_is_timed(tuned: TunedWorkspace) ->
     assert found.gain == 1.0
 
 
-def test_keys_of_several_shapes_have_the_shapes_names(tuned: TunedWorkspace) -> None:
+def test_keys_of_several_shapes_have_the_shapes_names_and_borders_are_no_keys(
+    tuned: TunedWorkspace,
+) -> None:
     (run,) = Workspace(tuned.root).runs()
     record = run.record()
     assert record is not None
@@ -70,6 +72,8 @@ def test_keys_of_several_shapes_have_the_shapes_names(tuned: TunedWorkspace) -> 
         elif "task" in values:
             values["task"] += "@4x1"
     plain[0]["version"] = 3
+    border = {"task": "all_reduce-98304@4x1", "config": ["default", "", 0, 0, 0, 0], "first": 0}
+    plain.append(border | {"samples_us": [5.0], "seconds": 0.1})
     run.measurements.write_text("".join(json.dumps(values) + "\n" for values in plain))
     found = read_so_far(run, tuned.root)
     assert {(key.operation, key.shape_name) for key in found.keys} == {
@@ -77,6 +81,7 @@ def test_keys_of_several_shapes_have_the_shapes_names(tuned: TunedWorkspace) -> 
         (Operation.ALL_REDUCE, "4 ranks on 1 node"),
     }
     assert len(found.search.gains) == 2
+    assert len(found.keys) == 6, "a size between two keys is none"
 
 
 def test_damage_is_named(tuned: TunedWorkspace) -> None:
