@@ -7,7 +7,7 @@ trap 'rm -rf "$work"' EXIT
 
 echo 'int ncclAllReduce(void) { return 0; }' >"$work/nccl.c"
 ${CC:-cc} -shared -fPIC -o "$work/libnccl.so.2" "$work/nccl.c"
-for file in bundle bundle_file crc32 machine phased program program_rehearsal program_section; do
+for file in bundle bundle_file crc32 machine phased program program_rehearsal program_section staged; do
     ${CC:-cc} -std=c11 -O2 -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE -Ituccl/runtime \
         -c -o "$work/$file.o" "tuccl/runtime/$file.c"
 done

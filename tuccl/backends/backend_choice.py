@@ -212,11 +212,10 @@ def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
     """Return every worker's variables, if schedules can run here."""
     shape = request.shape
     if shape.nodes > 1 and not executor_serves(shape):
-        each = f"{shape.ranks_per_node} on each" if shape.ranks_per_node else "of different sizes"
         raise UsageError(
-            f"--backend {name}: the executor serves several nodes where each has the same number "
-            f"of GPUs, at most {MOST_RANKS}; this machine has {shape.ranks} on {shape.nodes}, "
-            f"{each}: use --backend {NCCL}"
+            f"--backend {name}: the executor serves nodes of at most {MOST_RANKS} GPUs; this "
+            f"machine has {shape.ranks} on {shape.nodes}, {shape.ranks_per_node} on each: use "
+            f"--backend {NCCL}"
         )
     variables = _nccl_variables(request)
     # Ranks of an MPI job have the variables of their own hosts, which have the same installation.

@@ -28,7 +28,7 @@ from tuccl.lookup_tables.errors import TableError
 from tuccl.lookup_tables.lookup import lookup
 from tuccl.lookup_tables.program_header import executor_serves, runs_across_hosts
 from tuccl.lookup_tables.table import Entry, Table
-from tuccl.programs.reader import check_programs
+from tuccl.programs.staged.program_check import check_programs
 from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 from tuccl.statistics.intervals import Interval

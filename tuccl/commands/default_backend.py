@@ -90,7 +90,7 @@ def with_served_backend(chosen: RunOptions, probed: Callable[[], Topology]) -> R
     if executor_serves(communicator_shape(probed())):
         return chosen
     display.say(
-        f"backend: {NCCL}: the executor serves 2 to 8 GPUs, on several nodes as many on each"
+        f"backend: {NCCL}: the executor serves 2 to 8 GPUs, on several nodes at most 8 on each"
     )
     return replace(chosen, backend=NCCL)
 

@@ -57,10 +57,10 @@ SECTION_RECORD = struct.Struct("<QII8s")
 def executor_serves(shape: Shape) -> bool:
     """Return whether an executor runs schedules on communicators of this shape.
 
-    On several nodes of equal size it runs phased programs alone (`is_phased`).
+    On several nodes it runs phased programs, where these have equal sizes, and staged ones.
     """
     if shape.nodes > 1:
-        return 1 <= shape.ranks_per_node <= MOST_RANKS
+        return shape.ranks_per_node <= MOST_RANKS
     return 2 <= shape.ranks <= MOST_RANKS
 
 
@@ -91,7 +91,7 @@ def runs_across_hosts(schedules: Iterable[StoredSchedule], content_hash: str) ->
     """
     programs = {schedule.content_hash: schedule.program for schedule in schedules}
     program = programs.get(content_hash, b"")
-    return bool(program) and is_phased(program)
+    return bool(program) and (is_phased(program) or is_staged(program))
 
 
 def is_phased(data: bytes) -> bool:

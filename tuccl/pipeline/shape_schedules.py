@@ -23,6 +23,7 @@ from tuccl.schedules.guidance import guided
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
+from tuccl.schedules.staged_candidates import staged_candidates
 from tuccl.sketches.candidates import sketch_candidates, whole_machine
 from tuccl.sketches.sketch import Sketch
 from tuccl.sketches.sketch_json import sketch_to_json
@@ -68,7 +69,7 @@ def parts_of(topology: Topology, settings: RunSettings, run: Run) -> list[Part]:
 
 def sketches_of(part: Part, settings: RunSettings) -> Sequence[Sketch]:
     """Sketches of a part of the machine, saved in the run; none where none is needed."""
-    if not settings.schedules or _runs_phases(settings, part):
+    if not settings.schedules or _runs_across_hosts(settings, part):
         return ()
     tuned = settings.operations_of(part.shape)
     operations = [Collective(operation.value) for operation in tuned]
@@ -89,8 +90,8 @@ def candidates_of(
     if not settings.schedules:
         return {}
     machine = whole_machine(part.topology)
-    if _runs_phases(settings, part):
-        found = _phased(settings, part, machine)
+    if _runs_across_hosts(settings, part):
+        found = _across_hosts(settings, part, machine)
     else:
         found = _schedules(settings, part, sketches, machine, progress)
     if backend_kind(settings.backend).has_executor and part.shape.nodes == 1:
@@ -102,33 +103,40 @@ def candidates_of(
         }
     if not part.is_whole:
         return found
-    own = own_candidates(own_schedules, sketches, machine, settings.sizes_bytes)
+    in_rounds = part.shape.nodes > 1 and backend_kind(settings.backend).has_executor
+    own = own_candidates(
+        own_schedules, sketches, machine, settings.sizes_bytes, in_rounds=in_rounds
+    )
     return with_own(found, own)
 
 
-def _runs_phases(settings: RunSettings, part: Part) -> bool:
-    """Whether plans of phases are searched, which the executor runs on several nodes.
+def _runs_across_hosts(settings: RunSettings, part: Part) -> bool:
+    """Whether plans of phases are searched, or on nodes of different sizes schedules in rounds.
 
-    It runs nothing else there, so no other schedules are made; a user's own are searched as well
-    where they are modelled.
+    No other schedules are made there; a user's own are searched as well.
     """
     return part.shape.nodes > 1 and backend_kind(settings.backend).runs_schedules
 
 
-def _phased(
+def _across_hosts(
     settings: RunSettings, part: Part, machine: Sketch
 ) -> dict[Operation, tuple[Candidate, ...]]:
-    """Load the saved plans, or make and save them."""
+    """Load the saved schedules across hosts, or make and save them."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
-    if not part.topology.ranks_per_node:
-        return dict.fromkeys(settings.operations_of(part.shape), ())
-    grid = grid_figures(part.topology)
-    for operation in settings.operations_of(part.shape):
+    is_even = bool(part.topology.ranks_per_node)
+    operations = settings.operations_of(part.shape)
+    if not is_even and not backend_kind(settings.backend).has_executor:
+        return dict.fromkeys(operations, ())  # Rounds have no model.
+    for operation in operations:
         directory = part.schedules / operation.value
         candidates = load_candidates(directory, [machine])
         if candidates is None:
             sizes_bytes = settings.sizes_of(operation, part.shape)
-            candidates = phased_candidates(operation, grid, machine, sizes_bytes)
+            candidates = (
+                phased_candidates(operation, grid_figures(part.topology), machine, sizes_bytes)
+                if is_even
+                else staged_candidates(operation, machine, sizes_bytes)
+            )
             save_candidates(directory, candidates)
         found[operation] = candidates
     return found

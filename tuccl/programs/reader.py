@@ -8,16 +8,14 @@ except the computed result and the content address.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tuccl.lookup_tables import program_header as header
 from tuccl.lookup_tables.bundle_layout import OPERATIONS
 from tuccl.lookup_tables.errors import TableFileError
-from tuccl.lookup_tables.table import StoredSchedule
 from tuccl.programs import layout
 from tuccl.programs.compiler import packed
 from tuccl.programs.errors import NoProgramError
-from tuccl.programs.phase_compiler import read_phases
 from tuccl.synthesizer.ir.algorithm import (
     Algorithm,
     ChunkRef,
@@ -28,22 +26,6 @@ from tuccl.synthesizer.ir.algorithm import (
     Threadblock,
 )
 from tuccl.synthesizer.ir.collectives import Collective, input_chunks, output_chunks
-
-
-def check_programs(schedules: Iterable[StoredSchedule], source: str) -> None:
-    """Check that every program of a table or bundle computes its operation.
-
-    Raises:
-        TableFileError: A program is damaged, or does not compute its operation.
-    """
-    for schedule in schedules:
-        if not schedule.program:
-            continue
-        name = f"{source}: schedule {schedule.content_hash}"
-        if header.is_phased(schedule.program):
-            read_phases(schedule.program, name)
-        else:
-            read_program(schedule.program, name)
 
 
 def read_program(data: bytes, source: str) -> Algorithm:

@@ -1,10 +1,9 @@
 """`JobGains`: the gains of a job from a table on this installation, and the gains it misses.
 
 A table may hold more than a job can run: the executor serves hosts with up to eight NVIDIA GPUs
-each, runs only plans of phases across hosts, has to be built, and is preloaded only for measured
-schedules. Every output that states the gain of
-a table counts only choices that a job runs here; schedules that it does not run are listed apart,
-with the reason.
+each, runs plans of phases and schedules in rounds across hosts, has to be built, and is preloaded
+only for measured schedules. Every output that states the gain of a table counts only choices that a
+job runs here; schedules that it does not run are listed apart, with the reason.
 """
 
 from __future__ import annotations

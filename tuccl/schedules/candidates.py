@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+from tuccl.lookup_tables.program_header import content_address
 from tuccl.processes.workers import IN_PROCESS, Workers
 from tuccl.programs.compiler import program_of
 from tuccl.programs.phase_compiler import compile_phases, phased_hash
 from tuccl.programs.phases import PhasedSchedule
+from tuccl.programs.staged.cutting import cut
+from tuccl.programs.staged.staged_compiler import compile_staged
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
@@ -79,6 +82,8 @@ class Candidate:
     """Whether the user wrote it."""
     phases: PhasedSchedule | None = None
     """Phases of a schedule that the executor runs across hosts."""
+    node_sizes: tuple[int, ...] = ()
+    """Ranks of each node, of steps that the executor runs across hosts in stages and rounds."""
 
     @property
     def steps(self) -> Algorithm:
@@ -106,12 +111,24 @@ class Candidate:
     @cached_property
     def content_hash(self) -> str:
         """Hash that identifies the schedule in configurations and in the table."""
-        return self.steps.content_hash() if self.phases is None else phased_hash(self.phases)
+        if self.phases is not None:
+            return phased_hash(self.phases)
+        if self.node_sizes:
+            return content_address(self.program).hex()
+        return self.steps.content_hash()
 
     @cached_property
     def program(self) -> bytes:
-        """Program of the executor; empty where it cannot run the schedule."""
-        return program_of(self.steps) if self.phases is None else compile_phases(self.phases)
+        """Program of the executor; empty where it cannot run the schedule.
+
+        Raises:
+            NoProgramError: It is to run in stages and rounds, and has no such form.
+        """
+        if self.phases is not None:
+            return compile_phases(self.phases)
+        if self.node_sizes:
+            return compile_staged(cut(self.steps, self.node_sizes))
+        return program_of(self.steps)
 
     @property
     def msccl_xml(self) -> str:
@@ -177,7 +194,7 @@ def make_candidates(
     for schedule in order:
         candidate = Candidate(schedule.algorithm, schedule.sketch, _origin(schedule))
         found.setdefault(candidate.content_hash, candidate)
-    return _promising(collective, machine, list(found.values()), sizes_bytes)
+    return promising(collective, machine, list(found.values()), sizes_bytes)
 
 
 def _proved(made: Made, _watch: Stopwatch) -> Made:
@@ -195,7 +212,7 @@ def _origin(made: Made) -> str:
     return f"synthesized on {made.sketch.name} for {made.size_bytes} bytes, {how}"
 
 
-def _promising(
+def promising(
     collective: Collective,
     machine: Sketch,
     candidates: Sequence[Candidate],

@@ -3,7 +3,8 @@
 The workers of the executor's backend get all programs at their start, in a bundle without entries,
 and the choice of a program call by call. Schedules whose data flow has a kernel of its own are
 tried at every size, since the model of interpreted schedules does not apply to them. Across hosts
-the executor runs plans of phases alone (`tuccl.schedules.phased_candidates`).
+the executor runs plans of phases (`tuccl.schedules.phased_candidates`), and schedules in stages and
+rounds (`tuccl.schedules.staged_candidates`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from tuccl.synthesizer.experts import expert_algorithms
 from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.plan.reach import beyond_experts
-from tuccl.trials.presets import executor_families, pattern_families, phased_families
+from tuccl.trials.presets import (
+    executor_families,
+    pattern_families,
+    phased_families,
+    staged_families,
+)
 from tuccl.trials.space import Family, Space
 
 _NOWHERE = "executor-workers"
@@ -100,6 +106,9 @@ def executor_space(
     interpreted: list[str] = []
     for candidate in candidates:
         content_hash, phases = candidate.content_hash, candidate.phases
+        if candidate.node_sizes:
+            across += staged_families(content_hash, size_bytes, ll128=ll128)
+            continue
         if phases is None:
             pattern = pattern_of_candidate(candidate)
             (kernels if pattern else interpreted).append(content_hash)

@@ -18,9 +18,13 @@ from pathlib import Path
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.probes.topology.graph import Topology
-from tuccl.schedules.candidates import Candidate, promises_of
+from tuccl.programs.errors import NoProgramError
+from tuccl.programs.staged.cutting import cut
+from tuccl.programs.staged.staged_compiler import compile_staged
+from tuccl.schedules.candidates import Candidate, is_across_nodes, promises_of
 from tuccl.schedules.executor_schedules import why_not_run
 from tuccl.schedules.schedule_files import read_schedule_file
+from tuccl.schedules.staged_candidates import node_sizes_of
 from tuccl.sketches.candidates import whole_machine
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.bounds.time_bounds import time_bound
@@ -108,7 +112,7 @@ def read_own_schedules(directory: Path, demands: Demands) -> tuple[OwnSchedule, 
             raise UsageError(f"{OPTION} {error}") from error
         refusal = _misfit(own, demands) or _defect(own.algorithm) or _unusable(own, machine)
         if refusal is None and demands.on_executor:
-            refusal = _not_run(own.algorithm, demands.shape)
+            refusal = _not_run(own.algorithm, machine)
         if refusal is not None:
             raise UsageError(f"{OPTION} {file}: {' '.join(refusal.split())}")
         twin = found.setdefault(own.algorithm.content_hash(), own)
@@ -124,15 +128,27 @@ def own_candidates(
     sketches: Sequence[Sketch],
     machine: Sketch,
     sizes_bytes: Sequence[int],
+    *,
+    in_rounds: bool = False,
 ) -> dict[Operation, tuple[Candidate, ...]]:
-    """Return candidates for every size that the schedules are for, by operation."""
+    """Return candidates for every size that the schedules are for, by operation.
+
+    Args:
+        own: The schedules.
+        sketches: Sketches that they may run on.
+        machine: The whole machine.
+        sizes_bytes: Sizes that are tuned.
+        in_rounds: Whether they run across hosts, in stages and rounds.
+    """
+    node_sizes = node_sizes_of(machine) if in_rounds else ()
     found: dict[Operation, tuple[Candidate, ...]] = {}
     for schedule in own:
         algorithm = schedule.algorithm
         sizes = [size for size in sizes_bytes if schedule.serves(size)]
         sketch = connecting_sketch(algorithm, sketches, machine)
         bound = time_bound(algorithm.collective, machine)
-        candidate = Candidate(algorithm, sketch, f"own, from {schedule.file.name}", own=True)
+        origin = f"own, from {schedule.file.name}"
+        candidate = Candidate(algorithm, sketch, origin, own=True, node_sizes=node_sizes)
         promising = replace(candidate, promises=promises_of(candidate, bound, sizes))
         found[schedule.operation] = (*found.get(schedule.operation, ()), promising)
     return found
@@ -270,14 +286,18 @@ def _defect(algorithm: Algorithm) -> str | None:
     return None if verdict.proved else f"it is wrong, {verdict.defects[0].describe()}"
 
 
-def _not_run(algorithm: Algorithm, shape: Shape) -> str | None:
+def _not_run(algorithm: Algorithm, machine: Sketch) -> str | None:
     """Return why the executor cannot run it; None: it can."""
-    if shape.nodes > 1:
-        return (
-            "TuCCL's executor runs its own plans alone across hosts; leave the schedules out, or "
-            "take one node"
-        )
-    return why_not_run(algorithm)
+    if not is_across_nodes(machine):
+        return why_not_run(algorithm)
+    sizes = node_sizes_of(machine)
+    if not sizes:
+        return "TuCCL's executor cannot run it: a node's ranks do not follow one another"
+    try:
+        compile_staged(cut(algorithm, sizes))
+    except NoProgramError as error:
+        return f"TuCCL's executor cannot run it in rounds across hosts: {error}"
+    return None
 
 
 def _unusable(own: OwnSchedule, machine: Sketch) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuccl.errors import WorkspaceError
-from tuccl.programs.errors import NoPlanError
+from tuccl.programs.errors import NoPlanError, NoProgramError
 from tuccl.programs.phase_plans import plan_by_name
 from tuccl.programs.phases import PhasedSchedule
 from tuccl.schedules.candidates import Candidate, Promise, is_across_nodes
@@ -49,6 +49,7 @@ def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
                 "sketch": candidate.sketch.name,
                 "origin": candidate.origin,
                 "plan": None if candidate.phases is None else _plan_row(candidate.phases),
+                "node_sizes": list(candidate.node_sizes),
                 "promises": [
                     {**asdict(promise), "ratio": promise.ratio} for promise in candidate.promises
                 ],
@@ -103,7 +104,7 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
             return None
         return tuple(_load_candidate(directory, row, by_name) for row in index["schedules"])
     except (
-        ValueError, KeyError, TypeError, OverflowError, RecursionError, NoPlanError
+        ValueError, KeyError, TypeError, OverflowError, RecursionError, NoPlanError, NoProgramError
     ) as error:  # fmt: skip
         raise WorkspaceError(f"{path} is damaged ({error}); move {directory} away") from error
 
@@ -122,7 +123,8 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
         if text is None:
             raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
         algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
-        candidate = Candidate(algorithm, sketch, origin, promises)
+        node_sizes = tuple(map(int, row.get("node_sizes", ())))
+        candidate = Candidate(algorithm, sketch, origin, promises, node_sizes=node_sizes)
     if candidate.content_hash != row["schedule"]:
         changed = directory / (row["file"] or _INDEX)
         raise WorkspaceError(f"{changed} was changed; move {directory} away to synthesize again")

@@ -176,6 +176,17 @@ def phased_families(
     return tuple(Family(name, protocol, channels, (256, 512), slices) for protocol in protocols)
 
 
+def staged_families(schedule: str, size_bytes: int, *, ll128: bool = True) -> tuple[Family, ...]:
+    """A schedule in stages and rounds, by content hash; arguments as for `phased_families`."""
+    protocols = [_LL] if size_bytes <= _LL_UP_TO or not ll128 else []
+    protocols += [_LL128] if size_bytes >= _LL128_FROM and ll128 else []
+    channels = (1, 2, 4, 8) if size_bytes <= _LL_UP_TO else (8, 16, 32, 64)
+    return tuple(
+        Family(f"{PHASES_PREFIX}{schedule}", protocol, channels, (256, 512), (UNSLICED,))
+        for protocol in protocols
+    )
+
+
 def paper_space(algorithm: str) -> Space:
     """Table IV of TuCCL for one algorithm: 3 x 4 x 20 x 15 = 3,600 configurations."""
     channels = tuple(2**i for i in range(1, 5))

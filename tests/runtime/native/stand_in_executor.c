@@ -6,6 +6,7 @@
 #include "bundle.h"
 #include "phased.h"
 #include "program.h"
+#include "staged.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -67,8 +68,11 @@ static bool is_for(const struct tuccl_entry_record *entry, uint8_t operation, bo
         return false;
     if (tuccl_programs_at(bundle.programs, entry->schedule, &program))
         return program.header->operation == operation;
-    bool taken = tuccl_phased_at(bundle.programs, entry->schedule, &phased) &&
-                 phased.header->operation == operation;
+    struct tuccl_staged staged;
+    bool taken = tuccl_phased_at(bundle.programs, entry->schedule, &phased)
+                     ? phased.header->operation == operation
+                     : tuccl_staged_at(bundle.programs, entry->schedule, &staged) &&
+                           staged.header->operation == operation;
     *has_phases |= taken;
     return taken;
 }

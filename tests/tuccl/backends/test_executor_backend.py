@@ -13,13 +13,17 @@ import pytest
 
 import tuccl.runtime
 from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tests.tuccl.silent_progress import silent
 from tests.tuccl.sketches.machines import cluster
+from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.backends import backend_choice
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend, require_backend
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.lookup_tables.bundles.bundle import read_bundle
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
+from tuccl.lookup_tables.program_header import is_staged
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Place
@@ -30,6 +34,7 @@ from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.layout import Pattern
+from tuccl.programs.staged.program_check import check_programs
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
     executor_programs,
@@ -38,6 +43,7 @@ from tuccl.schedules.executor_schedules import (
     with_kernels,
 )
 from tuccl.schedules.phased_candidates import phased_candidates
+from tuccl.schedules.staged_candidates import staged_candidates
 from tuccl.sketches.candidates import sketch_candidates, whole_machine
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.formats import msccl_xml
@@ -311,7 +317,55 @@ def test_the_executor_alone_leaves_nccl_as_it_is() -> None:
     assert list(builtins_of(request, TASK)) == [STOCK]
 
 
-@pytest.mark.parametrize("shape", [Shape(3, 2, 0), Shape(32, 2, 16)])
-def test_nodes_that_the_executor_does_not_serve_are_named(shape: Shape) -> None:
-    with pytest.raises(UsageError, match=f"this machine has {shape.ranks} on 2"):
-        require_backend("nccl,executor", BackendRequest(TOPOLOGY, shape))
+class UnevenHosts(LocalPlaces):
+    """A host of two devices and one of one, as ranks of an MPI job report them."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.places = tuple(Place(host, device) for host, device in (("a", 0), ("a", 1), ("b", 0)))
+
+
+def test_hosts_of_different_sizes_run_schedules_in_rounds(
+    stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stand_ins.executor.exists()
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
+    topology = Uneven((2, 1), 1, "mesh").topology()
+    shape = Shape(3, 2, 0)
+    (first, *_) = staged_candidates(Operation.ALL_REDUCE, whole_machine(topology), SIZES)
+    task = Task(Operation.ALL_REDUCE, 4096, shape)
+    request = BackendRequest(
+        topology, shape, schedules={first.content_hash: first}, places=UnevenHosts()
+    )
+    in_rounds = Config(f"phases:{first.content_hash}", "LL", 8, 256, 1 << 30)
+    with open_backend("nccl,executor", request) as backend:
+        for config in (in_rounds, STOCK):
+            assert backend.measure(task, config, 0, 1).samples_us[0] > 0
+            backend.check(task, config)
+
+
+@pytest.mark.slow
+def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
+    stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From candidates to the bundle, whose shape has no number of ranks of each node."""
+    assert stand_ins.executor.exists()
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
+    options = RunOptions(backend="executor", cycles=1, plain=True)
+    settings = RunSettings((Operation.ALL_REDUCE,), (4096,), options)
+    monkeypatch.setenv("STAND_IN_CHANNELS", "1")
+    topology = Uneven((2, 1), 1, "mesh").topology()
+    done = initialize(topology, settings, Workspace(tmp_path), silent, places=UnevenHosts())
+    (entry,) = done.table.entries
+    assert entry.key.shape == Shape(3, 2, 0)
+    assert entry.schedule is not None
+    bundle = read_bundle(bundle_bytes(done.table), "bundle")
+    check_programs(bundle.schedules, "bundle")
+    (stored,) = bundle.schedules
+    assert stored.content_hash == entry.schedule.schedule
+    assert is_staged(stored.program)
+
+
+def test_nodes_that_the_executor_does_not_serve_are_named() -> None:
+    with pytest.raises(UsageError, match="this machine has 32 on 2, 16 on each"):
+        require_backend("nccl,executor", BackendRequest(TOPOLOGY, Shape(32, 2, 16)))

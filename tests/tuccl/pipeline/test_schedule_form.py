@@ -13,7 +13,7 @@ from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
 from tuccl.programs import compiler
 from tuccl.programs.flow import Flow, run_on_symbols
-from tuccl.programs.reader import check_programs
+from tuccl.programs.staged.program_check import check_programs
 from tuccl.reports.finished_run import read_table
 from tuccl.synthesizer.formats import msccl_xml
 from tuccl.synthesizer.ir.algorithm import Algorithm

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.tuccl.silent_progress import silent
 from tests.tuccl.sketches.machines import cluster
+from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.inputs.run_options import RunOptions
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.pipeline.shape_schedules import candidates_of, parts_of, sketches_of
@@ -45,6 +46,20 @@ def test_the_executor_has_kernels_in_a_node_and_plans_across(tmp_path: Path) -> 
         assert all(candidate.program for candidate in own)
     plans = {(plan.phases.nodes, plan.phases.local_ranks) for plan in found[RAIL] if plan.phases}
     assert plans == {(2, 1)}
+
+
+def test_nodes_of_different_sizes_have_schedules_in_rounds(tmp_path: Path) -> None:
+    machine = Uneven((2, 1), 1, "mesh").topology()
+    settings = RunSettings((Operation.ALL_GATHER,), (64 << 10,))
+    for backend, number in (("nccl,executor", 2), ("simulated", 0)):
+        chosen = replace(settings, options=RunOptions(backend=backend))
+        run = Run(tmp_path / backend)
+        (part,) = parts_of(machine, chosen, run)
+        for _ in ("made", "loaded"):
+            found = candidates_of(part, chosen, sketches_of(part, chosen), (), silent)
+            own = found[Operation.ALL_GATHER]
+            assert {candidate.node_sizes for candidate in own} <= {(2, 1)}
+            assert len(own) >= number if number else own == ()
 
 
 def test_schedules_of_every_shape_are_saved_and_loaded(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tuccl.lookup_tables.store import table_from_parquet_bytes, table_to_parquet
 from tuccl.lookup_tables.table import Table
 from tuccl.programs.compiler import compile_program
 from tuccl.programs.older_tables import program_of_xml
-from tuccl.programs.reader import check_programs
+from tuccl.programs.staged.program_check import check_programs
 from tuccl.synthesizer.formats.msccl_xml import write_msccl_xml
 from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective

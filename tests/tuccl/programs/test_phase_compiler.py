@@ -20,7 +20,8 @@ from tuccl.programs.layout import Pattern
 from tuccl.programs.phase_compiler import compile_phases, phased_program_of, read_phases
 from tuccl.programs.phase_plans import plan_by_name
 from tuccl.programs.phases import PhasedSchedule
-from tuccl.programs.reader import check_programs, read_program
+from tuccl.programs.reader import read_program
+from tuccl.programs.staged.program_check import check_programs
 from tuccl.synthesizer.ir.collectives import Collective
 
 GOLDEN = Path(__file__).parent / "golden" / "phased.program.hex"

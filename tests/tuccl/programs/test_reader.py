@@ -9,7 +9,8 @@ from tuccl.lookup_tables.errors import TableFileError
 from tuccl.lookup_tables.program_header import sealed
 from tuccl.lookup_tables.table import StoredSchedule
 from tuccl.programs.compiler import compile_program
-from tuccl.programs.reader import check_programs, read_program
+from tuccl.programs.reader import read_program
+from tuccl.programs.staged.program_check import check_programs
 from tuccl.synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepRef, StepType
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.prove.verifier import verify

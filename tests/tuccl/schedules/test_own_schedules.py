@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.tuccl.sketches.machines import cluster
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
+from tuccl.programs.staged import cutting
 from tuccl.schedules.own_schedules import (
     Demands,
     OwnSchedule,
@@ -135,12 +137,17 @@ def test_a_schedule_that_says_the_wrong_thing_is_not_proved(write: Write) -> Non
     assert "it is wrong, " in refusal(write("mine.xml", text))
 
 
-def test_across_hosts_the_executor_runs_no_schedule_of_the_user(write: Write) -> None:
+def test_across_hosts_the_executor_runs_what_has_a_form_in_rounds(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write("program.py", IN_THE_LANGUAGE)
-    across = replace(demands(), shape=Shape(4, 2, 2))
+    across = Demands(cluster(2, 2, 1), Shape(4, 2, 2), (Operation.ALL_GATHER,), SIZES)
+    on_executor = replace(across, on_executor=True)
+    assert read_own_schedules(folder, across) == read_own_schedules(folder, on_executor)
+    monkeypatch.setattr(cutting, "MOST_ROUNDS", 0)
     assert len(read_own_schedules(folder, across)) == 1
-    said = refusal(folder, replace(across, on_executor=True))
-    assert "runs its own plans alone across hosts" in said
+    said = refusal(folder, on_executor)
+    assert "cannot run it in rounds across hosts: a chunk crosses between nodes 1 times" in said
 
 
 def test_a_directory_without_schedules_is_refused(tmp_path: Path) -> None:

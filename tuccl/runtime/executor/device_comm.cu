@@ -367,7 +367,8 @@ const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t s
     const OnDevice current(comm->device);
     if (tuccl::load_sums() != cudaSuccess)
         return told("its kernels are not for this device");
-    if (cudaMalloc(&comm->scratch, scratch_bytes) != cudaSuccess)
+    // Schedules in rounds may need none.
+    if (cudaMalloc(&comm->scratch, scratch_bytes > 0 ? scratch_bytes : 1) != cudaSuccess)
         return told("there is no device memory for what lies between phases");
     for (uint32_t i = 0; i < streams; i++)
         if (cudaStreamCreateWithFlags(&comm->side_streams[i], cudaStreamNonBlocking) != cudaSuccess)

@@ -66,7 +66,7 @@ template <typename Wire, typename Pair, typename Machine> class StageRunner {
                 smaller(plan_.part_bytes - offset, launch_.bytes)};
     }
 
-    __device__ __forceinline__ void run_step(const tuccl_stage_step &step) {
+    __device__ __forceinline__ void run_step(const tuccl_stage_step step) {
         const Action action(step.type);
         const bool completes = (step.flags & TUCCL_STEP_COMPLETES) != 0;
         const uint32_t reduction =

@@ -1,0 +1,101 @@
+"""Candidates in stages and rounds for nodes of different sizes, their space and copies on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.tuccl.sketches.machines import cluster
+from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from tuccl.errors import WorkspaceError
+from tuccl.lookup_tables.program_header import executor_serves, is_staged, runs_across_hosts
+from tuccl.lookup_tables.table import Operation, Shape, StoredSchedule
+from tuccl.models.figures import communicator_shape
+from tuccl.programs.staged.program_check import check_programs
+from tuccl.programs.staged.staged_compiler import read_staged
+from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.executor_schedules import executor_programs, executor_space
+from tuccl.schedules.own_schedules import OwnSchedule, own_candidates
+from tuccl.schedules.saved_candidates import load_candidates, save_candidates
+from tuccl.schedules.staged_candidates import OPERATIONS, node_sizes_of, staged_candidates
+from tuccl.sketches.candidates import whole_machine
+
+SIZES = (1 << 10, 1 << 20, 1 << 26)
+TOPOLOGY = Uneven((3, 1), 1, "mesh").topology()
+MACHINE = whole_machine(TOPOLOGY)
+
+
+@cache
+def candidates(operation: Operation = Operation.ALL_REDUCE) -> tuple[Candidate, ...]:
+    return staged_candidates(operation, MACHINE, SIZES)
+
+
+@pytest.mark.parametrize("operation", sorted(OPERATIONS))
+def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Operation) -> None:
+    assert communicator_shape(TOPOLOGY) == Shape(4, 2, 0)
+    found = candidates(operation)
+    staged = [read_staged(each.program, each.name) for each in found]
+    assert {each.node_sizes for each in staged} == {(3, 1)}
+    assert {each.collective for each in staged} == {each.collective for each in found}
+    assert len({each.content_hash for each in found}) == len(found)
+    # The fewest rounds come first and are tried at every size.
+    assert len(staged[0].rounds) == 1 == min(len(each.rounds) for each in staged)
+    assert [promise.size_bytes for promise in found[0].promises] == list(SIZES)
+    assert all(0.0 < promise.ratio <= 1.0 for each in found for promise in each.promises)
+
+
+@pytest.mark.parametrize("operation", sorted(set(Operation) - OPERATIONS))
+def test_other_operations_have_none(operation: Operation) -> None:
+    assert candidates(operation) == ()
+
+
+def test_ranks_of_a_node_must_follow_one_another() -> None:
+    assert node_sizes_of(MACHINE) == (3, 1)
+    interleaved = replace(MACHINE, node_of_rank=(0, 1, 0, 0))
+    assert node_sizes_of(interleaved) == ()
+    assert staged_candidates(Operation.ALL_REDUCE, interleaved, SIZES) == ()
+
+
+def test_an_executor_serves_nodes_of_different_sizes_and_runs_rounds_there() -> None:
+    assert executor_serves(Shape(4, 2, 0))
+    assert not executor_serves(Shape(32, 2, 16))
+    (first, *_) = candidates()
+    stored = StoredSchedule(first.content_hash, first.name, "", first.program)
+    assert is_staged(first.program)
+    assert runs_across_hosts([stored], first.content_hash)
+    check_programs([stored], "table")
+
+
+def test_their_space_has_protocols_and_channels_and_no_slices() -> None:
+    (first, *_) = candidates()
+    for size_bytes, protocols in ((1 << 10, {"LL"}), (1 << 16, {"LL", "LL128"})):
+        families = executor_space([first], size_bytes).families
+        assert {family.algorithm for family in families} == {f"phases:{first.content_hash}"}
+        assert {family.protocol for family in families} == protocols
+        assert {buffers for family in families for buffers in family.axes[2]} == {1 << 30}
+    assert executor_programs(candidates()).content_hashes == {
+        each.content_hash for each in candidates()
+    }
+
+
+def test_a_saved_candidate_is_the_same_and_a_changed_one_is_refused(tmp_path: Path) -> None:
+    save_candidates(tmp_path, candidates())
+    assert load_candidates(tmp_path, [MACHINE]) == candidates()
+    index = json.loads((tmp_path / "index.json").read_text())
+    index["schedules"][0]["node_sizes"] = [1, 3]
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    with pytest.raises(WorkspaceError, match="was changed"):
+        load_candidates(tmp_path, [MACHINE])
+
+
+@pytest.mark.parametrize("topology", [TOPOLOGY, cluster(2, 2, 1)])
+def test_a_schedule_of_the_user_runs_in_rounds_on_any_nodes(topology: object) -> None:
+    own = OwnSchedule(Path("mine.xml"), candidates()[0].steps)
+    machine = MACHINE if topology is TOPOLOGY else whole_machine(cluster(2, 2, 1))
+    (candidate,) = own_candidates([own], [], machine, SIZES, in_rounds=True)[Operation.ALL_REDUCE]
+    assert candidate.node_sizes == node_sizes_of(machine)
+    assert read_staged(candidate.program, "own").node_sizes == candidate.node_sizes
