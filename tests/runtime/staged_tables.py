@@ -35,7 +35,7 @@ from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.ir.program import Chunk, Statement
 
 SIZES = (1, 40_000)
-TABLES = 6
+TABLES = 5
 MUTATED = 12
 MUTABLE = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 ROOT = 1

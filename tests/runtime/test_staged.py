@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.runtime.staged_tables import (
     mutated_names,
@@ -55,17 +56,28 @@ LEAKING = {
     *("abort_while_choosing", "revoke_while_choosing"),
 }
 """Scenarios that leave memory allocated which a rank may still use."""
+QUICK = {
+    *("rails_end", "abort_during_calls", "abort_of_a_hanging_call", "revoke", "chosen_rounds"),
+    *("choice_cannot_connect", "choices_differ", "groups", "captures"),
+    *("load_stages_fails", "different_tables", "connecting_fails"),
+}
+"""Scenarios that are played in every run of the tests, on one kind of nodes."""
 NODES = {"aaab": (3, 1), "aab": (2, 1), "abcd": (1, 1, 1, 1), "aabb": (2, 2), "abbccc": (1, 2, 3)}
 SHAPES = 3 * 9 * 2
 """Calls of a reducing operation: three types, nine reductions and sizes, in place and not."""
 
 
-@pytest.fixture(scope="module", params=SANITIZERS)
+def slow_unless(quick: bool, *values: str) -> ParameterSet:
+    """Return parameters, marked as slow unless they are to run always."""
+    return pytest.param(*values, marks=[] if quick else [pytest.mark.slow])
+
+
+@pytest.fixture(scope="module", params=[slow_unless(name == "memory", name) for name in SANITIZERS])
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("staged")
     flags = [
         *sanitizer_flags(request.param, folder),
-        *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=65536", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
+        *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
     ]
     build_nccl(folder, *flags)
     own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]
@@ -100,32 +112,41 @@ def play(job: Path, scenario: str, hosts: str, tables: str = "", **environment: 
     return done.stdout
 
 
-@pytest.mark.parametrize("hosts", NODES)
+@pytest.mark.parametrize("hosts", [slow_unless(hosts == "aaab", hosts) for hosts in NODES])
 def test_every_schedule_gives_every_rank_the_right_bits(job: Path, hosts: str) -> None:
     out = play(job, "data", hosts, NCCL_DEBUG="WARN")
     served = {name: numbers for name, *numbers in map(str.split, out.splitlines())}
     assert served == {name: [str(SHAPES), str(SHAPES), "30", "15"] for name in table_names()}
 
 
-@pytest.mark.parametrize("hosts", ["aaab", "abcd"])
+@pytest.mark.parametrize("hosts", [slow_unless(hosts == "aaab", hosts) for hosts in NODES])
 def test_schedules_with_a_root_serve_calls_of_that_root(job: Path, hosts: str) -> None:
     out = play(job, "rooted", hosts, NCCL_DEBUG="WARN")
     assert out.splitlines() == [f"{name} 8 8" for name in table_names()]
 
 
-@pytest.mark.parametrize("hosts", ["aaab", "aabb"])
+@pytest.mark.parametrize("hosts", [slow_unless(hosts == "aaab", hosts) for hosts in NODES])
 def test_what_a_loader_accepts_does_no_harm(job: Path, hosts: str) -> None:
     out = play(job, "wrong_programs", hosts, PLANS=" ".join(mutated_names()))
     assert "WARN" not in out
 
 
-@pytest.mark.parametrize("scenario", CALLS)
-@pytest.mark.parametrize("hosts", ["aaab", "aabb"])
+@pytest.mark.parametrize(
+    ("scenario", "hosts"),
+    [
+        slow_unless(scenario in QUICK and hosts == "aaab", scenario, hosts)
+        for scenario in CALLS
+        for hosts in ("aaab", "aabb")
+    ],
+)
 def test_calls(job: Path, scenario: str, hosts: str) -> None:
     assert "WARN" not in play(job, scenario, hosts)
 
 
-@pytest.mark.parametrize(("scenario", "reason"), FAILURES.items())
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [slow_unless(scenario in QUICK, scenario, reason) for scenario, reason in FAILURES.items()],
+)
 def test_every_rank_says_once_why_it_is_off(job: Path, scenario: str, reason: str) -> None:
     out = play(job, scenario, "aaab")
     lines = [line for line in out.splitlines() if "WARN" in line]
@@ -133,7 +154,9 @@ def test_every_rank_says_once_why_it_is_off(job: Path, scenario: str, reason: st
     assert all("executor is off" in line and reason in line for line in lines)
 
 
-@pytest.mark.parametrize("scenario", [*ENDS, *CHOICES])
+@pytest.mark.parametrize(
+    "scenario", [slow_unless(each in QUICK, each) for each in (*ENDS, *CHOICES)]
+)
 def test_ends_and_choices(job: Path, scenario: str) -> None:
     leaks = {"ASAN_OPTIONS": "detect_leaks=0"} if scenario in LEAKING else {}
     play(job, scenario, "aaab", **leaks)
