@@ -84,6 +84,12 @@ int tuccl_device_sum(tuccl_device_comm *, const void *, void *, size_t, uint32_t
                      void *) {
     return 0;
 }
+const char *tuccl_device_load_stages(tuccl_device_comm *, const tuccl_stage_step *, size_t) {
+    return nullptr;
+}
+int tuccl_device_run_stage(tuccl_device_comm *, const tuccl_stage_call *, void *) {
+    return 0;
+}
 uint64_t tuccl_device_free_bytes() {
     return 0;
 }
