@@ -64,16 +64,13 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 said=$({command} 2>&1)
 code=$?
-case $code:$said in
-0:*) ;;
-1:changed*)
-    reason=$(printf '%s\\n' "$said" | head -n 1 | cut -c 1-200)
+[ "$code" = 0 ] && exit 0
+reason=$(printf '%s\\n' "$said" | grep '^changed' | head -n 1 | cut -c 1-200)
+if [ "$code" = 1 ] && [ -n "$reason" ]; then
     node=${{SLURMD_NODENAME:-$(hostname -s)}}
     scontrol update NodeName="$node" State=DRAIN Reason="tuccl watch: $reason"
-    logger -t tuccl-watch -- "$said"
-    ;;
-*) logger -t tuccl-watch -- "code $code: $said" ;;
-esac
+fi
+logger -t tuccl-watch -- "code $code: $said"
 exit 0
 """
 

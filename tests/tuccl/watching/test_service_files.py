@@ -51,6 +51,7 @@ def test_shells_take_the_health_check(tmp_path: Path, shell: str) -> None:
     [
         (0, "", False),
         (1, "changed    machine: NIC n0/nic0 is missing", True),
+        (1, "a warning\nchanged    machine: NIC n0/nic0 is missing", True),
         (1, "Traceback (most recent call last):", False),
         (3, "unchecked  nothing could be measured", False),
     ],
@@ -60,7 +61,7 @@ def test_the_health_check_drains_a_node_that_changed_and_no_other(
 ) -> None:
     script = slurm_health_check(Path("/shared/tuccl"))
     for name, text in {
-        "watch": f"echo '{said}'; exit {code}",
+        "watch": f"echo '{said}'\nexit {code}",
         "scontrol": f'echo "$@" >> {tmp_path}/drained',
         "logger": f'echo "$@" >> {tmp_path}/logged',
     }.items():
