@@ -11,6 +11,7 @@ from tuccl.shipping.job_settings import JobSettings
 _FOLDER = "kubernetes"
 _NAMES = (
     "Dockerfile",
+    "Dockerfile.dockerignore",
     "copy.sh",
     "configmap.yaml",
     "daemonset.yaml",
@@ -27,6 +28,7 @@ def kubernetes_files(settings: JobSettings) -> dict[str, str]:
     """Return the files by path in the shipped directory."""
     texts = (
         _dockerfile(settings),
+        _IGNORED,
         _COPY,
         _config_map(settings),
         _daemon_set(settings),
@@ -42,6 +44,12 @@ def _dockerfile(settings: JobSettings) -> str:
 #     docker build -f {_FOLDER}/Dockerfile -t {_FILES}:{settings.crc:08x} .
 FROM busybox:1.36
 COPY . /tuccl
+"""
+
+
+_IGNORED = """\
+# Earlier tables, which no job loads.
+versions
 """
 
 

@@ -19,7 +19,6 @@ from tuccl import __version__
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Shape, Table
 from tuccl.probes.inputs.regular_file import read_regular_file
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord
 from tuccl.reports.step_document import StepSummary
@@ -123,14 +122,14 @@ class _VersionModel(BaseModel):
 class Shipment:
     """Contents of a manifest beyond the table itself."""
 
-    machine: Topology | None
+    machine: MachineSize | None
     times: Evidence
     caveats: tuple[str, ...]
     loads_executor: bool
     forms: tuple[str, ...]
     place: str | None
-    graphs: bool
-    in_place: bool
+    graphs: bool | None
+    in_place: bool | None
     host: HostRecord | None
     step: StepSummary | None = None
 
@@ -165,14 +164,12 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         files: Contents by path in the directory, without the manifest itself.
         shipment: Machine, evidence, forms, and the gain of a workload's step.
     """
-    machine, tuned = shipment.machine, tuning_times(table)
+    tuned = tuning_times(table)
     model = ManifestDocument(
         tuccl=__version__,
         topology_name=table.topology_name,
         fingerprint=table.fingerprint,
-        machine=None
-        if machine is None
-        else MachineSize(gpus=len(machine.gpus), nodes=machine.node_count),
+        machine=shipment.machine,
         gpu_models=list(table.gpu_models),
         nccl=measured_nccl(table) or None,
         times=shipment.times,
@@ -229,6 +226,14 @@ def with_host(path: Path, host: HostRecord) -> str:
             f"{path} is missing, damaged or of another release; `tuccl ship` there again"
         ) from error
     return found.model_copy(update={"host": host}).model_dump_json(indent=1) + "\n"
+
+
+def read_document(path: Path) -> ManifestDocument | None:
+    """Return a manifest of this release's version; None where it is missing, damaged or older."""
+    try:
+        return ManifestDocument.model_validate_json(read_regular_file(path))
+    except (OSError, ValidationError):
+        return None
 
 
 def _listed(data: bytes, version: int) -> Listed:

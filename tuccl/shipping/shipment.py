@@ -12,6 +12,7 @@
     tuccl.envfile, nccl.conf, slurm-task-prolog.sh, enroot/, kubernetes/
                                the forms of `--to`
     tuccl-manifest.json        what the table is, and which of these files there are, with sums
+    versions/                  the tables that were shipped here, each whole; see `versions`
 
 A directory that jobs are using can be shipped to again: a new table is a new bundle file, and
 `tuccl.env`, replaced after all that it names, is what points at it. What only the table before had
@@ -46,13 +47,20 @@ from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environ
 from tuccl.shipping.forms import EXECUTABLE, Form, form_files
 from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.locating import bundle_name
-from tuccl.shipping.manifest import MANIFEST_NAME, Shipment, manifest_text, read_manifest
+from tuccl.shipping.manifest import (
+    MANIFEST_NAME,
+    MachineSize,
+    Shipment,
+    manifest_text,
+    read_manifest,
+)
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
     MACHINE_NAME,
     SCHEDULES_NAME,
     TABLE_NAME,
     Machine,
+    ShippedDirectory,
     check_can_be_shipped_to,
     check_places,
     held,
@@ -60,8 +68,48 @@ from tuccl.shipping.shipped_directory import (
     remove_old_files,
     remove_partial_files,
 )
+from tuccl.shipping.versions import (
+    Origin,
+    drop_old_versions,
+    keep_unversioned,
+    keep_version,
+    utc_now,
+)
 from tuccl.workspace.atomic_file import absolute, cannot_write, write_atomically
 from tuccl.workspace.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table with what is shipped beside it: of a run, or of a version."""
+
+    table: Table
+    evidence: Evidence
+    """Evidence behind its times."""
+    machine: MachineSize | None
+    machine_file: bytes | None
+    """The machine as its run keeps it; None: unknown."""
+    plugin: bytes
+    library: Path | None
+    """The executor, if there is one."""
+    graphs: bool | None
+    in_place: bool | None
+    host: HostRecord | None
+    step: StepSummary | None
+    """Gain of a step, where the table was tuned for a workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The files of a table for one directory."""
+
+    table: Table
+    crc: int
+    """Checksum of the bundle."""
+    contents: Mapping[str, bytes]
+    """Files by path, in the order in which they are written; `tuccl.env` last."""
+    manifest: str
+    caveats: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +149,33 @@ def ship(
     """
     target = absolute(directory)
     _check_target(target, place)
-    plugin = plugin_path().read_bytes()
-    table = _checked_table(run)
+    source, origin = _source_of(run)
+    rendered = render(source, target, *forms_and_place(target, forms, place))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    with held(target):
+        return replace_table(target, rendered, origin, force=force)
+
+
+def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | None) -> Rendered:
+    """Return the files of a table for a directory; nothing is written.
+
+    Args:
+        source: The table and its libraries.
+        target: The directory.
+        wanted: Forms beside `tuccl.env`.
+        named: Where jobs find the directory; None: at `target`.
+
+    Raises:
+        UsageError: The place cannot stand in a form, or in LD_PRELOAD where the executor is
+            shipped.
+    """
+    table, evidence = source.table, source.evidence
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
-    report, machine = read_report(run), _machine_of(run)
-    evidence = evidence_of(table, report.backend)
-    executor = shipped_executor(table, evidence, executor_path() if has_executor() else None)
-    wanted, named = _forms_and_place(target, forms, place)
+    executor = shipped_executor(table, evidence, source.library)
     at = named or target
     _check_preload_path((target, at), executor)
     loads_executor = executor is not None and executor.obstacle is None
@@ -120,7 +187,7 @@ def ship(
     environment = environment_file(table, target, crc, evidence.caveat, executor, at)
     contents = {
         bundle_name(crc): bundle,
-        PLUGIN_NAME: plugin,
+        PLUGIN_NAME: source.plugin,
         **_library_of(executor),
         **{
             f"{SCHEDULES_NAME}/{schedule.content_hash}.xml": schedule.msccl_xml.encode()
@@ -128,21 +195,75 @@ def ship(
             if schedule.msccl_xml
         },
         TABLE_NAME: table_to_parquet_bytes(table),
-        **({} if machine is None else {MACHINE_NAME: topology_to_json(machine).encode()}),
+        **({} if source.machine_file is None else {MACHINE_NAME: source.machine_file}),
         bound_name(crc): environment.encode(errors="surrogateescape"),
         **{name: text.encode(errors="surrogateescape") for name, text in files.items()},
     }
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
     caveats = _caveats(evidence, executor)
     said = Shipment(
-        machine, evidence, caveats, loads_executor, wanted,
-        None if named is None else str(named), report.graphs, report.in_place,
-        _accepted_host(target, crc) or _host_of(run, machine, evidence),
-        _step(table, report, loads_executor),
+        source.machine, evidence, caveats, loads_executor, tuple(wanted),
+        None if named is None else str(named), source.graphs, source.in_place,
+        _accepted_host(target, crc) or source.host, source.step,
     )  # fmt: skip
-    _write(target, table, contents, manifest_text(table, crc, contents, said), force=force)
+    return Rendered(table, crc, contents, manifest_text(table, crc, contents, said), caveats)
+
+
+def replace_table(target: Path, rendered: Rendered, origin: Origin, *, force: bool) -> Shipped:
+    """Make a table the current one of a directory that is locked; former ones stay as versions.
+
+    The version is written first, so that a full disk or a kill leaves the current table as it is.
+
+    Raises:
+        UsageError: The directory holds other files or another machine's table.
+        WorkspaceError: The directory cannot be written.
+    """
+    table, contents = rendered.table, rendered.contents
+    found = look_at(target)
+    check_can_be_shipped_to(found, Machine(table.topology_name, table.fingerprint), force=force)
+    check_places([target / name for name in (*contents, MANIFEST_NAME)])
+    remove_partial_files(target)
+    keep_unversioned(target)
+    keep_version(target, f"{rendered.crc:08x}", contents, rendered.manifest, origin)
+    make_current(found, contents, rendered.manifest)
+    drop_old_versions(target)
     *others, last = contents
-    return Shipped(tuple(target / name for name in (*others, MANIFEST_NAME, last)), caveats)
+    files = tuple(target / name for name in (*others, MANIFEST_NAME, last))
+    return Shipped(files, rendered.caveats)
+
+
+def make_current(found: ShippedDirectory, contents: Mapping[str, bytes], manifest: str) -> None:
+    """Write the files in their order, remove schedules of earlier tables, write the manifest."""
+    for name, content in contents.items():
+        mode = 0o755 if name in EXECUTABLE else 0o644
+        write_atomically(found.path / name, content, mode=mode)
+    remove_old_files(found, contents)
+    write_atomically(found.path / MANIFEST_NAME, manifest)
+
+
+def _source_of(run: Run) -> tuple[Source, Origin]:
+    """Return the table of a run with this installation's libraries, and its origin."""
+    plugin = plugin_path().read_bytes()
+    table, report = _checked_table(run), read_report(run)
+    evidence = evidence_of(table, report.backend)
+    library = executor_path() if has_executor() else None
+    gains = job_gains(table, report, has_executor=library is not None)
+    origin = Origin(utc_now(), str(absolute(run.root)), gains.speedup)
+    machine = _machine_of(run)
+    executor = shipped_executor(table, evidence, library)
+    source = Source(
+        table,
+        evidence,
+        None if machine is None else MachineSize(gpus=len(machine.gpus), nodes=machine.node_count),
+        None if machine is None else topology_to_json(machine).encode(),
+        plugin,
+        library,
+        report.graphs,
+        report.in_place,
+        _host_of(run, machine, evidence),
+        _step(table, report, executor is not None and executor.obstacle is None),
+    )
+    return source, origin
 
 
 def _check_target(target: Path, place: Path | None) -> None:
@@ -162,7 +283,7 @@ def _check_target(target: Path, place: Path | None) -> None:
         raise UsageError(f"{target} is a file: name a directory to ship to")
 
 
-def _forms_and_place(
+def forms_and_place(
     target: Path, forms: Sequence[Form], place: Path | None
 ) -> tuple[tuple[Form, ...], Path | None]:
     """Return the forms to write, with those of an earlier ship, and the place that was named."""
@@ -251,26 +372,6 @@ def _check_preload_path(paths: Iterable[Path], executor: ShippedExecutor | None)
                 f"{str(path)!a} has a space or colon, at which LD_PRELOAD is split, and the "
                 "executor is to be loaded from there; name a directory without"
             )
-
-
-def _write(
-    target: Path, table: Table, contents: Mapping[str, bytes], manifest: str, *, force: bool
-) -> None:
-    """Write the files in their order, remove those of earlier tables, write the manifest."""
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(target, error) from error
-    with held(target):
-        found = look_at(target)
-        check_can_be_shipped_to(found, Machine(table.topology_name, table.fingerprint), force=force)
-        check_places([target / name for name in (*contents, MANIFEST_NAME)])
-        remove_partial_files(target)
-        for name, content in contents.items():
-            mode = 0o755 if name in EXECUTABLE else 0o644
-            write_atomically(target / name, content, mode=mode)
-        remove_old_files(found, contents)
-        write_atomically(target / MANIFEST_NAME, manifest)
 
 
 def shipped_executor(

@@ -30,6 +30,11 @@ ENVIRONMENT_NAME = "tuccl.env"
 TABLE_NAME = "table.parquet"
 MACHINE_NAME = "machine.json"
 SCHEDULES_NAME = "schedules"
+VERSIONS_NAME = "versions"
+"""Folder of the tables that the directory keeps, each in a folder named by its checksum."""
+VERSION_FOLDER = re.compile(r"[0-9a-f]{8}")
+RECORD_NAME = "tuccl-version.json"
+"""File of a version that says when and from where it was shipped."""
 _OWN_NAMES = FORM_PATHS | {
     MANIFEST_NAME,
     ENVIRONMENT_NAME,
@@ -97,6 +102,8 @@ def look_at(path: Path) -> ShippedDirectory:
             foreign += [
                 f"{name}/{file}" for file in _strange(path / name, _below(name, FORM_PATHS))
             ]
+        elif name == VERSIONS_NAME and is_folder:  # Written first, before there is a bundle.
+            foreign += _strange_versions(path)
         elif is_folder or not known or not _is_own_name(name):
             foreign.append(f"{name}/" if is_folder else name)
     machine = _machine(path, manifest, bundles)
@@ -112,6 +119,33 @@ def sourced_crc(path: Path) -> str:
     except (OSError, UnicodeDecodeError):
         sourced = None
     return "" if sourced is None else sourced[1]
+
+
+def is_own_path(path: Path) -> bool:
+    """Whether a ship writes a file of this path, in the directory or in a version."""
+    name, folders = path.name, path.parts[:-1]
+    if name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM)) or str(path) in FORM_PATHS:
+        return True
+    if folders == (SCHEDULES_NAME,):
+        return name.endswith(".xml")
+    return not folders and (name == RECORD_NAME or _is_own_name(name))
+
+
+def _strange_versions(path: Path) -> list[str]:
+    """Return names below the versions' folder that no ship writes."""
+    found = []
+    for entry in os.scandir(path / VERSIONS_NAME):
+        if not entry.is_dir() or not VERSION_FOLDER.fullmatch(entry.name):
+            found.append(f"{VERSIONS_NAME}/{entry.name}")
+            continue
+        for root, _, files in os.walk(entry.path):
+            paths = (Path(root, name) for name in files)
+            found += [
+                str(file.relative_to(path))
+                for file in paths
+                if not is_own_path(file.relative_to(entry.path))
+            ]
+    return found
 
 
 def _is_own_name(name: str) -> bool:
@@ -176,7 +210,9 @@ def remove_partial_files(path: Path) -> None:
     Raises:
         WorkspaceError: A file cannot be removed.
     """
-    for folder in (path, *(path / name for name in (SCHEDULES_NAME, *FORM_FOLDERS))):
+    versions = [folder for folder in (path / VERSIONS_NAME).glob("*") if folder.is_dir()]
+    below = [root / name for root in (path, *versions) for name in (SCHEDULES_NAME, *FORM_FOLDERS)]
+    for folder in (path, *versions, *below):
         for partial in folder.glob(f"{PARTIAL_PREFIX}*"):
             remove_partial_file(partial)
 

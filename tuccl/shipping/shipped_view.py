@@ -112,10 +112,11 @@ def _manifest_problems(
             "a ship did not end; ship there again"
         )
     else:
-        yield from _changed_files(directory, manifest.files)
+        yield from changed_files(directory, manifest.files)
 
 
-def _changed_files(directory: Path, files: tuple[ShippedFile, ...]) -> Iterator[str]:
+def changed_files(directory: Path, files: tuple[ShippedFile, ...]) -> Iterator[str]:
+    """Yield how files differ from a manifest, a sentence for each kind of difference."""
     faults: dict[str, list[str]] = {}
     for file in files:
         if fault := _fault(directory, file):

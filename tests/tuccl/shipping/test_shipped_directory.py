@@ -97,10 +97,11 @@ def sourced_bundle(directory: Path) -> Bundle:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
+    """Files of the current table, without the versions that the directory keeps."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.relative_to(directory).parts[0] != "versions"
     }
 
 

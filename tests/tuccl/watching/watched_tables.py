@@ -14,7 +14,7 @@ from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import read_table_file
 from tuccl.reports.host_record import HostRecord, host_record
-from tuccl.shipping.manifest import MANIFEST_NAME, Shipment, manifest_text
+from tuccl.shipping.manifest import MANIFEST_NAME, MachineSize, Shipment, manifest_text
 
 GPU = GpuSettings("GPU-0", 700, (1980, 3201), (1980, 3201), True, 0)
 WELL = GpuCondition((), False, False, 0)
@@ -39,7 +39,8 @@ def watched_table(
     if machine is not None:
         (directory / "machine.json").write_text(topology_to_json(machine))
     files = {path.name: path.read_bytes() for path in directory.iterdir()}
-    said = Shipment(machine, Evidence.MEASURED, (), False, (), None, graphs, False, record)
+    size = machine and MachineSize(gpus=len(machine.gpus), nodes=machine.node_count)
+    said = Shipment(size, Evidence.MEASURED, (), False, (), None, graphs, False, record)
     crc = int(bundle.stem.removeprefix("bundle-"), 16)
     text = manifest_text(read_table_file(directory / "table.parquet"), crc, files, said)
     assert hashlib.sha256(bundle.read_bytes()).hexdigest() in text

@@ -1,0 +1,121 @@
+"""`tuccl rollback`: makes a version that a shipped directory keeps its current table again.
+
+Plugin, executor and table are those of the version; the forms are all that the directory has now,
+at the place that it has now, so that every way in which jobs start follows. Files are replaced as
+by a ship, `tuccl.env` after all that it names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.probes.inputs.regular_file import read_regular_file
+from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.shipping.manifest import MANIFEST_NAME
+from tuccl.shipping.shipment import Source, forms_and_place, make_current, render
+from tuccl.shipping.shipped_directory import (
+    ENVIRONMENT_NAME,
+    MACHINE_NAME,
+    Machine,
+    check_can_be_shipped_to,
+    check_places,
+    held,
+    look_at,
+    remove_partial_files,
+    sourced_crc,
+)
+from tuccl.shipping.shipped_view import view_shipped
+from tuccl.shipping.versions import (
+    Version,
+    drop_old_versions,
+    find_version,
+    keep_unversioned,
+    require_whole,
+    versions_of,
+)
+from tuccl.workspace.atomic_file import absolute
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The result of `rollback`."""
+
+    version: Version
+    """The current version."""
+    before: Version | None
+    """Version that was current before; None: its files were not whole."""
+    caveats: tuple[str, ...]
+    """Reasons not to rely on the table, and why the executor is not loaded."""
+
+
+def rollback(directory: Path, named: str | None = None, *, force: bool = False) -> RolledBack:
+    """Make a version the current one.
+
+    Args:
+        directory: A directory of `tuccl ship`.
+        named: Number or checksum of the version; None: the one shipped before the current one.
+        force: Accept files of others, which stay, and a version of another machine.
+
+    Raises:
+        UsageError: The directory keeps no such version, or `force` is needed.
+        WorkspaceBusyError: Another process ships there.
+        WorkspaceError: The version is damaged, or the directory cannot be written.
+    """
+    target = absolute(directory)
+    if not (target / ENVIRONMENT_NAME).is_file():
+        raise UsageError(
+            f"{target / ENVIRONMENT_NAME} is missing; name a directory that `tuccl ship` wrote"
+        )
+    with held(target):
+        found = look_at(target)
+        remove_partial_files(target)
+        keep_unversioned(target)
+        kept = versions_of(target)
+        crc = sourced_crc(target)
+        current = next((version for version in kept if version.crc == crc), None)
+        if named is None:
+            version = _before(target, kept, current)
+        else:
+            version = find_version(target, kept, named)
+        require_whole(version)
+        machine = Machine(version.manifest.topology_name, version.manifest.fingerprint)
+        check_can_be_shipped_to(found, machine, force=force)
+        rendered = render(_source_of(version), target, *forms_and_place(target, (), None))
+        check_places([target / name for name in (*rendered.contents, MANIFEST_NAME)])
+        make_current(found, rendered.contents, rendered.manifest)
+        drop_old_versions(target)
+    return RolledBack(version, current, rendered.caveats)
+
+
+def _before(target: Path, kept: tuple[Version, ...], current: Version | None) -> Version:
+    """Return the version before the current one; the newest where the current one is not kept."""
+    earlier = [each for each in kept if current is None or each.number < current.number]
+    if not earlier:
+        raise UsageError(f"{target} keeps no version before the current one: see `tuccl history`")
+    return earlier[-1]
+
+
+def _source_of(version: Version) -> Source:
+    """Return the table of a version with its own libraries.
+
+    Raises:
+        WorkspaceError: The table is not that of the bundle.
+    """
+    view = view_shipped(version.folder)
+    if view.table is None:
+        raise WorkspaceError(f"version {version.number} in {version.folder}: {view.problems[0]}")
+    library, machine = version.folder / EXECUTOR_NAME, version.folder / MACHINE_NAME
+    return Source(
+        view.table,
+        version.manifest.times,
+        version.manifest.machine,
+        read_regular_file(machine) if machine.is_file() else None,
+        read_regular_file(version.folder / PLUGIN_NAME),
+        library if library.is_file() else None,
+        version.manifest.graphs,
+        version.manifest.in_place,
+        version.manifest.host,
+        version.manifest.step,
+    )
