@@ -17,7 +17,18 @@ from typing import Annotated
 import typer
 
 from tuccl import __version__
-from tuccl.cli import bench, build, calibrate, probe, report, shipping, synthesize, tune, watch
+from tuccl.cli import (
+    bench,
+    build,
+    calibrate,
+    probe,
+    report,
+    shipping,
+    synthesize,
+    tune,
+    versions,
+    watch,
+)
 from tuccl.cli import topology as cli_topology
 from tuccl.cli import workload as cli_workload
 from tuccl.cli.fields import with_fields
@@ -251,6 +262,11 @@ def verify(
 
 app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.SHIP_EXAMPLES)(shipping.ship)
 app.command(cls=Command, rich_help_panel=_TUNE, epilog=shipping.EXPORT_EXAMPLES)(shipping.export)
+app.command(cls=Command, rich_help_panel=_TUNE, epilog=versions.ROLLBACK_EXAMPLES)(
+    versions.rollback
+)
+app.command(cls=Command, rich_help_panel=_LOOK, epilog=versions.HISTORY_EXAMPLES)(versions.history)
+app.command(cls=Command, rich_help_panel=_LOOK, epilog=versions.DIFF_EXAMPLES)(versions.diff)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=shipping.SHOW_EXAMPLES)(shipping.show)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=shipping.DOCTOR_EXAMPLES)(shipping.doctor)
 app.command(cls=Command, rich_help_panel=_LOOK, epilog=watch.EXAMPLES)(watch.watch)

@@ -1,0 +1,105 @@
+"""`tuccl history`, `rollback` and `diff`: what they print, and what they refuse."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.tuccl.conftest import Run, TunedWorkspace
+from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.shipping.job_roots import run_of_one_rank
+from tuccl.shipping.shipment import ship
+from tuccl.shipping.shipped_directory import sourced_crc
+from tuccl.workspace.runs import Workspace
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    """A directory that keeps two tables of one entry, with other profiles."""
+    target = tmp_path / "shipped"
+    ship(run_of_one_rank(tmp_path / "first", {"NCCL_NTHREADS": "256"}), target)
+    ship(run_of_one_rank(tmp_path / "second", {"NCCL_BUFFSIZE": "1048576"}), target)
+    return target
+
+
+def test_history_lists_the_tables_and_their_origin(
+    run_inside: Run, shipped: Path, tmp_path: Path
+) -> None:
+    done = run_inside("history", "shipped")
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("* 2", "first", "second", "measured: 1 of all_reduce", "test"):
+        assert text in done.stdout
+    document = check("history", run_inside("history", "shipped", "--json").stdout)
+    assert document["bundle_crc"] == sourced_crc(shipped)
+    first, second = document["versions"]
+    assert [first["current"], second["current"]] == [False, True]
+    assert first["run"] == str(tmp_path / "first")
+    assert second["profile"] == {"NCCL_BUFFSIZE": "1048576"}
+    (Path(first["folder"]) / "table.parquet").unlink()
+    done = run_inside("history", "shipped")
+    assert done.returncode == 1
+    assert "problem: version 1: files of the manifest are missing: table.parquet" in done.stdout
+
+
+def test_the_current_table_of_an_earlier_release_is_told(run_inside: Run, shipped: Path) -> None:
+    shutil.rmtree(shipped / "versions")
+    done = run_inside("history", "shipped")
+    assert done.returncode == 0
+    assert "as a version yet: the next `tuccl ship` or `rollback` does" in done.stderr
+
+
+def test_rollback_says_what_is_current_and_how_to_undo_it(run_inside: Run, shipped: Path) -> None:
+    done = run_inside("rollback", "shipped")
+    assert done.returncode == 0
+    assert f"version 1 (table {sourced_crc(shipped)}, shipped 2" in done.stdout
+    assert "to undo: tuccl rollback shipped 2" in done.stderr
+    forward = check("rollback", run_inside("rollback", "shipped", "2", "--json").stdout)
+    assert (forward["version"], forward["before"]) == (2, 1)
+    assert forward["bundle_crc"] == sourced_crc(shipped)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rollback", "shipped", "7"), "keeps no version '7', only 1, 2"),
+        (("rollback", "missing"), "tuccl.env is missing; name a directory that `tuccl ship`"),
+        (("history", "missing"), "missing is no directory"),
+        (("diff", "shipped", "missing"), "missing is no directory: name a workspace, a run"),
+        (("diff", "shipped", "shipped@9"), "keeps no version '9', only 1, 2"),
+    ],
+)
+@pytest.mark.usefixtures("shipped")
+def test_what_is_not_there_is_one_line(run_inside: Run, words: tuple[str, ...], said: str) -> None:
+    done = run_inside(*words)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert said in done.stderr
+
+
+def test_versions_of_a_directory_are_compared(run_inside: Run, shipped: Path) -> None:
+    done = run_inside("diff", "shipped@1", "shipped")
+    assert done.returncode == 1
+    assert "process profile: NCCL_NTHREADS is not set in B, 256 in A" in done.stdout
+    assert "keys: 1 common, 1 of them the same; 0 in A alone, 0 in B alone" in done.stdout
+    assert "B against A: 1.000x, geometric mean over 1 common key\n" in done.stdout
+    version = next(path for path in (shipped / "versions").iterdir() if "-" not in path.name)
+    same = run_inside("diff", str(version), f"shipped@{version.name}", "--json")
+    assert same.returncode == 0
+    assert check("diff", same.stdout)["same"]
+
+
+def test_a_workspace_is_compared_with_its_run_and_with_what_was_shipped(
+    run_inside: Run, tuned: TunedWorkspace, tmp_path: Path
+) -> None:
+    run = Workspace(tuned.root).current()
+    same = run_inside("diff", "tuccl-workspace", str(run.root), "--json")
+    assert same.returncode == 0, same.stdout
+    document = check("diff", same.stdout)
+    assert document["common"] == document["first"]["keys"] > 0
+    assert document["speedup"] == pytest.approx(1.0)
+    ship(run, tmp_path / "mine")
+    document = check("diff", run_inside("diff", "tuccl-workspace", "mine", "--json").stdout)
+    assert document["first"]["fingerprint"] == document["second"]["fingerprint"]
+    alone = [key for key in document["keys"] if key["second"] is None]
+    assert all(key["first"]["runs"].startswith("NCCL") for key in alone), "keys without an entry"
+    known = [key["ratio"] for key in document["keys"] if key["ratio"] is not None]
+    assert known == pytest.approx([1.0] * len(known), rel=0.05)
