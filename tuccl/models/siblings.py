@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tuccl.errors import UsageError
@@ -90,21 +90,38 @@ def _speed(figures: MachineFigures) -> tuple[float, float]:
     return figures.nic_gb_per_s, figures.intra_gb_per_s
 
 
-def _divided(topology: Topology, shape: Shape) -> Iterator[Topology]:
-    """Yield the machine of each sibling on a topology."""
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A sibling of a shape."""
+
+    number: int
+    gpus: tuple[str, ...]
+    nics: tuple[str, ...]
+    """NICs next to its GPUs; none where it is inside one host."""
+
+
+def communicators(topology: Topology, shape: Shape) -> tuple[Communicator, ...]:
+    """Return the siblings of a shape on a topology; none where it does not divide the GPUs."""
     places = memberships(shape, communicator_shape(topology)) or ()
     gpus: dict[int, list[str]] = defaultdict(list)
-    for gpu, place in zip(topology.gpus, places, strict=True):
+    for gpu, place in zip(topology.gpus, places, strict=bool(places)):
         gpus[place.sibling].append(gpu.name)
-    nics = _nics(topology, places) if shape.nodes > 1 else {}
-    used = {
-        sibling: _used_links(topology, names, nics.get(sibling, ()))
-        for sibling, names in gpus.items()
-    }
-    users = Counter(link for links in used.values() for link in links)
-    for sibling, names in gpus.items():
-        own = {*names, *nics.get(sibling, ())}
-        yield _seen_by(topology, f"{topology.name}, {_name(shape, sibling)}", own, users)
+    nics = _nics(topology, places) if places and shape.nodes > 1 else {}
+    return tuple(
+        Communicator(number, tuple(names), tuple(nics.get(number, ())))
+        for number, names in gpus.items()
+    )
+
+
+def _divided(topology: Topology, shape: Shape) -> Iterator[Topology]:
+    """Yield the machine of each sibling on a topology."""
+    found = communicators(topology, shape)
+    used = [used_links(topology, each.gpus, each.nics) for each in found]
+    users = Counter(link for links in used for link in links)
+    for each in found:
+        own = {*each.gpus, *each.nics}
+        name = f"{topology.name}, {_name(shape, each.number)}"
+        yield _seen_by(topology, name, own, users)
 
 
 def _name(shape: Shape, sibling: int) -> str:
@@ -139,7 +156,7 @@ def _nics(topology: Topology, places: Sequence[Membership]) -> dict[int, list[st
     return found
 
 
-def _used_links(topology: Topology, gpus: Sequence[str], nics: Iterable[str]) -> set[Link]:
+def used_links(topology: Topology, gpus: Sequence[str], nics: Iterable[str]) -> set[Link]:
     """Return the links that a sibling uses: between its GPUs, to its NICs, and of its NICs."""
     node_of = topology.device
     pairs = [(a, b) for a, b in permutations(gpus, 2) if node_of[a].node == node_of[b].node]

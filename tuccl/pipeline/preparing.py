@@ -62,6 +62,8 @@ def prepare(
     given: RunOptions,
     probed: Callable[[], Topology],
     note: Callable[[Iterable[str]], None] = _discard,
+    *,
+    only_possible_shapes: bool = False,
 ) -> Prepared:
     """Derive the machine, the record and the settings from the options.
 
@@ -69,6 +71,8 @@ def prepare(
         given: The options.
         probed: Probes the machine, and reports its notes, where no file or record describes it.
         note: Receives the notes on a machine that was read.
+        only_possible_shapes: Leave out the shapes of `--shapes` that the machine has no
+            communicators of, which is an error otherwise.
 
     Raises:
         TucclError: an input does not exist, or does not fit.
@@ -85,7 +89,7 @@ def prepare(
         if machine is None:
             note(topology.notes)
         whole = communicator_shape(topology)
-        settings = with_shapes(settings, whole)
+        settings = with_shapes(settings, whole, only_possible=only_possible_shapes)
         if workload is not None:
             settings = with_workload(settings, workload, whole)
         for shape in settings.shapes_of(whole):

@@ -22,7 +22,7 @@ from tuccl.records.reading import read_records
 from tuccl.records.record import Record
 from tuccl.trials.config import STOCK, Task
 from tuccl.trials.presets import ASKED_ABOUT
-from tuccl.trials.shapes import ShapeName, parse_shape_names, shapes_named
+from tuccl.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
 from tuccl.words.operation_names import parse_operations
 from tuccl.words.sizes import MAX_SIZE_BYTES, format_size, parse_size
@@ -117,12 +117,13 @@ def _weights(
     return parse_weights(options.weights, operations, names)
 
 
-def with_shapes(settings: RunSettings, whole: Shape) -> RunSettings:
+def with_shapes(settings: RunSettings, whole: Shape, *, only_possible: bool = False) -> RunSettings:
     """The settings with the shapes that their options name, on a machine.
 
     Args:
         settings: Settings of the run.
         whole: Shape of the communicator of all GPUs.
+        only_possible: Leave out the shapes that the machine has no communicators of.
 
     Raises:
         UsageError: the machine has no communicators of a shape.
@@ -131,7 +132,10 @@ def with_shapes(settings: RunSettings, whole: Shape) -> RunSettings:
     if options.shapes is None:
         return settings
     _, weights = _weights(options, settings.operations)
-    named = shapes_named(parse_shape_names(options.shapes), whole)
+    names = parse_shape_names(options.shapes)
+    if only_possible:
+        names = tuple(name for name in names if has_shape(name, whole)) or (ShapeName.WHOLE,)
+    named = shapes_named(names, whole)
     if [each.shape for each in named] == [whole]:
         return settings
     shapes = tuple(replace(each, weight=weights.get(each.name, 1.0)) for each in named)

@@ -73,6 +73,15 @@ def shape_named(name: ShapeName, whole: Shape) -> Shape:
     return shape
 
 
+def has_shape(name: ShapeName, whole: Shape) -> bool:
+    """Whether a machine has communicators of the shape of this name."""
+    try:
+        shape_named(name, whole)
+    except UsageError:
+        return False
+    return True
+
+
 def shape_text(shape: Shape) -> str:
     """Describe a shape for people: `16 ranks on 2 node(s)`."""
     return f"{shape.ranks} ranks on {shape.nodes} node(s)"
