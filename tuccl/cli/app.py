@@ -17,29 +17,19 @@ from typing import Annotated
 import typer
 
 from tuccl import __version__
-from tuccl.cli import (
-    bench,
-    build,
-    calibrate,
-    probe,
-    report,
-    shipping,
-    synthesize,
-    tune,
-    versions,
-    watch,
-)
+from tuccl.cli import build, calibrate, probe, report, synthesize, tune
 from tuccl.cli import topology as cli_topology
 from tuccl.cli import workload as cli_workload
-from tuccl.cli.fields import with_fields
-from tuccl.cli.help import Command, Group, examples
-from tuccl.cli.options import (
+from tuccl.cli.parameters.fields import with_fields
+from tuccl.cli.parameters.help import Command, Group, examples
+from tuccl.cli.parameters.options import (
     ForceOption,
     JsonOption,
     PlainLogOption,
     RecordToOption,
     WorkspaceOption,
 )
+from tuccl.cli.shipped import bench, shipping, versions, watch
 from tuccl.errors import ExitCode, TucclError
 from tuccl.inputs.option import MACHINE, machine_name
 from tuccl.inputs.run_options import RunOptions

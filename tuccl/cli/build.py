@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tuccl.cli.help import examples
-from tuccl.cli.options import JsonOption
+from tuccl.cli.parameters.help import examples
+from tuccl.cli.parameters.options import JsonOption
 from tuccl.inputs.option import OUTPUT
 
 EXAMPLES = examples("tuccl build-executor", "tuccl build-executor --arch 80,90")

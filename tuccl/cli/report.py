@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import typer
 
-from tuccl.cli.fields import with_fields
-from tuccl.cli.help import examples
-from tuccl.cli.options import JsonOption, WorkspaceOption
+from tuccl.cli.parameters.fields import with_fields
+from tuccl.cli.parameters.help import examples
+from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
 from tuccl.inputs.report_command import ReportCommand
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tuccl.cli.help import Command, Group, examples
-from tuccl.cli.options import JsonOption
+from tuccl.cli.parameters.help import Command, Group, examples
+from tuccl.cli.parameters.options import JsonOption
 from tuccl.inputs.option import OUTPUT
 
 app = typer.Typer(

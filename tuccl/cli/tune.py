@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tuccl.cli.fields import with_fields
-from tuccl.cli.help import examples
-from tuccl.cli.options import (
+from tuccl.cli.parameters.fields import with_fields
+from tuccl.cli.parameters.help import examples
+from tuccl.cli.parameters.options import (
     ForceOption,
     JsonOption,
     PlainLogOption,

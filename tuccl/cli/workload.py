@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tuccl.cli.fields import with_fields
-from tuccl.cli.help import Command, Group, examples
-from tuccl.cli.options import JsonOption
+from tuccl.cli.parameters.fields import with_fields
+from tuccl.cli.parameters.help import Command, Group, examples
+from tuccl.cli.parameters.options import JsonOption
 from tuccl.inputs.workload_command import WorkloadImportCommand
 from tuccl.inputs.workload_record_command import WorkloadRecordCommand
 

@@ -19,7 +19,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from tuccl.console.doctor_display import doctor_document
+from tuccl.console.shipped.doctor_display import doctor_document
 from tuccl.doctor.diagnosis import diagnose
 from tuccl.errors import MeasurementError, UsageError
 from tuccl.hosts.rank_answers import RankAnswers, answer_on_ranks

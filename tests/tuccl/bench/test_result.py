@@ -13,8 +13,8 @@ from tests.tuccl.tuned_tables import tuned
 from tuccl.bench.contenders import STOCK, ShippedTable
 from tuccl.bench.result import BenchResult, Finding, bench_result
 from tuccl.bench.rounds import Measured
-from tuccl.console.bench_display import bench_lines
-from tuccl.console.bench_output import bench_document
+from tuccl.console.shipped.bench_display import bench_lines
+from tuccl.console.shipped.bench_output import bench_document
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.lookup_tables.bundles.bundle import read_bundle
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes

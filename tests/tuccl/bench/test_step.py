@@ -16,8 +16,8 @@ from tuccl.bench.contenders import read_shipped_table
 from tuccl.bench.result import BenchResult, bench_result
 from tuccl.bench.rounds import Measured
 from tuccl.bench.step import benched_calls, step_outcome
-from tuccl.console.bench_display import bench_lines
-from tuccl.console.bench_output import bench_document
+from tuccl.console.shipped.bench_display import bench_lines
+from tuccl.console.shipped.bench_output import bench_document
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.records.record_file import write_record

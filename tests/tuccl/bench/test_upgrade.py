@@ -19,8 +19,8 @@ from tuccl.bench.upgrade import (
     upgrade_contenders,
     upgrade_result,
 )
-from tuccl.console.bench_display import upgrade_lines
-from tuccl.console.bench_output import upgrade_document
+from tuccl.console.shipped.bench_display import upgrade_lines
+from tuccl.console.shipped.bench_output import upgrade_document
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.trials.timing import Timing

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tuccl.cli.app import app
-from tuccl.cli.fields import with_fields
+from tuccl.cli.parameters.fields import with_fields
 from tuccl.errors import UsageError
 from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.option import (

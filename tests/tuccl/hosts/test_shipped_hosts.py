@@ -13,7 +13,7 @@ from write_json_schemas import SCHEMAS
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
 from tests.tuccl.shipping.job_roots import run_of_one_rank
-from tuccl.console.ship_check_display import check_document
+from tuccl.console.shipped.ship_check_display import check_document
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import UsageError
 from tuccl.hosts.shipped_hosts import Reach, verdict_here, verdicts_of_hosts

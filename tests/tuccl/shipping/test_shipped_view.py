@@ -13,7 +13,7 @@ from write_json_schemas import SCHEMAS
 
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
-from tuccl.console.shipped_display import show_document, summary_lines
+from tuccl.console.shipped.shipped_display import show_document, summary_lines
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.provenance import NcclVersion, Provenance
 from tuccl.reports.evidence import Evidence

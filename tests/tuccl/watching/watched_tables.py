@@ -39,7 +39,9 @@ def watched_table(
     if machine is not None:
         (directory / "machine.json").write_text(topology_to_json(machine))
     files = {path.name: path.read_bytes() for path in directory.iterdir()}
-    size = machine and MachineSize(gpus=len(machine.gpus), nodes=machine.node_count)
+    size = None
+    if machine is not None:
+        size = MachineSize(gpus=len(machine.gpus), nodes=machine.node_count)
     said = Shipment(size, Evidence.MEASURED, (), False, (), None, graphs, False, record)
     crc = int(bundle.stem.removeprefix("bundle-"), 16)
     text = manifest_text(read_table_file(directory / "table.parquet"), crc, files, said)

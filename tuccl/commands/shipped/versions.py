@@ -18,7 +18,7 @@ from tuccl.workspace.atomic_file import absolute
 
 def history(directory: Path, as_json: bool) -> int:
     """Run `tuccl history DIR`."""
-    from tuccl.console.history_display import (  # noqa: PLC0415 - slow
+    from tuccl.console.shipped.history_display import (  # noqa: PLC0415 - slow
         history_document,
         print_history,
     )
@@ -68,7 +68,7 @@ def rollback(directory: Path, version: str | None, force: bool, as_json: bool) -
 
 def diff(first: str, second: str, as_json: bool) -> int:
     """Run `tuccl diff A B`."""
-    from tuccl.console.difference_display import (  # noqa: PLC0415 - slow
+    from tuccl.console.shipped.difference_display import (  # noqa: PLC0415 - slow
         diff_document,
         print_difference,
     )

@@ -98,7 +98,7 @@ def check(
     Raises:
         UsageError: Hosts are named within an MPI job, or nothing says how to reach them.
     """
-    from tuccl.console.ship_check_display import print_check  # noqa: PLC0415 - slow
+    from tuccl.console.shipped.ship_check_display import print_check  # noqa: PLC0415 - slow
     from tuccl.hosts import shipped_hosts  # noqa: PLC0415 - slow
     from tuccl.hosts.probing import exit_code_of  # noqa: PLC0415 - slow
 
@@ -122,7 +122,7 @@ def check(
 
 def show(directory: Path, as_json: bool) -> int:
     """Run `tuccl show DIR`."""
-    from tuccl.console.shipped_display import print_shipped, show_document  # noqa: PLC0415 - slow
+    from tuccl.console.shipped.shipped_display import print_shipped, show_document  # noqa: PLC0415 - slow
 
     shown = show_document(view_shipped(absolute(directory)))
     if as_json:

@@ -18,9 +18,9 @@ from tuccl.bench.step import benched_calls
 from tuccl.bench.surroundings import without_table
 from tuccl.bench.upgrade import Upgrade, UpgradeResult, upgrade_contenders, upgrade_result
 from tuccl.console import display
-from tuccl.console.bench_display import print_bench, print_upgrade
 from tuccl.console.json_output import print_document
 from tuccl.console.progress import shown_progress
+from tuccl.console.shipped.bench_display import print_bench, print_upgrade
 from tuccl.engines.gpu_sharing import require_mps
 from tuccl.engines.nccl_environment import check_environment, count_gpus
 from tuccl.engines.nccl_library import (
@@ -258,7 +258,7 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         return _print_upgrade(upgraded, as_json=command.as_json)
     result = bench_result(measured, tables, shape, timing, calls)
     if command.as_json:
-        from tuccl.console.bench_output import bench_document  # noqa: PLC0415 - for JSON
+        from tuccl.console.shipped.bench_output import bench_document  # noqa: PLC0415 - for JSON
 
         print_document(bench_document(result, measured))
     else:
@@ -280,7 +280,7 @@ def _timing(wanted: _Wanted, calls: StepCalls | None, run: FinishedRun | None) -
 
 def _print_upgrade(result: UpgradeResult, *, as_json: bool) -> int:
     if as_json:
-        from tuccl.console.bench_output import upgrade_document  # noqa: PLC0415 - for JSON
+        from tuccl.console.shipped.bench_output import upgrade_document  # noqa: PLC0415 - for JSON
 
         print_document(upgrade_document(result))
     else:

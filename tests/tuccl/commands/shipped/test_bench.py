@@ -15,7 +15,7 @@ from tests.tuccl.engines.nccl_stand_ins import StandIns, build_release
 from tests.tuccl.measuring.test_mpi_places import requires_mpirun
 from tests.tuccl.reports.test_json_documents import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
-from tuccl.commands.bench import _understood
+from tuccl.commands.shipped.bench import _understood
 from tuccl.inputs.bench_command import BenchCommand
 from tuccl.lookup_tables.table import Operation, Shape
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuccl.console.doctor_display import doctor_document, print_diagnosis
 from tuccl.console.json_output import print_document
+from tuccl.console.shipped.doctor_display import doctor_document, print_diagnosis
 from tuccl.doctor.diagnosis import diagnose
 from tuccl.errors import ExitCode
 from tuccl.workspace.atomic_file import absolute

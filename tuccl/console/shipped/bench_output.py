@@ -12,7 +12,7 @@ from tuccl.bench.result import BenchResult, Comparison, KeyOutcome, TableOutcome
 from tuccl.bench.rounds import Measured
 from tuccl.bench.step import StepOutcome
 from tuccl.bench.upgrade import UpgradedKey, UpgradeResult
-from tuccl.console.bench_display import describe_key
+from tuccl.console.shipped.bench_display import describe_key
 from tuccl.engines.nccl_library import NcclLibrary
 from tuccl.reports.json_documents import (
     BenchDocument,

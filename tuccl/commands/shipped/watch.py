@@ -8,7 +8,7 @@ from pathlib import Path
 from tuccl.console import display
 from tuccl.console.display import print_lines
 from tuccl.console.json_output import print_document
-from tuccl.console.watch_display import watch_document, watch_lines
+from tuccl.console.shipped.watch_display import watch_document, watch_lines
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ExitCode, UsageError
 from tuccl.inputs.output_file import check_output

@@ -1,0 +1,1 @@
+"""Options and help of commands, from the fields of their dataclasses."""

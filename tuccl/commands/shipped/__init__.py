@@ -1,0 +1,1 @@
+"""Commands on shipped directories: ship and its versions, doctor, bench, watch."""
