@@ -1,9 +1,13 @@
 """Pages of docs/reference that are made from the code are current and complete."""
 
+import json
 import re
+import struct
 
+import pytest
 from command_reference import commands
 from error_reference import error_classes, exit_code_texts
+from write_json_schemas import schema_texts
 from write_reference import REFERENCE, reference_pages
 
 import tuccl
@@ -11,6 +15,7 @@ from tests.tuccl.cli.test_help import ALL
 from tuccl.errors import ExitCode
 from tuccl.inputs.option import LABORATORY, options_of
 from tuccl.inputs.run_options import RunOptions
+from tuccl.lookup_tables import bundle_layout
 
 
 def page(name: str) -> str:
@@ -72,3 +77,49 @@ def test_every_name_of_the_python_interface_has_its_section() -> None:
     assert "`own_schedules: str | Path | None = None`" not in text
     assert "    own_schedules: str | Path | None = None," in section(text, "tune")
     assert "| `runs` | `str` | The winner, as `ring LL128 ch16`" in section(text, "Entry")
+
+
+def test_every_member_of_a_document_is_listed_with_its_type() -> None:
+    text = page("json-members.md")
+    assert re.search(r"\| `schema_version` \| `\d+` \|", section(text, "table"))
+    assert "| `entries` | list of [`Entry`](#entry) | The entries of the bundle." in text
+    assert "| `apart` | [`Apart`](#apart) or null |" in section(text, "table")
+    assert section(text, "ComparedKey") != section(text, "ComparedKey of report") != ""
+    for name, schema in schema_texts().items():
+        document = section(text, name.removesuffix(".schema.json"))
+        assert all(f"| `{member}` |" in document for member in json.loads(schema)["properties"])
+
+
+def layout(struct_format: str) -> list[tuple[int, str]]:
+    """Offset and type of each field of a record."""
+    names = {"s": "char", "B": "u8", "H": "u16", "I": "u32", "Q": "u64", "f": "f32"}
+    fields, offset = [], 0
+    for count, code in re.findall(r"(\d*)([a-zA-Z])", struct_format):
+        size = struct.calcsize(f"<{count}{code}")
+        fields.append((offset, f"char[{count}]" if code == "s" else names[code]))
+        offset += size
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        (bundle_layout.HEADER, "| 8 | u32 | format version: 1 |"),
+        (bundle_layout.SECTION, "| 0 | u32 | kind |"),
+        (bundle_layout.ENTRY, "| 0 | u64 | smallest size, inclusive |"),
+    ],
+)
+def test_the_page_on_the_bundle_has_the_records_of_the_code(
+    record: struct.Struct, field: str
+) -> None:
+    text = page("bundle-format.md")
+    (table,) = [block for block in text.split("\n\n") if field in block]
+    rows = re.findall(r"^\| (\d+) \| ([a-z]+\d*(?:\[\d+\])?) \|", table, re.MULTILINE)
+    assert [(int(offset), kind) for offset, kind in rows] == layout(record.format)
+
+
+def test_the_page_on_the_bundle_has_every_section_and_its_size() -> None:
+    text = page("bundle-format.md")
+    for kind, record in bundle_layout.RECORDS.items():
+        said = text.partition(f"**{kind.value} {kind.name}**")[2][:90]
+        assert re.search(rf"\b{record.size} bytes?\b", said), kind

@@ -2,8 +2,8 @@
 
     python scripts/make/write_reference.py [DIRECTORY]
 
-Run it after a change of commands, options, errors or the Python interface; a test holds the pages
-against the code.
+Run it after a change of commands, options, errors, JSON documents or the Python interface; a test
+holds the pages against the code.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import command_reference
 import error_reference
+import json_reference
 import python_reference
 
 from tuccl.workspace.atomic_file import write_atomically
@@ -25,6 +26,7 @@ def reference_pages() -> dict[str, str]:
     return {
         "all-commands.md": command_reference.page(),
         "errors.md": error_reference.page(),
+        "json-members.md": json_reference.page(),
         "python-interface.md": python_reference.page(),
     }
 
