@@ -1,12 +1,10 @@
 """Commands in documents: each is one that `tuccl` takes, and what is printed below it is right."""
 
-import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from write_console_output import HOME, blocks_of, outputs_of, renewed, without_variation
+from write_console_output import HOME, blocks_of, outputs_of, without_variation
 
 from tests.printed_commands import (
     commands_of,
@@ -32,16 +30,6 @@ OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)")
 
 ACTING = {"--help", "--version", "--install-completion", "--show-completion"}
 """Options that the parser itself carries out, among them one that writes to the home directory."""
-
-
-def ids(page: Path) -> str:
-    return page.as_posix()
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The installed `tuccl` is first in PATH, as for its users."""
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
 def test_the_command_line_takes_every_printed_command() -> None:
@@ -87,15 +75,6 @@ def test_options_of_printed_scripts_exist() -> None:
                         if option is not None and f'"{option[1]}"' not in said
                     }
     assert missing == set()
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("page", RUN, ids=ids)
-def test_the_console_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
-    shown = TEXTS[page]
-    assert without_variation(renewed(shown, tmp_path)) == without_variation(shown), (
-        f"run scripts/make/write_console_output.py {page}, and see that the text around still holds"
-    )
 
 
 def test_python_is_printed_only_where_it_is_run() -> None:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-_MOST_BYTES = 1 << 17
+MOST_BYTES = 1 << 17
 """Most bytes of a request, nearly all of which is its environment."""
 
 
@@ -63,9 +63,15 @@ class ReadyCommand:
         out, complaints = (stream.result() for stream in said)
         return subprocess.CompletedProcess(list(command), code, out, complaints)
 
+    def pass_on(self, request: bytes, streams: Sequence[int], limit_s: float = 300) -> int:
+        """Runs a request that has streams of its own; returns the exit code."""
+        socket.send_fds(self._requests, [request], list(streams))
+        self._answer(limit_s)
+        return self._answer(limit_s)
+
     def _answer(self, limit_s: float) -> int:
         self._requests.settimeout(limit_s)
-        return int(json.loads(self._requests.recv(_MOST_BYTES)))
+        return int(json.loads(self._requests.recv(MOST_BYTES)))
 
     def close(self) -> None:
         """Ends the process."""
@@ -107,7 +113,7 @@ def _load() -> None:
 def _serve(requests: socket.socket) -> bool:
     """Forks for each request; True in a child, which is to run the command."""
     while True:
-        content, streams, _, _ = socket.recv_fds(requests, _MOST_BYTES, 3)
+        content, streams, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
         if not content:
             return False
         child = os.fork()
