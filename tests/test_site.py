@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from site_hooks import DOCS, INDEX, ROOT, links_into_site, navigation
 
+from tests.tuccl.html_report.test_in_browser import BROWSER, opened
+
 needs_mkdocs = pytest.mark.skipif(
     find_spec("material") is None or find_spec("mkdocs") is None,
     reason="mkdocs-material is not installed: pip install '.[docs]'",
@@ -92,6 +94,21 @@ def test_a_dead_link_or_anchor_fails_the_build(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert all(f"'{link}'" in done.stderr for link in ("gone.md", "guide/page.md#none"))
     assert "gone.py" in done.stderr
+
+
+@needs_mkdocs
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no Chromium here: the search of the site is not tried")
+def test_the_search_works_from_a_disk_and_asks_for_nothing(tmp_path: Path) -> None:
+    assert build(ROOT, tmp_path / "site").returncode == 0
+    page = tmp_path / "page.html"
+    site = (tmp_path / "site" / "index.html").as_uri()
+    page.write_text(f"<script>location = '{site}?q=fingerprint'</script>")
+    document, _, asked = opened(page, tmp_path)
+    found = re.search(r"(\d+) matching documents", document)
+    assert found is not None
+    assert int(found[1]) > 3
+    assert asked == []
 
 
 def test_an_address_that_a_browser_would_fetch_is_found() -> None:
