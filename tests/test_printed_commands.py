@@ -1,5 +1,6 @@
 """Commands in documents: each is one that `tuccl` takes, and what is printed below it is right."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -79,8 +80,12 @@ def test_options_of_printed_scripts_exist() -> None:
 
 def test_python_is_printed_only_where_it_is_run() -> None:
     run_elsewhere = {Path("docs/guide/python.md")}
+    needs_torch = {Path("docs/guide/workload.md")}
     printed = {page for page in PAGES if "```python\n" in TEXTS[page]}
-    assert printed - set(RUN) <= run_elsewhere
+    assert printed - set(RUN) <= run_elsewhere | needs_torch
+    for page in needs_torch:
+        for block in blocks_of(TEXTS[page]):
+            ast.parse(block.content, str(page))
 
 
 def test_commands_are_found_behind_launchers_and_between_operators() -> None:
