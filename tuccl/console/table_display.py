@@ -34,7 +34,7 @@ from tuccl.reports.report import (
     Report,
 )
 from tuccl.reports.step_document import step_summary
-from tuccl.reports.step_gain import step_gain
+from tuccl.reports.step_gain import step_of
 from tuccl.trials.shapes import shape_text
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
@@ -122,9 +122,9 @@ def _starts_of_profile_lines(gains: JobGains) -> list[str]:
 def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     """Return lines on the gains over all keys, the process profile, and the cost of tuning."""
     lines = [gains_line(gains), *_shape_lines(report, gains)]
-    if report.workload is not None:
-        step = step_summary(step_gain(report.workload, gains))
-        lines.insert(0, step_line(step, gains.evidence))
+    step = step_of(report, gains)
+    if step is not None:
+        lines.insert(0, step_line(step_summary(step), gains.evidence))
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]

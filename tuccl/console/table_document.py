@@ -21,12 +21,12 @@ from tuccl.reports.json_documents import (
     WithoutExecutor,
 )
 from tuccl.reports.step_document import step_document
-from tuccl.reports.step_gain import step_gain
+from tuccl.reports.step_gain import step_of
 
 
 def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
     """Return the document of a table."""
-    table, calls = result.table, result.report.workload
+    table, step = result.table, step_of(result.report, gains)
     return TableDocument(
         topology=table.topology_name,
         fingerprint=table.fingerprint,
@@ -41,7 +41,7 @@ def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
         profile=dict(table.profile),
         weights=result.report.weights,
         shapes=result.report.shapes,
-        step=None if calls is None else step_document(step_gain(calls, gains)),
+        step=None if step is None else step_document(step),
         entries=list(table.entries),
         keys=[
             TunedKey(**gain.key.model_dump(), job=key_in_job(gain, result)) for gain in gains.keys

@@ -32,6 +32,8 @@ from tuccl.reports.report import (
     ScheduleReport,
 )
 from tuccl.schedules.candidates import Candidate
+from tuccl.statistics.distributions import student_quantile
+from tuccl.statistics.pooling import MeanError
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 from tuccl.tuning.decision import CONFIDENCE, Comparison
@@ -39,6 +41,8 @@ from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import KeyResult, TuningResult
+
+_START_BOUND = 0.975
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +181,18 @@ def build_report(
         graphs=timing.graph,
         in_place=timing.in_place,
         starts=tuning.starts,
+        start_error=_start_error(tuning.between_starts),
         floor=None if settings.floor is None else floor_report(settings.floor, tuning.race),
         weights=_weights(settings),
         shapes={named.name: named.shape for named in settings.shapes},
         workload=settings.workload,
         laboratory=settings.laboratory,
     )
+
+
+def _start_error(between: MeanError) -> float:
+    """Distance that a ratio of two starts exceeds, to either side, with a probability of 2.5 %."""
+    return student_quantile(_START_BOUND, between.degrees) * between.error
 
 
 def _weights(settings: RunSettings) -> dict[str, float]:

@@ -173,6 +173,9 @@ class Report(_Model):
     starts: int | None = None
     """Starts of the workers that confirmed entries; 0: none were possible; None: none were
     needed."""
+    start_error: float = 0.0
+    """How far a ratio of times of two starts may be off, on logarithms, with 2.5 % beyond it on
+    either side; 0 in a report of an earlier release."""
     floor: FloorReport | None = None
     """None: there was no floor."""
     weights: dict[str, float] = {}

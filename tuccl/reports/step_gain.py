@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tuccl.lookup_tables.confirmation import Reference
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.reports.job_gains import JobGains, KeyGain, Runner
-from tuccl.reports.report import ComparisonReport
+from tuccl.reports.report import ComparisonReport, Report
 from tuccl.statistics.intervals import START_ERROR, UNKNOWN, Interval
 from tuccl.statistics.sums import interval_of_sum, log_widths, together
 from tuccl.trials.config import Task
@@ -53,8 +53,21 @@ class StepGain:
         return self.stock_us / self.table_us
 
 
-def step_gain(calls: StepCalls, gains: JobGains) -> StepGain:
-    """Return the gain of a step from the table that these calls were tuned for."""
+def step_of(report: Report, gains: JobGains) -> StepGain | None:
+    """Return the gain of a step from a run's table; None where it was tuned for no workload."""
+    if report.workload is None:
+        return None
+    return step_gain(report.workload, gains, max(START_ERROR, report.start_error))
+
+
+def step_gain(calls: StepCalls, gains: JobGains, start_error: float = START_ERROR) -> StepGain:
+    """Return the gain of a step from the table that these calls were tuned for.
+
+    Args:
+        calls: The calls of a step.
+        gains: The gains of their keys.
+        start_error: How far a ratio of times of two starts may be off, on logarithms.
+    """
     by_task = {_task_of(gain): gain for gain in gains.keys}
     stock_us = {key.task: by_task[key.task].key.stock_us for key in calls.keys}
     times = times_per_step(calls.keys, stock_us)
@@ -75,7 +88,8 @@ def step_gain(calls: StepCalls, gains: JobGains) -> StepGain:
         keys.append(KeyTime(key.task, key.calls_per_step, of_key_us, table_us))
     whole_us = sum(key.stock_us for key in keys)
     bounds = interval_of_sum(
-        (time_us, _time_bounds(time_us, by_task[task])) for task, time_us in served.items()
+        (time_us, _time_bounds(time_us, by_task[task], start_error))
+        for task, time_us in served.items()
     )
     return StepGain(
         calls,
@@ -99,16 +113,16 @@ def _serving(curve: Sequence[KeyGain], size_bytes: int) -> KeyGain | None:
     return next(holding, None)
 
 
-def _time_bounds(time_us: float, gain: KeyGain) -> Interval:
+def _time_bounds(time_us: float, gain: KeyGain, start_error: float) -> Interval:
     """Return the bounds of a time that a key's gain leaves."""
-    widths = _widths(gain)
+    widths = _widths(gain, start_error)
     return Interval(
         time_us * math.exp(-widths.high),
         time_us * math.exp(widths.low) if widths.low < math.inf else math.inf,
     )
 
 
-def _widths(gain: KeyGain) -> Interval:
+def _widths(gain: KeyGain, start_error: float) -> Interval:
     """Return the distances of a key's gain over stock NCCL from its bounds, on logarithms."""
     key = gain.key
     if gain.runner is Runner.NCCL:
@@ -123,7 +137,7 @@ def _widths(gain: KeyGain) -> Interval:
         reference = key.builtin.reference
     widths = [_compared(link) for link in links]
     if reference is Reference.PROFILE:
-        widths.append(_profile(gain))
+        widths.append(_profile(gain, start_error))
     return together(widths)
 
 
@@ -133,10 +147,10 @@ def _compared(compared: ComparisonReport) -> Interval:
     return log_widths(compared.ratio, known, compared.confidence or _EACH_BOUND, _EACH_BOUND)
 
 
-def _profile(gain: KeyGain) -> Interval:
+def _profile(gain: KeyGain, start_error: float) -> Interval:
     """Return the distances of the profile's own gain: two starts differ, if none were in turn."""
     in_turn = gain.key.profile_ratio
     if in_turn is None:
-        return Interval(START_ERROR, START_ERROR)
+        return Interval(start_error, start_error)
     known = Interval(in_turn.low, in_turn.high)
     return log_widths(in_turn.ratio, known, _EACH_BOUND, _EACH_BOUND)

@@ -40,7 +40,7 @@ from tuccl.reports.host_record import HostRecord, is_of_machine, read_host_recor
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_document import StepSummary, step_summary
-from tuccl.reports.step_gain import step_gain
+from tuccl.reports.step_gain import step_of
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
@@ -305,10 +305,8 @@ def _caveats(evidence: Evidence, executor: ShippedExecutor | None) -> tuple[str,
 
 def _step(table: Table, report: Report, loads_executor: bool) -> StepSummary | None:
     """Return the gain of a step of the run's workload, as the shipped files run it."""
-    if report.workload is None:
-        return None
-    gains = job_gains(table, report, has_executor=loads_executor)
-    return step_summary(step_gain(report.workload, gains))
+    step = step_of(report, job_gains(table, report, has_executor=loads_executor))
+    return None if step is None else step_summary(step)
 
 
 def _machine_of(run: Run) -> Topology | None:

@@ -33,6 +33,7 @@ from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
 from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Strategy, run_search
+from tuccl.statistics.pooling import MeanError
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.events import KeyDecided, Watch, unwatched
 from tuccl.trials.profile_axes import profile_axes
@@ -122,6 +123,8 @@ class TuningResult:
     starts: int | None
     """Starts of the workers that confirmed entries; 0: none were possible; None: none were
     needed."""
+    between_starts: MeanError
+    """Error of a ratio of two times of different starts, on logarithms."""
 
 
 def tune(
@@ -179,7 +182,14 @@ def tune(
         KeyResult(task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task])
         for task in run.tasks
     )
-    return TuningResult(profile, tuned.raced, tuple(keys), run.spending.spent_s, tuned.starts)
+    return TuningResult(
+        profile,
+        tuned.raced,
+        tuple(keys),
+        run.spending.spent_s,
+        tuned.starts,
+        run.stock.between_starts(),
+    )
 
 
 @dataclass(frozen=True)

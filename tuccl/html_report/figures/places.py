@@ -19,7 +19,7 @@ from tuccl.reports.finished_run import read_machine, read_table, read_table_file
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_document import StepDocument, step_document
-from tuccl.reports.step_gain import step_gain
+from tuccl.reports.step_gain import step_of
 from tuccl.runtime import EXECUTOR_NAME, has_executor
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
@@ -117,10 +117,8 @@ def _of_run(run: Run, name: str, root: Path) -> ReportedTable:
 
 
 def _step(table: Table, report: Report) -> StepDocument | None:
-    if report.workload is None:
-        return None
-    gains = job_gains(table, report, has_executor=has_executor())
-    return step_document(step_gain(report.workload, gains))
+    step = step_of(report, job_gains(table, report, has_executor=has_executor()))
+    return None if step is None else step_document(step)
 
 
 def _shipped(root: Path, name: str) -> ReportedTable:
