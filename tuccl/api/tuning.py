@@ -70,7 +70,7 @@ def tune(
     own_schedules: str | Path | None = None,
     strategy: str = "mraco",
     budget_s: float | None = None,
-    floor: float = DEFAULT_FLOOR,
+    floor: float | None = None,
     weights: Mapping[str, float] | None = None,
     seed: int = 0,
     cycles: int = 1,
@@ -106,7 +106,8 @@ def tune(
         own_schedules: Directory of the user's own schedules, which are searched, too.
         strategy: Search strategy for single keys.
         budget_s: Machine time that measuring may take; None: as long as it pays.
-        floor: Least share of stock NCCL's speed that a process profile leaves every key; 0: none.
+        floor: Least share of stock NCCL's speed that a process profile leaves every key; 0: none;
+            None: 0.99, or 0.9 for a workload.
         weights: Weights of operations and shapes in the choice of the process profile; 1 where not
             named.
         seed: Seed of search and simulated noise; the same seed gives the same table.
@@ -146,7 +147,7 @@ def tune(
         own_schedules=_file(own_schedules),
         strategy=strategy,
         budget=None if budget_s is None else f"{budget_s:f}s",
-        floor=None if floor == DEFAULT_FLOOR else f"{floor:g}",
+        floor=_floor(floor, workload),
         weights=None if weights is None else _weights(weights),
         seed=seed,
         cycles=cycles,
@@ -261,6 +262,13 @@ def _weights(weights: Mapping[str, float]) -> str:
 
 def _text(size: int | str | None) -> str | None:
     return None if size is None else str(size)
+
+
+def _floor(floor: float | None, workload: str | Path | None) -> str | None:
+    """Return the option as the command has it: a run without it stays the same run."""
+    if floor is None or (floor == DEFAULT_FLOOR and workload is None):
+        return None
+    return f"{floor:g}"
 
 
 def _file(path: str | Path | None) -> str | None:

@@ -135,7 +135,7 @@ class RunOptions(MachineOptions):
         metadata=option(
             SEARCH,
             "Least share of stock NCCL's speed that a process profile leaves every key, or none; "
-            "0.99 if not given.",
+            "0.99 if not given, 0.9 with --workload.",
             "RATIO",
         ),
     )

@@ -40,6 +40,9 @@ MAX_REPEATS = 27
 DEFAULT_FLOOR = 0.99
 """All jobs of a machine load the table, those that send only small messages included, and none may
 lose by it. Users without such jobs may lower the floor and gain the last per cent."""
+FLOOR_OF_WORKLOAD = 0.9
+"""The table is for one job: what a key loses counts by its time in the job's step, so that a key of
+a few calls does not rule out a profile that the step gains by."""
 _MOST_WEIGHT = 1000.0
 _WITH_ALLTOALL = (2, 28)
 """First version of NCCL that has ncclAlltoAll."""
@@ -191,8 +194,12 @@ def make_settings(options: RunOptions) -> RunSettings:
         ),
         options=options,
         budget_s=None if options.budget is None else parse_seconds(options.budget, "--budget"),
-        floor=DEFAULT_FLOOR if options.floor is None else parse_floor(options.floor),
+        floor=_default_floor(options) if options.floor is None else parse_floor(options.floor),
     )
+
+
+def _default_floor(options: RunOptions) -> float:
+    return DEFAULT_FLOOR if options.workload is None else FLOOR_OF_WORKLOAD
 
 
 def _or(given: _Given | None, default: _Given) -> _Given:

@@ -20,6 +20,7 @@ from tuccl.records.record_file import write_record
 from tuccl.trials.config import Task
 from tuccl.trials.shapes import ShapeName
 from tuccl.tuning.run_keys import keys_of
+from tuccl.tuning.settings import DEFAULT_FLOOR, FLOOR_OF_WORKLOAD, make_settings
 from tuccl.workloads.workload import WorkloadCall
 
 ALL_REDUCE, ALL_GATHER, ALLTOALL = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.ALLTOALL
@@ -136,3 +137,11 @@ def test_the_identity_follows_the_calls_and_not_the_files_name(tmp_path: Path) -
         return found.settings.identity(found.topology)
 
     assert identity("here", 1.0) == identity("there", 1.0) != identity("again", 2.0)
+
+
+def test_a_key_may_lose_more_where_the_step_counts(tmp_path: Path) -> None:
+    calls = call(ALL_REDUCE, 4096, 1.0)
+    assert prepared(tmp_path, calls).settings.floor == FLOOR_OF_WORKLOAD
+    asked = prepared(tmp_path, calls, options=replace(ON_H200, floor="0.97"))
+    assert asked.settings.floor == 0.97
+    assert make_settings(ON_H200).floor == DEFAULT_FLOOR
