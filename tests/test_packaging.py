@@ -44,6 +44,11 @@ def test_the_conda_recipe_is_that_of_this_project() -> None:
     assert recipe["about"]["summary"] == PROJECT["description"]
     place = ROOT / "packaging" / "conda" / recipe["source"]["path"]
     assert place.resolve() == ROOT
+    variants = read_yaml("packaging/conda/variants.yaml")
+    used = re.findall(r"\w+(?=\('c'\))", " ".join(recipe["requirements"]["build"]))
+    assert used == ["compiler", "stdlib"]
+    assert variants == {"c_stdlib": ["sysroot"], "c_stdlib_version": ["2.28"]}
+    assert "glibc 2.28 or later" in (ROOT / "docs/guide/install.md").read_text(encoding="utf-8")
     for file in recipe["about"]["license_file"]:
         assert (ROOT / file).is_file()
 
