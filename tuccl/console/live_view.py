@@ -65,7 +65,7 @@ def shown_run(environment: Mapping[str, str] = os.environ) -> Iterator[Progress]
             yield progress
         return
     size = _size()
-    if not _fits(size) or environment.get("TERM", "").lower() in _WITHOUT_CURSOR:
+    if not (_fits(size) and _can_draw(environment)):
         with plain_progress(environment) as progress:
             yield progress
         return
@@ -82,6 +82,12 @@ def _size() -> os.terminal_size:
 
 def _fits(size: os.terminal_size) -> bool:
     return size.columns >= LEAST_COLUMNS and size.lines >= LEAST_ROWS
+
+
+def _can_draw(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal moves its cursor, and shows the bar's characters."""
+    moves = environment.get("TERM", "").lower() not in _WITHOUT_CURSOR
+    return moves and sys.stderr.encoding.lower().startswith("utf")
 
 
 class LiveView:

@@ -123,10 +123,14 @@ class Terminal:
                 self._changed.notify_all()
         os.close(self._leader)
 
-    def wait_for(self, text: str, limit_s: float = 60.0) -> None:
-        """Wait until it was written."""
+    def wait_for(self, text: str, times: int = 1, limit_s: float = 60.0) -> None:
+        """Wait until it was written so many times."""
+
+        def is_there() -> bool:
+            return self._found.count(text.encode()) >= times
+
         with self._changed:
-            assert self._changed.wait_for(lambda: text.encode() in self._found, limit_s), self.text
+            assert self._changed.wait_for(is_there, limit_s), self.text
 
     @property
     def text(self) -> str:

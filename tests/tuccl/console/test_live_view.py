@@ -90,8 +90,7 @@ def test_it_is_drawn_by_itself_and_rarely() -> None:
         began_s = time.monotonic()
         with shown_run(TERM) as view:
             take_events(view)
-            opened.wait_for("tree LL ch8, 3 samples")
-            time.sleep(1.1 * EVERY_S)
+            opened.wait_for("tree LL ch8, 3 samples", times=2)
         drawings = opened.text.count("tree LL ch8, 3 samples")
         assert 2 <= drawings <= 1 + 4.0 * (time.monotonic() - began_s)
 
@@ -140,6 +139,19 @@ def test_lines_are_printed_where_the_view_would_not_fit(
         with shown_run(environment | {EVERY_VARIABLE: "20ms"}) as progress:
             progress("stock NCCL", 1, 3)
             opened.wait_for("stock NCCL: 1 of 3 (33 %)")
+        assert "\x1b" not in opened.text
+
+
+def test_lines_are_printed_where_the_bar_has_no_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with terminal(100, 30) as opened:
+        with os.fdopen(os.dup(opened.follower), "w", encoding="latin-1") as stream:
+            monkeypatch.setattr(sys, "stderr", stream)
+            with shown_run(TERM | {EVERY_VARIABLE: "20ms"}) as progress:
+                progress("stock NCCL", 1, 3)
+                opened.wait_for("stock NCCL: 1 of 3 (33 %)")
+            monkeypatch.undo()
         assert "\x1b" not in opened.text
 
 
