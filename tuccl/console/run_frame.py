@@ -99,7 +99,7 @@ def _over(state: RunState, width: int) -> list[Text]:
         for name, seconds in state.took_s.items()
         if seconds >= _LEAST_TOOK_S
     ]
-    lines = wrap(", ".join(took), width - _LABEL)
+    lines = wrap(", ".join(took), max(1, width - _LABEL))
     return [_labelled("" if number else "over", line) for number, line in enumerate(lines)]
 
 

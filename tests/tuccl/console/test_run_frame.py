@@ -70,7 +70,7 @@ def test_what_stays_when_the_run_is_over() -> None:
     ]
 
 
-@pytest.mark.parametrize("columns", [20, LEAST_COLUMNS, 100, 200])
+@pytest.mark.parametrize("columns", [4, 20, LEAST_COLUMNS, 100, 200])
 @pytest.mark.parametrize("rows", [3, LEAST_ROWS, 50])
 def test_all_lines_fit_and_the_key_that_is_measured_stands_among_them(
     columns: int, rows: int
