@@ -31,7 +31,7 @@ SHAPES = 3 * 9 * 2
 AVERAGED_INTEGERS = 2 * 2
 """Those of them that NCCL runs."""
 
-OF_ROUNDS = {"rooted", "wrong_programs", "load_stages_fails", "chosen_rounds"}
+OF_ROUNDS = {"rooted", "wrong_programs", "many_launches", "load_stages_fails", "chosen_rounds"}
 """Scenarios of schedules in stages and rounds, which test_staged.py plays."""
 
 CALLS, FAILURES, CONNECTIONS = (
@@ -52,6 +52,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     flags = [
         *sanitizer_flags(request.param, folder),
         *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
+        "-DTUCCL_MOST_STAGE_LINES_BYTES=8192",
     ]
     build_nccl(folder, *flags)
     own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]

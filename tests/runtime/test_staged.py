@@ -28,6 +28,7 @@ from tests.runtime.test_executor import (
 )
 
 CALLS = (
+    "many_launches",
     *("streams", "streams_end", "groups", "group_in_any_order", "captures"),
     *("calls_beside_an_open_capture", "capture_of_two_streams"),
 )
@@ -58,7 +59,7 @@ LEAKING = {
 """Scenarios that leave memory allocated which a rank may still use."""
 QUICK = {
     *("rails_end", "abort_during_calls", "abort_of_a_hanging_call", "revoke", "chosen_rounds"),
-    *("choice_cannot_connect", "choices_differ", "groups", "captures"),
+    *("choice_cannot_connect", "choices_differ", "groups", "captures", "many_launches"),
     *("load_stages_fails", "different_tables", "connecting_fails"),
 }
 """Scenarios that are played in every run of the tests, on one kind of nodes."""
@@ -78,6 +79,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     flags = [
         *sanitizer_flags(request.param, folder),
         *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
+        "-DTUCCL_MOST_STAGE_LINES_BYTES=8192",
     ]
     build_nccl(folder, *flags)
     own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]

@@ -283,6 +283,21 @@ void rooted(Seat &seat) {
     }
 }
 
+// Messages of a stage that do not fit the staging memory at once.
+void many_launches(Seat &seat) {
+    set_table(plans().front());
+    const ncclComm_t comm = seat.started();
+    for (const size_t count : {1, 9000}) {
+        const auto call = make(seat, {kAllReduce, kInt, kAdd, count, false});
+        CHECK(runs(seat, [&] { CHECK(call->start(comm, &seat.stream) == 0); }));
+        seat.stream.wait();
+        CHECK(call->is_right());
+        const int launches = Notes().count("stage rank");
+        CHECK(count == 1 ? launches <= 2 : launches >= 5);
+    }
+    CHECK(ncclCommDestroy(comm) == 0);
+}
+
 // Programs that a loader accepts, and that compute nothing in particular.
 void wrong_programs(Seat &seat) {
     for (const std::string &plan : plans()) {
@@ -553,6 +568,7 @@ std::vector<PhaseScenario> phase_call_scenarios() {
         {"data", data},
         {"rooted", rooted},
         {"wrong_programs", wrong_programs},
+        {"many_launches", many_launches},
         {"shapes", shapes},
         {"streams", streams},
         {"streams_end", streams_end},

@@ -8,9 +8,17 @@
 
 #include <algorithm>
 
+// One half of a protocol's lines for stages, whose calls are divided into launches beyond that.
+// Tests are compiled with less.
+#ifndef TUCCL_MOST_STAGE_LINES_BYTES
+#define TUCCL_MOST_STAGE_LINES_BYTES (16 << 20)
+#endif
+
 namespace tuccl {
 
 namespace {
+
+constexpr uint64_t kMostStageLinesBytes = TUCCL_MOST_STAGE_LINES_BYTES;
 
 // Data and wire bytes of LL's lines and LL128's pieces.
 struct Unit {
@@ -93,7 +101,8 @@ void add_staged_need(const Rule &rule, const void *programs, tuccl_staging *need
         return;
     const bool low_latency = rule.protocol == TUCCL_LL;
     const ChunkCut cut = largest_cut(*staged.header, rule.max_bytes);
-    const uint64_t most = low_latency ? kMostProgramLlBytes : kMostProgramLl128Bytes;
+    const uint64_t most = std::min<uint64_t>(
+        kMostStageLinesBytes, low_latency ? kMostProgramLlBytes : kMostProgramLl128Bytes);
     const uint64_t lines = stage_lines_bytes(rule.protocol, most_arrivals(staged), cut.chunk_bytes);
     uint64_t *half = low_latency ? &need->program_ll_bytes : &need->program_ll128_bytes;
     *half = std::max(*half, round_up(std::min(lines, most), kPartGrain));
