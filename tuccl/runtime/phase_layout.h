@@ -1,6 +1,6 @@
 /* The records of a phased program (version 2 of a program), byte by byte: a schedule across hosts.
- * tuccl/programs/phase_layout.py declares them for Python, docs/reference/bundle-format.md describes the
- * format. All integers are little-endian. */
+ * tuccl/programs/phase_layout.py declares them for Python, docs/reference/bundle-format.md
+ * describes the format. All integers are little-endian. */
 #ifndef TUCCL_PHASE_LAYOUT_H
 #define TUCCL_PHASE_LAYOUT_H
 

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* A schedule on a sketch (tuccl/synthesizer/ir/schedule_graph.py). Lists of lists are flat: list i has
- * the elements from begin[i] up to begin[i + 1]. */
+/* A schedule on a sketch (tuccl/synthesizer/ir/schedule_graph.py). Lists of lists are flat: list i
+ * has the elements from begin[i] up to begin[i + 1]. */
 struct tuccl_schedule {
     int64_t steps;
     int64_t ports;
