@@ -6,7 +6,8 @@ Ranks make calls by one schedule in a loop. After a random time the last rank is
 stopped (SIGSTOP), or all are told to abort from a second thread. The ranks that are left watch
 their communicator as a framework does, abort it, and must end within --limit seconds. The trials go
 through all schedules across nodes and the three ends; every seventh one is NCCL's own call, to
-compare with. Memory of the GPUs and files of /dev/shm are compared before and after.
+compare with. Under MPS the death of a process fails the others on its GPU, too (CUDA error 719),
+and new ones are refused for some seconds (807): such a start is tried again. Memory of the GPUs and files of /dev/shm are compared before and after.
 
 Exit code 0: all ranks ended and nothing was left; 1: not so; 2: a job could not start.
 """
@@ -42,6 +43,10 @@ STALL_S = 3.0
 STARTS_WITHIN_S = 60.0
 CALLS_BEFORE = 20
 EVERY_NCCL = 7
+MPS_NOT_READY = "CUDA error 807"
+STARTS = 4
+"""Most starts of a job while MPS recovers."""
+RECOVERS_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,23 @@ def trials_of(kernels: Mapping[str, Mapping[str, str]], count: int, seed: int) -
 
 
 def run_trial(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[str, Any]:
-    """Run a job to its end; return how its ranks ended.
+    """Run a job to its end, once MPS takes its ranks; return how they ended.
+
+    Raises:
+        JobError: The ranks made no calls.
+    """
+    for number in range(1, STARTS):
+        try:
+            return run_once(arguments, folder.with_name(f"{folder.name}-{number}"), trial)
+        except JobError as error:
+            if MPS_NOT_READY not in str(error):
+                raise
+            time.sleep(RECOVERS_S)
+    return run_once(arguments, folder.with_name(f"{folder.name}-{STARTS}"), trial)
+
+
+def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[str, Any]:
+    """Start the ranks of a job, end it, and return how they ended.
 
     Raises:
         JobError: The ranks made no calls.
