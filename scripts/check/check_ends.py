@@ -7,7 +7,8 @@ stopped (SIGSTOP), or all are told to abort from a second thread. The ranks that
 their communicator as a framework does, abort it, and must end within --limit seconds. The trials go
 through all schedules across nodes and the three ends; every seventh one is NCCL's own call, to
 compare with. Under MPS the death of a process fails the others on its GPU, too (CUDA error 719),
-and new ones are refused for some seconds (807): such a start is tried again. Memory of the GPUs and files of /dev/shm are compared before and after.
+and new ones are refused for some seconds (807): such a start is tried again. Memory of the GPUs and
+files of /dev/shm are compared before and after.
 
 Exit code 0: all ranks ended and nothing was left; 1: not so; 2: a job could not start.
 """
