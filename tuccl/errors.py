@@ -9,6 +9,7 @@ TucclError
 ├── CompilerMissingError  nvcc or the C++ compiler is missing or too old to build the executor
 ├── CompilationError  a compiler failed
 ├── BudgetSpentError  a search has used up its budget; never leaves the search
+├── ProfileLostError  a changed machine cannot keep a table's process profile; never leaves a run
 └── MeasurementError  a backend cannot measure what it was asked for
     └── ConfigurationFailedError  one configuration cannot run; the search goes on without it
 
@@ -84,6 +85,10 @@ class ConfigurationFailedError(MeasurementError):
 
 class BudgetSpentError(TucclError):
     """A search has used up its budget: the strategy stops, and the search catches the error."""
+
+
+class ProfileLostError(TucclError):
+    """A table's process profile is under the floor on the machine now; the run catches it."""
 
 
 class WorkerError(TucclError):

@@ -31,7 +31,7 @@ from tuccl.cli.parameters.options import (
 )
 from tuccl.cli.shipped import bench, shipping, versions, watch
 from tuccl.errors import ExitCode, TucclError
-from tuccl.inputs.option import MACHINE, machine_name
+from tuccl.inputs.option import MACHINE, OUTPUT, machine_name
 from tuccl.inputs.run_options import RunOptions
 from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
@@ -210,7 +210,7 @@ def explain(
 @app.command(
     cls=Command,
     rich_help_panel=_TUNE,
-    epilog=examples("tuccl retune", "tuccl retune --topology topo.xml"),
+    epilog=examples("tuccl retune --dry-run", "tuccl retune", "tuccl retune --topology topo.xml"),
 )
 def retune(
     topology: Annotated[
@@ -223,13 +223,24 @@ def retune(
         ),
     ] = None,
     plain_log: PlainLogOption = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Measure no key; tell what would be measured again, and why.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at the machine again; if it changed, say how, keep the old table and tune again."""
+    """Look at the machine again; if it changed, say how, keep the old table and tune again.
+
+    Entries whose communicators do not touch the change are kept, the others measured again.
+    """
     from tuccl.commands import tune
 
-    raise typer.Exit(tune.retune(topology, workspace, as_json, plain_log))
+    raise typer.Exit(tune.retune(topology, workspace, as_json, plain_log, dry_run))
 
 
 @app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=examples("tuccl verify schedule.xml"))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuccl.commands.default_backend import with_backend, with_served_backend
 from tuccl.commands.look_first import look_first
@@ -14,7 +15,7 @@ from tuccl.commands.running import with_ranks
 from tuccl.console import display
 from tuccl.console.json_output import print_document, print_json
 from tuccl.console.live_view import progress_of_probing, progress_of_run
-from tuccl.console.result_output import print_result
+from tuccl.console.result_output import print_result, print_retuned
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
 from tuccl.inputs.run_options import RunOptions
@@ -23,7 +24,9 @@ from tuccl.pipeline.dry_run import make_plan, plan_lines
 from tuccl.pipeline.preparing import Prepared, prepare
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.resuming import require_begun
-from tuccl.pipeline.retuning import changes_since
+from tuccl.pipeline.retune_plan import RetunePlan
+from tuccl.pipeline.retune_plan import plan_lines as retune_lines
+from tuccl.pipeline.retuning import Retuning, retuning_of
 from tuccl.pipeline.run_options import read_options
 from tuccl.pipeline.tuning_run import run
 from tuccl.probes.cluster.crew import Crew
@@ -33,6 +36,9 @@ from tuccl.reports.job_gains import gains_of
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
+
+if TYPE_CHECKING:
+    from tuccl.reports.json_documents import RetunedPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,13 @@ def _ship_command(root: Path) -> str:
     return f"tuccl ship DIR{named}"
 
 
-def retune(machine: str | None, root: Path, as_json: bool, plain_log: bool = False) -> int:
+def retune(
+    machine: str | None,
+    root: Path,
+    as_json: bool,
+    plain_log: bool = False,
+    dry_run: bool = False,
+) -> int:
     """Run `tuccl retune`; a machine that was probed is probed again."""
     old = current_run(root)
     record = old.run.record()
@@ -174,30 +186,81 @@ def retune(machine: str | None, root: Path, as_json: bool, plain_log: bool = Fal
         return probed[-1]
 
     def lead(found: Callable[[], Topology], places: Places | None) -> int:
-        prepared = prepare(options, found, display.say_notes)
-        return _retune(old, prepared, probed, root, as_json, places, plain_log)
+        prepared = prepare(options, found, display.say_notes, only_possible_shapes=True)
+        retuning = retuning_of(old, prepared, Workspace(root), display.say)
+        if dry_run:
+            return _tell_plan(retuning, as_json)
+        return _retune(old, retuning, probed, root, as_json, places, plain_log)
 
     return with_ranks(options, probe, lead, lambda: look_first(options), needs_nccl=False)
 
 
+def _tell_plan(retuning: Retuning, as_json: bool) -> int:
+    """Print what would be measured again, and why."""
+    change, plan = retuning.change, retuning.plan
+    if as_json:
+        from tuccl.reports.json_documents import RetunePlanDocument  # noqa: PLC0415 - for JSON
+
+        document = RetunePlanDocument(
+            changes=list(change.changes),
+            before=change.before,
+            now=change.now,
+            parts=_parts(plan),
+            gone={} if plan is None else dict(plan.gone),
+            kept=0 if plan is None else len(plan.kept),
+            measured=0 if plan is None else len(plan.measured),
+        )
+        print_document(document)
+    elif plan is None:
+        display.print_lines([f"the machine is as it was ({change.same}): nothing to measure"])
+    else:
+        display.print_lines(f"changed: {sentence}" for sentence in change.changes)
+        display.print_lines(retune_lines(plan))
+    return ExitCode.OK
+
+
+def _parts(plan: RetunePlan | None) -> list[RetunedPart]:
+    from tuccl.reports.json_documents import RetunedPart  # noqa: PLC0415 - for JSON
+
+    if plan is None:
+        return []
+    return [
+        RetunedPart(
+            name=each.name,
+            shape=each.shape,
+            operation=operation,
+            keys=count,
+            fate=each.fate.value,
+            why=each.why,
+        )
+        for each in plan.shapes
+        for operation in plan.operations
+        if (count := plan.keys(each.shape, operation))
+    ]
+
+
 def _retune(
     old: FinishedRun,
-    prepared: Prepared,
+    retuning: Retuning,
     probed: Sequence[Topology],
     root: Path,
     as_json: bool,
     places: Places | None,
     plain_log: bool,
 ) -> int:
-    change = changes_since(old.run, prepared.topology, prepared.settings, display.say)
-    result = old
-    if change.changes:
+    change, plan, result = retuning.change, retuning.plan, old
+    if plan is not None:
         for machine in probed:
             keep(machine, root)
         for sentence in change.changes:
             display.say(f"changed: {sentence}")
+        for line in retune_lines(plan):
+            display.say(f"plan: {line}")
         progress = progress_of_run(plain=plain_log)
-        result = run(prepared, Workspace(root), None, places, progress, display.say)
+        result = run(
+            retuning.prepared, Workspace(root), None, places, progress, display.say,
+            retuning.carried,
+        )  # fmt: skip
         display.say(f"the old table is kept in {old.run.root}")
     else:
         display.say(f"the machine is as it was ({change.same}): the table stands")
@@ -212,11 +275,14 @@ def _retune(
             before=change.before,
             now=change.now,
             tuned=not result.already_done,
-            kept=str(old.run.root) if change.changes else None,
+            kept=None if plan is None else str(old.run.root),
+            parts=_parts(plan),
+            against_old=None if plan is None else result.report.retuned,
         )
         print_document(document)
-    elif change.changes:
+    elif plan is not None:
         print_result(result, as_json)
-    if change.changes:
+        print_retuned(result.report)
+    if plan is not None:
         display.say(f"next: {_ship_command(root)}, to the directory that jobs load")
     return ExitCode.OK

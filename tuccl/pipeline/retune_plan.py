@@ -153,8 +153,8 @@ def plan_lines(plan: RetunePlan) -> Iterable[str]:
     """Describe a plan for people, a line for each shape and operation."""
     for each in plan.shapes:
         for operation in plan.operations:
-            count = plan.keys(each.shape, operation)
-            yield f"{each.name} {operation.value}: {count} keys {each.fate.value}: {each.why}"
+            if count := plan.keys(each.shape, operation):
+                yield f"{each.name} {operation.value}: {count} keys {each.fate.value}: {each.why}"
     for name, shape in plan.gone.items():
         yield f"{name}: the entries for {shape_text(shape)} go: there are no such communicators now"
     total, kept = len(plan.tasks), len(plan.kept)

@@ -1,22 +1,27 @@
-"""`tuccl retune`: probes the machine again, and tunes again only if it or NCCL changed.
+"""`tuccl retune`: probes the machine again, and tunes again only what a change touches.
 
 A change leads to a new run beside the old one. The old table stays current until the new run is
-complete, and stays in the workspace after that.
+complete, and stays in the workspace after that. Keys whose communicators the change does not touch
+keep their entries (`tuccl.pipeline.retune_plan`); the others are tuned again, from what was best
+before. Where the workspace has a run of the very machine, that run is current again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tuccl.backends.backend_choice import backend_kind
+from tuccl.pipeline.carried_table import Carried, carried_from
+from tuccl.pipeline.preparing import Prepared
+from tuccl.pipeline.retune_plan import RetunePlan, already_tuned, plan_retune
 from tuccl.probes.comparison.changes import describe_changes
 from tuccl.probes.topology.graph import Topology
-from tuccl.reports.finished_run import read_machine
+from tuccl.reports.finished_run import FinishedRun, finished, read_machine
 from tuccl.reports.report import read_report
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.measurement_log import read_log
-from tuccl.workspace.runs import Run
+from tuccl.workspace.runs import Run, Workspace
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,8 @@ class MachineChange:
     """Fingerprint of the run's machine."""
     now: str
     """Fingerprint of the machine now."""
+    everywhere: tuple[str, ...] = ()
+    """Those of the changes that touch every key: of NCCL, or of the conditions of faked nodes."""
     nccl: str = ""
     """The version of NCCL, for people; empty where NCCL is not measured."""
 
@@ -54,14 +61,70 @@ def changes_since(
     """
     change = compare(read_machine(run), now)
     in_laboratory = settings.laboratory.changes_since(read_report(run).laboratory)
-    change = replace(change, changes=(*change.changes, *in_laboratory))
+    change = _and_everywhere(change, in_laboratory)
     if not backend_kind(settings.backend).measures_nccl:
         return change
     before = nccl_of(run, tell)
     if not settings.nccl:
         return replace(change, nccl=f"no NCCL found here to hold against {before}")
-    changes = (*change.changes, *nccl_change(before, settings.nccl))
-    return replace(change, changes=changes, nccl=f"NCCL {settings.nccl}")
+    change = _and_everywhere(change, nccl_change(before, settings.nccl))
+    return replace(change, nccl=f"NCCL {settings.nccl}")
+
+
+def _and_everywhere(change: MachineChange, sentences: Iterable[str]) -> MachineChange:
+    added = tuple(sentences)
+    return replace(
+        change,
+        changes=(*change.changes, *added),
+        everywhere=(*change.everywhere, *added),
+    )
+
+
+@dataclass(frozen=True)
+class Retuning:
+    """The consequences of a change."""
+
+    change: MachineChange
+    plan: RetunePlan | None
+    """None: nothing changed."""
+    prepared: Prepared
+    """The run that follows."""
+    carried: Carried | None
+    """None: nothing changed, the workspace has a run of this machine, or a record is replayed."""
+
+
+def retuning_of(
+    old: FinishedRun,
+    prepared: Prepared,
+    workspace: Workspace,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Retuning:
+    """Find out what changed since a run, and plan what is measured again.
+
+    Args:
+        old: The run whose table is current.
+        prepared: The run that would follow if all keys were tuned.
+        workspace: Workspace of both.
+        tell: Receives messages on damaged files, a line each.
+
+    Raises:
+        WorkspaceError: a file of the run is damaged.
+    """
+    topology, settings = prepared.topology, prepared.settings
+    change = changes_since(old.run, topology, settings, tell)
+    if not change.changes:
+        return Retuning(change, None, prepared, None)
+    before = read_machine(old.run)
+    plan = plan_retune(before, topology, old.report, settings, change.everywhere)
+    kind = backend_kind(settings.backend)
+    if finished(workspace.run(settings.identity(topology))) is not None:
+        return Retuning(change, already_tuned(plan), prepared, None)
+    if kind.needs_record:
+        return Retuning(change, plan, prepared, None)
+    carried = carried_from(old, plan, tell, jobs_run_schedules=kind.has_executor)
+    if plan.is_partial:
+        settings = replace(settings, retuned_from=carried.identity)
+    return Retuning(change, plan, replace(prepared, settings=settings), carried)
 
 
 def compare(before: Topology, now: Topology) -> MachineChange:

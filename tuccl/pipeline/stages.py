@@ -7,9 +7,10 @@ are never repeated. Killed at any moment and started again, a run ends with the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from tuccl.backends.backend_choice import (
     BackendRequest,
@@ -20,12 +21,21 @@ from tuccl.backends.backend_choice import (
     promising_of,
     require_backend,
 )
-from tuccl.errors import WorkspaceError
+from tuccl.errors import ProfileLostError, WorkspaceError
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
 from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.lookup_tables.table import Operation, Shape, Table
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
+from tuccl.pipeline.carried_table import (
+    Carried,
+    all_again,
+    empty_table,
+    joined_report,
+    joined_table,
+    retuned_report,
+    samples_in,
+)
 from tuccl.pipeline.dry_run import make_plan
 from tuccl.pipeline.estimate import (
     Estimate,
@@ -46,6 +56,7 @@ from tuccl.reports.host_record import (
     read_host_record,
     record_host,
 )
+from tuccl.reports.report import Report
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
 from tuccl.schedules.own_schedules import OwnSchedule
@@ -54,16 +65,21 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.trials.config import Task
 from tuccl.trials.events import RunBegins, SchedulesMade, Watch, unwatched
 from tuccl.trials.space import Space
-from tuccl.trials.timing import timing_of
+from tuccl.trials.timing import Timing, timing_of
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
-from tuccl.tuning.tune import SearchSpaces, tune
+from tuccl.tuning.tune import SearchSpaces, TuningResult, tune, tune_again
 from tuccl.words.progress import Progress
 from tuccl.workloads.workload import Workload
 from tuccl.workloads.workload_file import write_workload
 from tuccl.workspace.atomic_file import require_room, write_atomically
 from tuccl.workspace.measurement_log import MeasurementLog
 from tuccl.workspace.runs import Run, RunRecord, Workspace
+
+_Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
+_PROFILE_LOST = (
+    "the old table's process profile takes more than the floor allows from a key of this machine"
+)
 
 
 def initialize(
@@ -78,6 +94,7 @@ def initialize(
     announce: Callable[[Estimate], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     watch: Watch = unwatched,
+    carried: Carried | None = None,
 ) -> FinishedRun:
     """Tune a machine, or continue where an earlier run stopped.
 
@@ -93,6 +110,7 @@ def initialize(
         announce: Receives the estimated time of a run that begins or continues.
         tell: Receives messages on failures of workers, a line each.
         watch: Receives the events of a run that begins or continues.
+        carried: The run before a change, whose table some keys may be kept from; None: none is.
 
     Raises:
         WorkspaceError: when the workspace is busy or cannot be written.
@@ -114,22 +132,11 @@ def initialize(
                 _record_host(run, topology)
             if workload is not None:
                 write_workload(run.workload, workload)
-            parts = [
-                (part, sketches_of(part, settings)) for part in parts_of(topology, settings, run)
-            ]
-            announce(_estimate(topology, settings, record, parts, run))
-            keys = tuple(keys_of(settings, planned.shape))
-            watch(RunBegins(topology.name, settings.backend, keys, settings.budget_s))
-            candidates = {
-                part.shape: candidates_of(part, settings, sketches, own_schedules, progress)
-                for part, sketches in parts
-            }
-            request = backend_request(topology, settings, record, candidates, places)
-            request = replace(request, tell=tell)
-            made = [request.schedules, *request.shapes.values()]
-            names = {content: found.name for own in made for content, found in own.items()}
-            watch(SchedulesMade(names))
-            done = _tune(settings, candidates, request, run, begun, progress, watch)
+            begin = _Beginning(
+                topology, settings, record, places, own_schedules, run, begun, progress, announce,
+                tell, watch,
+            )  # fmt: skip
+            done = _retuned(begin, carried) if carried is not None else _all_tuned(begin, None)
             run.write_record(replace(begun, complete=True))
         workspace.set_current(identity)
     return done
@@ -142,6 +149,90 @@ def _record_host(run: Run, topology: Topology) -> None:
         # Faked nodes are parts of one host, or share all of its GPUs.
         if is_of_machine(record, models, (topology.ranks_per_node, len(topology.gpus))):
             write_atomically(run.host, host_record_text(record))
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """A run that has begun, and who is told about it."""
+
+    topology: Topology
+    settings: RunSettings
+    record: Record | None
+    places: Places | None
+    own_schedules: Sequence[OwnSchedule]
+    run: Run
+    begun: RunRecord
+    progress: Progress
+    announce: Callable[[Estimate], None]
+    tell: Callable[[str], None]
+    watch: Watch
+
+    def candidates(self, measured: Sequence[Task] | None = None) -> _Candidates:
+        """Make the schedules for the keys that are measured; None: for all."""
+        shapes = None if measured is None else {task.shape for task in measured}
+        parts = [
+            (part, sketches_of(part, self.settings))
+            for part in parts_of(self.topology, self.settings, self.run)
+            if shapes is None or part.shape in shapes
+        ]
+        if shapes is None:
+            self.announce(_estimate(self.topology, self.settings, self.record, parts, self.run))
+        self._tell_beginning(measured)
+        return {
+            part.shape: candidates_of(
+                part, self.settings, sketches, self.own_schedules, self.progress
+            )
+            for part, sketches in parts
+        }
+
+    def _tell_beginning(self, measured: Sequence[Task] | None) -> None:
+        settings = self.settings
+        keys = keys_of(settings, self.request({}).shape) if measured is None else measured
+        self.watch(RunBegins(self.topology.name, settings.backend, tuple(keys), settings.budget_s))
+
+    def request(self, candidates: _Candidates) -> BackendRequest:
+        """Return the request that opens the backend, with these schedules."""
+        request = backend_request(
+            self.topology, self.settings, self.record, candidates, self.places
+        )
+        return replace(request, tell=self.tell)
+
+
+def _retuned(begin: _Beginning, carried: Carried) -> FinishedRun:
+    """Tune the keys that a change touches, or all of them where it touches the table as a whole."""
+    if not carried.plan.is_partial:
+        return _all_tuned(begin, carried)
+    if not carried.plan.measured:
+        table = joined_table(empty_table(begin.topology, carried.warm.profile), carried)
+        retuned = retuned_report(carried, (), 0, measured=0)
+        return _written(begin, table, joined_report(None, carried, begin.settings, retuned))
+    try:
+        candidates = begin.candidates(carried.plan.measured)
+        outcome = _measured(begin, candidates, partial(tune_again, warm=carried.warm))
+    except ProfileLostError:
+        begin.tell(f"note: {_PROFILE_LOST}: every key is measured again, from the beginning")
+        return _all_tuned(begin, all_again(carried, _PROFILE_LOST, begin.tell))
+    table, report = outcome.table_and_report(begin)
+    measured = len(carried.plan.measured)
+    retuned = retuned_report(carried, outcome.tuning.against, outcome.samples, measured=measured)
+    joined = joined_report(report, carried, begin.settings, retuned)
+    return _written(begin, joined_table(table, carried), joined)
+
+
+def _all_tuned(begin: _Beginning, carried: Carried | None) -> FinishedRun:
+    """Tune all keys from the beginning, and compare them with a table before if there is one."""
+    candidates = begin.candidates()
+    whole = begin.request({}).shape
+    earlier = None if carried is None else carried.warm
+    outcome = _measured(begin, candidates, partial(tune, shape=whole, earlier=earlier))
+    table, report = outcome.table_and_report(begin)
+    if carried is not None:
+        measured = len(outcome.tuning.keys)
+        retuned = retuned_report(
+            carried, outcome.tuning.against, outcome.samples, measured=measured
+        )
+        report = report.model_copy(update={"retuned": retuned})
+    return _written(begin, table, report)
 
 
 def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:
@@ -220,15 +311,79 @@ def _by_hash(
     return {c.content_hash: c for found in (candidates or {}).values() for c in found}
 
 
-def _tune(
-    settings: RunSettings,
-    candidates: Mapping[Shape, Mapping[Operation, Sequence[Candidate]]],
-    request: BackendRequest,
-    run: Run,
-    begun: RunRecord,
-    progress: Progress,
-    watch: Watch,
-) -> FinishedRun:
+@dataclass(frozen=True)
+class _Outcome:
+    """The result of measuring, and its origin."""
+
+    tuning: TuningResult
+    tried: Sequence[Candidate]
+    origin: Origin
+    timing: Timing
+    samples: int
+    """Samples in the log."""
+
+    def table_and_report(self, begin: _Beginning) -> tuple[Table, Report]:
+        """Build table and report of the keys that were measured."""
+        topology = begin.topology
+        table = build_table(topology, topology.fingerprint(), self.tuning, self.tried, self.origin)
+        report = build_report(
+            table, self.tuning, self.tried, begin.settings, self.timing, self.origin.provenance
+        )
+        return table, report
+
+
+class _Tuner(Protocol):
+    """Tunes all keys or some."""
+
+    def __call__(
+        self,
+        *,
+        settings: RunSettings,
+        spaces: SearchSpaces,
+        log: MeasurementLog,
+        progress: Progress,
+        seconds_pass: bool,
+        watch: Watch,
+    ) -> TuningResult: ...
+
+
+def _measured(begin: _Beginning, candidates: _Candidates, tuner: _Tuner) -> _Outcome:
+    """Open the backend and the log, and tune."""
+    settings, request = begin.settings, begin.request(candidates)
+    made = [request.schedules, *request.shapes.values()]
+    names = {content: found.name for own in made for content, found in own.items()}
+    begin.watch(SchedulesMade(names))
+    with (
+        open_backend(settings.backend, request) as backend,
+        MeasurementLog(
+            begin.run.measurements,
+            backend,
+            begin.begun.identity,
+            request.tell,
+            several_shapes=bool(settings.shapes),
+        ) as log,
+    ):
+        tuning = tuner(
+            settings=settings,
+            spaces=_spaces(settings, candidates, request),
+            log=log,
+            progress=begin.progress,
+            seconds_pass=backend_kind(settings.backend).has_workers,
+            watch=begin.watch,
+        )
+        source = log.contents.source  # All figures may be of an earlier process.
+        provenance = source.provenance if source else backend.provenance
+        origin = Origin(begin.begun.tuned_at, replace(provenance, machine=request.topology.name))
+        timing = source.timing if source else timing_of(backend)
+        samples = samples_in(log.contents)
+    tried = [c for of_shape in candidates.values() for found in of_shape.values() for c in found]
+    return _Outcome(tuning, tried, origin, timing, samples)
+
+
+def _spaces(
+    settings: RunSettings, candidates: _Candidates, request: BackendRequest
+) -> SearchSpaces:
+    """Return the spaces that are searched."""
     ll128 = keeps_128_bytes(request.topology)
 
     def schedules(task: Task) -> Space:
@@ -238,41 +393,17 @@ def _tune(
             return executor_space(promising, task.size_bytes, ll128=ll128)
         return modelled_space(promising, task.size_bytes, ll128=ll128)
 
-    spaces = SearchSpaces(
+    return SearchSpaces(
         partial(builtins_of, request),
         schedules,
         partial(promising_of, request),
         jobs_run_schedules=backend_kind(settings.backend).has_executor,
     )
-    with (
-        open_backend(settings.backend, request) as backend,
-        MeasurementLog(
-            run.measurements,
-            backend,
-            begun.identity,
-            request.tell,
-            several_shapes=bool(settings.shapes),
-        ) as log,
-    ):
-        seconds_pass = backend_kind(settings.backend).has_workers
-        tuning = tune(
-            settings,
-            request.shape,
-            spaces,
-            log,
-            progress,
-            seconds_pass=seconds_pass,
-            watch=watch,
-        )
-        source = log.contents.source  # All figures may be of an earlier process.
-        provenance = source.provenance if source else backend.provenance
-        origin = Origin(begun.tuned_at, replace(provenance, machine=request.topology.name))
-        timing = source.timing if source else timing_of(backend)
-    topology = request.topology
-    tried = [c for of_shape in candidates.values() for found in of_shape.values() for c in found]
-    table = build_table(topology, topology.fingerprint(), tuning, tried, origin)
-    report = build_report(table, tuning, tried, settings, timing, origin.provenance)
-    write_atomically(run.report, report.model_dump_json(indent=1) + "\n")
-    write_atomically(run.bundle, bundle_bytes(table))
-    write_atomically(run.table, table_to_parquet_bytes(table))
-    return FinishedRun(run, table, report, already_done=False)
+
+
+def _written(begin: _Beginning, table: Table, report: Report) -> FinishedRun:
+    """Write table, report and bundle."""
+    write_atomically(begin.run.report, report.model_dump_json(indent=1) + "\n")
+    write_atomically(begin.run.bundle, bundle_bytes(table))
+    write_atomically(begin.run.table, table_to_parquet_bytes(table))
+    return FinishedRun(begin.run, table, report, already_done=False)

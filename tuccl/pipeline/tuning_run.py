@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from tuccl.errors import UsageError
 from tuccl.measuring.places import Places
+from tuccl.pipeline.carried_table import Carried
 from tuccl.pipeline.estimate import Estimate
 from tuccl.pipeline.preparing import Prepared
 from tuccl.pipeline.record_output import RecordOutput
@@ -28,6 +29,7 @@ def run(
     places: Places | None,
     progress: Callable[[], AbstractContextManager[Progress]],
     tell: Callable[[str], None],
+    carried: Carried | None = None,
 ) -> FinishedRun:
     """Tune, or continue; then write the record if its file is given.
 
@@ -38,6 +40,7 @@ def run(
         places: Hosts and devices of the workers, the ranks of an MPI job; None: this host.
         progress: Opens a receiver of the progress, and of events if it is a `Watcher`.
         tell: Receives messages for people, a line each.
+        carried: The run before a change, whose table some keys may be kept from; None: none is.
 
     Raises:
         UsageError: the record's file is an input, or is the record of another run; or there are
@@ -76,6 +79,7 @@ def run(
             announce=announce,
             tell=tell,
             watch=receiver.note if isinstance(receiver, Watcher) else unwatched,
+            carried=carried,
         )
     if record_to is not None:
         _write_record(prepared, result, record_to, tell)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from tuccl.lookup_tables.table import Entry, Operation, Shape
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
-from tuccl.reports.report import KeyReport
+from tuccl.reports.report import KeyReport, RetunedReport
 from tuccl.reports.step_document import StepDocument, StepSummary
 from tuccl.reports.table_difference import Change
 from tuccl.reports.table_parts import TablePart
@@ -127,6 +127,39 @@ class TableDocument(_Model):
     bundle: str
 
 
+class RetunedPart(_Model):
+    """Keys of one communicator shape and operation after a change."""
+
+    name: str
+    """`whole`, `node`, `rail` or `pairs`."""
+    shape: Shape
+    operation: Operation
+    keys: int
+    fate: Literal["kept", "measured again", "measured for the first time"]
+    why: str
+    """The changes that touch its communicators, or why none does, for people."""
+
+
+class RetunePlanDocument(_Model):
+    """`retune --dry-run`: the changes, and what would be measured again."""
+
+    schema_version: Literal[5] = SCHEMA_VERSION
+    changes: list[str]
+    """The changes, one sentence each; empty where the table still fits."""
+    before: str
+    """Fingerprint of the table's machine."""
+    now: str
+    """Fingerprint of the machine now."""
+    parts: list[RetunedPart]
+    """Empty where nothing changed."""
+    gone: dict[str, Shape]
+    """Shapes of the table that the machine has no communicators of any more, by name."""
+    kept: int
+    """Keys that keep their entries."""
+    measured: int
+    """Keys to measure."""
+
+
 class RetuneDocument(TableDocument):
     """`retune`: the changes, and the table that is current now."""
 
@@ -140,6 +173,10 @@ class RetuneDocument(TableDocument):
     """Whether keys were tuned anew."""
     kept: str | None
     """Directory of the old run, where a new run replaced it."""
+    parts: list[RetunedPart]
+    """The plan; empty where nothing changed."""
+    against_old: RetunedReport | None
+    """The table against the old one; None: nothing was measured or kept."""
 
 
 class ExplainDocument(_Model):
@@ -715,6 +752,7 @@ class BenchUpgradeDocument(_Model):
 DOCUMENTS: dict[str, type[BaseModel]] = {
     "table": TableDocument,
     "retune": RetuneDocument,
+    "retune-plan": RetunePlanDocument,
     "explain": ExplainDocument,
     "ship": ShipDocument,
     "ship-check": ShipCheckDocument,

@@ -153,6 +153,42 @@ class FloorReport(_Model):
     floor then, or a report of an earlier release."""
 
 
+class RetunedKey(_Model):
+    """A measured key under the new table and under the old one, on the machine as it is now."""
+
+    operation: str
+    size_bytes: int
+    shape: Shape
+    before: str
+    """Choice of a job under the old table."""
+    before_us: _Time
+    now: str
+    now_us: _Time
+    ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
+    """Time under the old table over that under the new one."""
+
+
+class RetunedReport(_Model):
+    """The relation of a table to the one before a change."""
+
+    run: str
+    """Identity of the run before."""
+    kept: int
+    """Keys that keep the entries of that run."""
+    measured: int
+    """Keys that were measured."""
+    keys: list[RetunedKey]
+    """Measured keys against the old table; empty where nothing was measured, or the budget was
+    spent before."""
+    gain: Annotated[float, Field(ge=1e-9, le=1e9)] | None
+    """Speedup over the old table on the machine as it is now: geometric mean over all keys, those
+    that were kept at 1; None: it was not measured."""
+    samples: int
+    """Samples that were taken."""
+    samples_before: int | None
+    """Samples that the run before took; None: its log cannot be read."""
+
+
 class Report(_Model):
     """The content of report.json."""
 
@@ -186,6 +222,8 @@ class Report(_Model):
     workload: StepCalls | None = None
     """Calls of a job whose keys were tuned; None: the options named the keys."""
     laboratory: Laboratory = Laboratory()
+    retuned: RetunedReport | None = None
+    """None: no run before, or a report of an earlier release."""
 
     def own_schedules(self, key: KeyReport) -> list[tuple[str, float]]:
         """The user's schedules for a key: names, and shares of the bound that they reach.

@@ -21,12 +21,12 @@ of NCCL's calls, so a profile that costs jobs without the executor much still ga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.profile_axes import ProfileAxes, profile_axes
-from tuccl.trials.space import Space
+from tuccl.trials.space import Space, space_of
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Measure, Visit, Visitor
@@ -115,6 +115,52 @@ def race(
         verdict=None if floor is None else verdicts.on(winner),
         forgone=tuple(v for v in forgone if not v.holds or v.profile in verdicts.compared),
         by_schedule=frozenset() if floor is None else _by_schedule(winner, verdicts, floor.least),
+    )
+
+
+def hold(
+    profile: ProcessProfile,
+    calls: Mapping[Task, Sequence[Config]],
+    stock_us: Mapping[Task, float],
+    measure: Measure,
+    weights: Mapping[Task, float],
+    floor: Floor | None = None,
+    affords: Callable[[int], bool] = lambda _: True,
+    served: Mapping[Task, KeyRatio] | None = None,
+) -> RaceResult | None:
+    """Hold one profile against the floor, without a race; None where it is under it.
+
+    Args:
+        profile: The profile of an earlier table.
+        calls: Calls of each key under the profile that were best before.
+        stock_us: As for `race`, like the arguments below.
+        measure: As above.
+        weights: As above.
+        floor: As above.
+        affords: As above.
+        served: As above.
+    """
+    if floor is None or profile == STOCK.profile:
+        best = {task: tuple(own) for task, own in calls.items()}
+        return RaceResult(profile, (), best, out_of_budget=False)
+    spaces = {
+        task: space_of("earlier calls", [profile.default, *own]) for task, own in calls.items()
+    }
+    visitor = Visitor(spaces, measure, stock_us, weights, served=served or {})
+    visit = visitor.visit(profile)
+    verdicts = Verdicts(floor, {profile: visit})
+    if not verdicts.needs_no_starts(visit):
+        verdicts.compare([visit], affords)
+    verdict = verdicts.on(visit)
+    if not verdict.holds:
+        return None
+    return RaceResult(
+        winner=profile,
+        visits=(visit,),
+        calls={task: tuple(map(profile.applied_to, visitor.best_calls(task))) for task in calls},
+        out_of_budget=False,
+        verdict=verdict,
+        by_schedule=_by_schedule(visit, verdicts, floor.least),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tuccl.lookup_tables.table import Shape
 from tuccl.trials.config import Task
 from tuccl.tuning.settings import RunSettings
-from tuccl.workloads.step_calls import StepCalls, times_per_step
+from tuccl.workloads.step_calls import KeyCalls, times_per_step
 
 _ENOUGH_KEYS, _ENOUGH_SIZES = 36, 12
 """Above both limits every second size is left out. Both count, so that one more operation does not
@@ -51,11 +51,12 @@ def key_weights(
 
     Args:
         settings: Settings of the run.
-        tasks: Its keys.
+        tasks: Its keys; some of a workload's, where others are kept from an earlier table.
         stock_us: Stock NCCL's time of each.
     """
     if settings.workload is not None:
-        by_time = _step_times_us(settings.workload, stock_us)
+        keys = [key for key in settings.workload.keys if key.task in tasks]
+        by_time = _step_times_us(keys, stock_us)
         return KeyWeights(by_time, by_time, by_time=True)
     return KeyWeights(
         {task: settings.weight(task) for task in tasks},
@@ -64,8 +65,8 @@ def key_weights(
     )
 
 
-def _step_times_us(workload: StepCalls, stock_us: Mapping[Task, float]) -> dict[Task, float]:
-    times = times_per_step(workload.keys, stock_us)
+def _step_times_us(keys: Sequence[KeyCalls], stock_us: Mapping[Task, float]) -> dict[Task, float]:
+    times = times_per_step(keys, stock_us)
     sums = {task: sum(of_sizes.values()) for task, of_sizes in times.items()}
     least = _LEAST_SHARE * max(sums.values())
     return {task: max(least, time_us) for task, time_us in sums.items()}

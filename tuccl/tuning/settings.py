@@ -92,6 +92,8 @@ class RunSettings:
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     nccl: str = ""
     """Version of the NCCL that is measured; empty: NCCL is not measured, or not found."""
+    retuned_from: str = ""
+    """Identity of the run whose table some keys are kept from; empty: none are."""
     record: str = ""
     """`Record.digest` of the record that is replayed; empty: no record."""
 
@@ -149,6 +151,8 @@ class RunSettings:
             del parsed["shapes"]  # As in runs of releases without shapes, which continue.
         if self.workload is None:
             del parsed["workload"]  # Likewise.
+        if not self.retuned_from:
+            del parsed["retuned_from"]
         held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
         as_given = {name: value for name, value in options.items() if name not in held_otherwise}
         values = {

@@ -25,23 +25,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
+from tuccl.errors import ConfigurationFailedError, ProfileLostError
 from tuccl.lookup_tables.table import Shape
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
 from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Strategy, run_search
+from tuccl.search.warm import Warm
 from tuccl.statistics.pooling import MeanError
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.events import KeyDecided, Watch, unwatched
 from tuccl.trials.profile_axes import profile_axes
 from tuccl.trials.space import SPELLED_OUT, Space, with_profile
+from tuccl.trials.warm_start import WarmStart
 from tuccl.tuning import breakpoints, confirmation, served_keys
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
-from tuccl.tuning.profile_race import RaceResult, race
+from tuccl.tuning.profile_race import RaceResult, hold, race
+from tuccl.tuning.profile_visits import ratio_of_schedule
 from tuccl.tuning.race_progress import RaceProgress
 from tuccl.tuning.run_keys import (
     key_weights,
@@ -72,6 +78,12 @@ _FINALISTS = 2
 """Finalists of each search."""
 _WARM = 6
 """Most configurations that a search takes over from the race, and from a neighbour."""
+_WARM_REPEATS = 3
+"""Samples at full budget of keys that were tuned before: fresh ones decide in any case."""
+_PROMISING = 2
+"""Configurations that a search of a key that was tuned before takes from a model."""
+BEFORE_SAMPLES = 9
+"""Samples of a choice of an earlier table that the new one is compared with."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
 _STARTS_SHARE = 0.3
@@ -111,6 +123,24 @@ class KeyResult:
     """Smallest and largest size that an entry of this key serves."""
 
 
+@dataclass(frozen=True, slots=True)
+class AgainstBefore:
+    """A key under the new table and under an earlier one, on the machine as it is now."""
+
+    task: Task
+    before: Config
+    """Choice of a job under the earlier table."""
+    before_us: float
+    """Median of its samples in this run, as for `now_us`."""
+    now: Config
+    now_us: float
+
+    @property
+    def ratio(self) -> float:
+        """Time under the earlier table over that under the new one: above 1 is a gain."""
+        return self.before_us / self.now_us
+
+
 @dataclass(frozen=True)
 class TuningResult:
     """The outcome of a run."""
@@ -125,6 +155,8 @@ class TuningResult:
     needed."""
     between_starts: MeanError
     """Error of a ratio of two times of different starts, on logarithms."""
+    against: tuple[AgainstBefore, ...] = ()
+    """Keys against an earlier table; empty where there is none, or the budget is spent."""
 
 
 def tune(
@@ -136,6 +168,7 @@ def tune(
     *,
     seconds_pass: bool = False,
     watch: Watch = unwatched,
+    earlier: WarmStart | None = None,
 ) -> TuningResult:
     """Tune all keys of a run.
 
@@ -147,6 +180,7 @@ def tune(
         progress: Receives the progress after each key.
         seconds_pass: Whether measurements take the seconds that they report; a model's do not.
         watch: Receives the events of the run.
+        earlier: An earlier table that the result is compared with.
 
     Raises:
         MeasurementError: when the backend cannot go on, or stock NCCL cannot run a key.
@@ -169,27 +203,40 @@ def tune(
         if not lost:
             break
         served = {task: key for task, key in served.items() if task not in lost}
-    profile, confirmed = tuned.raced.winner, tuned.confirmed
-    stock_us = run.stock.means_us()
-    if profile == STOCK.profile:
-        # The decision's own reference: samples of other starts may contradict its gain.
-        stock_us |= {
-            task: decision.profile_default_us
-            for task, decision in confirmed.items()
-            if decision.has_entry
-        }
-    keys = (
-        KeyResult(task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task])
-        for task in run.tasks
+    return run.result(tuned, earlier)
+
+
+def tune_again(
+    settings: RunSettings,
+    warm: WarmStart,
+    spaces: SearchSpaces,
+    log: MeasurementLog,
+    progress: Progress,
+    *,
+    seconds_pass: bool = False,
+    watch: Watch = unwatched,
+) -> TuningResult:
+    """Tune some keys of an earlier table again, under its process profile.
+
+    Each search begins with what was best before. Arguments are those of `tune`.
+
+    Raises:
+        ProfileLostError: the profile is under the floor on this machine now, or keeps a key above
+            it only by a schedule that won no entry.
+        MeasurementError: as for `tune`.
+    """
+    run = _Run(
+        settings, warm.tasks, spaces, log, progress, watch, seconds_pass=seconds_pass, warm=warm
     )
-    return TuningResult(
-        profile,
-        tuned.raced,
-        tuple(keys),
-        run.spending.spent_s,
-        tuned.starts,
-        run.stock.between_starts(),
-    )
+    stock_us = run.stock.begin()
+    run.weigh(stock_us)
+    builtins = _search_builtins(run, spaces, warm.profile, {})
+    raced = run.hold_profile(stock_us, warm, builtins)
+    tuned = _under_the_winner(run, spaces, raced, builtins)
+    lost = [task for task in raced.by_schedule if not tuned.confirmed[task].schedule]
+    if lost:
+        raise ProfileLostError(f"{lost[0].full_name} is under the floor without its schedule")
+    return run.result(tuned, warm)
 
 
 @dataclass(frozen=True)
@@ -218,13 +265,33 @@ def _from_the_race_on(
         served: Ratios of the schedules that serve keys.
     """
     raced = run.race_profiles(stock_us, served)
-    profile = raced.winner
-    builtins = run.search(
+    builtins = _search_builtins(run, spaces, raced.winner, raced.calls)
+    return _under_the_winner(run, spaces, raced, builtins)
+
+
+def _search_builtins(
+    run: _Run,
+    spaces: SearchSpaces,
+    profile: ProcessProfile,
+    calls: Mapping[Task, Sequence[Config]],
+) -> dict[Task, SearchResult]:
+    """Search NCCL's settings under a profile, from these calls."""
+    return run.search(
         "one profile",
         lambda task: with_profile(spaces.builtins(task), profile),
-        raced.calls,
+        calls,
         left_over=_SCHEDULES_SHARE if spaces.jobs_run_schedules else 0.0,
     )
+
+
+def _under_the_winner(
+    run: _Run,
+    spaces: SearchSpaces,
+    raced: RaceResult,
+    builtins: Mapping[Task, SearchResult],
+) -> _Tuned:
+    """Search schedules under the profile that was selected, decide and confirm."""
+    profile = raced.winner
     looked = run.looked_at(profile)
     schedules = run.search(
         "schedules' parameters", lambda task: with_profile(spaces.schedules(task), profile), looked
@@ -261,6 +328,7 @@ class _Run:
         watch: Watch,
         *,
         seconds_pass: bool,
+        warm: WarmStart | None = None,
     ) -> None:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
         self.tasks = tasks
@@ -276,6 +344,8 @@ class _Run:
         self._spaces = spaces
         self._progress = progress
         self._watch = watch
+        self._warm = warm
+        """Results that the searches begin from; None: they begin from nothing."""
         self._kept_s = 0.0
         """Seconds reserved for the stages after the searches."""
         self._search_s = 0.0
@@ -406,6 +476,105 @@ class _Run:
             return {}
         return {task: first_s * sample_s[task] / whole_s for task in tasks}
 
+    def hold_profile(
+        self,
+        stock_us: Mapping[Task, float],
+        warm: WarmStart,
+        found: Mapping[Task, SearchResult],
+    ) -> RaceResult:
+        """Hold the earlier table's profile against the floor, by the best calls that were found.
+
+        Raises:
+            ProfileLostError: it is under the floor.
+        """
+        self._plan()
+        floor = self._settings.floor
+        calls = {
+            task: [ranked.config for ranked in found[task].ranking[:_FINALISTS]]
+            if task in found
+            else []
+            for task in self.tasks
+        }
+        served = {}
+        if floor is not None and self._spaces.jobs_run_schedules:
+            for task in self.tasks:
+                space = self._spaces.schedules(task)
+                schedules = (c for c in warm.contenders.get(task, ()) if c in space)
+                best = next(schedules, None)
+                if best is not None and (
+                    key := ratio_of_schedule(task, best, stock_us[task], self.spending.measure)
+                ):
+                    served[task] = key
+        raced = hold(
+            warm.profile,
+            calls,
+            stock_us,
+            self.spending.measure,
+            {task: self._weights.of_profile[task] for task in self.tasks},
+            Floor(floor, self.spending.fresh) if floor else None,
+            affords=lambda starts: self.spending.left_s >= starts * self.spending.restart_s,
+            served=served,
+        )
+        if raced is None:
+            raise ProfileLostError(f"{warm.profile.environment} is under the floor")
+        return raced
+
+    def result(self, tuned: _Tuned, earlier: WarmStart | None) -> TuningResult:
+        """Return the result of all stages, compared with an earlier table if there is one."""
+        profile, confirmed = tuned.raced.winner, tuned.confirmed
+        stock_us = self.stock.means_us()
+        if profile == STOCK.profile:
+            # The decision's own reference: samples of other starts may contradict its gain.
+            stock_us |= {
+                task: decision.profile_default_us
+                for task, decision in confirmed.items()
+                if decision.has_entry
+            }
+        keys = tuple(
+            KeyResult(task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task])
+            for task in self.tasks
+        )
+        between_starts = self.stock.between_starts()
+        against = () if earlier is None else self._against(confirmed, profile, earlier)
+        return TuningResult(
+            profile,
+            tuned.raced,
+            keys,
+            self.spending.spent_s,
+            tuned.starts,
+            between_starts,
+            against,
+        )
+
+    def _against(
+        self, confirmed: Mapping[Task, Decision], profile: ProcessProfile, earlier: WarmStart
+    ) -> tuple[AgainstBefore, ...]:
+        """Time the earlier table's choices where the budget allows it."""
+        needed_s = self.spending.restart_s + BEFORE_SAMPLES * sum(self.stock.sample_s.values())
+        if self.spending.left_s < needed_s:
+            return ()
+        found = []
+        for task, decision in confirmed.items():
+            now = decision.winner if self._spaces.jobs_run_schedules else None
+            if now is None and decision.builtin is not None:
+                now = decision.builtin.config
+            for before in (*earlier.before.get(task, ()), earlier.profile.default):
+                with suppress(ConfigurationFailedError):
+                    times_us = [
+                        self._median_us(task, config) for config in (before, now or profile.default)
+                    ]
+                    found.append(
+                        AgainstBefore(
+                            task, before, times_us[0], now or profile.default, times_us[1]
+                        )
+                    )
+                    break
+        return tuple(found)
+
+    def _median_us(self, task: Task, config: Config) -> float:
+        repeats = max(BEFORE_SAMPLES, self.spending.asked(task, config))
+        return median(self.spending.measure(task, config, repeats).samples_us)
+
     def search(
         self,
         stage: str,
@@ -435,16 +604,13 @@ class _Run:
             if short:
                 share_s = self._short_s[task]
             measure = partial(self.spending.measure_running, task)
-            meter = Meter(measure, MAX_REPEATS, max(0.0, share_s), watch=self._watch)
+            repeats = MAX_REPEATS if self._warm is None else _WARM_REPEATS
+            meter = Meter(measure, repeats, max(0.0, share_s), watch=self._watch)
             results[task] = run_search(
                 self._strategy(),
                 spaces[task],
                 meter,
-                first=[
-                    *warm.get(task, ())[:_WARM],
-                    *self._winners_beside(task, results),
-                    *self._spaces.promising(task, spaces[task]),
-                ],
+                first=self._first(task, spaces[task], warm.get(task, ()), results),
                 seed=seed_of(self._settings, stage, task),
             )
         if searched:
@@ -465,11 +631,12 @@ class _Run:
         """
         done = self.tasks.index(task)
         self._progress("confirmation", done, len(self.tasks), share=self._share(self.tasks, done))
+        most = _FINALISTS if self._warm is None else 1
         rankings = [[ranked.config for ranked in result.ranking] for result in found]
         finalists = dict.fromkeys(
             config
             for ranking in (*rankings, *(calls[:1] for calls in before))
-            for config in [ranked for ranked in ranking if not ranked.is_default][:_FINALISTS]
+            for config in [ranked for ranked in ranking if not ranked.is_default][:most]
         )
         right = [config for config in finalists if self.spending.is_right(task, config)]
         decision = decide(
@@ -511,7 +678,23 @@ class _Run:
             return []
         return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
 
+    def _first(
+        self,
+        task: Task,
+        space: Space,
+        raced: Sequence[Config],
+        results: Mapping[Task, SearchResult],
+    ) -> list[Config]:
+        """Configurations that a search tries first."""
+        beside, promising = self._winners_beside(task, results), self._spaces.promising(task, space)
+        if self._warm is None:
+            return [*raced[:_WARM], *beside, *promising]
+        known = [config for config in self._warm.contenders.get(task, ()) if config in space]
+        return [*known[:_WARM], *promising[:_PROMISING], *beside[:1]]
+
     def _strategy(self) -> Strategy:
+        if self._warm is not None:
+            return Warm()
         strategy = make_strategy(self._settings.options.strategy)
         if isinstance(strategy, Mraco):
             return Mraco(MracoOptions(max_cycles=self._settings.options.cycles))

@@ -93,6 +93,8 @@ def test_weights_are_times_of_a_step_and_no_key_weighs_nothing() -> None:
     assert weights.of_budget == weights.of_profile
     assert weights.in_order([rare, large, small]) == [small, large, rare]
     assert weights.of_all([small, rare]) == pytest.approx(1001.0)
+    some = key_weights(given, [small, large], {small: 10.0, large: 40.0})
+    assert some.of_budget == pytest.approx({small: 1000.0, large: 400.0}), "rare is kept as it was"
     plain = key_weights(SETTINGS, keys_of(SETTINGS, SHAPE), {})
     assert plain.in_order(keys_of(SETTINGS, SHAPE)) == keys_of(SETTINGS, SHAPE)
 

@@ -1,0 +1,50 @@
+"""`Warm`: a search that begins where an earlier one ended, for keys that are tuned again.
+
+What was best before, and what a model expects to be best now, is timed a few times. From the
+fastest it moves along one axis at a time as long as it gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuccl.search.meter import Meter
+from tuccl.search.strategy import Stop
+from tuccl.trials.config import Config
+from tuccl.trials.space import AXES, Space
+
+_LOOK = 3
+"""Samples of a configuration."""
+_MOST_MOVES = 4
+"""Most moves from the fastest of the first configurations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """The first configurations, then neighbours of the fastest."""
+
+    most_first: int = 8
+    """Most configurations to begin with."""
+
+    def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
+        """See `Strategy.explore`."""
+        for config in list(dict.fromkeys(first))[: self.most_first] or space.configs[:1]:
+            meter.reach(config, _LOOK)
+        for _ in range(_MOST_MOVES):
+            if not meter.configs:
+                break
+            fastest = min(meter.configs, key=lambda config: (meter.time_us(config), config))
+            for axis in range(len(AXES)):
+                for config in _beside(space, fastest, axis):
+                    meter.reach(config, _LOOK)
+            if min(map(meter.time_us, meter.configs)) >= meter.time_us(fastest):
+                break
+        return Stop.EXHAUSTED
+
+
+def _beside(space: Space, config: Config, axis: int) -> list[Config]:
+    """Return the configurations one step away along an axis."""
+    line = space.line(config, axis)
+    here = line.index(config)
+    return line[max(0, here - 1) : here] + line[here + 1 : here + 2]
