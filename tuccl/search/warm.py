@@ -1,7 +1,8 @@
 """`Warm`: a search that begins where an earlier one ended, for keys that are tuned again.
 
-What was best before, and what a model expects to be best now, is timed a few times. From the
-fastest it moves along one axis at a time as long as it gains.
+What was best before, and what a model expects to be best now, is timed a few times; where nothing
+is known, the middle of each family. From the fastest it moves along one axis at a time as long as
+it gains.
 """
 
 from __future__ import annotations
@@ -29,18 +30,27 @@ class Warm:
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
         """See `Strategy.explore`."""
-        for config in list(dict.fromkeys(first))[: self.most_first] or space.configs[:1]:
+        for config in list(dict.fromkeys(first))[: self.most_first] or _middles(space):
             meter.reach(config, _LOOK)
         for _ in range(_MOST_MOVES):
-            if not meter.configs:
+            # NCCL's own choice has nothing beside it.
+            tried = [config for config in meter.configs if not config.is_default]
+            if not tried:
                 break
-            fastest = min(meter.configs, key=lambda config: (meter.time_us(config), config))
+            fastest = min(tried, key=lambda config: (meter.time_us(config), config))
             for axis in range(len(AXES)):
                 for config in _beside(space, fastest, axis):
                     meter.reach(config, _LOOK)
-            if min(map(meter.time_us, meter.configs)) >= meter.time_us(fastest):
+            found = [config for config in meter.configs if not config.is_default]
+            if min(map(meter.time_us, found)) >= meter.time_us(fastest):
                 break
         return Stop.EXHAUSTED
+
+
+def _middles(space: Space) -> list[Config]:
+    """Return a configuration of each family, in the middle of its axes."""
+    found = [family.at([len(axis) // 2 for axis in family.axes]) for family in space.families]
+    return [config for config in found if config not in space.absent]
 
 
 def _beside(space: Space, config: Config, axis: int) -> list[Config]:
