@@ -193,6 +193,7 @@ def tune(
         progress,
         watch,
         seconds_pass=seconds_pass,
+        earlier=earlier,
     )
     stock_us = run.stock.begin()
     run.weigh(stock_us)
@@ -203,7 +204,7 @@ def tune(
         if not lost:
             break
         served = {task: key for task, key in served.items() if task not in lost}
-    return run.result(tuned, earlier)
+    return run.result(tuned)
 
 
 def tune_again(
@@ -230,13 +231,14 @@ def tune_again(
     )
     stock_us = run.stock.begin()
     run.weigh(stock_us)
+    run.plan()
     builtins = _search_builtins(run, spaces, warm.profile, {})
     raced = run.hold_profile(stock_us, warm, builtins)
     tuned = _under_the_winner(run, spaces, raced, builtins)
     lost = [task for task in raced.by_schedule if not tuned.confirmed[task].schedule]
     if lost:
         raise ProfileLostError(f"{lost[0].full_name} is under the floor without its schedule")
-    return run.result(tuned, warm)
+    return run.result(tuned)
 
 
 @dataclass(frozen=True)
@@ -329,6 +331,7 @@ class _Run:
         *,
         seconds_pass: bool,
         warm: WarmStart | None = None,
+        earlier: WarmStart | None = None,
     ) -> None:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
         self.tasks = tasks
@@ -346,6 +349,8 @@ class _Run:
         self._watch = watch
         self._warm = warm
         """Results that the searches begin from; None: they begin from nothing."""
+        self._earlier = warm or earlier
+        """Table that the result is compared with; None: there is none."""
         self._kept_s = 0.0
         """Seconds reserved for the stages after the searches."""
         self._search_s = 0.0
@@ -359,14 +364,14 @@ class _Run:
         """Weigh the keys by stock NCCL's times, where a workload makes their calls."""
         self._weights = key_weights(self._settings, self.tasks, stock_us)
 
-    def _plan(self) -> None:
+    def plan(self) -> None:
         """Divide the budget: reserve seconds for the searches and for the stages after them."""
         restart_s, sample_s = self.spending.restart_s, sum(self.stock.sample_s.values())
         borders_s = breakpoints.seconds(sample_s)
         searches = 2 if self._spaces.jobs_run_schedules else 1
         finalists = _FINALISTS * searches
         self._kept_s = sample_s * (PAIRS * (1 + finalists) + REPEATS_AGAIN)
-        self._kept_s += restart_s + borders_s
+        self._kept_s += restart_s + borders_s + self._against_s
         if self.stock.is_unsteady():
             # A key's entry may have a winner of each search.
             most_s = _STARTS_SHARE * self.spending.left_s
@@ -436,7 +441,7 @@ class _Run:
         self, stock_us: Mapping[Task, float], served: Mapping[Task, KeyRatio]
     ) -> RaceResult:
         """Select the profile of the table, where schedules serve some keys."""
-        self._plan()
+        self.plan()
         started_s = self.spending.spent_s
         visit_s = 0.0
 
@@ -487,7 +492,6 @@ class _Run:
         Raises:
             ProfileLostError: it is under the floor.
         """
-        self._plan()
         floor = self._settings.floor
         calls = {
             task: [ranked.config for ranked in found[task].ranking[:_FINALISTS]]
@@ -519,7 +523,7 @@ class _Run:
             raise ProfileLostError(f"{warm.profile.environment} is under the floor")
         return raced
 
-    def result(self, tuned: _Tuned, earlier: WarmStart | None) -> TuningResult:
+    def result(self, tuned: _Tuned) -> TuningResult:
         """Return the result of all stages, compared with an earlier table if there is one."""
         profile, confirmed = tuned.raced.winner, tuned.confirmed
         stock_us = self.stock.means_us()
@@ -534,7 +538,7 @@ class _Run:
             KeyResult(task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task])
             for task in self.tasks
         )
-        between_starts = self.stock.between_starts()
+        earlier, between_starts = self._earlier, self.stock.between_starts()
         against = () if earlier is None else self._against(confirmed, profile, earlier)
         return TuningResult(
             profile,
@@ -550,8 +554,7 @@ class _Run:
         self, confirmed: Mapping[Task, Decision], profile: ProcessProfile, earlier: WarmStart
     ) -> tuple[AgainstBefore, ...]:
         """Time the earlier table's choices where the budget allows it."""
-        needed_s = self.spending.restart_s + BEFORE_SAMPLES * sum(self.stock.sample_s.values())
-        if self.spending.left_s < needed_s:
+        if self.spending.left_s < self._against_s:
             return ()
         found = []
         for task, decision in confirmed.items():
@@ -570,6 +573,13 @@ class _Run:
                     )
                     break
         return tuple(found)
+
+    @property
+    def _against_s(self) -> float:
+        """Seconds of the comparison with an earlier table; 0 where there is none."""
+        if self._earlier is None:
+            return 0.0
+        return self.spending.restart_s + BEFORE_SAMPLES * sum(self.stock.sample_s.values())
 
     def _median_us(self, task: Task, config: Config) -> float:
         repeats = max(BEFORE_SAMPLES, self.spending.asked(task, config))

@@ -25,7 +25,7 @@ from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.warm_start import WarmStart
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
-from tuccl.tuning.tune import SearchSpaces, TuningResult, tune_again
+from tuccl.tuning.tune import SearchSpaces, TuningResult, tune, tune_again
 from tuccl.workspace.measurement_log import MeasurementLog
 
 THREADS = ProcessProfile(nthreads=256)
@@ -99,6 +99,17 @@ def test_a_spent_budget_leaves_the_comparison_out(tmp_path: Path) -> None:
     start = warm(LARGE, contenders={LARGE: (SIMPLE,)})
     settings = replace(SETTINGS, budget_s=3.02, floor=None)
     assert again(tmp_path, Machine(), start, settings).against == ()
+
+
+def test_a_tuning_from_the_beginning_keeps_seconds_for_the_comparison(tmp_path: Path) -> None:
+    """Its searches take whatever the budget leaves them."""
+    earlier = warm(SMALL, MIDDLE, LARGE, before={LARGE: (LL,)})
+    settings = replace(SETTINGS, budget_s=20.0)
+    with MeasurementLog(tmp_path / "log", Machine(), "id") as log:
+        result = tune(settings, SHAPE, SPACES, log, silent, earlier=earlier)
+    assert [key.task for key in result.against] == [SMALL, MIDDLE, LARGE]
+    assert result.against[2].ratio == pytest.approx(1.2 / 0.7, rel=0.01)
+    assert result.spent_s <= 20.0
 
 
 @pytest.mark.parametrize(("floor", "holds"), [(None, True), (0.98, True), (0.99, False)])
