@@ -135,7 +135,7 @@ def _strange_versions(path: Path) -> list[str]:
     """Return names below the versions' folder that no ship writes."""
     found = []
     for entry in os.scandir(path / VERSIONS_NAME):
-        if not entry.is_dir() or not VERSION_FOLDER.fullmatch(entry.name):
+        if not entry.is_dir(follow_symlinks=False) or not VERSION_FOLDER.fullmatch(entry.name):
             found.append(f"{VERSIONS_NAME}/{entry.name}")
             continue
         for root, _, files in os.walk(entry.path):
@@ -210,7 +210,11 @@ def remove_partial_files(path: Path) -> None:
     Raises:
         WorkspaceError: A file cannot be removed.
     """
-    versions = [folder for folder in (path / VERSIONS_NAME).glob("*") if folder.is_dir()]
+    versions = [
+        folder
+        for folder in (path / VERSIONS_NAME).glob("*")
+        if folder.is_dir() and not folder.is_symlink()
+    ]
     below = [root / name for root in (path, *versions) for name in (SCHEDULES_NAME, *FORM_FOLDERS)]
     for folder in (path, *versions, *below):
         for partial in folder.glob(f"{PARTIAL_PREFIX}*"):

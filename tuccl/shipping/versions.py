@@ -192,8 +192,11 @@ def drop_old_versions(directory: Path) -> None:
 
 def _folders(directory: Path) -> list[Path]:
     place = directory / VERSIONS_NAME
+    # A link leads to files of others, which are not to be removed.
     return sorted(
-        path for path in place.glob("*") if VERSION_FOLDER.fullmatch(path.name) and path.is_dir()
+        path
+        for path in place.glob("*")
+        if VERSION_FOLDER.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
     )
 
 

@@ -228,6 +228,19 @@ def test_no_shipped_directory_and_files_of_others_are_refused(
     assert [path.name for path in mine.parent.iterdir()] == ["mine.txt"]
 
 
+def test_a_link_among_the_versions_is_not_followed(directory: Directory, tmp_path: Path) -> None:
+    directory.ship(0)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "table.parquet").write_text("mine")
+    (directory.target / "versions" / "00000000").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="did not write: versions/00000000;"):
+        directory.ship(1)
+    ship(directory.runs[1], directory.target, force=True)
+    assert (elsewhere / "table.parquet").read_text() == "mine"
+    assert directory.numbers == [1, 2]
+
+
 def test_a_rollback_and_a_ship_at_once_exclude_each_other(directory: Directory) -> None:
     directory.ship(0)
     directory.ship(1)
@@ -462,8 +475,8 @@ def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(
     thread.start()
     seen = set()
     try:
-        for number in range(200):
-            if rolled > 6 and number >= 3 * len(FORMS):
+        for number in range(600):
+            if rolled > 3 and len(seen) > 1 and number >= 3 * len(FORMS):
                 break
             variables = list(FORMS.values())[number % len(FORMS)](target)
             given = {
@@ -485,7 +498,7 @@ def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(
         stop.set()
         thread.join()
     assert failures == []
-    assert rolled > 6
+    assert rolled > 3
     assert len(seen) > 1, "no job started after a rollback"
     whole(target)
 
