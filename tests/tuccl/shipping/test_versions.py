@@ -473,7 +473,7 @@ def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(
 
     thread = threading.Thread(target=roll)
     thread.start()
-    seen = set()
+    seen: set[str] = set()
     try:
         for number in range(600):
             if rolled > 3 and len(seen) > 1 and number >= 3 * len(FORMS):
