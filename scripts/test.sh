@@ -12,14 +12,14 @@ unset PYTHONDONTWRITEBYTECODE
 
 if [ "${1-}" = --quick ]; then
   shift
-  make_environment .venv-dev "-e .[test]"
+  make_environment .venv-dev "-e .[docs,test]"
   export PATH="$PWD/.venv-dev/bin:$PATH"
   ruff check .
   ruff format --check .
   exec pytest -q -n 2 -m "not slow and not long" "$@"
 fi
 
-make_environment .venv-test ".[test]"
+make_environment .venv-test ".[docs,test]"
 export PATH="$PWD/.venv-test/bin:$PATH"
 
 ruff check .

@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/python_environment.sh
 
-make_environment .venv-test ".[test]"
+make_environment .venv-test ".[docs,test]"
 export PATH="$PWD/.venv-test/bin:$PATH"
 pytest -m slow "$@"
