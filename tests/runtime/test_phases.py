@@ -38,9 +38,7 @@ CALLS, FAILURES, CONNECTIONS = (
     [
         name
         for name in re.findall(r'\{"(\w+)", \w+\}', (FOLDER / file).read_text())
-        # Of schedules in stages and rounds: test_staged.py.
-        if name
-        not in {"data", "shapes", "rooted", "wrong_programs", "load_stages_fails", "chosen_rounds"}
+        if name not in {"data", "shapes", *OF_ROUNDS}
     ]
     for file in ("phase_calls.cc", "phase_failures.cc", "phase_connections.cc")
 )

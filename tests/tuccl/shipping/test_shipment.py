@@ -145,7 +145,7 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> N
     assert names - {"libtuccl-executor.so"} == {  # Built where GPUs are.
         f"bundle-{crc}.tuccl", f"tuccl-{crc}.env",
         "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "machine.json", "schedules",
-        "tuccl-manifest.json",
+        "tuccl-manifest.json", "versions",
     }  # fmt: skip
     assert Path(plugin).read_bytes()[:4] == b"\x7fELF"
     assert "not measured" in done.stderr
