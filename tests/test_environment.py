@@ -203,6 +203,7 @@ def test_a_distribution_that_is_gone_is_noticed(template: Checkout) -> None:
     assert template.number > 0
 
 
+@pytest.mark.slow
 def test_a_broken_environment_is_made_again(template: Checkout) -> None:
     template.make_quietly()
     (template.packages / "small" / "code.py").unlink()
@@ -211,6 +212,7 @@ def test_a_broken_environment_is_made_again(template: Checkout) -> None:
     assert template.make_quietly() == ""
 
 
+@pytest.mark.slow
 def test_another_python_makes_the_environment_again(template: Checkout) -> None:
     python = template.root / ".venv" / "bin" / "python"
     python.unlink()

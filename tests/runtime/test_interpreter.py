@@ -352,7 +352,13 @@ def test_an_abort_ends_a_wait(make_node: MakeNode) -> None:
 
 
 # The compiler takes a third of the time without optimization, and the run no longer.
-@pytest.mark.parametrize("flags", [(*MEMORY, "-O0"), THREADS], ids=["memory", "threads"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param((*MEMORY, "-O0"), id="memory"),
+        pytest.param(THREADS, id="threads", marks=pytest.mark.slow),
+    ],
+)
 def test_under_sanitizers(flags: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "probe.cc").write_text("int main() { return 0; }\n")
     try:

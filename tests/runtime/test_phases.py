@@ -15,7 +15,6 @@ from tests.runtime.phase_tables import (
 )
 from tests.runtime.test_executor import (
     FOLDER,
-    SANITIZERS,
     build_nccl,
     compile_all,
     host_sources,
@@ -44,7 +43,10 @@ CALLS, FAILURES, CONNECTIONS = (
 )
 
 
-@pytest.fixture(scope="module", params=SANITIZERS)
+@pytest.fixture(
+    scope="module",
+    params=["memory", pytest.param("threads", marks=pytest.mark.slow)],
+)
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("phases")
     flags = [

@@ -169,7 +169,7 @@ FURTHER_MOMENTS = [
 @pytest.mark.parametrize(
     "moments",
     [
-        pytest.param(MOMENTS, id="three"),
+        pytest.param(MOMENTS, id="three", marks=pytest.mark.slow),
         pytest.param(FURTHER_MOMENTS, id="further", marks=pytest.mark.slow),
     ],
 )

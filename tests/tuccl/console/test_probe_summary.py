@@ -17,7 +17,7 @@ from tuccl.probes.p2p.figures import P2pFigures, p2p_figures
 from tuccl.probes.p2p.report import P2pReport, read_p2p_report
 from tuccl.probes.topology.graph import Topology
 
-GOLDEN = Path(__file__).parents[2] / "probes" / "p2p" / "golden" / "h200-4gpu.json"
+GOLDEN = Path(__file__).parents[1] / "probes" / "p2p" / "golden" / "h200-4gpu.json"
 H200 = [f"0000:00:0{i}.0" for i in (6, 7, 8, 9)]
 MACHINE = shipped("h200-4gpu")
 REAL = read_p2p_report(GOLDEN.read_text())

@@ -55,6 +55,7 @@ def probe(run_tuccl: Run, folder: Path, hosts: NetworkNamespaces, *args: str) ->
     return Probe(done.returncode, json.loads(done.stdout), done.stderr, topology)
 
 
+@pytest.mark.slow
 def test_what_is_shaped_is_measured_and_what_is_broken_is_named(
     run_tuccl: Run, tmp_path: Path
 ) -> None:

@@ -275,6 +275,7 @@ def test_the_keys_of_a_workload_are_timed_and_its_step_told(
     assert step["predicted"] == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 def test_an_upgrade_that_chooses_better_takes_the_worth_of_an_entry(
     bench: BenchOf, stand_ins: StandIns, tmp_path: Path
 ) -> None:
