@@ -128,7 +128,10 @@ def libraries(folder: Path, *, streams: bool = False) -> list[str]:
     return [f"-L{folder}", "-Wl,--no-as-needed", *(f"-l:{name}" for name in names)]
 
 
-@pytest.fixture(scope="module", params=SANITIZERS)
+@pytest.fixture(
+    scope="module",
+    params=["memory", pytest.param("threads", marks=pytest.mark.slow)],
+)
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("session")
     flags = sanitizer_flags(request.param, folder)

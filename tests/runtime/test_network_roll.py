@@ -20,7 +20,10 @@ from tests.runtime.test_executor import (
     link,
 )
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /dev/shm")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a /dev/shm"),
+]
 OUTSIDE = [[Interface(rate_mbit=None)], [Interface(rate_mbit=None)]]
 FAILED = 1
 """ncclUnhandledCudaError."""

@@ -175,6 +175,7 @@ def run_tuccl(
     return done
 
 
+@pytest.mark.slow
 def test_another_nccl_is_named_and_everything_measured_again(
     stand_ins: StandIns, tmp_path: Path
 ) -> None:

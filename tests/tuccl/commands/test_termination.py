@@ -336,6 +336,7 @@ def test_rank_0_of_an_mpi_job_alone_says_it(
 
 @requires_mpirun
 @requires_mpi4py
+@pytest.mark.slow
 def test_mpirun_passes_it_on_and_one_rank_says_so(
     start: Start, tuccl_command: str, tmp_path: Path
 ) -> None:

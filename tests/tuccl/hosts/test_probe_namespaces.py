@@ -91,6 +91,7 @@ def test_what_is_shaped_is_measured_and_what_is_broken_is_named(
     assert network_path(found.topology, "n0/nic0", "n4/nic0") is None
 
 
+@pytest.mark.slow
 def test_a_host_that_never_answers_and_one_that_dies_are_named_and_nobody_else() -> None:
     # On a busy machine a message waits for the processor for 80 us: little beside these delays,
     # while without them, at 25 us a message, it would make a sound way a slow one.

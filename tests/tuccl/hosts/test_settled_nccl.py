@@ -106,6 +106,7 @@ def test_no_nccl_at_all_is_told_before_anything_is_probed(
     assert list((tmp_path / "here").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_torchs_is_taken_and_said_once_and_retune_asks_where_torch_has_gone(
     tmp_path: Path, several: dict[str, str], with_torch: dict[str, str], system: Path
 ) -> None:

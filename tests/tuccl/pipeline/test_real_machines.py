@@ -28,6 +28,7 @@ VARIANTS = [f"topo_8p6l_{nics}nic.xml" for nics in range(1, 6)] + [
     if re.search(r"_\d$", path.stem) and path.with_name(f"{path.stem[:-2]}.xml") in FILES
 ]
 """Files of machines that another file has without NICs, or with NICs elsewhere."""
+TAKE_LONGEST = ["topo_16p1h.xml", "topo_8p_ts1.xml"]
 ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
 
 
@@ -35,7 +36,11 @@ ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in VARIANTS else [])
+        pytest.param(
+            path,
+            id=path.name,
+            marks=[pytest.mark.slow] if path.name in (*VARIANTS, *TAKE_LONGEST) else [],
+        )
         for path in FILES
     ],
 )

@@ -62,6 +62,7 @@ def test_the_first_rank_of_every_host_works() -> None:
 
 
 @requires_mpirun
+@pytest.mark.slow
 def test_faulty_ranks_are_named_and_the_others_answer() -> None:
     fates = ("1:hang before it reports", "4:hang at work", "6:another release")
     started = time.monotonic()
