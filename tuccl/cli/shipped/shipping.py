@@ -17,7 +17,7 @@ SHIP_EXAMPLES = examples(
     "tuccl ship /shared/tuccl",
     ". /shared/tuccl/tuccl.env",
     "tuccl ship /shared/tuccl --to slurm,enroot --at /opt/tuccl",
-    "srun --ntasks-per-node=1 tuccl ship /shared/tuccl --check",
+    "srun --mpi=pmix --ntasks-per-node=1 tuccl ship /shared/tuccl --check",
 )
 DOCTOR_EXAMPLES = examples(
     "tuccl doctor /shared/tuccl",
