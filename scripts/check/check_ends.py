@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,11 +32,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from executor_job import environment_of, start, wanted_of, write_schedules  # noqa: E402
+from executor_job import environment_of, node_sizes_of, start, write_job, write_schedules  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
-from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 
 M = 1 << 20
@@ -116,18 +116,7 @@ def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[
     Raises:
         JobError: The ranks made no calls.
     """
-    folder.mkdir()
-    kernels = write_schedules(arguments, folder)
-    job = {
-        "folder": str(folder),
-        "nccl": str(find_nccl(arguments.nccl).path.resolve()),
-        "ranks": arguments.ranks,
-        "gpus": arguments.gpus,
-        "wanted": asdict(wanted_of(arguments, kernels)),
-        "stall_s": STALL_S,
-        **asdict(trial),
-    }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    write_job(arguments, folder, {"stall_s": STALL_S, **asdict(trial)})
     environments = [environment_of(arguments, folder, rank) for rank in range(arguments.ranks)]
     processes = start(folder, environments, "ends_rank.py")
     try:
@@ -203,9 +192,12 @@ def shared_files() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}  # noqa: S108 - the place of NCCL's
 
 
-def used_mib() -> int:
-    """Memory in use on all GPUs, as the driver says."""
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+def used_mib() -> int | None:
+    """Memory in use on all GPUs, as the driver says; None without its tool."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    command = [tool, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return sum(map(int, done.stdout.split()))
 
@@ -223,7 +215,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
     parser.add_argument("--trials", type=int, default=14)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument(
+        "--nodes", default="2", metavar="NODES", help="number of nodes, or sizes such as 3+1"
+    )
     parser.add_argument("--share-gpus", action="store_true", help="each node has all GPUs")
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
@@ -243,9 +237,8 @@ def parse_arguments() -> argparse.Namespace:
 def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Run all trials."""
     arguments.gpus = arguments.gpus or count_gpus(1)
-    arguments.ranks = arguments.gpus * (arguments.nodes if arguments.share_gpus else 1)
-    if arguments.ranks % arguments.nodes:
-        raise JobError(f"{arguments.ranks} ranks are not {arguments.nodes} equal nodes")
+    arguments.node_sizes = node_sizes_of(arguments)
+    arguments.ranks = sum(arguments.node_sizes)
     (folder / "schedules").mkdir()
     kernels = write_schedules(arguments, folder / "schedules")[str(arguments.ranks)]
     done = []

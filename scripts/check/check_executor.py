@@ -35,7 +35,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from executor_job import run_job  # noqa: E402
+from executor_job import node_sizes_of, run_job  # noqa: E402
 from lifecycle_rank import BY_NCCL_ALONE, CASES, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
@@ -194,30 +194,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--heartbeat", type=float, default=10, help="seconds between signs of life")
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()
-
-
-def node_sizes_of(arguments: argparse.Namespace) -> list[int]:
-    """The ranks of each node that the ranks appear on.
-
-    Raises:
-        TucclError: There are no such nodes of these GPUs.
-    """
-    gpus: int = arguments.gpus
-    try:
-        sizes = [int(size) for size in arguments.nodes.split("+")]
-    except ValueError:
-        raise TucclError(f"--nodes {arguments.nodes} is no number and no sizes like 3+1") from None
-    if len(sizes) == 1 and sizes[0] >= 1:
-        ranks = gpus * (sizes[0] if arguments.share_gpus else 1)
-        if ranks % sizes[0]:
-            raise TucclError(f"{ranks} ranks are not {sizes[0]} equal nodes")
-        return [ranks // sizes[0]] * sizes[0]
-    most = max(sizes) if arguments.share_gpus else sum(sizes)
-    if min(sizes) < 1:
-        raise TucclError(f"--nodes {arguments.nodes} has a node without ranks")
-    if most > gpus:
-        raise TucclError(f"--nodes {arguments.nodes} needs {most} GPUs, there are {gpus}")
-    return sizes
 
 
 def tell(part: str, found: Mapping[str, Any]) -> None:

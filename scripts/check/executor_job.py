@@ -22,6 +22,7 @@ from runtime_sweep import executor_variables
 
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_library import find_nccl
+from tuccl.errors import TucclError
 from tuccl.lookup_tables.bundles.bundle import load_bundle
 from tuccl.measuring.seating import appearing_as
 from tuccl.schedules.executor_schedules import programs_bundle
@@ -32,6 +33,30 @@ _BUNDLE = "bundle.tuccl"
 _OF_ANOTHER = "was not written by scripts/make/write_programs.py: write the folder again"
 
 
+def node_sizes_of(arguments: argparse.Namespace) -> list[int]:
+    """The ranks of each node that the ranks appear on.
+
+    Raises:
+        TucclError: There are no such nodes of these GPUs.
+    """
+    gpus: int = arguments.gpus
+    try:
+        sizes = [int(size) for size in arguments.nodes.split("+")]
+    except ValueError:
+        raise TucclError(f"--nodes {arguments.nodes} is no number and no sizes like 3+1") from None
+    if len(sizes) == 1 and sizes[0] >= 1:
+        ranks = gpus * (sizes[0] if arguments.share_gpus else 1)
+        if ranks % sizes[0]:
+            raise TucclError(f"{ranks} ranks are not {sizes[0]} equal nodes")
+        return [ranks // sizes[0]] * sizes[0]
+    most = max(sizes) if arguments.share_gpus else sum(sizes)
+    if min(sizes) < 1:
+        raise TucclError(f"--nodes {arguments.nodes} has a node without ranks")
+    if most > gpus:
+        raise TucclError(f"--nodes {arguments.nodes} needs {most} GPUs, there are {gpus}")
+    return sizes
+
+
 def run_job(
     arguments: argparse.Namespace, folder: Path, words: Mapping[str, Any], *, processes: int
 ) -> list[dict[str, Any]]:
@@ -40,6 +65,17 @@ def run_job(
     Raises:
         JobError: A rank died or hung; the message has its number and the end of its output.
     """
+    write_job(arguments, folder, words)
+    environments = [environment_of(arguments, folder, rank) for rank in range(processes)]
+    started = start(folder, environments)
+    limit: float = arguments.limit + words.get("seconds", 0)
+    with heartbeat(folder, arguments.heartbeat):
+        ends = wait_for_all(started, time.monotonic() + limit)
+    return collect(folder, ends)
+
+
+def write_job(arguments: argparse.Namespace, folder: Path, words: Mapping[str, Any]) -> None:
+    """Make the folder of a job, with its schedules and what its ranks are told."""
     folder.mkdir()
     kernels = write_schedules(arguments, folder)
     job = {
@@ -52,12 +88,6 @@ def run_job(
         **words,
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    environments = [environment_of(arguments, folder, rank) for rank in range(processes)]
-    started = start(folder, environments)
-    limit: float = arguments.limit + job.get("seconds", 0)
-    with heartbeat(folder, arguments.heartbeat):
-        ends = wait_for_all(started, time.monotonic() + limit)
-    return collect(folder, ends)
 
 
 def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:

@@ -15,6 +15,7 @@ import check_executor as script
 import numpy as np
 import pytest
 import write_programs
+from executor_job import node_sizes_of
 from kernel_schedules import kernels_of, nodes_of
 from load_rank import growth
 from random_calls import (
@@ -148,7 +149,7 @@ def test_the_nodes_that_ranks_appear_on(
     nodes: str, gpus: int, share_gpus: bool, sizes: list[int]
 ) -> None:
     arguments = Namespace(nodes=nodes, gpus=gpus, share_gpus=share_gpus)
-    assert script.node_sizes_of(arguments) == sizes
+    assert node_sizes_of(arguments) == sizes
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_the_nodes_that_ranks_appear_on(
 )
 def test_nodes_that_there_are_not(nodes: str, reason: str) -> None:
     with pytest.raises(TucclError, match=reason):
-        script.node_sizes_of(Namespace(nodes=nodes, gpus=4, share_gpus=False))
+        node_sizes_of(Namespace(nodes=nodes, gpus=4, share_gpus=False))
 
 
 def test_floats_may_round_and_nothing_else_may_differ() -> None:

@@ -1,0 +1,56 @@
+"""scripts/check/check_ends.py over stand-ins, and the trials that it draws."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import check_ends as script
+import pytest
+
+from tests.tuccl.engines.nccl_stand_ins import StandIns
+
+KERNELS = {"all_reduce": {"phased exchange": "a"}, "all_gather": {"phased rails_first": "b"}}
+
+
+def test_trials_go_through_schedules_ends_and_nccls_own_call() -> None:
+    trials = script.trials_of(KERNELS, 42, 1)
+    assert trials == script.trials_of(KERNELS, 42, 1)
+    assert {trial.end for trial in trials} == set(script.ENDS)
+    assert {trial.pattern for trial in trials} == {"", "phased exchange", "phased rails_first"}
+    assert [number for number, trial in enumerate(trials) if not trial.pattern][:2] == [6, 13]
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_a_rank_that_does_not_end_is_told(
+    end: str,
+    stand_ins: StandIns,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # A call of the stand-in waits for a lost rank for ever, and nobody aborts it before STALL_S.
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
+    drawn = script.trials_of
+
+    def small(
+        kernels: Mapping[str, Mapping[str, str]], count: int, seed: int
+    ) -> list[script.Trial]:
+        trials = drawn(kernels, count, seed)
+        return [replace(trial, end=end, size_bytes=4096, after_s=0.0) for trial in trials]
+
+    monkeypatch.setattr(script, "trials_of", small)
+    monkeypatch.setattr(script, "STALL_S", 60.0)
+    words = ["--executor", stand_ins.executor, "--nccl", stand_ins.nccl, "--gpus", 2]
+    words += ["--nodes", "1", "--trials", 1, "--limit", 0.3, "--json", tmp_path / "ends.json"]
+    monkeypatch.setattr(sys, "argv", ["check_ends.py", *map(str, words)])
+    assert script.main() == 1
+    said = capsys.readouterr().out
+    assert said.startswith("NOT ENDED in 0.3 s: all_reduce of 4K, ")
+    assert f", {end}; " in said
+    assert "hung: [0]" in said
+    (found,) = json.loads((tmp_path / "ends.json").read_text("utf-8"))
+    assert found["hung"] == [0]
