@@ -331,7 +331,7 @@ def test_a_watcher_is_told_of_the_keys_that_are_measured(workspace: Path, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changed", [SLOWER_NVLINK, SLOWER_NIC])
-def test_a_retuned_table_is_nearly_as_good_as_one_from_the_beginning(
+def test_a_retuned_table_is_as_good_as_one_from_the_beginning(
     run_inside: Run, workspace: Path, tmp_path: Path, changed: Topology
 ) -> None:
     (tmp_path / "fresh").mkdir()
@@ -340,5 +340,4 @@ def test_a_retuned_table_is_nearly_as_good_as_one_from_the_beginning(
     assert done.returncode == 0, done.stderr
     found = check("diff", run_inside("diff", fresh, workspace, "--json").stdout)
     assert found["common"] == 6
-    # The process profile stays, and costs a key a tenth where a new race finds a better one.
-    assert found["speedup"] > 0.96
+    assert found["speedup"] > 0.98
