@@ -162,7 +162,7 @@ def facts(table: TableFigures, made_at: str) -> Markup:
         "GPUs (PCI vendor:device)": ", ".join(table.gpu_models) or "unknown",
         "backend": f"{table.backend}, {table.times.value}",
         "NCCL": table.nccl_version or no_nccl,
-        "TuCCL that tuned": table.tuccl_version or "not stated",
+        "TuCCL that measured": table.tuccl_version or "not stated",
         "driver, CUDA, GPU": table.details if table.nccl_version else "",
         "tuned": " to ".join(table.dates),
         "machine time of measuring": (
