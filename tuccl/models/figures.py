@@ -198,7 +198,10 @@ def _ring_step_gb_per_s(topology: Topology) -> list[float]:
 
 
 def _network(topology: Topology) -> tuple[int, float, float]:
-    """Fewest NICs of a node, GB/s of the slowest NIC, latency of the network in us."""
+    """Fewest NICs of a node, GB/s of the slowest NIC, latency of the network in us.
+
+    A NIC that no GPU of its node reaches is not counted: nothing can be sent through it.
+    """
     gpus = _gpus_by_node(topology)
     network = [link for link in topology.links if link.kind is LinkKind.NETWORK]
     wire = {link.src: link.bandwidth_gb_per_s for link in network}
@@ -210,6 +213,8 @@ def _network(topology: Topology) -> tuple[int, float, float]:
             continue
         near = (local_path(topology, gpu, nic.name) for gpu in gpus.get(nic.node, ()))
         host = max((path.bandwidth_gb_per_s for path in near if path is not None), default=0.0)
+        if host == 0.0:
+            continue
         speeds.append(min(wire[nic.name], host))
         if nic.node in usable:
             usable[nic.node] += 1

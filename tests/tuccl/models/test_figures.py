@@ -48,6 +48,15 @@ def test_two_a100_machines_have_eight_nics_of_25_gb_per_s_a_node(layout: Network
     assert figures.network_latency_us == pytest.approx(3.0)
 
 
+def test_a_nic_that_no_gpu_reaches_counts_as_none() -> None:
+    machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
+    nic = machine.nics[0].name
+    links = tuple(link for link in machine.links if nic not in {link.src, link.dst})
+    figures = machine_figures(replicate(replace(machine, links=links), 2, Network(latency_us=3.0)))
+    assert figures.nics_per_node == 7
+    assert figures.nic_gb_per_s == pytest.approx(24.0)
+
+
 def test_more_equal_nodes_change_nothing_but_the_shape() -> None:
     machine = read_topology(shipped_machines()["a100-8gpu-8nic"])
     few, many = (replicate(machine, nodes, Network(latency_us=3.0)) for nodes in (2, 64))
