@@ -14,8 +14,8 @@ from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 EXAMPLES = examples(
     "tuccl report",
-    "tuccl report /shared/tuccl --out shared.html",
-    "tuccl report /shared/tuccl tuccl-workspace --out compared.html",
+    "tuccl report /shared/tuccl --output shared.html",
+    "tuccl report /shared/tuccl tuccl-workspace --output compared.html",
     "tuccl report --follow tuccl-workspace",
 )
 

@@ -40,8 +40,8 @@ def report(command: ReportCommand) -> int:
         return _follow(command)
     if command.port is not None:
         raise UsageError("--port is for --follow")
-    check_output(command.out, "--out")
-    _check_replaceable(command.out)
+    check_output(command.output, "--output")
+    _check_replaceable(command.output)
     place = command.place if command.place is not None else command.workspace
     made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
     scripts = Scripts(plotly_script())
@@ -50,11 +50,11 @@ def report(command: ReportCommand) -> int:
         figures, text = page_of_table(found, made_at, scripts)
     else:
         figures, text = _of_two(found, read_place(command.second_place), made_at, scripts)
-    write_atomically(command.out, text)
+    write_atomically(command.output, text)
     if command.as_json:
-        print_document(ReportDocument(file=str(command.out), figures=figures))
+        print_document(ReportDocument(file=str(command.output), figures=figures))
     else:
-        print(command.out)  # noqa: T201 - the command's result
+        print(command.output)  # noqa: T201 - the command's result
         display.say("open it in a browser: it needs no network")
     return ExitCode.OK
 
@@ -64,7 +64,7 @@ def _follow(command: ReportCommand) -> int:
     require_bounds(command)
     beside = {
         "--json": command.as_json,
-        "--out": command.out != DEFAULT_PAGE,
+        "--output": command.output != DEFAULT_PAGE,
         f"{command.second_place}": command.second_place is not None,
     }
     for name, is_given in beside.items():
@@ -99,6 +99,8 @@ def _check_replaceable(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UsageError(f"--out {path}: {error.strerror}; name another file") from error
+        raise UsageError(f"--output {path}: {error.strerror}; name another file") from error
     if found and _MARK not in found[:_HEAD_BYTES]:
-        raise UsageError(f"--out {path} is no report of TuCCL's: name another file, or remove it")
+        raise UsageError(
+            f"--output {path} is no report of TuCCL's: name another file, or remove it"
+        )

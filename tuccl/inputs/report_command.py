@@ -35,9 +35,14 @@ class ReportCommand:
             parse=named_path,
         ),
     )
-    out: Path = field(
+    output: Path = field(
         default=DEFAULT_PAGE,
-        metadata=option(OUTPUT, "The page; an earlier report there is replaced.", "FILE.html"),
+        metadata=option(
+            OUTPUT,
+            "The page; an earlier report there is replaced.",
+            "FILE.html",
+            names=("--output", "-o"),
+        ),
     )
     run: str | None = field(
         default=None,

@@ -143,7 +143,7 @@ def test_the_report_has_a_section_on_the_step(run_inside: Run, job: Path) -> Non
     assert "all_reduce of 3 ranks on 1 node(s), 4 calls a step: the communicators" in page
 
     assert run_inside("ship", "shipped").returncode == 0
-    of_ship = run_inside("report", "shipped", "--out", "of-ship.html", "--json")
+    of_ship = run_inside("report", "shipped", "--output", "of-ship.html", "--json")
     sums = check("report", of_ship.stdout)["figures"]["tables"][0]["step"]
     assert (sums["gain"], sums["keys"]) == (step["gain"], [])
     assert f"A step gains {step['gain']:.3f}x" in Path("of-ship.html").read_text()

@@ -33,7 +33,7 @@ def test_the_page_of_a_shipped_directory(
     run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path
 ) -> None:
     assert run_tuccl("ship", "shipped").returncode == 0
-    done = run_tuccl("report", "shipped", "--out", "of-ship.html", "--json")
+    done = run_tuccl("report", "shipped", "--output", "of-ship.html", "--json")
     figures = check("report", done.stdout)["figures"]["tables"][0]
     assert figures["shipped"]
     table = json.loads(run_tuccl("table", "--json").stdout)
@@ -47,7 +47,7 @@ def test_the_page_of_a_shipped_directory(
 
 def test_the_page_of_two_tables(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
     assert run_tuccl("ship", "shipped").returncode == 0
-    done = run_tuccl("report", "tuccl-workspace", "shipped", "--out", "both.html", "--json")
+    done = run_tuccl("report", "tuccl-workspace", "shipped", "--output", "both.html", "--json")
     figures = check("report", done.stdout)["figures"]
     assert [table["shipped"] for table in figures["tables"]] == [False, True]
     comparison = figures["comparison"]
@@ -68,9 +68,9 @@ def test_the_page_of_two_tables(run_tuccl: Run, tuned: TunedWorkspace, tmp_path:
         (("empty",), 3, "no finished run in workspace empty; run `tuccl init` there first"),
         (("empty", "--workspace", "x"), 2, "name empty or --workspace x, not both"),
         (("empty", "--run", "abc"), 2, "workspace empty has no run 'abc'; its runs: none"),
-        (("empty", "--out", "empty"), 2, "--out empty is a directory: name a file in it"),
-        (("empty", "--out", "notes.txt"), 2, "--out notes.txt is no report of TuCCL's"),
-        (("empty", "--out", "pipe"), 2, "--out pipe: "),
+        (("empty", "--output", "empty"), 2, "--output empty is a directory: name a file in it"),
+        (("empty", "--output", "notes.txt"), 2, "--output notes.txt is no report of TuCCL's"),
+        (("empty", "--output", "pipe"), 2, "--output pipe: "),
     ],
 )
 def test_a_refusal_is_one_line(

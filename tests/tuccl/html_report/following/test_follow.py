@@ -159,7 +159,7 @@ def test_the_run_that_was_worked_on_last_is_followed(tuned: TunedWorkspace) -> N
     [
         (("--follow", "empty"), "workspace empty has no run to follow"),
         (("--follow", "empty", "--json"), "leave out --json"),
-        (("--follow", "empty", "--out", "page.html"), "leave out --out"),
+        (("--follow", "empty", "--output", "page.html"), "leave out --output"),
         (("--follow", "empty", "full"), "leave out full"),
         (("--follow", "empty", "--port", "0"), "--port 0 is out of range: use 1 to 65535"),
         (("empty", "--port", "8000"), "--port is for --follow"),
