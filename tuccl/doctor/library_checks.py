@@ -36,6 +36,8 @@ _WITHOUT_PATHS = (2, 27, 3)
 """NCCL's release that takes no path in NCCL_TUNER_PLUGIN."""
 _OPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 _LIMIT_S = 20.0
+_IGNORED = re.compile(r"cannot be preloaded \(([^)]*)\): ignored")
+"""What glibc's loader prints of a library that it leaves out."""
 _SHIP = "ship from a host with an older C library, or in the job's container"
 
 
@@ -215,14 +217,17 @@ def _preloaded(path: Path, job: JobView) -> subprocess.CompletedProcess[str] | N
 
 
 def _preload_findings(path: Path, job: JobView) -> Iterator[Finding]:
-    if "/" in str(path) and not os.path.isfile(path):  # noqa: PTH113 - errors
+    done = _preloaded(path, job)
+    # The loader's own answer: it alone expands $LIB and $ORIGIN, and searches for plain names.
+    ignored = None if done is None or done.returncode else _IGNORED.search(done.stderr)
+    if ignored is not None:
         yield warning(
             PRELOAD_VARIABLE,
-            f"{path} is not there: the loader says so in every process, and goes on",
+            f"{path} is not loaded ({ignored[1]}): the loader says so in every process, and goes "
+            "on",
             f"take it out of {PRELOAD_VARIABLE}",
         )
         return
-    done = _preloaded(path, job)
     if done is None or done.returncode == 0:
         if done is not None and path.name == EXECUTOR_NAME:
             yield ok("executor", f"{path} can be preloaded")
