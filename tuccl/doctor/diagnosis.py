@@ -17,7 +17,7 @@ from tuccl.doctor.library_checks import (
     check_version,
     find_job_nccl,
 )
-from tuccl.doctor.table_checks import check_directory, check_permissions, check_table
+from tuccl.doctor.table_checks import check_clock, check_directory, check_permissions, check_table
 from tuccl.doctor.variable_checks import check_configuration, check_variables
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 
@@ -60,6 +60,7 @@ def _findings(view: ShippedView | None, job: JobView) -> Iterator[Finding]:
     yield from check_table(job)
     if view is not None:
         yield from check_directory(view)
+        yield from check_clock(view)
     yield from check_plugin(job)
     yield from check_c_library(job)
     yield from check_preload(job)

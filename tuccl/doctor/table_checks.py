@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tuccl.doctor.findings import Finding, error, note, ok, warning
 from tuccl.doctor.job_view import JobView
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.shipping.shipped_view import ShippedView
 from tuccl.words.counts import count_of
 
 _SUM = re.compile(r"[0-9a-fA-F]{8}")
+_CLOCKS_APART_S = 5.0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -58,6 +61,19 @@ def check_directory(view: ShippedView) -> Iterator[Finding]:
         yield warning("directory", problem, f"tuccl ship {view.directory}")
     if not view.problems:
         yield ok("directory", f"the files of {view.directory} are as they were shipped")
+
+
+def check_clock(view: ShippedView) -> Iterator[Finding]:
+    """Check that a shipped directory does not come from the future by this host's clock."""
+    written = view.directory / ENVIRONMENT_NAME
+    ahead_s = written.stat().st_mtime - time.time()
+    if ahead_s >= _CLOCKS_APART_S:
+        yield warning(
+            "clock",
+            f"{written} is {ahead_s:.0f} s ahead of this host's clock: times in histories and logs "
+            "mislead",
+            "set the clock, here or where the file lies, as by chronyc makestep",
+        )
 
 
 def check_permissions(job: JobView) -> Iterator[Finding]:

@@ -34,6 +34,8 @@ _MOST_AT_ONCE = 100
 _START = b'{\n "schema_version"'
 """Beginning of a document, which a login shell's greeting may precede."""
 _MOST_BYTES = 1 << 20
+_CLOCKS_APART_S = 5.0
+"""Least difference of two clocks that is told; ranks of an MPI job start some seconds apart."""
 _PLAIN = re.compile(r"[\w./+,@%=-]+", re.ASCII)
 """Paths that a remote shell leaves as they are."""
 
@@ -75,12 +77,13 @@ def verdicts_of_ranks(
         MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
         MeasurementError: On rank 0: a rank did not answer.
     """
+    began_s = time.time()
     own = verdict_here(directory)
 
     def lead(ranks: RankAnswers[CheckedHost]) -> int:
         by_host: dict[str, CheckedHost] = {}
         for verdict in (own, *ranks.answers):
-            by_host.setdefault(verdict.host, verdict)
+            by_host.setdefault(verdict.host, with_clock(verdict, began_s, time.time()))
         return judge(list(by_host.values()))
 
     data = own.model_dump_json().encode()
@@ -94,6 +97,22 @@ def _of_rank(rank: int, data: bytes) -> CheckedHost:
         raise MeasurementError(
             f"MPI rank {rank} runs another release: install the same on all hosts"
         ) from error
+
+
+def with_clock(answer: CheckedHost, began_s: float, ended_s: float) -> CheckedHost:
+    """Return an answer with what its host's clock is ahead of this one's, at least.
+
+    Args:
+        answer: The host's answer, made between both times.
+        began_s: Time by this host's clock, in seconds since 1970.
+        ended_s: Likewise.
+    """
+    told_s = None if answer.diagnosis is None else answer.diagnosis.time_s
+    if told_s is None:
+        return answer
+    ahead_s = max(told_s - ended_s, 0.0) + min(told_s - began_s, 0.0)
+    apart = abs(ahead_s) >= _CLOCKS_APART_S
+    return answer.model_copy(update={"clock_ahead_s": ahead_s if apart else 0.0})
 
 
 def verdicts_of_hosts(directory: Path, reach: Reach) -> list[CheckedHost]:
@@ -138,6 +157,7 @@ class _Asked:
     def __init__(self, host: str, command: Sequence[str]) -> None:
         self._host = host
         self._failure = ""
+        self._began_s = time.time()
         # Files, as a host that nobody reads from yet would fill a pipe. `end` closes them.
         self._said: tuple[IO[bytes], ...] = tuple(
             tempfile.TemporaryFile()  # noqa: SIM115
@@ -168,7 +188,8 @@ class _Asked:
             lines = complaints.decode(errors="replace").splitlines()
             last = next((line for line in reversed(lines) if line.strip()), "no reason was given")
             return self._none(f"exit code {code}: {printable(last.strip())}")
-        return CheckedHost(host=self._host, failure="", diagnosis=found)
+        answer = CheckedHost(host=self._host, failure="", diagnosis=found)
+        return with_clock(answer, self._began_s, time.time())
 
     def _none(self, failure: str) -> CheckedHost:
         return CheckedHost(host=self._host, failure=failure, diagnosis=None)

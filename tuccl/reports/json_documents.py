@@ -436,6 +436,8 @@ class DoctorDocument(_Model):
     nccl: DoctorNccl | None
     """None: which NCCL the job loads is not known."""
     findings: list[DoctorFinding]
+    time_s: float | None = None
+    """This host's clock at the end, in seconds since 1970; None from earlier releases."""
 
 
 class CheckedHost(_Model):
@@ -445,6 +447,8 @@ class CheckedHost(_Model):
     failure: str
     """Why there is no diagnosis; empty where there is one."""
     diagnosis: DoctorDocument | None
+    clock_ahead_s: float = 0.0
+    """Seconds that its clock is ahead of that of the host that asks, at least; 0 below 5 s."""
 
 
 class ShipCheckDocument(_Model):
@@ -455,7 +459,9 @@ class ShipCheckDocument(_Model):
     loads: bool
     """Whether all hosts answered, would load the table, and have the same one and one NCCL."""
     disagreements: list[str]
-    """Differences between the hosts, one sentence each."""
+    """Differences between the hosts that can hang a job, one sentence each."""
+    warnings: list[str]
+    """Differences that cannot, one sentence each."""
     hosts: list[CheckedHost]
 
 

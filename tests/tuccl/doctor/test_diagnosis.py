@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,16 @@ def test_a_job_here_loads_a_shipped_table(shipped: Path) -> None:
     assert plugin.endswith("NCCL 2.28.9 loads it by ABI v5")
 
 
+def test_a_directory_from_the_future_tells_of_a_wrong_clock(shipped: Path) -> None:
+    ahead_s = time.time() + 3600
+    os.utime(shipped / "tuccl.env", (ahead_s, ahead_s))
+    found = diagnose(shipped)
+    assert found.loads
+    (text,) = warnings(found)
+    assert text.startswith(f"{shipped}/tuccl.env is 36")
+    assert text.endswith("s ahead of this host's clock: times in histories and logs mislead")
+
+
 def test_the_environment_is_looked_at_where_no_directory_is_named(shipped: Path) -> None:
     assert diagnose(None, sourced(shipped)).loads
     found = diagnose(None)
@@ -136,7 +147,12 @@ def test_a_setting_in_a_file_is_told_with_the_file(shipped: Path, tmp_path: Path
         ({"NCCL_BUFFSIZE": ""}, "NCCL_BUFFSIZE is not set", "export NCCL_BUFFSIZE=1048576"),
         ({"TUCCL_BUNDLE_CRC": ""}, "no sum is demanded", "export TUCCL_BUNDLE_CRC="),
         ({"TUCCL_NCCL": "2.27.5"}, "measured with NCCL 2.27.5", "tuccl retune"),
-        ({"LD_PRELOAD": "/no/such.so"}, "/no/such.so is not there", "take it out of LD_PRELOAD"),
+        (
+            {"LD_PRELOAD": "/no/such.so"},
+            "/no/such.so is not loaded (cannot open shared object file)",
+            "take it out of LD_PRELOAD",
+        ),
+        ({"LD_PRELOAD": "/etc/passwd"}, "is not loaded (invalid ELF header)", "take it out"),
     ],
 )
 def test_what_costs_a_job_something_is_a_warning(
@@ -148,6 +164,12 @@ def test_what_costs_a_job_something_is_a_warning(
     (costs,) = [each for each in found.findings if each.severity is Severity.WARNING]
     assert said in costs.text
     assert mend in costs.mend
+
+
+def test_a_preloaded_path_may_have_the_loaders_own_words(shipped: Path) -> None:
+    # $LIB is lib, lib64 or lib/x86_64-linux-gnu, as the loader was built.
+    found = diagnose(None, {**sourced(shipped), "LD_PRELOAD": "/usr/$LIB/libm.so.6"})
+    assert (found.loads, warnings(found)) == (True, [])
 
 
 @pytest.mark.parametrize(

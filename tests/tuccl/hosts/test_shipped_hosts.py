@@ -13,10 +13,10 @@ from write_json_schemas import SCHEMAS
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
 from tests.tuccl.shipping.job_roots import run_of_one_rank
-from tuccl.console.shipped.ship_check_display import check_document
+from tuccl.console.shipped.ship_check_display import check_document, check_lines
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import UsageError
-from tuccl.hosts.shipped_hosts import Reach, verdict_here, verdicts_of_hosts
+from tuccl.hosts.shipped_hosts import Reach, verdict_here, verdicts_of_hosts, with_clock
 from tuccl.reports.json_documents import CheckedHost
 from tuccl.shipping.shipment import ship
 
@@ -87,6 +87,30 @@ def test_a_host_that_is_unlike_the_others_is_found(
     assert [text.startswith(difference) for text in checked.disagreements] == (
         [True] if difference else []
     )
+
+
+@pytest.mark.parametrize(
+    ("told_s", "ahead_s", "sentence"),
+    [
+        (1300.0, 290.0, "far's clock is 290 s ahead of this host's: "),
+        (900.0, -100.0, "far's clock is 100 s behind this host's: "),
+        (1005.0, 0.0, ""),
+        (1014.9, 0.0, ""),
+    ],
+)
+def test_a_clock_that_is_not_this_hosts_is_told(
+    shipped: Path, told_s: float, ahead_s: float, sentence: str
+) -> None:
+    diagnosis = verdict_here(shipped).diagnosis
+    assert diagnosis is not None
+    answer = diagnosis.model_copy(update={"time_s": told_s})
+    host = CheckedHost(host="far", failure="", diagnosis=answer)
+    found = with_clock(host, 1000.0, 1010.0)
+    assert found.clock_ahead_s == ahead_s
+    checked = check_document(shipped, [found])
+    assert checked.loads
+    assert [text.startswith(sentence) for text in checked.warnings] == [True] * bool(sentence)
+    assert all(text in list(check_lines(checked)) for text in checked.warnings)
 
 
 def test_a_host_that_does_not_answer_is_not_waited_for(shipped: Path, launcher: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -31,6 +32,7 @@ def doctor_document(found: Diagnosis) -> DoctorDocument:
             )
             for each in found.findings
         ],
+        time_s=time.time(),
     )
 
 

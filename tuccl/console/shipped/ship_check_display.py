@@ -36,6 +36,7 @@ def check_document(directory: Path, hosts: Sequence[CheckedHost]) -> ShipCheckDo
         directory=str(directory),
         loads=answered and not differences,
         disagreements=differences,
+        warnings=list(_clocks(hosts)),
         hosts=list(hosts),
     )
 
@@ -60,6 +61,17 @@ def _differences(subject: str, values: dict[str, str]) -> Iterator[str]:
         yield f"the hosts have different {subject}: {listed}"
 
 
+def _clocks(hosts: Sequence[CheckedHost]) -> Iterator[str]:
+    """Yield a sentence for each host whose clock is not that of the host that asks."""
+    for host in hosts:
+        if host.clock_ahead_s:
+            way = "ahead of" if host.clock_ahead_s > 0 else "behind"
+            yield (
+                f"{host.host}'s clock is {abs(host.clock_ahead_s):.0f} s {way} this host's: times "
+                "in histories and logs mislead; set it, as by chronyc makestep"
+            )
+
+
 def _named(hosts: Sequence[str]) -> str:
     more = len(hosts) - _MOST_NAMED
     return ", ".join(hosts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -80,7 +92,7 @@ def check_lines(checked: ShipCheckDocument) -> Iterator[str]:
             if finding.severity in {"warning", "error"}
             for line in _finding_lines(finding)
         )
-    yield from (printable(line, _LONGEST) for line in checked.disagreements)
+    yield from (printable(line, _LONGEST) for line in (*checked.warnings, *checked.disagreements))
     hosts = count_of(len(checked.hosts), "host")
     if checked.loads:
         yield f"jobs on {hosts} would load one table"
