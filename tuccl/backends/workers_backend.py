@@ -255,7 +255,7 @@ class WorkersBackend:
     def _call(self, task: Task, config: Config) -> Call:
         call = Call(
             task.operation,
-            task.size_bytes,
+            task.called_bytes,
             config.algorithm,
             config.protocol,
             config.nchannels,

@@ -5,15 +5,13 @@ from __future__ import annotations
 from tuccl.lookup_tables.table import Operation
 from tuccl.trials.config import Task
 
-_DIVIDED = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL)
-"""Operations whose count is that of one rank's share."""
 _REDUCING = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.REDUCE)
 
 
 def element_count(task: Task, element_bytes: int) -> int:
     """Return the count argument of NCCL's function."""
-    ranks = task.shape.ranks if task.operation in _DIVIDED else 1
-    return task.size_bytes // element_bytes // ranks
+    ranks = task.shape.ranks if task.operation.divides else 1
+    return task.called_bytes // element_bytes // ranks
 
 
 def reduction(task: Task) -> str:
@@ -23,7 +21,7 @@ def reduction(task: Task) -> str:
 
 def algbw_gb_per_s(task: Task, time_us: float) -> float:
     """Return the size over the time."""
-    return task.size_bytes * 1e-3 / time_us
+    return task.called_bytes * 1e-3 / time_us
 
 
 def busbw_gb_per_s(task: Task, time_us: float) -> float:
@@ -31,6 +29,6 @@ def busbw_gb_per_s(task: Task, time_us: float) -> float:
     factor = 1.0
     if task.operation is Operation.ALL_REDUCE:
         factor = 2.0 * (task.shape.ranks - 1) / task.shape.ranks
-    elif task.operation in _DIVIDED:
+    elif task.operation.divides:
         factor = (task.shape.ranks - 1) / task.shape.ranks
     return factor * algbw_gb_per_s(task, time_us)

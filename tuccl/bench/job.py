@@ -132,7 +132,7 @@ class Job:
         timing = self._site.timing
         return Call(
             task.operation,
-            task.size_bytes,
+            task.called_bytes,
             data_type=timing.data_type,
             in_place=timing.in_place,
             use_graph=timing.graph,

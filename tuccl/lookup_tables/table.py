@@ -30,6 +30,11 @@ class Operation(StrEnum):
     ALL_REDUCE = "all_reduce"
     ALLTOALL = "alltoall"
 
+    @property
+    def divides(self) -> bool:
+        """Whether the larger buffer of a rank has an equal part for each rank."""
+        return self in {Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+
 
 class NcclAlgorithm(StrEnum):
     """NCCL's built-in algorithms, in the order of its cost table (indices 0 to 6)."""

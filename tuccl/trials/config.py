@@ -19,6 +19,10 @@ SCHEDULE_PREFIX = "schedule:"
 PHASES_PREFIX = "phases:"
 """Prefix of a schedule across hosts, which calls NCCL and so depends on the process profile."""
 SCHEDULE_PREFIXES = (SCHEDULE_PREFIX, PHASES_PREFIX)
+_GRAIN_BYTES = 16
+"""NCCL's widest access."""
+_LEAST_GRAIN_BYTES = 2
+"""An element of float16, which calls are timed with."""
 _VARIABLES = {
     "nthreads": "NCCL_NTHREADS",
     "buffer_bytes": "NCCL_BUFFSIZE",
@@ -191,6 +195,20 @@ class Task:
     def name(self) -> str:
         """Unique in a run of one shape: `all_reduce-1048576`."""
         return f"{self.operation.value}-{self.size_bytes}"
+
+    @property
+    def called_bytes(self) -> int:
+        """Size of the calls that time it: whole elements for each rank, at most `size_bytes`.
+
+        What cannot be divided among the ranks becomes the next smaller size whose parts are
+        multiples of 16 bytes, as in nccl-tests (src/all_gather.cu), or of as much as a part has.
+        """
+        parts = self.shape.ranks if self.operation.divides else 1
+        if self.size_bytes % (_LEAST_GRAIN_BYTES * parts) == 0:
+            return self.size_bytes
+        grains = (_GRAIN_BYTES >> halved for halved in range(_GRAIN_BYTES.bit_length()))
+        whole = (self.size_bytes // (grain * parts) * grain * parts for grain in grains)
+        return next(filter(None, whole), self.size_bytes)
 
     @property
     def full_name(self) -> str:

@@ -72,7 +72,7 @@ class Borders:
             ]
             sizes = [task.size_bytes for task in ladder]
             middles = [isqrt(a * b) for a, b in pairwise(sizes)]
-            first = sizes[0] ** 2 // middles[0] if middles else sizes[0]
+            first = sizes[0] ** 2 // middles[0] if middles else ladder[0].called_bytes
             last = sizes[-1] ** 2 // middles[-1] if middles else sizes[-1]
             starts = [first, *(end + 1 for end in borders)]
             ranges |= zip(ladder, zip(starts, [*borders, last], strict=True), strict=True)

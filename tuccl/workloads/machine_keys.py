@@ -27,7 +27,6 @@ _NEAR = 2.0
 """Factor by which a recorded size may differ from a call's."""
 _ELEMENT_BYTES = 2
 """Size of the elements that calls are timed with."""
-_DIVIDED = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL)
 """Operations whose size is divided among the ranks."""
 
 
@@ -171,7 +170,7 @@ def grouped_sizes(sizes_bytes: Sequence[int], most: int) -> list[list[int]]:
 
 def _timed_size(operation: Operation, size_bytes: int, shape: Shape) -> int:
     """Return the size in whole elements of each rank, of which there is at least one."""
-    grain = _ELEMENT_BYTES * (shape.ranks if operation in _DIVIDED else 1)
+    grain = _ELEMENT_BYTES * (shape.ranks if operation.divides else 1)
     return -(-size_bytes // grain) * grain
 
 

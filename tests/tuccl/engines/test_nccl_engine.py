@@ -353,6 +353,18 @@ def test_wrong_data_of_one_sibling_is_found(
         backend.check(task, STOCK)
 
 
+@pytest.mark.usefixtures("on_stand_ins")
+def test_three_ranks_are_measured_at_sizes_that_they_cannot_divide(
+    open_backend: OpenBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_GPUS", "3")
+    backend, _ = open_backend(3, "nccl")
+    for operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER):
+        task = Task(operation, 1024, Shape(3, 1, 3))
+        assert len(backend.measure(task, STOCK, 0, 2).samples_us) == 2
+        backend.check(task, STOCK)
+
+
 def test_the_backend_measures_checks_and_refuses_through_worker_processes(
     on_stand_ins: StandIns, open_backend: OpenBackend
 ) -> None:
