@@ -83,7 +83,8 @@ def open_workers_backend(
     """
     backend = WorkersBackend(engine, places, options)
     try:
-        backend.start(shape or whole_shape(places.places, options.laboratory.nodes))
+        faked = options.laboratory.node_sizes(len(places.places))
+        backend.start(shape or whole_shape(places.places, faked))
         yield backend
     except KeyboardInterrupt:
         backend.end()
@@ -106,7 +107,7 @@ class WorkersBackend:
         self._groups = Groups(
             engine,
             places,
-            options.laboratory.nodes,
+            options.laboratory.node_sizes(len(places.places)),
             options.variables,
             options.start_timeout_s,
             options.shapes,

@@ -42,8 +42,8 @@ class Site:
     shape: Shape
     """Shape of the communicator of all ranks."""
     timing: Timing
-    fake_nodes: int = 1
-    """Number of nodes that the devices of this host appear as."""
+    faked_sizes: tuple[int, ...] = ()
+    """Ranks of each node that this host appears as; empty: none are faked."""
     shapes: tuple[Shape, ...] = ()
     """Shapes of further communicators that every job splits from that of all ranks."""
 
@@ -68,7 +68,7 @@ class Job:
         site = self._site
         seats = [
             Seat(seat.place, {**seat.environment, **self._contender.variables})
-            for seat in seats_of(site.shape, site.places.places, site.fake_nodes)
+            for seat in seats_of(site.shape, site.places.places, site.faked_sizes)
         ]
         try:
             self.versions = self._leader.open(seats, _START_TIMEOUT_S).text

@@ -85,7 +85,8 @@ def _request(command: SynthesizeCommand) -> Request:
 def _machine(options: MachineOptions, nodes_of_sketch: int) -> Topology:
     """Return the machine, or a cluster of `--nodes` copies as `tuccl init` makes it."""
     machine = read_machine_argument(options.topology or "", nodes_of_sketch)
-    return machine if options.nodes == 1 else load_machine(options, machine)
+    is_itself = options.nodes == 1 and options.node_gpus is None
+    return machine if is_itself else load_machine(options, machine)
 
 
 def _outcome(

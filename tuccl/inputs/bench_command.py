@@ -108,9 +108,13 @@ class BenchCommand:
     gpus: int | None = field(
         default=None, metadata=option(MACHINE, "The first N GPUs of this host; else all.", "N")
     )
-    fake_nodes: int = field(
-        default=1,
-        metadata=option(LABORATORY, "Number of nodes that this host's GPUs appear as.", "N"),
+    fake_nodes: str = field(
+        default="1",
+        metadata=option(
+            LABORATORY,
+            "Nodes that this host's GPUs appear as: their number, or their sizes, as 3+1.",
+            "NODES",
+        ),
     )
     share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
     workspace: Path = DEFAULT_WORKSPACE

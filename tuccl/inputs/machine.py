@@ -39,11 +39,23 @@ def load_machine(options: MachineOptions, machine: Topology | None = None) -> To
         layout=_layout(options.network_layout),
     )
     try:
-        topology = replicate(machine, options.nodes, network)
+        topology = replicate(machine, options.nodes, network, _node_gpus(options))
     except UnknownNicSpeedError as error:
         raise UnknownNicSpeedError(f"{error} in Gb/s per NIC, as --network-gbps 200") from error
     validate(topology)
     return topology
+
+
+def _node_gpus(options: MachineOptions) -> tuple[int, ...] | None:
+    if options.node_gpus is None:
+        return None
+    words = [word.strip() for word in options.node_gpus.split(",")]
+    if len(words) != options.nodes or not all(w.isascii() and w.isdigit() for w in words):
+        raise UsageError(
+            f"--node-gpus {options.node_gpus!a:.40}: give a number of GPUs for each of --nodes "
+            f"{options.nodes}, as --nodes 3 --node-gpus 8,8,4"
+        )
+    return tuple(map(int, words))
 
 
 def _read(text: str) -> Topology:

@@ -47,3 +47,12 @@ class MachineOptions:
             MACHINE, "rails: NIC i of every node on one switch; fabric: all on one.", "rails|fabric"
         ),
     )
+    node_gpus: str | None = field(
+        default=None,
+        metadata=option(
+            MACHINE,
+            "Number of GPUs that each of the --nodes has, as 8,8,4: its first ones; all if not "
+            "given.",
+            "N,...",
+        ),
+    )

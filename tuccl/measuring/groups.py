@@ -101,7 +101,7 @@ class Groups:
         self,
         engine: str,
         places: Places,
-        fake_nodes: int,
+        faked_sizes: Sequence[int],
         variables: Mapping[str, str],
         start_timeout_s: float,
         split: Sequence[Shape] = (),
@@ -111,7 +111,7 @@ class Groups:
         Args:
             engine: Name of the workers' engine.
             places: Places of the workers.
-            fake_nodes: Number of nodes that a host appears as; 1: not faked.
+            faked_sizes: Ranks of each node that a host appears as; empty: none are faked.
             variables: Environment of every worker, in addition to its place's.
             start_timeout_s: Time for a group to be ready.
             split: Shapes of communicators that are split when a group starts, so that all starts
@@ -120,7 +120,7 @@ class Groups:
         self.versions = GroupVersions("", None)
         self._engine = engine
         self._places = places
-        self._fake_nodes = fake_nodes
+        self._faked_sizes = faked_sizes
         self._variables = dict(variables)
         self._start_timeout_s = start_timeout_s
         self._split = tuple(split)
@@ -207,7 +207,7 @@ class Groups:
         leader = Leader(self._places, self._engine)
         seats = [
             Seat(seat.place, {**self._variables, **seat.environment, **profile.environment})
-            for seat in seats_of(shape, self._places.places, self._fake_nodes)
+            for seat in seats_of(shape, self._places.places, self._faked_sizes)
         ]
         group = Group(leader, shape, self._start_timeout_s)
         try:

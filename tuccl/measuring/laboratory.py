@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuccl.errors import UsageError
 from tuccl.measuring.congestion import loopback_notes
+
+
+def parse_node_sizes(text: str) -> tuple[int, tuple[int, ...]]:
+    """Parse `2`, a number of nodes, or `2+1`, their sizes; return number and sizes.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    words = text.split("+")
+    if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+        raise UsageError(
+            f"--fake-nodes {text!a:.40} is no number of nodes and no sizes, such as 2 or 3+1"
+        )
+    sizes = tuple(map(int, words))
+    return (sizes[0], ()) if len(sizes) == 1 else (len(sizes), sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +37,23 @@ class Laboratory:
     """Whether each faked node has all devices of this host, instead of a part of them."""
     congestion_control: str = ""
     """TCP's algorithm between faked nodes over loopback; empty: none are faked, or unknown."""
+    sizes: tuple[int, ...] = ()
+    """Number of ranks of each faked node; empty: all have as many."""
+
+    def node_sizes(self, ranks: int) -> tuple[int, ...]:
+        """Return the number of ranks of each faked node; empty where none are faked."""
+        if self.nodes == 1:
+            return ()
+        return self.sizes or (ranks // self.nodes,) * self.nodes
 
     def devices(self, ranks: int) -> int:
         """Return the number of devices that these ranks need."""
-        return ranks // self.nodes if self.share_gpus else ranks
+        return max(self.node_sizes(ranks)) if self.share_gpus else ranks
 
     def ranks(self, devices: int) -> int:
         """Return the number of ranks on these devices."""
+        if self.sizes:
+            return sum(self.sizes)
         return devices * self.nodes if self.share_gpus else devices
 
     def notes(self) -> list[str]:
@@ -37,10 +63,14 @@ class Laboratory:
             return loopback
         # Jobs that use the table do not share GPUs.
         shared = (
-            f"each GPU is used by {self.nodes} ranks, one of each faked node, side by side through "
-            "MPS"
+            f"each GPU is used by {self._ranks_of_a_gpu} ranks, one of each faked node, side by "
+            "side through MPS"
         )
         return [*loopback, shared]
+
+    @property
+    def _ranks_of_a_gpu(self) -> str:
+        return f"up to {self.nodes}" if self.sizes else str(self.nodes)
 
     def conditions(self) -> list[str]:
         """Return the conditions of measurement, in a few words each."""

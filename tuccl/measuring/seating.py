@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from tuccl.errors import MeasurementError
 from tuccl.lookup_tables.table import Shape
@@ -11,26 +12,28 @@ from tuccl.measuring.leader import Seat
 from tuccl.measuring.places import Place
 
 
-def whole_shape(places: Sequence[Place], fake_nodes: int = 1) -> Shape:
+def whole_shape(places: Sequence[Place], faked_sizes: Sequence[int] = ()) -> Shape:
     """Return the shape of a communicator over all places."""
-    nodes = _nodes(places, fake_nodes)
+    nodes = _nodes(places, faked_sizes)
     sizes = {len(node) for node in nodes}
     return Shape(len(places), len(nodes), sizes.pop() if len(sizes) == 1 else 0)
 
 
-def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tuple[Seat, ...]:
+def seats_of(
+    shape: Shape, places: Sequence[Place], faked_sizes: Sequence[int] = ()
+) -> tuple[Seat, ...]:
     """Return a seat for every rank of a shape: the first devices of the first nodes.
 
     Args:
         shape: Shape of the communicator.
         places: All places of the run.
-        fake_nodes: Number of nodes that one host appears as; 1: not faked.
+        faked_sizes: Ranks of each node that one host appears as; empty: none are faked.
 
     Raises:
         MeasurementError: The machine has too few nodes or devices.
     """
-    nodes = _nodes(places, fake_nodes)
-    if shape == whole_shape(places, fake_nodes):
+    nodes = _nodes(places, faked_sizes)
+    if shape == whole_shape(places, faked_sizes):
         chosen = nodes
     else:
         each = shape.ranks_per_node
@@ -42,7 +45,7 @@ def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tupl
             f"devices here ({here}): measure another shape, or start more ranks"
         )
     seats = [(number, place) for number, node in enumerate(chosen) for place in node]
-    if fake_nodes == 1:
+    if not faked_sizes:
         return tuple(Seat(place, {}) for _, place in seats)
     return tuple(
         Seat(place, {**appearing_as(number), **share_variable(rank, len(seats))})
@@ -50,21 +53,22 @@ def seats_of(shape: Shape, places: Sequence[Place], fake_nodes: int = 1) -> tupl
     )
 
 
-def _nodes(places: Sequence[Place], fake_nodes: int) -> list[list[int]]:
+def _nodes(places: Sequence[Place], faked_sizes: Sequence[int]) -> list[list[int]]:
     """Return the numbers of the places by node."""
     by_host: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         by_host.setdefault(place.host, []).append(number)
     hosts = list(by_host.values())
-    if fake_nodes == 1:
+    if not faked_sizes:
         return hosts
-    if len(hosts) > 1 or fake_nodes < 1 or len(places) % fake_nodes:
+    if len(hosts) > 1 or sum(faked_sizes) != len(places) or min(faked_sizes) < 1:
+        sizes = " + ".join(map(str, faked_sizes))
         raise MeasurementError(
-            f"{len(places)} devices on {len(hosts)} hosts cannot appear as {fake_nodes} nodes: "
-            "nodes are faked on one host, with as many devices each"
+            f"{len(places)} ranks on {len(hosts)} hosts cannot appear as nodes of {sizes}: nodes "
+            "are faked on one host, and have all of its ranks together"
         )
-    size = len(places) // fake_nodes
-    return [list(range(start, start + size)) for start in range(0, len(places), size)]
+    ends = accumulate(faked_sizes)
+    return [list(range(end - size, end)) for end, size in zip(ends, faked_sizes, strict=True)]
 
 
 def appearing_as(node: int) -> dict[str, str]:

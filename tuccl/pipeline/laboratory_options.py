@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.congestion import congestion_control
 from tuccl.measuring.laboratory import Laboratory
-from tuccl.models.figures import communicator_shape
 from tuccl.probes.topology.graph import Topology
 
 
@@ -37,7 +38,10 @@ def laboratory_of(options: RunOptions, topology: Topology) -> Laboratory:
     """
     if not options.fake_nodes:
         return Laboratory()
-    nodes = communicator_shape(topology).nodes
+    nodes = topology.node_count
     if options.share_gpus and nodes < 2:
         raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
-    return Laboratory(nodes, options.share_gpus, congestion_control())
+    per_node = Counter(topology.node_of_rank)
+    sizes = tuple(per_node[node] for node in range(nodes))
+    uneven = sizes if topology.ranks_per_node == 0 else ()
+    return Laboratory(nodes, options.share_gpus, congestion_control(), uneven)

@@ -177,7 +177,7 @@ class _Measuring:
         table = read_shipped_table(self.directory, "the table")
         gpus = count_gpus()
         with closing(LocalPlaces(gpus, gpus, environment)) as places:
-            whole = whole_shape(places.places, 1)
+            whole = whole_shape(places.places)
             tasks = spot_keys(table, whole)
             found = {task: promise_of(table, task) for task in tasks}
             promises = {task: promise for task, promise in found.items() if promise is not None}
@@ -188,7 +188,7 @@ class _Measuring:
                 graph=manifest is None or manifest.graphs is not False,
                 in_place=manifest is not None and bool(manifest.in_place),
             )
-            site = Site(places, whole, timing, 1, shapes)
+            site = Site(places, whole, timing, (), shapes)
             return measure_spots(site, table, promises, self.limit_s)
 
 

@@ -31,7 +31,7 @@ def site(stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.syspath_prepend(str(stand_ins.libraries))
     logs = {"NCCL_DEBUG_FILE": f"{tmp_path}/log.%p", "TUCCL_EXPLAIN": "1", "STAND_IN_GPUS": "8"}
     places = LocalPlaces(8, 8, os.environ | stand_ins.variables | logs)
-    return Site(places, WHOLE, Timing(graph=False), 2, (NODE, RAIL, PAIRS))
+    return Site(places, WHOLE, Timing(graph=False), (4, 4), (NODE, RAIL, PAIRS))
 
 
 def test_the_plugin_finds_the_entry_of_each_communicator_and_leaves_others_to_nccl(

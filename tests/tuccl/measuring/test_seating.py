@@ -11,8 +11,8 @@ ONE_HOST = tuple(Place("a", number) for number in range(4))
 TWO_HOSTS = tuple(Place(host, number) for host in "ab" for number in range(4))
 
 
-def places_of(shape: Shape, places: tuple[Place, ...], fake_nodes: int = 1) -> list[int]:
-    return [seat.place for seat in seats_of(shape, places, fake_nodes)]
+def places_of(shape: Shape, places: tuple[Place, ...], faked: tuple[int, ...] = ()) -> list[int]:
+    return [seat.place for seat in seats_of(shape, places, faked)]
 
 
 def test_a_shape_takes_the_first_devices_of_the_first_nodes() -> None:
@@ -31,22 +31,31 @@ def test_nodes_that_differ_are_used_whole() -> None:
 
 
 def test_faked_nodes_differ_in_what_nccl_takes_for_the_host() -> None:
-    assert whole_shape(ONE_HOST, 2) == Shape(4, 2, 2)
-    seats = seats_of(Shape(4, 2, 2), ONE_HOST, 2)
+    assert whole_shape(ONE_HOST, (2, 2)) == Shape(4, 2, 2)
+    seats = seats_of(Shape(4, 2, 2), ONE_HOST, (2, 2))
     assert [seat.environment["NCCL_HOSTID"] for seat in seats] == [
         "tuccl-node0", "tuccl-node0", "tuccl-node1", "tuccl-node1",
     ]  # fmt: skip
     assert {seat.environment["NCCL_NET"] for seat in seats} == {"Socket"}
     shares = [seat.environment["TUCCL_WORKER_SHARE"] for seat in seats]
     assert shares == ["0/4", "1/4", "2/4", "3/4"]
-    assert places_of(Shape(2, 2, 1), ONE_HOST, 2) == [0, 2]
+    assert places_of(Shape(2, 2, 1), ONE_HOST, (2, 2)) == [0, 2]
     assert seats_of(Shape(4, 1, 4), ONE_HOST)[0].environment == {}
+
+
+def test_faked_nodes_may_differ_in_size() -> None:
+    assert whole_shape(ONE_HOST, (3, 1)) == Shape(4, 2, 0)
+    seats = seats_of(Shape(4, 2, 0), ONE_HOST, (3, 1))
+    assert [seat.environment["NCCL_HOSTID"] for seat in seats] == [
+        *(["tuccl-node0"] * 3), "tuccl-node1",
+    ]  # fmt: skip
+    assert [seat.place for seat in seats] == [0, 1, 2, 3]
 
 
 def test_workers_of_faked_nodes_may_take_the_same_devices() -> None:
     shared, apart = LocalPlaces(4, devices=2), LocalPlaces(4)
     try:
-        seats = seats_of(Shape(4, 2, 2), shared.places, 2)
+        seats = seats_of(Shape(4, 2, 2), shared.places, (2, 2))
         assert [shared.places[seat.place].local_rank for seat in seats] == [0, 1, 0, 1]
         assert len({seat.environment["TUCCL_WORKER_SHARE"] for seat in seats}) == 4
         assert [place.local_rank for place in apart.places] == [0, 1, 2, 3]
@@ -61,7 +70,10 @@ def test_a_shape_that_does_not_fit_is_an_error(shape: Shape) -> None:
         seats_of(shape, ONE_HOST)
 
 
-@pytest.mark.parametrize(("places", "nodes"), [(ONE_HOST, 3), (TWO_HOSTS, 2), (ONE_HOST, 0)])
-def test_nodes_that_cannot_be_faked(places: tuple[Place, ...], nodes: int) -> None:
-    with pytest.raises(MeasurementError, match=f"cannot appear as {nodes} nodes"):
-        whole_shape(places, nodes)
+@pytest.mark.parametrize(
+    ("places", "sizes"), [(ONE_HOST, (1, 1, 1)), (TWO_HOSTS, (4, 4)), (ONE_HOST, (4, 0))]
+)
+def test_nodes_that_cannot_be_faked(places: tuple[Place, ...], sizes: tuple[int, ...]) -> None:
+    listed = " [+] ".join(map(str, sizes))
+    with pytest.raises(MeasurementError, match=f"cannot appear as nodes of {listed}: "):
+        whole_shape(places, sizes)

@@ -35,7 +35,7 @@ from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
 from tuccl.inputs.bench_command import BenchCommand
 from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.congestion import congestion_control
-from tuccl.measuring.laboratory import Laboratory
+from tuccl.measuring.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.measuring.seating import whole_shape
@@ -72,6 +72,7 @@ class _Wanted:
     plan: Plan
     environment: Mapping[str, str]
     """Environment of the jobs: this process's, without a table's variables."""
+    laboratory: Laboratory
     upgrade: Upgrade | None
     """The releases to hold against each other; None: one NCCL serves all jobs."""
 
@@ -82,7 +83,7 @@ def bench(command: BenchCommand) -> int:
     tasks = mpi_tasks(os.environ)
     if tasks < 2:
         return _bench_here(wanted)
-    if command.gpus is not None or command.fake_nodes > 1:
+    if command.gpus is not None or wanted.laboratory.nodes > 1:
         raise UsageError(
             f"--gpus and --fake-nodes choose among one host's GPUs: here MPI has started {tasks} "
             "tasks, one for each GPU"
@@ -135,8 +136,7 @@ def _understood(command: BenchCommand) -> _Wanted:
         raise UsageError(f"--rounds {command.rounds}: two at least, since one tells no noise")
     if command.gpus is not None and command.gpus < 1:
         raise UsageError(f"--gpus {command.gpus}: one at least")
-    if command.fake_nodes < 1 or (command.share_gpus and command.fake_nodes < 2):
-        raise UsageError("--fake-nodes: one at least, and two or more with --share-gpus")
+    laboratory = _laboratory(command)
     budget_s = None if command.budget is None else parse_seconds(command.budget, "--budget")
     rounds = command.rounds or (ROUNDS if budget_s is None else _MOST_ROUNDS)
     named = [word.strip() for word in (command.sizes or "").split(",") if word.strip()]
@@ -158,8 +158,23 @@ def _understood(command: BenchCommand) -> _Wanted:
         None if command.workload is None else read_workload(command.workload),
         Plan(rounds, budget_s),
         environment,
+        laboratory,
         upgrade,
     )
+
+
+def _laboratory(command: BenchCommand) -> Laboratory:
+    """Return the nodes that this host appears as.
+
+    Raises:
+        UsageError: They are no nodes, or one that shares GPUs.
+    """
+    nodes, sizes = parse_node_sizes(command.fake_nodes)
+    if command.share_gpus and nodes == 1:
+        raise UsageError("--share-gpus says what GPUs faked nodes have: two --fake-nodes or more")
+    if nodes == 1:
+        return Laboratory()
+    return Laboratory(nodes, command.share_gpus, congestion_control(), sizes)
 
 
 def _upgrade(command: BenchCommand, environment: Mapping[str, str]) -> Upgrade | None:
@@ -218,21 +233,28 @@ def _bench_here(wanted: _Wanted) -> int:
         check_environment(wanted.environment)
         nccl = nccl_of_host(wanted.environment)
         tell_nccl([nccl], required=True)
-        laboratory = Laboratory(command.fake_nodes, command.share_gpus, congestion_control())
+        laboratory = wanted.laboratory
         gpus = count_gpus(command.gpus or (1 if command.share_gpus else 2))
         devices = command.gpus or gpus
+        ranks = laboratory.ranks(devices)
+        if laboratory.devices(ranks) > devices:
+            raise UsageError(
+                f"--fake-nodes {command.fake_nodes} needs {laboratory.devices(ranks)} GPUs, here "
+                f"are {devices}; --share-gpus lets each node have them all"
+            )
         if laboratory.share_gpus:
             require_mps(devices)
         if laboratory.nodes > 1:
             display.say_notes(laboratory.notes())
         environment = {**wanted.environment, **nccl.variables}
-        with closing(LocalPlaces(laboratory.ranks(devices), devices, environment)) as places:
+        with closing(LocalPlaces(ranks, laboratory.devices(ranks), environment)) as places:
             return _bench(wanted, found, places)
 
 
 def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> int:
     command = wanted.command
-    shape = whole_shape(places.places, command.fake_nodes)
+    faked = wanted.laboratory.node_sizes(len(places.places))
+    shape = whole_shape(places.places, faked)
     tables = [table.shipped for table in found]
     for table in tables:
         require_entries(table, shape)
@@ -247,7 +269,7 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
     timing = _timing(wanted, calls, found[0].run)
     display.say(_announcement(wanted, len(tasks)))
     shapes = tuple(dict.fromkeys(task.shape for task in tasks if task.shape != shape))
-    site = Site(places, shape, timing, command.fake_nodes, shapes)
+    site = Site(places, shape, timing, faked, shapes)
     contenders: tuple[Contender, ...] = (STOCK, *tables)
     if wanted.upgrade is not None:
         contenders = upgrade_contenders(tables[0], wanted.upgrade)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -44,17 +45,29 @@ class Network:
     """Per NIC and direction; None: the line rate of each NIC."""
 
 
-def replicate(machine: Topology, nodes: int, network: Network) -> Topology:
+def replicate(
+    machine: Topology, nodes: int, network: Network, node_gpus: Sequence[int] | None = None
+) -> Topology:
     """Put `nodes` copies of one host on a network; devices are named `n0/...`, `n1/...`, ...
 
     One node is the machine itself, unchanged.
 
+    Args:
+        machine: The host.
+        nodes: Number of copies.
+        network: What joins them.
+        node_gpus: Number of GPUs that each copy keeps, its first ones; None: all.
+
     Raises:
-        InvalidTopologyError: fewer than one node, a machine of several hosts or without NICs.
-        UnknownNicSpeedError: neither the network nor a NIC states the NIC's speed.
+        InvalidTopologyError: Fewer than one node, a machine of several hosts or without NICs, or
+            nodes of fewer GPUs than one or more than the machine has.
+        UnknownNicSpeedError: Neither the network nor a NIC states the NIC's speed.
     """
     if nodes < 1:
         raise InvalidTopologyError(f"{nodes} nodes of '{machine.name}'; give 1 or more")
+    if node_gpus is not None:
+        whole = replicate(machine, nodes, network)
+        return _with_gpus(whole, node_gpus, len(machine.gpus))
     if nodes == 1:
         return machine
     _check_machine(machine, nodes)
@@ -84,6 +97,27 @@ def replicate(machine: Topology, nodes: int, network: Network) -> Topology:
         devices=(*devices, *switches),
         links=tuple(links),
         notes=machine.notes,
+    )
+
+
+def _with_gpus(cluster: Topology, node_gpus: Sequence[int], most: int) -> Topology:
+    """Return a cluster whose nodes keep so many of their GPUs."""
+    if not all(1 <= kept <= most for kept in node_gpus):
+        listed = ", ".join(map(str, node_gpus))
+        raise InvalidTopologyError(
+            f"nodes of {listed} GPUs cannot be made of '{cluster.name}', whose nodes have {most}"
+        )
+    rank_in_node: Counter[int] = Counter()
+    gone = set()
+    for gpu in cluster.gpus:
+        if rank_in_node[gpu.node] >= node_gpus[gpu.node]:
+            gone.add(gpu.name)
+        rank_in_node[gpu.node] += 1
+    return replace(
+        cluster,
+        name=f"{cluster.name} with {'+'.join(map(str, node_gpus))} GPUs",
+        devices=tuple(device for device in cluster.devices if device.name not in gone),
+        links=tuple(link for link in cluster.links if not {link.src, link.dst} & gone),
     )
 
 

@@ -42,6 +42,20 @@ def test_a_given_bandwidth_replaces_the_nics_own() -> None:
     }
 
 
+def test_nodes_may_keep_some_of_their_gpus() -> None:
+    uneven = replicate(shipped(), 3, Network(1.7), (8, 8, 4))
+    validate(uneven)
+    assert uneven.name.endswith(" with 8+8+4 GPUs")
+    assert uneven.ranks_per_node == 0
+    assert [gpu.name for gpu in uneven.gpus[14:]] == [
+        "n1/gpu6", "n1/gpu7", "n2/gpu0", "n2/gpu1", "n2/gpu2", "n2/gpu3",
+    ]  # fmt: skip
+    assert len(uneven.nics) == 24
+    for wrong in ((8, 8, 9), (8, 8, 0)):
+        with pytest.raises(InvalidTopologyError, match=r"cannot be made of .* whose nodes have 8"):
+            replicate(shipped(), 3, Network(1.7), wrong)
+
+
 def test_a_thousand_gpus() -> None:
     cluster = replicate(shipped(), 128, Network(1.7))
     assert len(cluster.gpus) == 1024
