@@ -123,8 +123,8 @@ def _loaded(wires: Sequence[Wire]) -> list[float]:
     load = Counter(_ports(wires))
     return [
         max(
-            1.0 / wire.edge.bandwidth_gb_per_s,
-            *(load[port] / port.bandwidth_gb_per_s for port in wire.ports),
+            [1.0 / wire.edge.bandwidth_gb_per_s]
+            + [load[port] / port.bandwidth_gb_per_s for port in wire.ports]
         )
         for wire in wires
     ]

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tests.tuccl.sketches.machines import cluster
+from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.lookup_tables.table import Shape
 from tuccl.models.grid_figures import grid_figures
 from tuccl.probes.files.read import read_topology
@@ -45,3 +46,9 @@ def test_the_slowest_rail_counts_for_all() -> None:
 
 def test_a_single_gpu_has_no_peers_in_its_node() -> None:
     assert grid_figures(cluster(2, 1, 1)).node_gb_per_s == math.inf
+
+
+def test_a_node_whose_links_are_not_shared_has_figures() -> None:
+    """Every pair of GPUs has an NVLink of its own."""
+    grid = grid_figures(Uneven((3, 3), 1, "mesh").topology())
+    assert grid.node_gb_per_s == pytest.approx(2 * 50.0)
