@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from tuccl.models.phase_pipeline import MOST_WINDOWS
 from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind
+from tuccl.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.synthesizer.ir.algorithm import Buffer
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.presets import KIB, UNSLICED
 
 MOST_SLICES = 64
-MOST_SCRATCH_BYTES = 256 << 20
 LEFT_OVER_BYTES = 512
 """Most scratch memory behind the windows: elements that are left over, in one grain."""
 _LEAST_BYTES = 64 * KIB

@@ -18,6 +18,7 @@ from tuccl.programs.phase_compiler import compile_phases, phased_hash
 from tuccl.programs.phases import PhasedSchedule
 from tuccl.programs.staged.cutting import cut
 from tuccl.programs.staged.staged_compiler import compile_staged
+from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
@@ -29,9 +30,9 @@ from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 
-_NEAR = 1.25
+NEAR = 1.25
 """Greatest slowdown in the model of a candidate that may win when it is measured."""
-_MOST_PER_SIZE = 3
+MOST_PER_SIZE = 3
 MADE_SHARE = 0.8
 """Share of the time for making schedules; the rest is the choice for each size."""
 _LOW_LATENCY = ExecutionModel(
@@ -118,6 +119,15 @@ class Candidate:
         return self.steps.content_hash()
 
     @cached_property
+    def staged(self) -> StagedSchedule | None:
+        """Stages and rounds of steps that run across hosts in this form; None: they do not.
+
+        Raises:
+            NoCutError: The steps have no such form.
+        """
+        return cut(self.steps, self.node_sizes) if self.node_sizes else None
+
+    @cached_property
     def program(self) -> bytes:
         """Program of the executor; empty where it cannot run the schedule.
 
@@ -126,8 +136,8 @@ class Candidate:
         """
         if self.phases is not None:
             return compile_phases(self.phases)
-        if self.node_sizes:
-            return compile_staged(cut(self.steps, self.node_sizes))
+        if self.staged is not None:
+            return compile_staged(self.staged)
         return program_of(self.steps)
 
     @property
@@ -226,8 +236,8 @@ def promising(
         worths = [worth(misfits(c.sketch, c.steps, size_bytes)) for c in candidates]
         slowdowns = _slowdowns(compiled, worths, size_bytes)
         order = sorted(range(len(candidates)), key=lambda i: (slowdowns[i], i))
-        for i in order[:_MOST_PER_SIZE]:
-            if slowdowns[i] <= _NEAR:
+        for i in order[:MOST_PER_SIZE]:
+            if slowdowns[i] <= NEAR:
                 simulated_us = compiled[i].time_us(size_bytes, _WIRES_ALONE)
                 promises[i].append(Promise(size_bytes, simulated_us, bound.time_us(size_bytes)))
     return tuple(

@@ -21,6 +21,7 @@ from tuccl.programs.compiler import compile_program, pattern_in
 from tuccl.programs.errors import NoProgramError
 from tuccl.programs.layout import Pattern
 from tuccl.programs.phases import PhaseKind
+from tuccl.programs.staged.call_cut import has_scratch_for
 from tuccl.schedules.call_slices import slice_sizes
 from tuccl.schedules.candidates import Candidate, promises_of
 from tuccl.sketches.sketch import Sketch
@@ -106,8 +107,9 @@ def executor_space(
     interpreted: list[str] = []
     for candidate in candidates:
         content_hash, phases = candidate.content_hash, candidate.phases
-        if candidate.node_sizes:
-            across += staged_families(content_hash, size_bytes, ll128=ll128)
+        if candidate.staged is not None:
+            if has_scratch_for(candidate.staged, size_bytes):
+                across += staged_families(content_hash, size_bytes, ll128=ll128)
             continue
         if phases is None:
             pattern = pattern_of_candidate(candidate)
@@ -133,8 +135,8 @@ def modelled_space(
 
     Schedules across hosts take their own; arguments as in `executor_space`.
     """
-    across = [candidate for candidate in candidates if candidate.phases is not None]
-    hashes = [candidate.content_hash for candidate in candidates if candidate.phases is None]
+    across = [each for each in candidates if each.phases is not None or each.node_sizes]
+    hashes = [each.content_hash for each in candidates if each not in across]
     families = executor_space(across, size_bytes, ll128=ll128).families
     return Space("executor", (*families, *executor_families(hashes, ll128=ll128)))
 

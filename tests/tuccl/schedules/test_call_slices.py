@@ -9,6 +9,7 @@ import pytest
 
 from tuccl.models.phase_pipeline import MOST_WINDOWS
 from tuccl.programs.phase_plans import plan_by_name
+from tuccl.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.schedules import call_slices
 from tuccl.schedules.call_slices import slice_sizes, slices_of_call
 from tuccl.synthesizer.ir.collectives import Collective
@@ -26,7 +27,7 @@ def test_the_executor_has_these_limits() -> None:
     assert f"kMostWindows = {MOST_WINDOWS};" in plan
     assert f"kWindowGrain = {call_slices.LEFT_OVER_BYTES};" in plan
     (mib,) = re.findall(r"kMostScratchBytes = uint64_t\{(\d+)\} << 20;", need)
-    assert int(mib) * MIB == call_slices.MOST_SCRATCH_BYTES
+    assert int(mib) * MIB == MOST_SCRATCH_BYTES
 
 
 @pytest.mark.parametrize(

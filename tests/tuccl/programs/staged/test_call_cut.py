@@ -1,0 +1,37 @@
+"""Chunks and scratch memory of a call, as the executor has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.tuccl.programs.staged.test_staged_compiler import staged_over_gateways
+from tuccl.programs.staged.call_cut import MOST_SCRATCH_BYTES, chunk_bytes_of, has_scratch_for
+from tuccl.synthesizer.ir.collectives import Collective
+
+
+@pytest.mark.parametrize(
+    ("collective", "chunks", "size_bytes", "chunk_bytes"),
+    [
+        (Collective.ALL_REDUCE, 1, 1 << 20, 1 << 20),
+        (Collective.ALL_REDUCE, 3, 1 << 20, 349_536),
+        (Collective.ALL_REDUCE, 3, 1, 16),
+        (Collective.ALL_GATHER, 2, 1 << 20, 1 << 17),
+        (Collective.ALL_GATHER, 2, 8 * 17, 32),
+    ],
+)
+def test_a_part_is_cut_into_chunks_of_whole_16_bytes(
+    collective: Collective, chunks: int, size_bytes: int, chunk_bytes: int
+) -> None:
+    staged = replace(staged_over_gateways(collective), chunks=chunks)
+    assert staged.ranks == 4
+    assert chunk_bytes_of(staged, size_bytes) == chunk_bytes
+
+
+def test_scratch_memory_holds_so_much_and_no_more() -> None:
+    staged = replace(staged_over_gateways(Collective.ALL_REDUCE), chunks=1)
+    staged = replace(staged, scratch_chunks=(4, 0, 1, 2))
+    assert has_scratch_for(staged, MOST_SCRATCH_BYTES // 4)
+    assert not has_scratch_for(staged, MOST_SCRATCH_BYTES // 4 + 1)
+    assert has_scratch_for(replace(staged, scratch_chunks=(0,) * 4), MOST_SCRATCH_BYTES * 16)
