@@ -1,9 +1,9 @@
 """The `simulated` backend: models of NCCL and of the schedule executor over a topology.
 
-On several nodes schedules are plans of phases, which an executor runs there; a schedule with steps
-for all ranks, which none runs across hosts, is timed where the user brings one. A communicator that
-is no more than a part of the machine has the links that its siblings leave it
-(`tuccl.models.siblings`); the slowest sibling counts.
+On several nodes schedules are plans of phases, or stages and rounds, which an executor runs there;
+a schedule with steps for all ranks, which none runs across hosts, is timed where the user brings
+one. A communicator that is no more than a part of the machine has the links that its siblings leave
+it (`tuccl.models.siblings`); the slowest sibling counts.
 
 The default where there is no GPU: nothing is measured, everything is computed. The
 constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
@@ -35,8 +35,10 @@ from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
 from tuccl.models.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.siblings import SiblingMachines
+from tuccl.models.staged_model import StagedModel
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.phases import PhasedSchedule
+from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
 from tuccl.synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
@@ -91,7 +93,13 @@ class SimulatedBackend:
             )
             for shape, own in of_shape.items()
             for content_hash, schedule in own.items()
-            if schedule.phases is None
+            if schedule.phases is None and not schedule.node_sizes
+        }
+        self._staged: dict[_Schedule, StagedSchedule] = {
+            (shape, content_hash): schedule.staged
+            for shape, own in of_shape.items()
+            for content_hash, schedule in own.items()
+            if schedule.staged is not None
         }
         self._phased: dict[_Schedule, PhasedSchedule] = {
             (shape, content_hash): schedule.phases
@@ -100,6 +108,7 @@ class SimulatedBackend:
             if schedule.phases is not None
         }
         self._phased_model = lru_cache(maxsize=None)(self._model_of_shape)
+        self._staged_model = lru_cache(maxsize=None)(self._model_of_staged)
         self._time_us = lru_cache(maxsize=None)(self._time_without_noise_us)
         self._simulated_us = lru_cache(maxsize=None)(self._simulate_us)
 
@@ -129,6 +138,8 @@ class SimulatedBackend:
 
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
         if config.algorithm.startswith(PHASES_PREFIX):
+            if (task.shape, config.schedule) in self._staged:
+                return self._staged_us(task, config)
             return self._phased_us(task, config)
         if config.is_schedule:
             return self._schedule_us(task, config)
@@ -157,6 +168,16 @@ class SimulatedBackend:
         parameters = PhaseParameters(kernels, slices, config.profile)
         model = self._phased_model(task.shape)
         return model.time_us(phased, task.size_bytes, parameters)
+
+    def _staged_us(self, task: Task, config: Config) -> float:
+        _require_known(0, config.profile)
+        kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
+        model = self._staged_model(task.shape, config.schedule)
+        return model.time_us(task.size_bytes, kernels)
+
+    def _model_of_staged(self, shape: Shape, content_hash: str) -> StagedModel:
+        staged = self._staged[shape, content_hash]
+        return StagedModel(staged, self._siblings.slowest(shape), self._constants)
 
     def _model_of_shape(self, shape: Shape) -> PhasedModel:
         return PhasedModel(grid_figures(self._siblings.slowest(shape)), self._constants)

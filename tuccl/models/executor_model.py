@@ -61,6 +61,31 @@ def kernel_us(
     return launches * (launch_us + steps * _STEP_US[protocol]) + sent_bytes / (1e3 * gb_per_s)
 
 
+def stage_us(
+    parameters: KernelParameters,
+    *,
+    handovers: float,
+    chunk_bytes: float,
+    wire_us: float,
+    launches: int,
+    launch_us: float,
+) -> float:
+    """Time of a stage's kernel, whose threads take the steps of their rank in order.
+
+    Args:
+        parameters: Parameters of the kernel.
+        handovers: Chunks that are sent and received one after the other.
+        chunk_bytes: Bytes of a chunk.
+        wire_us: Time of all chunks on the links, at the nominal rate.
+        launches: Launches into which it is cut.
+        launch_us: Time of a launch.
+    """
+    protocol = parameters.protocol
+    copy = parameters.nchannels * threadblock_gb_per_s(protocol, parameters.nthreads)
+    data_us = max(handovers * chunk_bytes / (1e3 * copy), wire_us / _WIRE_EFFICIENCY[protocol])
+    return launches * (launch_us + handovers * _STEP_US[protocol]) + data_us
+
+
 def execution_model(
     protocol: NcclProtocol, nthreads: int, instances: int, slot_bytes: int
 ) -> ExecutionModel:

@@ -39,6 +39,9 @@ _RING_SIMPLE_SLICE_STEPS = 2
 """Steps of the buffer that a ring hands over at once with Simple (NCCL 2.28, src/device)."""
 _TREE_LL128_FILL = ((22.4, 128 << 10), (5.6, 32 << 10))
 """Pieces of LL128 are halved while a channel has fewer of them, down to so many bytes."""
+_PEER_CHANNELS = 2
+"""Channels of a message to another node, with one NIC (NCCL 2.28, src/graph/paths.cc)."""
+_SEND_THREADS = 512
 _SHARPNESS = 2.0
 """Order of the norm by which the times of two limits combine."""
 
@@ -106,6 +109,37 @@ def work_of(
     if choice.algorithm is NcclAlgorithm.TREE:
         return _tree_work(size_bytes, choice, machine, launches)
     return _ring_work(operation, size_bytes, choice, machine, launches)
+
+
+def send_receive_work(
+    messages: int,
+    message_bytes: float,
+    network_us: float,
+    socket_bytes: float,
+    machine: MachineFigures,
+) -> Work:
+    """Count what a group of sends and receives between nodes does.
+
+    Args:
+        messages: Messages of the rank that has most; each after the first costs a further hop.
+        message_bytes: Bytes of the largest message.
+        network_us: Time of all messages on the network, at the nominal rate.
+        socket_bytes: Bytes of the rank that sends or receives most.
+        machine: The machine.
+    """
+    return Work(
+        *(0.0, 0.0, float(messages), machine.network_latency_us),
+        clock=_CLOCK[machine.generation],
+        threads=_SEND_THREADS,
+        fill_bytes=0.0,
+        fill_wire_us=0.0,
+        bytes=message_bytes / _PEER_CHANNELS,
+        wire_us=0.0,
+        network_us=network_us,
+        socket_bytes=socket_bytes if machine.sockets else 0.0,
+        syncs=0,
+        launches=0,
+    )
 
 
 def work_time_us(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.backends.backend_choice import backend_kind
+from tuccl.backends.backend_choice import backend_kind, keeps_128_bytes
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
@@ -21,7 +21,7 @@ from tuccl.schedules.candidates import Candidate, make_candidates
 from tuccl.schedules.executor_schedules import with_kernels
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
-from tuccl.schedules.phased_candidates import phased_candidates
+from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
 from tuccl.schedules.staged_candidates import staged_candidates
 from tuccl.sketches.candidates import sketch_candidates, whole_machine
@@ -103,7 +103,7 @@ def candidates_of(
         }
     if not part.is_whole:
         return found
-    in_rounds = part.shape.nodes > 1 and backend_kind(settings.backend).has_executor
+    in_rounds = _runs_across_hosts(settings, part)
     own = own_candidates(
         own_schedules, sketches, machine, settings.sizes_bytes, in_rounds=in_rounds
     )
@@ -123,23 +123,31 @@ def _across_hosts(
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Load the saved schedules across hosts, or make and save them."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
-    is_even = bool(part.topology.ranks_per_node)
-    operations = settings.operations_of(part.shape)
-    if not is_even and not backend_kind(settings.backend).has_executor:
-        return dict.fromkeys(operations, ())  # Rounds have no model.
-    for operation in operations:
+    for operation in settings.operations_of(part.shape):
         directory = part.schedules / operation.value
         candidates = load_candidates(directory, [machine])
         if candidates is None:
             sizes_bytes = settings.sizes_of(operation, part.shape)
-            candidates = (
-                phased_candidates(operation, grid_figures(part.topology), machine, sizes_bytes)
-                if is_even
-                else staged_candidates(operation, machine, sizes_bytes)
-            )
+            candidates = _plans_and_rounds(operation, part.topology, machine, sizes_bytes)
             save_candidates(directory, candidates)
         found[operation] = candidates
     return found
+
+
+def _plans_and_rounds(
+    operation: Operation, topology: Topology, machine: Sketch, sizes_bytes: Sequence[int]
+) -> tuple[Candidate, ...]:
+    """Return plans of phases for equal nodes, and schedules in rounds where rails lack NICs."""
+    ll128 = keeps_128_bytes(topology)
+    if not topology.ranks_per_node:
+        return staged_candidates(operation, topology, machine, sizes_bytes, ll128=ll128)
+    grid = grid_figures(topology)
+    plans = phased_candidates(operation, grid, machine, sizes_bytes)
+    if grid.machine.nics_per_node >= topology.ranks_per_node:
+        return plans
+    rivals_us = fastest_us(plans, grid, sizes_bytes, ll128=ll128)
+    rounds = staged_candidates(operation, topology, machine, sizes_bytes, rivals_us, ll128=ll128)
+    return (*plans, *rounds)
 
 
 def _schedules(

@@ -138,7 +138,7 @@ def own_candidates(
         sketches: Sketches that they may run on.
         machine: The whole machine.
         sizes_bytes: Sizes that are tuned.
-        in_rounds: Whether they run across hosts, in stages and rounds.
+        in_rounds: Whether they run across hosts, in stages and rounds where they have that form.
     """
     node_sizes = node_sizes_of(machine) if in_rounds else ()
     found: dict[Operation, tuple[Candidate, ...]] = {}
@@ -148,10 +148,21 @@ def own_candidates(
         sketch = connecting_sketch(algorithm, sketches, machine)
         bound = time_bound(algorithm.collective, machine)
         origin = f"own, from {schedule.file.name}"
-        candidate = Candidate(algorithm, sketch, origin, own=True, node_sizes=node_sizes)
+        candidate = _in_rounds(Candidate(algorithm, sketch, origin, own=True), node_sizes)
         promising = replace(candidate, promises=promises_of(candidate, bound, sizes))
         found[schedule.operation] = (*found.get(schedule.operation, ()), promising)
     return found
+
+
+def _in_rounds(candidate: Candidate, node_sizes: tuple[int, ...]) -> Candidate:
+    """Return a candidate that runs in stages and rounds; itself where it has no such form."""
+    if not node_sizes:
+        return candidate
+    found = replace(candidate, node_sizes=node_sizes)
+    try:
+        return found if found.program else candidate
+    except NoProgramError:
+        return candidate
 
 
 def with_own(

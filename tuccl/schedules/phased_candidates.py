@@ -10,18 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
+from math import inf
 
 from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
+from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import GridFigures
-from tuccl.models.phased_model import wires_us
+from tuccl.models.model_constants import SHIPPED
+from tuccl.models.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.programs.phase_plans import phased_plans
 from tuccl.programs.phase_proof import is_within_reach
 from tuccl.programs.phases import PhasedSchedule, PhaseKind
-from tuccl.schedules.call_slices import can_be_sliced
+from tuccl.schedules.call_slices import can_be_sliced, slice_sizes, slices_of_call
 from tuccl.schedules.candidates import Candidate, Promise
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
 from tuccl.synthesizer.ir.collectives import Collective
+from tuccl.trials.presets import phased_families
 
 SMALL_BYTES = 64 << 10
 """Largest call that is not worth a second slice: on two faked nodes of two H200 an empty round
@@ -72,6 +77,44 @@ def phased_candidates(
                     found[candidate.content_hash], promises=(*before, *taken)
                 )
     return tuple(found.values())
+
+
+def fastest_us(
+    candidates: Sequence[Candidate],
+    grid: GridFigures,
+    sizes_bytes: Sequence[int],
+    *,
+    ll128: bool = True,
+) -> dict[int, float]:
+    """Return the modelled time of the fastest candidate by size; none where none is for a size."""
+    model = PhasedModel(grid, SHIPPED)
+    found: dict[int, float] = {}
+    for size_bytes in sizes_bytes:
+        for candidate in candidates:
+            if candidate.phases is not None and candidate.promises_for(size_bytes):
+                time_us = _fastest_us(candidate.phases, size_bytes, model, ll128=ll128)
+                found[size_bytes] = min(found.get(size_bytes, inf), time_us)
+    return found
+
+
+def _fastest_us(plan: PhasedSchedule, size_bytes: int, model: PhasedModel, *, ll128: bool) -> float:
+    """Return the time under the best parameters, all of them with the most threads."""
+    families = phased_families("", size_bytes, slice_sizes(plan, size_bytes), ll128=ll128)
+    return min(
+        (
+            model.time_us(
+                plan,
+                size_bytes,
+                PhaseParameters(
+                    KernelParameters(NcclProtocol(family.protocol), nchannels, family.nthreads[-1]),
+                    slices_of_call(plan, size_bytes, slice_bytes),
+                ),
+            )
+            for family in families
+            for nchannels, slice_bytes in product(family.nchannels, family.buffer_bytes)
+        ),
+        default=inf,
+    )
 
 
 def _promise(plan: PhasedSchedule, grid: GridFigures, bound: TimeBound, size_bytes: int) -> Promise:

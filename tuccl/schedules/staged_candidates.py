@@ -1,30 +1,61 @@
-"""Candidates for the executor on nodes of different sizes: schedules in stages and rounds.
+"""Candidates for the executor across hosts that are no plans: schedules in stages and rounds.
 
-Plans of phases need nodes of equal size. Here the expert algorithms of the whole machine are cut
-(`tuccl.programs.staged`): those that the model of interpreted schedules takes to be near the
-fastest at some size, and the one with the fewest rounds at every size, since the model knows
-nothing of what a round costs.
+Plans of phases need nodes of equal size, and take it that every GPU has a NIC. Where nodes differ,
+or have fewer NICs than GPUs, expert algorithms of the machine, and those over the gateways of its
+sketches, are cut (`tuccl.programs.staged`). Those are tried at a size that the model of stages and
+rounds takes to be near the fastest; on nodes of different sizes, where there are no plans, also the
+one with the fewest rounds at every size, since no round has been measured on such nodes yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, product
+from math import inf, log
+from types import MappingProxyType
 
-from tuccl.lookup_tables.table import Operation
+from tuccl.lookup_tables.program_header import MOST_RANKS
+from tuccl.lookup_tables.table import NcclProtocol, Operation
+from tuccl.models.executor_model import KernelParameters
+from tuccl.models.staged_model import StagedModel
+from tuccl.probes.topology.graph import Topology
 from tuccl.programs.errors import NoProgramError
-from tuccl.programs.staged.cutting import cut
-from tuccl.schedules.candidates import Candidate, promises_of, promising
+from tuccl.programs.staged.call_cut import has_scratch_for
+from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
+from tuccl.sketches.candidates import sketch_candidates
 from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import time_bound
+from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
 from tuccl.synthesizer.experts import expert_algorithms
+from tuccl.synthesizer.experts.gateways import gateway_programs
+from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective
+from tuccl.synthesizer.lower.lowering import lower
+from tuccl.synthesizer.plan.reach import beyond_experts
+from tuccl.trials.presets import staged_families
 
 OPERATIONS = frozenset({Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
 """Operations that have such candidates."""
 MOST_STEPS = 20_000
 """Most steps of an algorithm that is cut and proved: seconds of work."""
+_MOST_RANKS_OF_SKETCHES = 32
+"""Most ranks for which algorithms of sketches are made beside the machine's: seconds as well."""
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """An algorithm with its form in stages and rounds, and its modelled times."""
+
+    candidate: Candidate
+    rounds: int
+    times_us: Mapping[int, float]
+    """Time under the best parameters, of the sizes that the executor runs."""
+    wires_us: Mapping[int, float]
+
+    @property
+    def by_rounds(self) -> tuple[int, float]:
+        """Key of an order: the fewest rounds first, of these the fastest on all sizes together."""
+        return self.rounds, sum(map(log, self.times_us.values())) or inf
 
 
 def node_sizes_of(machine: Sketch) -> tuple[int, ...]:
@@ -36,36 +67,121 @@ def node_sizes_of(machine: Sketch) -> tuple[int, ...]:
 
 
 def staged_candidates(
-    operation: Operation, machine: Sketch, sizes_bytes: Sequence[int]
+    operation: Operation,
+    topology: Topology,
+    machine: Sketch,
+    sizes_bytes: Sequence[int],
+    rivals_us: Mapping[int, float] = MappingProxyType({}),
+    *,
+    ll128: bool = True,
 ) -> tuple[Candidate, ...]:
     """Return the candidates of an operation, each with the sizes that it is for.
 
     Args:
         operation: The operation; some have none.
-        machine: The whole machine, unpruned, of several nodes.
+        topology: The machine, of several nodes.
+        machine: The whole machine, unpruned.
         sizes_bytes: Sizes that are tuned.
+        rivals_us: Modelled time of the fastest plan by size, where there are plans.
+        ll128: Whether the links keep 128 bytes in order, which LL128 needs.
     """
     sizes = node_sizes_of(machine)
-    if operation not in OPERATIONS or not sizes:
+    if operation not in OPERATIONS or not sizes or max(sizes) > MOST_RANKS:
         return ()
     collective = Collective(operation.value)
-    rounds: dict[str, int] = {}
+    algorithms = _algorithms(collective, topology, machine)
+    tried = [_cut(each, topology, machine, sizes_bytes, ll128=ll128) for each in algorithms]
+    cuts = [each for each in tried if each is not None]
+    promised: dict[int, list[int]] = {}
+    for size_bytes in sizes_bytes:
+        for number in _near_fastest(cuts, size_bytes, rivals_us.get(size_bytes, inf)):
+            promised.setdefault(number, []).append(size_bytes)
+    if cuts and not rivals_us:
+        fewest = min(range(len(cuts)), key=lambda number: cuts[number].by_rounds)
+        promised = {fewest: list(cuts[fewest].times_us)} | {
+            number: of for number, of in promised.items() if number != fewest
+        }
+    bound = time_bound(collective, machine)
     found: dict[str, Candidate] = {}
-    for algorithm in expert_algorithms(collective, machine):
-        if algorithm.step_count > MOST_STEPS:
-            continue
-        candidate = Candidate(algorithm, machine, "expert in rounds", node_sizes=sizes)
+    for number, promising in promised.items():
+        candidate = _promising(cuts[number], bound, promising)
         try:
-            content_hash = candidate.content_hash
+            found.setdefault(candidate.content_hash, candidate)
         except NoProgramError:
             continue
-        rounds[content_hash] = len(cut(algorithm, sizes).rounds)
-        found.setdefault(content_hash, candidate)
-    if not found:
-        return ()
-    fewest = min(found, key=lambda each: rounds[each])
-    bound = time_bound(collective, machine)
-    everywhere = promises_of(found[fewest], bound, sizes_bytes)
-    kept = promising(collective, machine, list(found.values()), sizes_bytes)
-    others = tuple(candidate for candidate in kept if candidate.content_hash != fewest)
-    return (replace(found[fewest], promises=everywhere), *others)
+    return tuple(found.values())
+
+
+def _algorithms(collective: Collective, topology: Topology, machine: Sketch) -> Iterator[Algorithm]:
+    """Yield the expert algorithms of the machine, and those over the gateways of its sketches."""
+    found = [] if beyond_experts(collective, machine) else expert_algorithms(collective, machine)
+    seen: set[str] = set()
+    for algorithm in chain(found, _over_gateways(collective, topology, machine)):
+        content_hash = algorithm.content_hash()
+        if algorithm.step_count <= MOST_STEPS and content_hash not in seen:
+            seen.add(content_hash)
+            yield algorithm
+
+
+def _over_gateways(
+    collective: Collective, topology: Topology, machine: Sketch
+) -> Iterator[Algorithm]:
+    """Yield the algorithms over gateways of sketches, which have fewer of them than the machine."""
+    if machine.ranks > _MOST_RANKS_OF_SKETCHES:
+        return
+    for sketch in sketch_candidates(topology):
+        for name, program in gateway_programs(collective, sketch, root=0):
+            yield lower(program, name)
+
+
+def _cut(
+    algorithm: Algorithm,
+    topology: Topology,
+    machine: Sketch,
+    sizes_bytes: Iterable[int],
+    *,
+    ll128: bool,
+) -> _Cut | None:
+    """Return an algorithm's form in stages and rounds; None: it has none."""
+    sizes = node_sizes_of(machine)
+    candidate = Candidate(algorithm, machine, "expert in rounds", node_sizes=sizes)
+    try:
+        staged = candidate.staged
+    except NoProgramError:
+        return None
+    if staged is None:
+        return None
+    model = StagedModel(staged, topology)
+    times_us = {
+        size_bytes: min(
+            model.time_us(size_bytes, kernels) for kernels in _kernels(size_bytes, ll128=ll128)
+        )
+        for size_bytes in sizes_bytes
+        if has_scratch_for(staged, size_bytes)
+    }
+    wires_us = {size_bytes: model.wires_us(size_bytes) for size_bytes in times_us}
+    return _Cut(candidate, len(staged.rounds), times_us, wires_us)
+
+
+def _kernels(size_bytes: int, *, ll128: bool) -> Iterator[KernelParameters]:
+    """Yield the parameters that a search may choose."""
+    for family in staged_families("", size_bytes, ll128=ll128):
+        for nchannels, nthreads in product(family.nchannels, family.nthreads):
+            yield KernelParameters(NcclProtocol(family.protocol), nchannels, nthreads)
+
+
+def _near_fastest(cuts: Sequence[_Cut], size_bytes: int, rival_us: float) -> list[int]:
+    """Return the few that the model takes to be near the fastest."""
+    times_us = [found.times_us.get(size_bytes, inf) for found in cuts]
+    limit_us = NEAR * min([rival_us, *times_us])
+    order = sorted(range(len(cuts)), key=lambda number: (times_us[number], number))
+    near = [number for number in order[:MOST_PER_SIZE] if times_us[number] <= limit_us]
+    return [number for number in near if size_bytes in cuts[number].times_us]
+
+
+def _promising(found: _Cut, bound: TimeBound, sizes_bytes: Iterable[int]) -> Candidate:
+    promises = []
+    for size_bytes in sizes_bytes:
+        bound_us = bound.time_us(size_bytes)
+        promises.append(Promise(size_bytes, max(bound_us, found.wires_us[size_bytes]), bound_us))
+    return replace(found.candidate, promises=tuple(promises))

@@ -332,7 +332,8 @@ def test_hosts_of_different_sizes_run_schedules_in_rounds(
     monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
     topology = Uneven((2, 1), 1, "mesh").topology()
     shape = Shape(3, 2, 0)
-    (first, *_) = staged_candidates(Operation.ALL_REDUCE, whole_machine(topology), SIZES)
+    machine = whole_machine(topology)
+    (first, *_) = staged_candidates(Operation.ALL_REDUCE, topology, machine, SIZES)
     task = Task(Operation.ALL_REDUCE, 4096, shape)
     request = BackendRequest(
         topology, shape, schedules={first.content_hash: first}, places=UnevenHosts()

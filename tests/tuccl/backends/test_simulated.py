@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.tuccl.sketches.machines import cluster
+from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.lookup_tables.table import NcclProtocol, Operation, Shape
@@ -14,12 +15,14 @@ from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.siblings import SiblingMachines
+from tuccl.models.staged_model import StagedModel
 from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
 from tuccl.probes.topology.graph import Topology
 from tuccl.probes.topology.replicate import Network, replicate
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
+from tuccl.schedules.staged_candidates import staged_candidates
 from tuccl.sketches.candidates import whole_machine
 from tuccl.sketches.sketch import EdgeKind
 from tuccl.synthesizer.experts import expert_algorithms
@@ -111,6 +114,26 @@ def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:
     unknown = replace(sliced, settings=(("NCCL_NSOCKS_PERTHREAD", 2),))
     with pytest.raises(ConfigurationFailedError, match="does not know NCCL_NSOCKS_PERTHREAD"):
         time_us(backend, MIB, unknown, whole)
+
+
+def test_stages_and_rounds_take_what_their_model_says() -> None:
+    topology = Uneven((2, 1), 1, "mesh").topology()
+    machine, whole = whole_machine(topology), Shape(3, 2, 0)
+    (found, *_) = staged_candidates(Operation.ALL_REDUCE, topology, machine, (MIB,))
+    assert found.staged is not None
+    constants = replace(SHIPPED, network_hop_us=20.0, phase_launch_us=3.0)
+    schedules = {found.content_hash: found}
+    backend = SimulatedBackend(topology, schedules, seed=0, spread=0.0, constants=constants)
+    config = Config(f"phases:{found.content_hash}", "LL128", 8, 512, 1 << 30)
+    model = StagedModel(found.staged, topology, constants)
+    expected = model.time_us(MIB, KernelParameters(NcclProtocol.LL128, 8, 512))
+    assert time_us(backend, MIB, config, whole) == pytest.approx(expected)
+    # Sends and receives are no collectives: what a profile asks of these changes nothing.
+    profile = ProcessProfile(min_nchannels=16)
+    profiled = replace(config, settings=profile.variables)
+    assert time_us(backend, MIB, profiled, whole) == pytest.approx(expected)
+    with pytest.raises(ConfigurationFailedError, match="scratch memory"):
+        time_us(backend, 1 << 34, config, whole)
 
 
 def test_schedules_pay_for_the_network_what_nccl_pays() -> None:

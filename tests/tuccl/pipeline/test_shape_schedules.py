@@ -51,15 +51,31 @@ def test_the_executor_has_kernels_in_a_node_and_plans_across(tmp_path: Path) -> 
 def test_nodes_of_different_sizes_have_schedules_in_rounds(tmp_path: Path) -> None:
     machine = Uneven((2, 1), 1, "mesh").topology()
     settings = RunSettings((Operation.ALL_GATHER,), (64 << 10,))
-    for backend, number in (("nccl,executor", 2), ("simulated", 0)):
+    hashes = []
+    for backend in ("nccl,executor", "simulated"):
         chosen = replace(settings, options=RunOptions(backend=backend))
         run = Run(tmp_path / backend)
         (part,) = parts_of(machine, chosen, run)
         for _ in ("made", "loaded"):
             found = candidates_of(part, chosen, sketches_of(part, chosen), (), silent)
             own = found[Operation.ALL_GATHER]
-            assert {candidate.node_sizes for candidate in own} <= {(2, 1)}
-            assert len(own) >= number if number else own == ()
+            assert {candidate.node_sizes for candidate in own} == {(2, 1)}
+            hashes.append([candidate.content_hash for candidate in own])
+    assert len(hashes[0]) >= 2
+    assert all(each == hashes[0] for each in hashes), "what runs is what is modelled"
+
+
+def test_nodes_with_fewer_nics_than_gpus_have_plans_and_rounds(tmp_path: Path) -> None:
+    settings = RunSettings((Operation.ALL_REDUCE,), (1 << 10, 64 << 20))
+    for nics, has_rounds in ((2, False), (1, True)):
+        (part,) = parts_of(cluster(2, 2, nics), settings, Run(tmp_path / str(nics)))
+        own = candidates_of(part, settings, (), (), silent)[Operation.ALL_REDUCE]
+        assert any(candidate.phases is not None for candidate in own)
+        rounds = [candidate for candidate in own if candidate.node_sizes]
+        assert bool(rounds) is has_rounds
+        assert all(candidate.node_sizes == (2, 2) for candidate in rounds)
+        # Of large calls slices of plans overlap, which stages and rounds do not.
+        assert not any(candidate.promises_for(64 << 20) for candidate in rounds)
 
 
 def test_schedules_of_every_shape_are_saved_and_loaded(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.sketches.machines import cluster
+from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import WorkspaceError
 from tuccl.lookup_tables.program_header import is_phased
 from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
@@ -21,11 +22,16 @@ from tuccl.programs.phase_plans import phased_plans
 from tuccl.programs.phase_proof import is_within_reach
 from tuccl.programs.phase_schedule import as_algorithm
 from tuccl.schedules.candidates import Candidate
-from tuccl.schedules.executor_schedules import executor_programs, executor_space
-from tuccl.schedules.phased_candidates import phased_candidates
+from tuccl.schedules.executor_schedules import (
+    executor_programs,
+    executor_space,
+    modelled_space,
+)
+from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
 from tuccl.sketches.candidates import whole_machine
 from tuccl.synthesizer.ir.collectives import Collective
+from tuccl.trials.config import Task
 
 SIZES = (1 << 10, 1 << 20, 1 << 26)
 PLAN = {"collective": "reduce_scatter", "name": "rails_last", "nodes": 2, "local_ranks": 2}
@@ -198,3 +204,20 @@ def test_steps_across_nodes_of_an_earlier_release_are_made_anew_as_plans(
         del row["plan"]
     path.write_text(json.dumps({**index, "version": version}))
     assert load_candidates(tmp_path, [MACHINE]) is None
+
+
+def test_the_fastest_plan_is_the_fastest_of_all_that_are_tried() -> None:
+    machine = cluster(2, 2, 1)
+    grid = grid_figures(machine)
+    plans = phased_candidates(Operation.ALL_REDUCE, grid, whole_machine(machine), SIZES)
+    schedules = {plan.content_hash: plan for plan in plans}
+    backend = SimulatedBackend(machine, schedules, seed=0, spread=0.0)
+    for size_bytes, found_us in fastest_us(plans, grid, SIZES).items():
+        task = Task(Operation.ALL_REDUCE, size_bytes, communicator_shape(machine))
+        promising = [plan for plan in plans if plan.promises_for(size_bytes)]
+        best_us = min(
+            backend.measure(task, config, 0, 1).samples_us[0]
+            for config in modelled_space(promising, size_bytes)
+        )
+        assert found_us == pytest.approx(best_us)
+    assert fastest_us((), grid, SIZES) == {}

@@ -15,10 +15,15 @@ from tuccl.errors import WorkspaceError
 from tuccl.lookup_tables.program_header import executor_serves, is_staged, runs_across_hosts
 from tuccl.lookup_tables.table import Operation, Shape, StoredSchedule
 from tuccl.models.figures import communicator_shape
+from tuccl.programs.staged import cutting
 from tuccl.programs.staged.program_check import check_programs
 from tuccl.programs.staged.staged_compiler import read_staged
 from tuccl.schedules.candidates import Candidate
-from tuccl.schedules.executor_schedules import executor_programs, executor_space
+from tuccl.schedules.executor_schedules import (
+    executor_programs,
+    executor_space,
+    modelled_space,
+)
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
 from tuccl.schedules.staged_candidates import OPERATIONS, node_sizes_of, staged_candidates
@@ -31,7 +36,7 @@ MACHINE = whole_machine(TOPOLOGY)
 
 @cache
 def candidates(operation: Operation = Operation.ALL_REDUCE) -> tuple[Candidate, ...]:
-    return staged_candidates(operation, MACHINE, SIZES)
+    return staged_candidates(operation, TOPOLOGY, MACHINE, SIZES)
 
 
 @pytest.mark.parametrize("operation", sorted(OPERATIONS))
@@ -57,7 +62,7 @@ def test_ranks_of_a_node_must_follow_one_another() -> None:
     assert node_sizes_of(MACHINE) == (3, 1)
     interleaved = replace(MACHINE, node_of_rank=(0, 1, 0, 0))
     assert node_sizes_of(interleaved) == ()
-    assert staged_candidates(Operation.ALL_REDUCE, interleaved, SIZES) == ()
+    assert staged_candidates(Operation.ALL_REDUCE, TOPOLOGY, interleaved, SIZES) == ()
 
 
 def test_an_executor_serves_nodes_of_different_sizes_and_runs_rounds_there() -> None:
@@ -82,6 +87,27 @@ def test_their_space_has_protocols_and_channels_and_no_slices() -> None:
     }
 
 
+def test_a_call_whose_chunks_do_not_fit_the_scratch_memory_has_no_space() -> None:
+    (first, *_) = candidates()
+    assert executor_space([first], 1 << 28).families
+    assert executor_space([first], 1 << 34).families == ()
+    assert executor_space(candidates(), 1 << 16) == modelled_space(candidates(), 1 << 16)
+    large = staged_candidates(Operation.ALL_REDUCE, TOPOLOGY, MACHINE, (1 << 10, 1 << 34))
+    assert {promise.size_bytes for each in large for promise in each.promises} == {1 << 10}
+
+
+def test_beside_a_faster_plan_none_is_tried() -> None:
+    machine = cluster(2, 2, 1)
+    arguments = (Operation.ALL_REDUCE, machine, whole_machine(machine), SIZES)
+    alone = staged_candidates(*arguments)
+    assert all(
+        any(candidate.promises_for(size_bytes) for candidate in alone) for size_bytes in SIZES
+    )
+    beside = staged_candidates(*arguments, {SIZES[0]: 1.0, SIZES[1]: 1e9, SIZES[2]: 1e9})
+    tried = {promise.size_bytes for each in beside for promise in each.promises}
+    assert tried == set(SIZES[1:])
+
+
 def test_a_saved_candidate_is_the_same_and_a_changed_one_is_refused(tmp_path: Path) -> None:
     save_candidates(tmp_path, candidates())
     assert load_candidates(tmp_path, [MACHINE]) == candidates()
@@ -99,3 +125,14 @@ def test_a_schedule_of_the_user_runs_in_rounds_on_any_nodes(topology: object) ->
     (candidate,) = own_candidates([own], [], machine, SIZES, in_rounds=True)[Operation.ALL_REDUCE]
     assert candidate.node_sizes == node_sizes_of(machine)
     assert read_staged(candidate.program, "own").node_sizes == candidate.node_sizes
+
+
+def test_a_schedule_of_the_user_without_rounds_keeps_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = OwnSchedule(Path("mine.xml"), candidates()[0].steps)
+    monkeypatch.setattr(cutting, "MOST_ROUNDS", 0)
+    found = own_candidates([own], [], MACHINE, SIZES, in_rounds=True)
+    (candidate,) = found[Operation.ALL_REDUCE]
+    assert candidate.node_sizes == ()
+    assert candidate.content_hash == own.algorithm.content_hash()

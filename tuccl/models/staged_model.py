@@ -1,0 +1,111 @@
+"""Time of a schedule in stages and rounds, which follow one another on the call's stream.
+
+- A stage costs the launch of a kernel, for each chunk in its longest chain a handover, and what its
+  blocks copy and the links carry meanwhile. What the staging memory does not hold takes further
+  launches, a slice of each chunk after the next.
+- A round costs what a group of NCCL's sends and receives does: its kernel, a hop over the network,
+  a hop's share of proxies and flags for each further message of a rank, and the data on links that
+  all messages share fairly.
+
+Costs of kernels are those of `tuccl.models.executor_model`, those of rounds NCCL's own. Nodes are
+held to end stages and rounds at the same time. docs/lab/model.md says how far to trust it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tuccl.errors import ConfigurationFailedError
+from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol
+from tuccl.models.executor_model import KernelParameters, stage_us
+from tuccl.models.figures import machine_figures
+from tuccl.models.gpu_ways import gpu_ways
+from tuccl.models.model_constants import SHIPPED, ModelConstants
+from tuccl.models.nccl_model import send_receive_work, work_time_us
+from tuccl.models.staged_load import RoundLoad, StagedLoad, staged_load
+from tuccl.probes.topology.graph import Topology
+from tuccl.programs.staged.call_cut import chunk_bytes_of, has_scratch_for
+from tuccl.programs.staged.staged_schedule import StagedSchedule
+
+_LINES_BYTES = 16 << 20
+"""Most bytes of lines in one half of the staging area, of each protocol
+(`tuccl/runtime/executor/staging_need.cc`)."""
+_DATA_SHARE = {NcclProtocol.LL: 0.5, NcclProtocol.LL128: 0.9375}
+_LL_UP_TO_BYTES = 16 << 10
+"""Largest message that NCCL sends with LL (NCCL_P2P_LL_THRESHOLD)."""
+
+
+class StagedModel:
+    """Times one schedule in stages and rounds on one machine."""
+
+    def __init__(
+        self, staged: StagedSchedule, topology: Topology, constants: ModelConstants = SHIPPED
+    ) -> None:
+        """Model a schedule.
+
+        Args:
+            staged: The schedule.
+            topology: The machine, whose nodes have the schedule's sizes.
+            constants: Constants of the model.
+        """
+        self._staged = staged
+        self._machine = machine_figures(topology)
+        self._constants = constants
+        self._load = staged_load(staged, gpu_ways(topology))
+
+    def time_us(self, size_bytes: int, kernels: KernelParameters) -> float:
+        """Return the time of one call.
+
+        Args:
+            size_bytes: Size as nccl-tests counts it.
+            kernels: Parameters of the kernels inside nodes.
+
+        Raises:
+            ConfigurationFailedError: The executor leaves such a call to NCCL.
+        """
+        if not has_scratch_for(self._staged, size_bytes):
+            raise ConfigurationFailedError("the executor has not the scratch memory that it needs")
+        if kernels.protocol not in _DATA_SHARE:
+            raise ConfigurationFailedError(f"stages do not run with {kernels.protocol.value}")
+        chunk_bytes = chunk_bytes_of(self._staged, size_bytes)
+        launches = _launches(self._load, chunk_bytes, kernels.protocol)
+        stages_us = [
+            stage_us(
+                kernels,
+                handovers=stage.handovers,
+                chunk_bytes=chunk_bytes,
+                wire_us=stage.wire_us_per_byte * chunk_bytes,
+                launches=launches,
+                launch_us=self._constants.phase_launch_us,
+            )
+            for stage in self._load.stages
+        ]
+        return sum(stages_us) + sum(self._round_us(sent, chunk_bytes) for sent in self._load.rounds)
+
+    def wires_us(self, size_bytes: int) -> float:
+        """Return the time of the transfers alone, one stage or round after the other."""
+        chunk_bytes = chunk_bytes_of(self._staged, size_bytes)
+        inside_us = sum(stage.wire_us_per_byte for stage in self._load.stages)
+        across_us = sum(sent.network_us_per_byte for sent in self._load.rounds)
+        waits_us = len(self._load.rounds) * self._machine.network_latency_us
+        return (inside_us + across_us) * chunk_bytes + waits_us
+
+    def _round_us(self, sent: RoundLoad, chunk_bytes: int) -> float:
+        message_bytes = sent.message_chunks * chunk_bytes
+        protocol = NcclProtocol.LL if message_bytes <= _LL_UP_TO_BYTES else NcclProtocol.SIMPLE
+        work = send_receive_work(
+            sent.messages,
+            message_bytes,
+            sent.network_us_per_byte * chunk_bytes,
+            sent.rank_chunks * chunk_bytes,
+            self._machine,
+        )
+        return float(work_time_us(work, NcclAlgorithm.RING, protocol, self._constants))
+
+
+def _launches(load: StagedLoad, chunk_bytes: int, protocol: NcclProtocol) -> int:
+    """Return the launches of a stage."""
+    if not load.arrivals:
+        return 1
+    slice_bytes = _LINES_BYTES * _DATA_SHARE[protocol] / load.arrivals
+    return max(1, math.ceil(chunk_bytes / slice_bytes))
