@@ -34,7 +34,9 @@ from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.plan.reach import beyond_experts
 from tuccl.trials.presets import staged_families
 
-OPERATIONS = frozenset({Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
+OPERATIONS = frozenset(
+    {Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+)
 """Operations that have such candidates."""
 MOST_STEPS = 20_000
 """Most steps of an algorithm that is cut and proved: seconds of work."""

@@ -46,8 +46,6 @@ a few calls does not rule out a profile that the step gains by."""
 _MOST_WEIGHT = 1000.0
 _WITH_ALLTOALL = (2, 28)
 """First version of NCCL that has ncclAlltoAll."""
-_LEAST_FOR_PLANS = 2
-"""Least GPUs of a node for plans of alltoall; a shape whose nodes differ has 0."""
 _FORMATS = 5
 """Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
@@ -230,16 +228,16 @@ def alltoall_refusal(settings: RunSettings, shape: Shape) -> str | None:
 
 
 def _no_executor_for_alltoall(settings: RunSettings, shape: Shape) -> str | None:
-    if not executor_serves(shape) or (shape.nodes > 1 and shape.ranks_per_node < _LEAST_FOR_PLANS):
+    if not executor_serves(shape) or (shape.nodes > 1 and shape.ranks_per_node == 1):
         return (
-            "alltoall is tuned by schedules alone, and the executor runs them on nodes of 2 to "
-            f"{MOST_RANKS} GPUs each, as many on all; this machine has {shape.ranks} on "
+            "alltoall is tuned by schedules alone, and the executor runs them on nodes of up to "
+            f"{MOST_RANKS} GPUs, not on nodes of one each; this machine has {shape.ranks} on "
             f"{shape.nodes}; leave it out, or make a schedule for another runtime with "
             "`tuccl synthesize --op alltoall`"
         )
     if shape.nodes > 1 and not backend_kind(settings.backend).has_executor:
         return (
-            "alltoall across hosts is tuned by the executor's plans, which are measured on the "
+            "alltoall across hosts is tuned by the executor's schedules, which are measured on the "
             "GPUs alone: use --backend nccl,executor there, or leave it out"
         )
     components = settings.nccl.split(".")

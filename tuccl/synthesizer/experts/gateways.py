@@ -105,6 +105,8 @@ def programs_over(
             yield name, gateway_broadcast(gateways, root)
         case Collective.REDUCE:
             yield name, gateway_reduce(gateways, root)
+        case Collective.ALLTOALL:
+            yield name, gateway_alltoall(gateways)
 
 
 def all_reduce_by_exchange(gateways: Gateways) -> Program:
@@ -194,6 +196,41 @@ def gateway_reduce(gateways: Gateways, root: int) -> Program:
             total = program.reduce(partial, total)
         program.copy(total, program.output(root, chunk))
     return program
+
+
+def gateway_alltoall(gateways: Gateways) -> Program:
+    """Alltoall: what a node has for a remote rank crosses together, from gateway to gateway.
+
+    It runs out of place only, since every output overlaps the input of another rank.
+    """
+    ranks = sum(map(len, gateways.nodes))
+    program = Program(Collective.ALLTOALL, ranks, 1, in_place=False)
+    nodes = range(len(gateways.nodes))
+    for home, distance in product(nodes, nodes[1:]):
+        target = (home + distance) % len(nodes)
+        for rank in gateways.nodes[target]:
+            route = gateways.route_of(rank)
+            _cross_together(program, gateways.nodes[home], route[home], route[target], rank)
+    for row in gateways.nodes:
+        for place, rank in enumerate(row):
+            for peer in (rank, *(row[peer] for peer in _others(place, len(row)))):
+                program.copy(program.input(rank, peer), program.output(peer, rank))
+    return program
+
+
+def _cross_together(
+    program: Program, row: tuple[int, ...], gateway: int, target_gateway: int, rank: int
+) -> None:
+    """Send the chunks of a node for a rank of another one over a gateway of each."""
+    gathered = [program.input(peer, rank) for peer in row]
+    held = [
+        chunk if chunk.rank == gateway else program.copy(chunk, program.scratch(gateway))
+        for chunk in gathered
+    ]
+    if target_gateway != rank:
+        held = [program.copy(chunk, program.scratch(target_gateway)) for chunk in held]
+    for peer, chunk in zip(row, held, strict=True):
+        program.copy(chunk, program.output(rank, peer))
 
 
 def _begun(collective: Collective, gateways: Gateways, chunks: int, root: int = 0) -> Program:

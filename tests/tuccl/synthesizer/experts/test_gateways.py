@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 
 import pytest
 
@@ -15,11 +16,7 @@ from tuccl.synthesizer.experts.gateways import Gateways, gateways_of, programs_o
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.lower.lowering import lower
 
-COLLECTIVES = [
-    collective
-    for collective in Collective
-    if collective not in {Collective.CUSTOM, Collective.ALLTOALL}
-]
+COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 SHAPES = {
     "3+1": Shape((3, 1), 2, "switch"),
     "2+1": Shape((2, 1), 1, "switch"),
@@ -46,7 +43,7 @@ def test_uneven_nodes_have_algorithms_that_give_the_right_values(
             assert over_gateways, sketch.name
             for algorithm in over_gateways:
                 show_right(algorithm, seed=root)
-                assert algorithm.in_place
+                assert algorithm.in_place is (collective is not Collective.ALLTOALL)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -87,3 +84,20 @@ def test_gateways_take_turns_and_a_chunk_crosses_once() -> None:
         if s.remote and gateways.node_of(s.src.rank) != gateways.node_of(s.dst.rank)
     )
     assert received == {0: 4, 1: 5, 2: 3}
+
+
+def test_an_alltoall_leaves_a_node_at_the_gateways_alone() -> None:
+    gateways = Gateways(((0, 1, 2), (3, 4), (5,)), ((1, 3, 5), (2, 4, 5)))
+    ((_, program),) = programs_over(gateways, Collective.ALLTOALL)
+    across = Counter(
+        (s.src.rank, s.dst.rank)
+        for s in program.statements
+        if s.remote and gateways.node_of(s.src.rank) != gateways.node_of(s.dst.rank)
+    )
+    assert (
+        sum(across.values())
+        == 3 * 3 + 2 * 4 + 1 * 5
+        == sum(len(row) * (6 - len(row)) for row in gateways.nodes)
+    )
+    linked = {pair for route in gateways.routes for pair in permutations(route, 2)}
+    assert across.keys() <= linked
