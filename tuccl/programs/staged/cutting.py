@@ -7,7 +7,7 @@ flow allows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuccl.lookup_tables.program_header import MOST_RANKS
@@ -21,7 +21,7 @@ from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.programs.staged.timing import Timing, timing_of
 from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.ir.program import Program, Statement
+from tuccl.synthesizer.ir.program import Chunk, Program, Statement
 
 _LEAST_NODES = 2
 
@@ -105,12 +105,13 @@ def _work(timing: Timing, places: Places) -> _Work:
     """Return the statements of all stages and rounds, one chunk each."""
     work = _Work([[] for _ in range(timing.rounds + 1)], [[] for _ in range(timing.rounds)])
     absorbed = set(places.fused.values())
+    copied = _copied_inputs(timing, places)
     for number, value in enumerate(timing.flow.values):
         if not timing.needed[number] or value.is_input or number in absorbed:
             continue
         at = timing.made[number]
         if timing.crosses(number):
-            work.rounds[at // 2].append(_arrival(timing, places, number))
+            work.rounds[at // 2].append(_message(timing, places, number, copied))
         elif value.is_arrival:
             work.stages[at // 2].append(_arrival(timing, places, number))
         else:
@@ -118,6 +119,21 @@ def _work(timing: Timing, places: Places) -> _Work:
     for stage, number, target in places.late:
         work.stages[stage].append(Statement(places.place[number], target, None, 0))
     return work
+
+
+def _copied_inputs(timing: Timing, places: Places) -> dict[int, Chunk]:
+    """Return the output chunks that hold input values from the first stage on."""
+    values = timing.flow.values
+    return {number: chunk for _, number, chunk in places.late if values[number].is_input}
+
+
+def _message(timing: Timing, places: Places, number: int, copied: Mapping[int, Chunk]) -> Statement:
+    """Return the copy to another node, from the output where that holds the same.
+
+    What was gathered from other ranks lies beside it there, and both are one message.
+    """
+    (source,) = timing.flow.values[number].operands
+    return Statement(copied.get(source, places.place[source]), places.place[number], None, 0)
 
 
 def _arrival(timing: Timing, places: Places, number: int) -> Statement:

@@ -125,6 +125,20 @@ def test_chunks_lie_alike_at_both_ends_so_that_a_pair_has_one_message(
     assert len(sent) == len(pairs)
 
 
+def test_what_a_gateway_gathers_and_its_own_block_are_one_message() -> None:
+    gateways = Gateways(((0, 1, 2), (3,)), ((1, 3),))
+    ((_, program),) = programs_over(gateways, Collective.ALL_GATHER)
+    staged = cut(lower(program, "one gateway"), (3, 1))
+    (sent,) = staged.rounds
+    assert {(each.src.rank, each.dst.rank, each.src.count) for each in sent} == {
+        (1, 3, 3),
+        (3, 1, 1),
+    }
+    prove_staged(staged)
+    for in_place in (False, True):
+        run_in_order(staged, in_place=in_place)
+
+
 @st.composite
 def random_all_reduces(draw: st.DrawFn) -> tuple[Program, tuple[int, ...]]:
     """Draw an all_reduce over random trees, each chunk's sums and copies, and its nodes."""
