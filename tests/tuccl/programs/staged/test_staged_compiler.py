@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.tuccl.programs.staged.staged_runs import run_in_order
 from tuccl.lookup_tables.errors import TableFileError
 from tuccl.lookup_tables.program_header import check_seal, is_phased, is_staged, sealed
 from tuccl.programs.errors import StagedFormError, StagedProofError
@@ -42,6 +45,7 @@ COLLECTIVES: list[Collective] = [
     for collective in Collective
     if collective not in {Collective.CUSTOM, Collective.ALLTOALL}
 ]
+EVERY = [*COLLECTIVES, Collective.ALLTOALL]
 
 
 def staged_over_gateways(collective: Collective) -> StagedSchedule:
@@ -204,6 +208,28 @@ def test_readers_refuse_other_versions() -> None:
     with pytest.raises(TableFileError, match="it has no stages"):
         read_staged(changed(data, 8, "<I", 1), "t")
     assert unpacked_staged(data) == staged_over_gateways(Collective.ALL_REDUCE)
+
+
+@pytest.mark.slow
+def test_mutated_bytes_are_refused_or_run_right() -> None:
+    random = Random(1)
+    telling = [0, 1, 2, 3, 4, 127, 255]
+    good = [compile_staged(staged_over_gateways(collective)) for collective in EVERY]
+    read = 0
+    for _ in range(1_000):
+        data = bytearray(random.choice(good))
+        for _ in range(random.randint(1, 2)):
+            data[random.randrange(HEADER.size - 40, len(data))] = random.choice(telling)
+        if random.random() < 0.1:
+            del data[random.randrange(HEADER.size, len(data)) :]
+        changed = sealed(bytes(data))
+        with contextlib.suppress(TableFileError):
+            staged = read_staged(changed, "t")
+            read += 1
+            assert compile_staged(staged) == changed
+            for in_place in (False, True)[: 1 + staged.in_place]:
+                run_in_order(staged, in_place=in_place)
+    assert 20 < read < 900
 
 
 def _inside(rank: int, target: Chunk, operand: Chunk | None = None) -> Statement:
