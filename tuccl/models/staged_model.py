@@ -27,9 +27,9 @@ from tuccl.probes.topology.graph import Topology
 from tuccl.programs.staged.call_cut import chunk_bytes_of, has_scratch_for
 from tuccl.programs.staged.staged_schedule import StagedSchedule
 
-_LINES_BYTES = 16 << 20
-"""Most bytes of lines in one half of the staging area, of each protocol
-(`tuccl/runtime/executor/staging_need.cc`)."""
+_LINES_BYTES = {NcclProtocol.LL: 8 << 20, NcclProtocol.LL128: 16 << 20}
+"""Most bytes of lines in one half of the staging area (`tuccl/runtime/executor/staging_need.cc`).
+"""
 _DATA_SHARE = {NcclProtocol.LL: 0.5, NcclProtocol.LL128: 0.9375}
 _LL_UP_TO_BYTES = 16 << 10
 """Largest message that NCCL sends with LL (NCCL_P2P_LL_THRESHOLD)."""
@@ -107,5 +107,5 @@ def _launches(load: StagedLoad, chunk_bytes: int, protocol: NcclProtocol) -> int
     """Return the launches of a stage."""
     if not load.arrivals:
         return 1
-    slice_bytes = _LINES_BYTES * _DATA_SHARE[protocol] / load.arrivals
+    slice_bytes = _LINES_BYTES[protocol] * _DATA_SHARE[protocol] / load.arrivals
     return max(1, math.ceil(chunk_bytes / slice_bytes))

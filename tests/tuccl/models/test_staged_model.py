@@ -106,7 +106,10 @@ def test_what_the_staging_memory_does_not_hold_takes_further_launches() -> None:
 
 def test_the_executor_has_such_a_staging_memory() -> None:
     need = (RUNTIME / "staging_need.cc").read_text()
+    programs = (RUNTIME / "program_staging.h").read_text()
     assert "#define TUCCL_MOST_STAGE_LINES_BYTES (16 << 20)" in need
+    assert "kMostProgramLlBytes = size_t{8} << 20;" in programs
+    assert "kMostProgramLl128Bytes = size_t{16} << 20;" in programs
 
 
 def test_more_scratch_memory_than_there_is_and_simple_are_refused() -> None:
