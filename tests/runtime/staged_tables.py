@@ -84,7 +84,10 @@ def table_of(chosen: Sequence[StagedSchedule], protocol: NcclProtocol = LL) -> b
 
 def mutated(staged: StagedSchedule, dice: random.Random) -> StagedSchedule:
     """Return a schedule that keeps the form, whose statements have other operands."""
-    for _ in range(60):
+    proved = staged
+    for attempt in range(600):
+        if attempt >= 60 and staged != proved:
+            break
         items = [list(statements) for _, statements in staged.in_order()]
         item = dice.choice([each for each in items if each])
         at = dice.randrange(len(item))
