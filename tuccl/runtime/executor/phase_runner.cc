@@ -1,7 +1,7 @@
 #include "phase_runner.h"
 
-#include "device_exchange.h"
 #include "real_nccl.h"
+#include "side_streams.h"
 
 #include <algorithm>
 
@@ -47,12 +47,6 @@ int to_nccl(int cuda_error) {
 
 } // namespace
 
-// Streams beside a call's, one for each lane that it uses.
-struct Sides {
-    uint32_t first;
-    uint64_t count;
-};
-
 // One call on its way into the streams.
 class PhaseRunner::Run {
   public:
@@ -69,7 +63,7 @@ class PhaseRunner::Run {
         const uint32_t phases = phased_.header->phase_count;
         if (slicing_.slices == 0)
             return left_over_alone();
-        if (const int failed = fork())
+        if (const int failed = sides_.fork(kStartMark))
             return failed;
         const uint64_t steps = slicing_.slices + steps_before(phased_, phases - 1);
         for (uint64_t step = 0; step < steps; step++)
@@ -80,66 +74,30 @@ class PhaseRunner::Run {
                 if (const int failed = run_phase(phase, step - before))
                     return failed;
             }
-        return join();
+        return sides_.join(kFirstEndMark);
     }
 
   private:
     static constexpr uint32_t kStartMark = kMostWindows * kMostPhases;
     static constexpr uint32_t kFirstEndMark = kStartMark + 1;
 
-    // Calls may be made while a capture of other calls is open, whose streams belong to it:
-    // captured calls have streams of their own. While these belong to another capture, phases
-    // follow one another on the call's stream.
-    static Sides sides_of(const PhaseRunner &runner, const tuccl_phased &phased,
-                          const Slicing &slicing, ncclStream stream) {
-        if (slicing.slices <= 1)
-            return {};
-        const uint64_t count = std::min<uint64_t>(slicing.slices, phased.header->lanes);
-        const uint64_t capture = tuccl_device_stream(stream).capture;
-        if (capture == 0)
-            return {0, count};
-        const uint32_t first = runner.most_lanes_;
-        for (uint32_t i = 0; i < count; i++) {
-            const ncclStream side = tuccl_device_side_stream(runner.device_, first + i);
-            const uint64_t other = tuccl_device_stream(side).capture;
-            if (other != 0 && other != capture)
-                return {};
-        }
-        return {first, count};
-    }
-
-    ncclStream side(uint64_t slice) const {
-        return tuccl_device_side_stream(runner_.device_,
-                                        sides_.first + static_cast<uint32_t>(slice % sides_.count));
-    }
-    // The streams of rails start behind the job's work, and the job's further work behind theirs.
-    int fork() const {
-        if (sides_.count == 0)
-            return kNcclSuccess;
-        int error = tuccl_device_mark(runner_.device_, kStartMark, stream_);
-        for (uint32_t i = 0; i < sides_.count && error == 0; i++)
-            error = tuccl_device_await(runner_.device_, kStartMark, side(i));
-        return to_nccl(error);
-    }
-    int join() const {
-        int error = 0;
-        for (uint32_t i = 0; i < sides_.count && error == 0; i++) {
-            error = tuccl_device_mark(runner_.device_, kFirstEndMark + i, side(i));
-            if (error == 0)
-                error = tuccl_device_await(runner_.device_, kFirstEndMark + i, stream_);
-        }
-        return to_nccl(error);
+    // One for each lane that the call uses.
+    static SideStreams sides_of(const PhaseRunner &runner, const tuccl_phased &phased,
+                                const Slicing &slicing, ncclStream stream) {
+        const uint64_t lanes = phased.header->lanes;
+        return {runner.device_, runner.most_lanes_,
+                slicing.slices > 1 ? std::min(slicing.slices, lanes) : 0, stream};
     }
 
     bool is_beside(uint32_t phase) const {
-        return sides_.count > 0 && phased_.phases[phase].kind == TUCCL_PHASE_RAIL;
+        return sides_ && phased_.phases[phase].kind == TUCCL_PHASE_RAIL;
     }
     uint32_t mark_of(uint32_t phase, uint64_t slice) const {
         return static_cast<uint32_t>(slice % slicing_.windows) * kMostPhases + phase;
     }
 
     int run_phase(uint32_t phase, uint64_t slice) const {
-        const ncclStream own = is_beside(phase) ? side(slice) : stream_;
+        const ncclStream own = is_beside(phase) ? sides_.of(slice) : stream_;
         const uint32_t last = phased_.header->phase_count - 1;
         const bool changes_in = phase > 0 && is_beside(phase - 1) != is_beside(phase);
         const bool changes_out = phase < last && is_beside(phase + 1) != is_beside(phase);
@@ -240,7 +198,7 @@ class PhaseRunner::Run {
     const Slicing &slicing_;
     const ncclStream stream_;
     const std::atomic<bool> &gave_up_;
-    const Sides sides_; // Of rail phases; none: they run on the call's stream.
+    const SideStreams sides_; // Of rail phases; none: they run on the call's stream.
     const PhaseOperands operands_;
 };
 

@@ -45,6 +45,10 @@ struct Plan {
     // Bundle with checked programs for the communicator; NULL without programs.
     std::shared_ptr<const tuccl_bundle> bundle;
 
+    // Lanes with streams of their own; rounds share the first one's.
+    uint32_t stream_lanes() const {
+        return most_lanes > 0 ? most_lanes : 1;
+    }
     bool has_something() const {
         return bundle != nullptr;
     }

@@ -82,9 +82,9 @@ const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &gri
     if (stages == nullptr)
         return tuccl_device_comm_load_programs(device, plan.bundle->programs,
                                                plan.bundle->program_bytes);
-    const char *fault =
-        tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * plan.most_lanes);
-    return fault != nullptr ? fault : stages->load(device, plan.staging, plan.scratch_bytes);
+    const uint32_t lanes = plan.stream_lanes();
+    const char *fault = tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * lanes);
+    return fault != nullptr ? fault : stages->load(device, plan.staging, plan.scratch_bytes, lanes);
 }
 
 void warn_off(const Place &place, const std::string &reason) {
@@ -329,7 +329,7 @@ Serving serving_of(Parts *parts) {
     serving.number = parts->number;
     if (parts->grid.nodes > 1) {
         serving.phases =
-            std::make_unique<PhaseRunner>(parts->device, parts->plan.most_lanes,
+            std::make_unique<PhaseRunner>(parts->device, parts->plan.stream_lanes(),
                                           parts->plan.scratch_bytes, parts->plan.bundle->programs);
         serving.phases->use(parts->rails->lanes(), parts->rails->request());
         serving.stages = std::move(parts->stages);

@@ -45,6 +45,7 @@ set(executor_host_sources
   ${executor_folder}/set_up.cc
   ${executor_folder}/sha256.cc
   ${executor_folder}/staged_plan.cc
+  ${executor_folder}/side_streams.cc
   ${executor_folder}/staged_runner.cc
   ${executor_folder}/staging_need.cc
   ${executor_folder}/stream_order.cc

@@ -129,6 +129,20 @@ ChunkCut largest_cut(const tuccl_staged_header &header, uint64_t largest) {
     return cut_chunks(header, call);
 }
 
+ChunkSlices slice_chunks(const tuccl_staged_header &header, const ChunkCut &cut,
+                         uint64_t buffer_bytes) {
+    const uint64_t bytes = cut.part_bytes * (is_divided(header.operation) ? header.ranks : 1);
+    uint64_t wanted = 1;
+    if (buffer_bytes > 0 && bytes > 0)
+        wanted = std::min(divided_up(bytes, buffer_bytes), kMostChunkSlices);
+    ChunkSlices slices = {1, cut.chunk_bytes};
+    if (wanted > 1) { // Of whole pieces of LL128, which are whole lines of LL, too.
+        slices.bytes = round_up(divided_up(cut.chunk_bytes, wanted), kLl128DataBytes);
+        slices.slices = divided_up(cut.chunk_bytes, slices.bytes);
+    }
+    return slices;
+}
+
 uint64_t staged_scratch_bytes(const tuccl_staged_header &header, const ChunkCut &cut) {
     return header.most_scratch_chunks * cut.chunk_bytes;
 }

@@ -54,16 +54,45 @@ struct RoundMessage {
     uint32_t chunks;
 };
 
-// Calls visit(source offset, target offset, bytes) for each run of a message's chunks that lie one
-// after the other at both ends: the same runs on sender and receiver. What does not exist at one
-// end is not sent.
+// A call is divided into slices of as many bytes of each chunk, the last may have fewer.
+struct ChunkSlices {
+    uint64_t slices;
+    uint64_t bytes;
+};
+constexpr uint64_t kMostChunkSlices = 64;
+// Slices of at most so many bytes of the call if they are no more than 64; 0: one.
+ChunkSlices slice_chunks(const tuccl_staged_header &header, const ChunkCut &cut,
+                         uint64_t buffer_bytes);
+
+// Some bytes of each chunk.
+struct ChunkRange {
+    uint64_t first;
+    uint64_t bytes;
+
+    ChunkCut::Reach of(const ChunkCut::Reach &chunk) const {
+        if (chunk.bytes <= first)
+            return {chunk.offset, 0};
+        const uint64_t left = chunk.bytes - first;
+        return {chunk.offset + first, left < bytes ? left : bytes};
+    }
+};
+inline ChunkRange range_of(const ChunkCut &cut, const ChunkSlices &slices, uint64_t slice) {
+    const uint64_t first = slice * slices.bytes;
+    const uint64_t left = cut.chunk_bytes - first;
+    return {first, left < slices.bytes ? left : slices.bytes};
+}
+
+// Calls visit(source offset, target offset, bytes) for each run of a message's bytes in a range
+// that lie one after the other at both ends: the same runs on sender and receiver. What does not
+// exist at one end is not sent.
 template <typename Visit>
-void for_each_run(const ChunkCut &cut, const RoundMessage &message, Visit visit) {
+void for_each_run(const ChunkCut &cut, const ChunkRange &range, const RoundMessage &message,
+                  Visit visit) {
     ChunkCut::Reach source = {0, 0};
     uint64_t target = 0;
     for (uint32_t i = 0; i < message.chunks; i++) {
-        const ChunkCut::Reach from = cut.find(message.source_buffer, message.source + i);
-        const ChunkCut::Reach to = cut.find(message.target_buffer, message.target + i);
+        const ChunkCut::Reach from = range.of(cut.find(message.source_buffer, message.source + i));
+        const ChunkCut::Reach to = range.of(cut.find(message.target_buffer, message.target + i));
         const uint64_t bytes = from.bytes < to.bytes ? from.bytes : to.bytes;
         if (bytes == 0)
             continue;
