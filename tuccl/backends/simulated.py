@@ -173,7 +173,7 @@ class SimulatedBackend:
         _require_known(0, config.profile)
         kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
         model = self._staged_model(task.shape, config.schedule)
-        return model.time_us(task.size_bytes, kernels)
+        return model.time_us(task.size_bytes, kernels, config.buffer_bytes)
 
     def _model_of_staged(self, shape: Shape, content_hash: str) -> StagedModel:
         staged = self._staged[shape, content_hash]

@@ -47,9 +47,10 @@ class RoundLoad:
 
 @dataclass(frozen=True, slots=True)
 class StagedLoad:
-    """All stages in which something runs, and all rounds."""
+    """All stages and rounds."""
 
-    stages: tuple[StageLoad, ...]
+    stages: tuple[StageLoad | None, ...]
+    """None: nothing runs in the stage."""
     rounds: tuple[RoundLoad, ...]
     arrivals: int
     """Most chunks that arrive at one rank in one stage, which share the staging memory."""
@@ -58,22 +59,22 @@ class StagedLoad:
 def staged_load(staged: StagedSchedule, ways: GpuWays) -> StagedLoad:
     """Return what a schedule asks of a machine."""
     nodes = staged.node_of_rank()
-    stages = []
-    for stage in filter(None, staged.stages):
-        of_node: dict[int, list[Statement]] = {}
-        for statement in stage:
-            of_node.setdefault(nodes[statement.dst.rank], []).append(statement)
-        loads = [_stage_load(own, ways) for own in of_node.values()]
-        stages.append(
-            StageLoad(
-                max(load.handovers for load in loads),
-                max(load.wire_us_per_byte for load in loads),
-            )
-        )
     return StagedLoad(
-        tuple(stages),
+        tuple(_slowest_node(stage, nodes, ways) for stage in staged.stages),
         tuple(_round_load(sent, ways) for sent in staged.rounds),
         max((_arrivals(stage) for stage in staged.stages), default=0),
+    )
+
+
+def _slowest_node(stage: Statements, nodes: Sequence[int], ways: GpuWays) -> StageLoad | None:
+    of_node: dict[int, list[Statement]] = {}
+    for statement in stage:
+        of_node.setdefault(nodes[statement.dst.rank], []).append(statement)
+    loads = [_stage_load(own, ways) for own in of_node.values()]
+    if not loads:
+        return None
+    return StageLoad(
+        max(load.handovers for load in loads), max(load.wire_us_per_byte for load in loads)
     )
 
 

@@ -1,4 +1,4 @@
-"""Time of a schedule in stages and rounds, which follow one another on the call's stream.
+"""Time of a schedule in stages and rounds, one after the other, or of several slices in turn.
 
 - A stage costs the launch of a kernel, for each chunk in its longest chain a handover, and what its
   blocks copy and the links carry meanwhile. What the staging memory does not hold takes further
@@ -7,13 +7,15 @@
   a hop's share of proxies and flags for each further message of a rank, and the data on links that
   all messages share fairly.
 
-Costs of kernels are those of `tuccl.models.executor_model`, those of rounds NCCL's own. Nodes are
-held to end stages and rounds at the same time. docs/lab/model.md says how far to trust it.
+Of a call in slices the rounds of one run beside the stages of others. Costs of kernels are those of
+`tuccl.models.executor_model`, those of rounds NCCL's own. Nodes are held to end stages and rounds
+at the same time. docs/lab/model.md says how far to trust it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol
@@ -22,9 +24,14 @@ from tuccl.models.figures import machine_figures
 from tuccl.models.gpu_ways import gpu_ways
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.nccl_model import send_receive_work, work_time_us
-from tuccl.models.staged_load import RoundLoad, StagedLoad, staged_load
+from tuccl.models.staged_load import RoundLoad, StagedLoad, StageLoad, staged_load
 from tuccl.probes.topology.graph import Topology
-from tuccl.programs.staged.call_cut import chunk_bytes_of, has_scratch_for
+from tuccl.programs.staged.call_cut import (
+    Slices,
+    chunk_bytes_of,
+    has_scratch_for,
+    slices_of_call,
+)
 from tuccl.programs.staged.staged_schedule import StagedSchedule
 
 _LINES_BYTES = {NcclProtocol.LL: 8 << 20, NcclProtocol.LL128: 16 << 20}
@@ -53,12 +60,15 @@ class StagedModel:
         self._constants = constants
         self._load = staged_load(staged, gpu_ways(topology))
 
-    def time_us(self, size_bytes: int, kernels: KernelParameters) -> float:
+    def time_us(
+        self, size_bytes: int, kernels: KernelParameters, slice_bytes: int | None = None
+    ) -> float:
         """Return the time of one call.
 
         Args:
             size_bytes: Size as nccl-tests counts it.
             kernels: Parameters of the kernels inside nodes.
+            slice_bytes: Size of the slices into which the call is divided; None: it is not.
 
         Raises:
             ConfigurationFailedError: The executor leaves such a call to NCCL.
@@ -67,40 +77,65 @@ class StagedModel:
             raise ConfigurationFailedError("the executor has not the scratch memory that it needs")
         if kernels.protocol not in _DATA_SHARE:
             raise ConfigurationFailedError(f"stages do not run with {kernels.protocol.value}")
-        chunk_bytes = chunk_bytes_of(self._staged, size_bytes)
-        launches = _launches(self._load, chunk_bytes, kernels.protocol)
-        stages_us = [
-            stage_us(
-                kernels,
-                handovers=stage.handovers,
-                chunk_bytes=chunk_bytes,
-                wire_us=stage.wire_us_per_byte * chunk_bytes,
-                launches=launches,
-                launch_us=self._constants.phase_launch_us,
-            )
-            for stage in self._load.stages
-        ]
-        return sum(stages_us) + sum(self._round_us(sent, chunk_bytes) for sent in self._load.rounds)
+        slices = slices_of_call(self._staged, size_bytes, slice_bytes or max(1, size_bytes))
+        times_us = [self._stage_us(self._load.stages[0], slices, kernels)]
+        for sent, stage in zip(self._load.rounds, self._load.stages[1:], strict=True):
+            times_us += [self._round_us(sent, slices), self._stage_us(stage, slices, kernels)]
+        return _pipelined_us(times_us, slices.count)
 
     def wires_us(self, size_bytes: int) -> float:
         """Return the time of the transfers alone, one stage or round after the other."""
         chunk_bytes = chunk_bytes_of(self._staged, size_bytes)
-        inside_us = sum(stage.wire_us_per_byte for stage in self._load.stages)
+        inside_us = sum(stage.wire_us_per_byte for stage in self._load.stages if stage is not None)
         across_us = sum(sent.network_us_per_byte for sent in self._load.rounds)
         waits_us = len(self._load.rounds) * self._machine.network_latency_us
         return (inside_us + across_us) * chunk_bytes + waits_us
 
-    def _round_us(self, sent: RoundLoad, chunk_bytes: int) -> float:
-        message_bytes = sent.message_chunks * chunk_bytes
+    def _stage_us(
+        self, stage: StageLoad | None, slices: Slices, kernels: KernelParameters
+    ) -> float:
+        if stage is None:
+            return 0.0
+        return stage_us(
+            kernels,
+            handovers=stage.handovers,
+            chunk_bytes=slices.chunk_bytes,
+            wire_us=stage.wire_us_per_byte * slices.chunk_bytes,
+            launches=_launches(self._load, slices.chunk_bytes, kernels.protocol),
+            launch_us=self._constants.phase_launch_us,
+        )
+
+    def _round_us(self, sent: RoundLoad, slices: Slices) -> float:
+        # Parts of adjacent chunks are not adjacent, so each is a message of its own.
+        in_one = slices.count == 1
+        messages = sent.messages if in_one else sent.rank_chunks
+        message_bytes = slices.chunk_bytes * (sent.message_chunks if in_one else 1)
         protocol = NcclProtocol.LL if message_bytes <= _LL_UP_TO_BYTES else NcclProtocol.SIMPLE
         work = send_receive_work(
-            sent.messages,
+            messages,
             message_bytes,
-            sent.network_us_per_byte * chunk_bytes,
-            sent.rank_chunks * chunk_bytes,
+            sent.network_us_per_byte * slices.chunk_bytes,
+            sent.rank_chunks * slices.chunk_bytes,
             self._machine,
         )
         return float(work_time_us(work, NcclAlgorithm.RING, protocol, self._constants))
+
+
+def _pipelined_us(times_us: Sequence[float], slices: int) -> float:
+    """Return the time of a call from those of a slice's stages and rounds, which take turns.
+
+    The executor enqueues step by step (`tuccl/runtime/executor/staged_runner.cc`): all stages on
+    one stream, all rounds on another, of the slices that have one then the oldest first.
+    """
+    free_us = [0.0, 0.0]
+    ends_us = [0.0] * slices
+    for step in range(slices + len(times_us) - 1):
+        for number in reversed(range(len(times_us))):
+            piece, stream = step - number, number % 2
+            if 0 <= piece < slices:
+                ends_us[piece] = max(ends_us[piece], free_us[stream]) + times_us[number]
+                free_us[stream] = ends_us[piece]
+    return max(ends_us)
 
 
 def _launches(load: StagedLoad, chunk_bytes: int, protocol: NcclProtocol) -> int:

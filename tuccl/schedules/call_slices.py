@@ -21,6 +21,10 @@ LEFT_OVER_BYTES = 512
 _LEAST_BYTES = 64 * KIB
 _FOR_EACH_LANE = (1, 2, 4)
 """Slices for each lane that are tried."""
+_OF_ROUNDS = (4, 16)
+"""Slices of a schedule in stages and rounds that are tried."""
+_LEAST_OF_ROUNDS_BYTES = 256 * KIB
+"""Least slice of one, whose messages are several and wait for the network each."""
 
 
 def slice_sizes(phased: PhasedSchedule, size_bytes: int) -> tuple[int, ...]:
@@ -39,6 +43,12 @@ def slice_sizes(phased: PhasedSchedule, size_bytes: int) -> tuple[int, ...]:
         size = _size_of(counts[0], size_bytes)
         fitting = {size} if _fits(phased, size, size_bytes) else set()
     return tuple(sorted(fitting))
+
+
+def staged_slice_sizes(size_bytes: int) -> tuple[int, ...]:
+    """Return the sizes of slices to try for a schedule in stages and rounds, ascending."""
+    counts = (count for count in _OF_ROUNDS if count * _LEAST_OF_ROUNDS_BYTES <= size_bytes)
+    return tuple(sorted({UNSLICED, *(_size_of(count, size_bytes) for count in counts)}))
 
 
 def slices_of_call(phased: PhasedSchedule, size_bytes: int, slice_bytes: int) -> int:

@@ -22,7 +22,7 @@ from tuccl.programs.errors import NoProgramError
 from tuccl.programs.layout import Pattern
 from tuccl.programs.phases import PhaseKind
 from tuccl.programs.staged.call_cut import has_scratch_for
-from tuccl.schedules.call_slices import slice_sizes
+from tuccl.schedules.call_slices import slice_sizes, staged_slice_sizes
 from tuccl.schedules.candidates import Candidate, promises_of
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.bounds.time_bounds import time_bound
@@ -109,7 +109,8 @@ def executor_space(
         content_hash, phases = candidate.content_hash, candidate.phases
         if candidate.staged is not None:
             if has_scratch_for(candidate.staged, size_bytes):
-                across += staged_families(content_hash, size_bytes, ll128=ll128)
+                slices = staged_slice_sizes(size_bytes)
+                across += staged_families(content_hash, size_bytes, slices, ll128=ll128)
             continue
         if phases is None:
             pattern = pattern_of_candidate(candidate)

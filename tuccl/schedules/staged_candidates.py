@@ -22,6 +22,7 @@ from tuccl.models.staged_model import StagedModel
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.errors import NoProgramError
 from tuccl.programs.staged.call_cut import has_scratch_for
+from tuccl.schedules.call_slices import staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
 from tuccl.sketches.candidates import sketch_candidates
 from tuccl.sketches.sketch import Sketch
@@ -156,7 +157,8 @@ def _cut(
     model = StagedModel(staged, topology)
     times_us = {
         size_bytes: min(
-            model.time_us(size_bytes, kernels) for kernels in _kernels(size_bytes, ll128=ll128)
+            model.time_us(size_bytes, kernels, slice_bytes)
+            for kernels, slice_bytes in _parameters(size_bytes, ll128=ll128)
         )
         for size_bytes in sizes_bytes
         if has_scratch_for(staged, size_bytes)
@@ -165,11 +167,12 @@ def _cut(
     return _Cut(candidate, len(staged.rounds), times_us, wires_us)
 
 
-def _kernels(size_bytes: int, *, ll128: bool) -> Iterator[KernelParameters]:
-    """Yield the parameters that a search may choose."""
-    for family in staged_families("", size_bytes, ll128=ll128):
-        for nchannels, nthreads in product(family.nchannels, family.nthreads):
-            yield KernelParameters(NcclProtocol(family.protocol), nchannels, nthreads)
+def _parameters(size_bytes: int, *, ll128: bool) -> Iterator[tuple[KernelParameters, int]]:
+    """Yield the parameters that a search may choose: those of kernels, and sizes of slices."""
+    for family in staged_families("", size_bytes, staged_slice_sizes(size_bytes), ll128=ll128):
+        protocol = NcclProtocol(family.protocol)
+        for nchannels, nthreads, slice_bytes in product(*family.axes[:3]):
+            yield KernelParameters(protocol, nchannels, nthreads), slice_bytes
 
 
 def _near_fastest(cuts: Sequence[_Cut], size_bytes: int, rival_us: float) -> list[int]:

@@ -176,13 +176,15 @@ def phased_families(
     return tuple(Family(name, protocol, channels, (256, 512), slices) for protocol in protocols)
 
 
-def staged_families(schedule: str, size_bytes: int, *, ll128: bool = True) -> tuple[Family, ...]:
+def staged_families(
+    schedule: str, size_bytes: int, slices: tuple[int, ...] = (UNSLICED,), *, ll128: bool = True
+) -> tuple[Family, ...]:
     """A schedule in stages and rounds, by content hash; arguments as for `phased_families`."""
     protocols = [_LL] if size_bytes <= _LL_UP_TO or not ll128 else []
     protocols += [_LL128] if size_bytes >= _LL128_FROM and ll128 else []
     channels = (1, 2, 4, 8) if size_bytes <= _LL_UP_TO else (8, 16, 32, 64)
     return tuple(
-        Family(f"{PHASES_PREFIX}{schedule}", protocol, channels, (256, 512), (UNSLICED,))
+        Family(f"{PHASES_PREFIX}{schedule}", protocol, channels, (256, 512), slices)
         for protocol in protocols
     )
 

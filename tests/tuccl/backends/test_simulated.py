@@ -126,8 +126,12 @@ def test_stages_and_rounds_take_what_their_model_says() -> None:
     backend = SimulatedBackend(topology, schedules, seed=0, spread=0.0, constants=constants)
     config = Config(f"phases:{found.content_hash}", "LL128", 8, 512, 1 << 30)
     model = StagedModel(found.staged, topology, constants)
-    expected = model.time_us(MIB, KernelParameters(NcclProtocol.LL128, 8, 512))
+    kernels = KernelParameters(NcclProtocol.LL128, 8, 512)
+    expected = model.time_us(MIB, kernels)
     assert time_us(backend, MIB, config, whole) == pytest.approx(expected)
+    sliced = replace(config, buffer_bytes=256 << 10)
+    in_slices = model.time_us(MIB, kernels, 256 << 10)
+    assert time_us(backend, MIB, sliced, whole) == pytest.approx(in_slices) != expected
     # Sends and receives are no collectives: what a profile asks of these changes nothing.
     profile = ProcessProfile(min_nchannels=16)
     profiled = replace(config, settings=profile.variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import hypot
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tuccl.models.gpu_ways import gpu_ways
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.phased_model import PhasedModel, PhaseParameters
-from tuccl.models.staged_load import StagedLoad, staged_load
+from tuccl.models.staged_load import StagedLoad, StageLoad, staged_load
 from tuccl.models.staged_model import StagedModel
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.phase_plans import plan_by_name
@@ -62,8 +63,7 @@ def round_us(protocol: NcclProtocol, size_bytes: int, messages: int = 1) -> floa
 
 def test_an_exchange_asks_for_chains_of_chunks_and_one_message() -> None:
     found = load(exchange())
-    assert [stage.handovers for stage in found.stages] == [1.0, 1.5]
-    assert [stage.wire_us_per_byte for stage in found.stages] == [1 / 50e3] * 2
+    assert found.stages == (StageLoad(1.0, 1 / 50e3), StageLoad(1.5, 1 / 50e3))
     (sent,) = found.rounds
     assert (sent.messages, sent.message_chunks, sent.rank_chunks) == (1, 1, 1)
     assert sent.network_us_per_byte == pytest.approx(1 / 12.5e3)
@@ -89,10 +89,12 @@ def test_each_further_message_of_a_rank_costs_a_hop() -> None:
     # Rank 2 sends to 0 and to 1, and receives from both, over its node's one NIC.
     assert (found.rounds[0].messages, found.rounds[0].rank_chunks) == (2, 2)
     chunk = 1 * KIB
-    stages = sum(2.5 + stage.handovers * 0.45 + chunk / 20e3 for stage in found.stages[:1])
+    first, last = found.stages
+    assert first is not None
+    assert last is None, "all of it is in the output when it has arrived"
+    stage = 2.5 + first.handovers * 0.45 + chunk / 20e3
     taken = StagedModel(gather, MACHINE).time_us(3 * chunk, KERNELS)
-    assert len(found.stages) == 1
-    assert taken == pytest.approx(stages + round_us(LL, chunk, messages=2), rel=0.02)
+    assert taken == pytest.approx(stage + round_us(LL, chunk, messages=2), rel=0.02)
 
 
 def test_what_the_staging_memory_does_not_hold_takes_further_launches() -> None:
@@ -110,6 +112,23 @@ def test_the_executor_has_such_a_staging_memory() -> None:
     assert "#define TUCCL_MOST_STAGE_LINES_BYTES (16 << 20)" in need
     assert "kMostProgramLlBytes = size_t{8} << 20;" in programs
     assert "kMostProgramLl128Bytes = size_t{16} << 20;" in programs
+
+
+def test_slices_overlap_rounds_with_stages() -> None:
+    model, fast = StagedModel(exchange(), MACHINE), KernelParameters(LL128, 64, 512)
+    size = 16 * MIB
+    whole, halves = (model.time_us(size, fast, slice_bytes) for slice_bytes in (size, size // 2))
+    # Two slices: the round of one is beside the stages of the second but for the first and last.
+    half = 2.5 + 0.60 + size / 2 / (0.73 * 50e3)
+    last = half + 0.5 * 0.60
+    rounds = 2 * round_us(NcclProtocol.SIMPLE, size // 2)
+    assert halves == pytest.approx(half + rounds + last, rel=0.01)
+    assert halves < 0.85 * whole
+    # Slices of three adjacent chunks are messages of their own.
+    chunks = replace(exchange(), chunks=3)
+    assert load(chunks).rounds[0].messages == 1
+    with_hops = StagedModel(chunks, MACHINE).time_us(4 * KIB, KERNELS, 1 * KIB)
+    assert with_hops > StagedModel(chunks, MACHINE).time_us(4 * KIB, KERNELS)
 
 
 def test_more_scratch_memory_than_there_is_and_simple_are_refused() -> None:

@@ -75,13 +75,15 @@ def test_an_executor_serves_nodes_of_different_sizes_and_runs_rounds_there() -> 
     check_programs([stored], "table")
 
 
-def test_their_space_has_protocols_and_channels_and_no_slices() -> None:
+def test_their_space_has_protocols_and_channels_and_slices_of_large_calls() -> None:
     (first, *_) = candidates()
     for size_bytes, protocols in ((1 << 10, {"LL"}), (1 << 16, {"LL", "LL128"})):
         families = executor_space([first], size_bytes).families
         assert {family.algorithm for family in families} == {f"phases:{first.content_hash}"}
         assert {family.protocol for family in families} == protocols
         assert {buffers for family in families for buffers in family.axes[2]} == {1 << 30}
+    sliced = executor_space([first], 1 << 22).families
+    assert {family.axes[2] for family in sliced} == {(1 << 18, 1 << 20, 1 << 30)}
     assert executor_programs(candidates()).content_hashes == {
         each.content_hash for each in candidates()
     }
