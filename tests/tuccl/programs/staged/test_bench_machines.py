@@ -46,11 +46,13 @@ def without(whole: Topology, gone: str) -> Topology:
 
 
 def schedules(topology: Topology, collective: Collective) -> Iterator[Algorithm]:
+    has_expert = False
     for sketch in (whole_machine(topology), *sketch_candidates(topology)[:1]):
         for algorithm in expert_algorithms(collective, sketch):
             if algorithm.step_count <= MOST_STEPS:
+                has_expert = True
                 yield algorithm
-    if sketch.ranks <= MOST_RANKS_SYNTHESIZED:
+    if sketch.ranks <= MOST_RANKS_SYNTHESIZED or not has_expert:
         yield synthesize(collective, sketch, 1 << 20, QUICK).algorithm
 
 
