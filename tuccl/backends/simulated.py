@@ -27,13 +27,14 @@ from tuccl.models.executor_model import (
     execution_model,
     with_network_hops,
 )
-from tuccl.models.figures import machine_figures
+from tuccl.models.figures import MachineFigures, machine_figures
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
 from tuccl.models.phased_model import PhasedModel, PhaseParameters
+from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
 from tuccl.models.staged_model import StagedModel
 from tuccl.probes.topology.graph import Topology
@@ -44,6 +45,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
+from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.trials.running_profiles import RunningProfiles
 from tuccl.trials.timing import Timing
 
@@ -79,6 +81,7 @@ class SimulatedBackend:
             constants: Constants of the model of NCCL.
             of_shapes: Schedules of further communicator shapes.
         """
+        self._topology = topology
         self._machine = machine_figures(topology)
         self._siblings = SiblingMachines(topology)
         self._constants = constants
@@ -107,6 +110,7 @@ class SimulatedBackend:
             for content_hash, schedule in own.items()
             if schedule.phases is not None
         }
+        self._classes = lru_cache(maxsize=None)(self._classes_of)
         self._phased_model = lru_cache(maxsize=None)(self._model_of_shape)
         self._staged_model = lru_cache(maxsize=None)(self._model_of_staged)
         self._time_us = lru_cache(maxsize=None)(self._time_without_noise_us)
@@ -155,8 +159,28 @@ class SimulatedBackend:
                 machine,
                 self._constants,
             )
-            for machine in self._siblings.figures(task.shape)
+            for machine in self._figures_at(task)
         )
+
+    def _figures_at(self, task: Task) -> tuple[MachineFigures, ...]:
+        """Return the figures of the communicators whose times count."""
+        if task.placement == ANYWHERE:
+            return self._siblings.figures(task.shape)
+        return (self._class_at(task.shape, task.placement).figures,)
+
+    def _class_at(self, shape: Shape, placement: Placement) -> PlacementClass:
+        """Return the class of communicators at a placement.
+
+        Raises:
+            ConfigurationFailedError: The machine has none.
+        """
+        for found in self._classes(shape):
+            if found.placement == placement:
+                return found
+        raise ConfigurationFailedError(f"no communicators of {shape.ranks} ranks are placed so")
+
+    def _classes_of(self, shape: Shape) -> tuple[PlacementClass, ...]:
+        return placements(self._topology, shape).classes
 
     def _phased_us(self, task: Task, config: Config) -> float:
         phased = self._phased.get((task.shape, config.schedule))
@@ -166,26 +190,39 @@ class SimulatedBackend:
         kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
         slices = slices_of_call(phased, task.size_bytes, config.buffer_bytes)
         parameters = PhaseParameters(kernels, slices, config.profile)
-        model = self._phased_model(task.shape)
+        model = self._phased_model(task.shape, task.placement)
         return model.time_us(phased, task.size_bytes, parameters)
 
     def _staged_us(self, task: Task, config: Config) -> float:
         _require_known(0, config.profile)
         kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
-        model = self._staged_model(task.shape, config.schedule)
+        model = self._staged_model(task.shape, task.placement, config.schedule)
         return model.time_us(task.size_bytes, kernels, config.buffer_bytes)
 
-    def _model_of_staged(self, shape: Shape, content_hash: str) -> StagedModel:
+    def _model_of_staged(
+        self, shape: Shape, placement: Placement, content_hash: str
+    ) -> StagedModel:
         staged = self._staged[shape, content_hash]
-        return StagedModel(staged, self._siblings.slowest(shape), self._constants)
+        return StagedModel(staged, self._machine_at(shape, placement), self._constants)
 
-    def _model_of_shape(self, shape: Shape) -> PhasedModel:
-        return PhasedModel(grid_figures(self._siblings.slowest(shape)), self._constants)
+    def _model_of_shape(self, shape: Shape, placement: Placement) -> PhasedModel:
+        return PhasedModel(grid_figures(self._machine_at(shape, placement)), self._constants)
+
+    def _machine_at(self, shape: Shape, placement: Placement) -> Topology:
+        """Return the part of the machine that communicators at a placement have."""
+        if placement == ANYWHERE:
+            return self._siblings.slowest(shape)
+        return self._class_at(shape, placement).machine
 
     def _schedule_us(self, task: Task, config: Config) -> float:
         compiled = self._compiled.get((task.shape, config.schedule))
         if compiled is None:
             raise _unknown(config)
+        if task.placement != ANYWHERE and (
+            self._class_at(task.shape, task.placement).figures
+            != self._siblings.slowest_figures(task.shape)
+        ):
+            raise ConfigurationFailedError("the model has no times of a schedule on other links")
         # All slots that hold the largest message give the same time: one simulation serves them.
         whole = ceil(compiled.largest_message_bytes(task.size_bytes, config.nchannels))
         slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))

@@ -185,7 +185,8 @@ class WorkersBackend:
         while True:
             tries += 1
             try:
-                return act(self._groups.under(self._profile(task, config), task.shape))
+                profile = self._profile(task, config)
+                return act(self._groups.under(profile, task.shape, task.placement))
             except EngineError as error:
                 spent_s = time.monotonic() - began
                 raise ConfigurationFailedError(str(error), seconds=spent_s) from error

@@ -23,6 +23,7 @@ from tuccl.measuring.leader import GOODBYE_S, GroupVersions, Leader, Seat
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
 from tuccl.trials.config import ProcessProfile
+from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.trials.running_profiles import STOCK_PROFILE
 from tuccl.trials.shapes import memberships
 
@@ -41,10 +42,12 @@ class Communicator:
     leader: Leader
     number: int
     """As `Call.communicator`."""
+    ranks: tuple[int, ...] = ()
+    """Ranks of the siblings whose times count; empty: all."""
 
     def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
-        """Return the slowest rank's times, that of all siblings; see `Leader.time`."""
-        return self.leader.time(self._own(call), launches, timeout_s)
+        """Return the times of the slowest rank that counts; see `Leader.time`."""
+        return self.leader.time(self._own(call), launches, timeout_s, self.ranks)
 
     def check(self, call: Call, timeout_s: float) -> str:
         """Return a finding on the data of any sibling; see `Leader.check`."""
@@ -72,9 +75,9 @@ class Group:
         self.leader = leader
         self._shape = shape
         self._split_timeout_s = split_timeout_s
-        self._numbers = {shape: 0}
+        self._numbers = {(shape, 1): 0}
 
-    def communicator(self, shape: Shape) -> Communicator:
+    def communicator(self, shape: Shape, placement: Placement = ANYWHERE) -> Communicator:
         """Return the communicator of a shape, split from that of all ranks if it is new.
 
         Raises:
@@ -82,16 +85,18 @@ class Group:
             GroupLostError: A rank died, hung or failed alone; the group is gone.
             MeasurementError: The group cannot be divided so.
         """
-        if shape not in self._numbers:
-            places = memberships(shape, self._shape)
-            if places is None:
-                raise MeasurementError(
-                    f"communicators of {shape.ranks} ranks on {shape.nodes} nodes leave some of "
-                    f"{self._shape.ranks} ranks on {self._shape.nodes} nodes over"
-                )
+        division = shape, placement.stride
+        places = memberships(shape, self._shape, placement.stride)
+        if places is None:
+            raise MeasurementError(
+                f"communicators of {shape.ranks} ranks on {shape.nodes} nodes leave some of "
+                f"{self._shape.ranks} ranks on {self._shape.nodes} nodes over"
+            )
+        if division not in self._numbers:
             self.leader.split(places, self._split_timeout_s)
-            self._numbers[shape] = len(self._numbers)
-        return Communicator(self.leader, self._numbers[shape])
+            self._numbers[division] = len(self._numbers)
+        counted = [rank for rank, own in enumerate(places) if own.sibling in placement.siblings]
+        return Communicator(self.leader, self._numbers[division], tuple(counted))
 
 
 class Groups:
@@ -135,7 +140,9 @@ class Groups:
         """Mean duration of the starts so far."""
         return sum(self._starts_s) / len(self._starts_s) if self._starts_s else _EXPECTED_START_S
 
-    def under(self, profile: ProcessProfile, shape: Shape) -> Communicator:
+    def under(
+        self, profile: ProcessProfile, shape: Shape, placement: Placement = ANYWHERE
+    ) -> Communicator:
         """Return the communicator of this profile and shape; its group is started if need be.
 
         Raises:
@@ -149,7 +156,7 @@ class Groups:
             self._running.pop(key).leader.end()
         if (profile, whole) not in self._running:
             self._running[profile, whole] = self._start(profile, whole)
-        return self._running[profile, whole].communicator(shape)
+        return self._running[profile, whole].communicator(shape, placement)
 
     def profile_up(self, shape: Shape) -> ProcessProfile:
         """Return the profile of the running group of this shape, else the stock profile."""

@@ -128,8 +128,16 @@ class Leader:
             timeout_s,
         )
 
-    def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
+    def time(
+        self, call: Call, launches: int, timeout_s: float, ranks: Sequence[int] = ()
+    ) -> list[float]:
         """Return the slowest rank's time per call in us, for each launch.
+
+        Args:
+            call: The call, which all ranks make.
+            launches: Number of launches.
+            timeout_s: Time for all ranks to answer.
+            ranks: Ranks whose times count; empty: all.
 
         Raises:
             EngineError: All ranks refuse this call; the group goes on.
@@ -140,7 +148,8 @@ class Leader:
         if len(times) != len(replies) or any(len(each) != launches for each in times):
             self.end(0.0)
             raise GroupLostError("a rank did not answer with its times")
-        return [max(of_ranks) for of_ranks in zip(*times, strict=True)]
+        counted = [times[rank] for rank in ranks] or times
+        return [max(of_ranks) for of_ranks in zip(*counted, strict=True)]
 
     def check(self, call: Call, timeout_s: float) -> str:
         """Return a finding on the data of a call on any rank; empty when all data is right.

@@ -80,10 +80,10 @@ class SiblingMachines:
 
     def _siblings(self, shape: Shape) -> Iterator[Topology]:
         if shape.nodes > 1:
-            yield from _divided(self._topology, shape)
+            yield from (seen for _, seen in divided(self._topology, shape))
             return
         for group in hosts_alike(self._topology):
-            yield from _divided(group.example, shape)
+            yield from (seen for _, seen in divided(group.example, shape))
 
 
 def _speed(figures: MachineFigures) -> tuple[float, float]:
@@ -100,9 +100,9 @@ class Communicator:
     """NICs next to its GPUs; none where it is inside one host."""
 
 
-def communicators(topology: Topology, shape: Shape) -> tuple[Communicator, ...]:
+def communicators(topology: Topology, shape: Shape, stride: int = 1) -> tuple[Communicator, ...]:
     """Return the siblings of a shape on a topology; none where it does not divide the GPUs."""
-    places = memberships(shape, communicator_shape(topology)) or ()
+    places = memberships(shape, communicator_shape(topology), stride) or ()
     gpus: dict[int, list[str]] = defaultdict(list)
     for gpu, place in zip(topology.gpus, places, strict=bool(places)):
         gpus[place.sibling].append(gpu.name)
@@ -113,15 +113,25 @@ def communicators(topology: Topology, shape: Shape) -> tuple[Communicator, ...]:
     )
 
 
-def _divided(topology: Topology, shape: Shape) -> Iterator[Topology]:
-    """Yield the machine of each sibling on a topology."""
-    found = communicators(topology, shape)
-    used = [used_links(topology, each.gpus, each.nics) for each in found]
+def divided(
+    topology: Topology, shape: Shape, stride: int = 1, *, alone: bool = False
+) -> Iterator[tuple[Communicator, Topology]]:
+    """Yield each sibling on a topology with the machine that it sees.
+
+    Args:
+        topology: The machine.
+        shape: Shape of the siblings.
+        stride: As `tuccl.trials.shapes.memberships`.
+        alone: Whether the machine is as without the other siblings, as NCCL's own estimates have
+            it; else links are divided among the siblings.
+    """
+    found = communicators(topology, shape, stride)
+    used = [] if alone else [used_links(topology, each.gpus, each.nics) for each in found]
     users = Counter(link for links in used for link in links)
     for each in found:
         own = {*each.gpus, *each.nics}
         name = f"{topology.name}, {_name(shape, each.number)}"
-        yield _seen_by(topology, name, own, users)
+        yield each, _seen_by(topology, name, own, users)
 
 
 def _name(shape: Shape, sibling: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.words.sizes import format_size
 
 Settings = tuple[tuple[str, int], ...]
@@ -190,6 +191,8 @@ class Task:
     operation: Operation
     size_bytes: int
     shape: Shape
+    placement: Placement = ANYWHERE
+    """The siblings whose times count."""
 
     @property
     def name(self) -> str:
@@ -213,4 +216,4 @@ class Task:
     @property
     def full_name(self) -> str:
         """Unique in a run: `all_reduce-1048576@16x2` on 16 ranks of 2 nodes."""
-        return f"{self.name}@{self.shape.ranks}x{self.shape.nodes}"
+        return f"{self.name}@{self.shape.ranks}x{self.shape.nodes}{self.placement.suffix}"

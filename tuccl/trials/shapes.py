@@ -139,22 +139,39 @@ def shapes_of_machine(whole: Shape) -> tuple[NamedShape, ...]:
     return tuple(found.values())
 
 
+def strides(shape: Shape, whole: Shape) -> tuple[int, ...]:
+    """Return the strides at which communicators of a shape divide the GPUs of a machine.
+
+    They are those of a grid of parallel dimensions, whose communicators a job makes along each
+    dimension: neighbours first, the two halves of a host last. Empty where ranks are left over.
+    """
+    if memberships(shape, whole) is None:
+        return ()
+    if shape == whole or shape.ranks_per_node == 1:
+        return (1,)
+    groups = whole.ranks_per_node // shape.ranks_per_node
+    return tuple(stride for stride in range(1, groups + 1) if groups % stride == 0)
+
+
 @lru_cache(maxsize=64)
-def memberships(shape: Shape, whole: Shape) -> tuple[Membership, ...] | None:
+def memberships(shape: Shape, whole: Shape, stride: int = 1) -> tuple[Membership, ...] | None:
     """Return each rank's place among the siblings of a shape; None where they leave ranks over.
 
-    Ranks are numbered node by node. A sibling takes neighbouring ranks of neighbouring nodes.
+    Ranks are numbered node by node. A sibling takes every `stride`-th rank of a host, neighbouring
+    ranks if that is 1, on neighbouring hosts.
     """
     each, of_node = shape.ranks_per_node, whole.ranks_per_node
     if shape == whole:
         return tuple(Membership(0, rank) for rank in range(whole.ranks))
-    if min(each, of_node) == 0 or of_node % each or whole.nodes % shape.nodes:
+    if min(each, of_node) == 0 or of_node % (each * stride) or whole.nodes % shape.nodes:
         return None
     places = [divmod(rank, of_node) for rank in range(whole.ranks)]
     return tuple(
         Membership(
-            node // shape.nodes * (of_node // each) + place // each,
-            node % shape.nodes * each + place % each,
+            node // shape.nodes * (of_node // each)
+            + place // (each * stride) * stride
+            + place % stride,
+            node % shape.nodes * each + place // stride % each,
         )
         for node, place in places
     )

@@ -20,6 +20,7 @@ from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.placement import Placement
 from tuccl.trials.timing import Timing
 
 PAIR = Shape(2, 1, 2)
@@ -71,6 +72,24 @@ def test_all_communicators_of_a_shape_run_at_once_and_the_slowest_counts(
         late = backend.measure(replace(TASK, shape=shape), faulty(faults.ONE_IS_LATE), 0, 1)
         assert late.samples_us[0] > faults.LATE_US
     assert places.pids == pids, "one start serves all shapes"
+
+
+def test_of_ranks_that_sit_elsewhere_the_siblings_of_the_placement_count(
+    open_backend: OpenBackend,
+) -> None:
+    backend, places = open_backend(4, FAULTY, shapes=(PAIR,))
+    pids = places.pids
+    late = {}
+    for stride, sibling in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        task = replace(TASK, placement=Placement(stride, (sibling,)))
+        (time_us,) = backend.measure(task, faulty(faults.ONE_IS_LATE), 0, 1).samples_us
+        late[stride, sibling] = time_us > faults.LATE_US
+        backend.check(task, GOOD)
+    # Rank 1 is late: neighbour of rank 0, and two away from rank 3.
+    assert late == {(1, 0): True, (1, 1): False, (2, 0): False, (2, 1): True}
+    assert places.pids == pids
+    with pytest.raises(MeasurementError, match="leave some of 4 ranks"):
+        backend.measure(replace(TASK, placement=Placement(3, (0,))), GOOD, 0, 1)
 
 
 def test_a_profile_that_one_shape_cannot_have_is_refused_for_it_and_leaves_no_workers(

@@ -94,6 +94,35 @@ def nvlink_path_with_pcie() -> Topology:
     return Topology("row", box.devices, box.links + row.links)
 
 
+def two_sockets(gpus: int) -> Topology:
+    """Return a host whose GPUs sit under the PCIe switches of two sockets, half under each."""
+    members, cables = devices(0, DeviceKind.GPU, gpus), list[Cable]()
+    members += [*devices(0, DeviceKind.PCIE_SWITCH, 2), *devices(0, DeviceKind.CPU, 2)]
+    for gpu in range(gpus):
+        switch = f"n0/pcie_switch{2 * gpu // gpus}"
+        cables.append((f"n0/gpu{gpu}", switch, LinkKind.PCIE, 24.0, 0.1))
+    for socket in range(2):
+        ends = f"n0/pcie_switch{socket}", f"n0/cpu{socket}"
+        cables.append((*ends, LinkKind.PCIE, 24.0, 0.1))
+    cables.append(("n0/cpu0", "n0/cpu1", LinkKind.UPI, 10.0, 0.1))
+    return machine("two_sockets", members, cables)
+
+
+def hybrid_mesh() -> Topology:
+    """Return 8 GPUs in the NVLink mesh of a DGX-1: two quads, and an edge of a cube to the other.
+
+    Pairs of GPUs have one or two links; some have none.
+    """
+    doubled = [(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)]
+    single = [(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)]
+    cables = [
+        (f"n0/gpu{a}", f"n0/gpu{b}", LinkKind.NVLINK, gb_per_s, 0.7)
+        for pairs, gb_per_s in ((doubled, 50.0), (single, 25.0))
+        for a, b in pairs
+    ]
+    return machine("hybrid_mesh", devices(0, DeviceKind.GPU, 8), cables)
+
+
 def virtual_machine(gpus: int, nics: int) -> Topology:
     """Return devices directly under the CPU, as in virtual machines that hide the PCIe tree."""
     members = [*devices(0, DeviceKind.GPU, gpus), *devices(0, DeviceKind.NIC, nics)]

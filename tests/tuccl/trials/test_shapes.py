@@ -15,6 +15,7 @@ from tuccl.trials.shapes import (
     name_of,
     parse_shape_names,
     shapes_named,
+    strides,
 )
 
 TWO_HOSTS = Shape(16, 2, 8)
@@ -102,3 +103,31 @@ def test_siblings_are_of_one_size_and_number_their_own_ranks(shape: Shape) -> No
 )
 def test_a_shape_that_leaves_ranks_over_has_no_siblings(shape: Shape, whole: Shape) -> None:
     assert memberships(shape, whole) is None
+
+
+def test_a_stride_puts_the_ranks_of_a_sibling_apart() -> None:
+    whole = Shape(16, 2, 8)
+    pairs = memberships(Shape(2, 1, 2), whole, 4)
+    assert pairs is not None
+    assert [own.sibling for own in pairs] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7]
+    assert [own.rank for own in pairs] == [0, 0, 0, 0, 1, 1, 1, 1] * 2
+    across = memberships(Shape(4, 2, 2), whole, 2)
+    assert across is not None
+    assert [own.sibling for own in across] == [0, 1, 0, 1, 2, 3, 2, 3] * 2
+    assert [own.rank for own in across] == [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_siblings_of_every_stride_number_their_own_ranks(stride: int) -> None:
+    places = memberships(Shape(4, 2, 2), Shape(16, 2, 8), stride)
+    assert places is not None
+    for sibling in range(4):
+        assert [own.rank for own in places if own.sibling == sibling] == [0, 1, 2, 3]
+
+
+def test_strides_divide_the_siblings_of_a_host() -> None:
+    whole = Shape(24, 2, 12)
+    assert strides(Shape(2, 1, 2), whole) == (1, 2, 3, 6)
+    assert strides(Shape(12, 1, 12), whole) == strides(whole, whole) == (1,)
+    assert strides(Shape(2, 2, 1), whole) == (1,)
+    assert strides(Shape(5, 1, 5), whole) == strides(Shape(2, 1, 2), Shape(5, 2, 0)) == ()
