@@ -71,6 +71,7 @@ ORDER = [
     "tuccl.engines",
     "tuccl.search",
     "tuccl.models",
+    "tuccl.placing",
     "tuccl.records",
     "tuccl.workloads",
     "tuccl.workloads.recordings",

@@ -132,6 +132,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
         lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
     lines += _starts_of_profile_lines(gains)
+    lines += _left_out_lines(report)
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
@@ -139,6 +140,18 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     names = {shape: name for name, shape in report.shapes.items()}
     floor = floor_lines(report.floor, names, weighed=bool(report.weights))
     return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
+
+
+def _left_out_lines(report: Report) -> list[str]:
+    """Return a line on keys whose winner is no entry, since it is slower elsewhere."""
+    keys = [key for key in report.keys if key.left_out]
+    if not keys:
+        return []
+    return [
+        f"left out at {count_of(len(keys), 'key')}, slower where ranks sit elsewhere: "
+        f"{report.readable(keys[0].left_out[0])}"
+        + (f", and {len(keys) - 1} more (`tuccl explain` says where)" if len(keys) > 1 else "")
+    ]
 
 
 def gains_line(gains: JobGains) -> str:

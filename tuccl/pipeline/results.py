@@ -278,6 +278,7 @@ def _key_report(
     builtin = _comparison_report(decision.builtin, provenance) if decision.builtin else None
     schedule = _comparison_report(decision.schedule, provenance) if decision.schedule else None
     rejected = [_comparison_report(comparison, provenance) for comparison in decision.rejected]
+    left_out = [slower.sentence for slower in decision.left_out]
     return KeyReport(
         operation=key.task.operation.value,
         size_bytes=key.task.size_bytes,
@@ -292,7 +293,8 @@ def _key_report(
         configs_tried=sum(found.configs_tried for found in key.searches),
         repeats_measured=sum(found.repeats_measured for found in key.searches),
         converged=all(found.converged for found in key.searches),
-        why=decision_sentence(schedule or builtin, rejected, evidence),
+        why=decision_sentence(schedule or builtin, rejected, evidence, left_out),
+        left_out=left_out,
         profile_ratio=in_turn,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 from tuccl.backends.backend_choice import (
@@ -27,6 +27,7 @@ from tuccl.lookup_tables.store import table_to_parquet_bytes
 from tuccl.lookup_tables.table import Operation, Shape, Table
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
+from tuccl.models.placements import PlacementClass, placements
 from tuccl.pipeline.carried_table import (
     Carried,
     all_again,
@@ -393,11 +394,17 @@ def _spaces(
             return executor_space(promising, task.size_bytes, ll128=ll128)
         return modelled_space(promising, task.size_bytes, ll128=ll128)
 
+    @cache
+    def classes(shape: Shape) -> Sequence[PlacementClass]:
+        is_recorded = backend_kind(settings.backend).needs_record
+        return () if is_recorded else placements(request.topology, shape).classes
+
     return SearchSpaces(
         partial(builtins_of, request),
         schedules,
         partial(promising_of, request),
         jobs_run_schedules=backend_kind(settings.backend).has_executor,
+        placements=classes,
     )
 
 

@@ -20,7 +20,10 @@ _NO_STARTS = {NoStarts.MODELLED: "modelled", NoStarts.RECORDED: "samples of a re
 
 
 def decision_sentence(
-    winner: ComparisonReport | None, rejected: Sequence[ComparisonReport], evidence: Evidence
+    winner: ComparisonReport | None,
+    rejected: Sequence[ComparisonReport],
+    evidence: Evidence,
+    left_out: Sequence[str] = (),
 ) -> str:
     """Explain why a configuration runs, or why NCCL's own choice does.
 
@@ -31,12 +34,16 @@ def decision_sentence(
         winner: The comparison that was proved faster; None: none was.
         rejected: The comparisons that were not proved faster.
         evidence: The evidence behind the times.
+        left_out: Sentences on calls that won, but not wherever ranks sit.
     """
     if winner is not None:
-        return (
+        won = (
             f"{winner.config} {evidence.takes} {winner.time_us:.2f} us where its reference "
             f"{evidence.takes} {winner.reference_us:.2f} us: {ratio_text(winner)}"
         )
+        return "; ".join([won, *left_out])
+    if left_out:
+        return f"NCCL's own choice stays: {'; '.join(left_out)}"
     most_compared = max(rejected, key=lambda c: (c.samples, c.ratio), default=None)
     if most_compared is None:
         return "NCCL's own choice stays: none of its other settings was faster"

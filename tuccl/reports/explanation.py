@@ -78,4 +78,4 @@ def reason(gain: KeyGain, evidence: Evidence) -> str:
     """Explain in a sentence why a job runs its choice for a key; schedules appear as hashes."""
     key = gain.key
     winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
-    return decision_sentence(winners.get(gain.runner), key.rejected, evidence)
+    return decision_sentence(winners.get(gain.runner), key.rejected, evidence, key.left_out)

@@ -96,6 +96,9 @@ class KeyReport(_Model):
     repeats_measured: int
     converged: bool
     why: str
+    left_out: list[str] = []
+    """Calls that won and are no entry, since they are slower where ranks sit elsewhere: a sentence
+    each."""
     profile_ratio: ProfileRatio | None = None
     """None: not measured in turn for this key, so that `stock_us` and `profile_default_us` are of
     different starts; or a report of an earlier release."""

@@ -11,11 +11,12 @@ workers only (`tuccl.tuning.confirmation` covers several).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.lookup_tables.confirmation import Estimator
+from tuccl.placing.safety import SlowerAt
 from tuccl.statistics.estimators import paired_ratios, quartile_spread
 from tuccl.statistics.intervals import Interval, median_interval
 from tuccl.statistics.looks import bonferroni
@@ -80,6 +81,8 @@ class Decision:
     """Time of NCCL's own choice under the profile: median, or geometric mean over starts."""
     rejected: tuple[Comparison, ...]
     """Comparisons, of one start or several, in which the configuration was not proved faster."""
+    left_out: tuple[SlowerAt, ...] = ()
+    """Proved calls that are slower where ranks sit elsewhere."""
 
     @property
     def winner(self) -> Config | None:
@@ -91,6 +94,14 @@ class Decision:
     def has_entry(self) -> bool:
         """Whether a gain was proved, so that the key gets an entry."""
         return self.builtin is not None or self.schedule is not None
+
+    def without(self, slower: Mapping[Config, SlowerAt]) -> Decision:
+        """Return the decision without calls that are slower where ranks sit elsewhere."""
+        proved = (self.builtin, self.schedule)
+        kept = [None if each is None or each.config in slower else each for each in proved]
+        left_out = [slower[each.config] for each in proved if each and each.config in slower]
+        known = tuple(dict.fromkeys((*self.left_out, *left_out)))
+        return replace(self, builtin=kept[0], schedule=kept[1], left_out=known)
 
 
 def decide(

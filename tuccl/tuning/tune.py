@@ -10,7 +10,8 @@
    needs the best built-in even where a schedule is faster. Schedules across hosts call NCCL, so
    they are timed under the profile, too.
 4. The finalists of each key are compared with NCCL's own choice under the profile, in turn, and
-   their data is checked.
+   their data is checked. Where communicators of its shape differ by where their ranks sit, winners
+   are timed there, too, and left out if they are slower (`tuccl.placing.safety`).
 5. Where neighbouring sizes have different winners, the border between them is located.
 6. Stock NCCL is timed once more. The difference from its first times shows how much starts differ,
    and its times for the table come from both. Entries that are not clear of the difference have to
@@ -32,6 +33,9 @@ from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, ProfileLostError
 from tuccl.lookup_tables.table import Shape
+from tuccl.models.placements import PlacementClass
+from tuccl.placing import safety
+from tuccl.placing.safety import SlowerAt, slower_at
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
 from tuccl.search.strategies import make_strategy
@@ -106,6 +110,9 @@ class SearchSpaces:
     """Configurations of a space to try first, by a model."""
     jobs_run_schedules: bool = False
     """Whether the schedules run as in a job, on the executor; a model's do not."""
+    placements: Callable[[Shape], Sequence[PlacementClass]] = lambda _: ()
+    """Classes of a shape's communicators by where their ranks sit; fewer than two where it makes no
+    difference, or nothing can be timed elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -308,10 +315,12 @@ def _under_the_winner(
         )
         for task in run.tasks
     }
+    decisions = run.left_out_where_slower(decisions, profile)
     run.end_confirmation()
     ranges = run.locate(decisions, profile)
     run.stock.again()
     confirmed, starts = run.confirm_over_starts(decisions, raced)
+    confirmed = run.left_out_where_slower(confirmed, profile)
     if any(confirmed[task].winner != decisions[task].winner for task in run.tasks):
         ranges = run.locate(confirmed, profile)
     return _Tuned(raced, found, confirmed, ranges, starts)
@@ -359,6 +368,8 @@ class _Run:
         """Seconds of the short searches before the race, by key."""
         self._looked: dict[Task, list[Config]] = {}
         """Schedules of these searches by key, fastest first."""
+        self._held_elsewhere: dict[tuple[Task, Config], SlowerAt | None] = {}
+        """Calls that were timed where ranks sit elsewhere; None: nowhere slower."""
 
     def weigh(self, stock_us: Mapping[Task, float]) -> None:
         """Weigh the keys by stock NCCL's times, where a workload makes their calls."""
@@ -371,6 +382,9 @@ class _Run:
         searches = 2 if self._spaces.jobs_run_schedules else 1
         finalists = _FINALISTS * searches
         self._kept_s = sample_s * (PAIRS * (1 + finalists) + REPEATS_AGAIN)
+        self._kept_s += (1 + searches) * safety.seconds(
+            self.stock.sample_s, self._spaces.placements
+        )
         self._kept_s += restart_s + borders_s + self._against_s
         if self.stock.is_unsteady():
             # A key's entry may have a winner of each search.
@@ -658,6 +672,29 @@ class _Run:
         )
         self._tell_decided(task, decision, profile)
         return decision
+
+    def left_out_where_slower(
+        self, decisions: Mapping[Task, Decision], profile: ProcessProfile
+    ) -> dict[Task, Decision]:
+        """Leave out the calls that are slower on communicators whose ranks sit elsewhere."""
+        held: dict[Task, Decision] = {}
+        for task, decision in decisions.items():
+            calls = [won.config for won in (decision.builtin, decision.schedule) if won]
+            known = self._held_elsewhere
+            if new := [config for config in calls if (task, config) not in known]:
+                slower = slower_at(
+                    task,
+                    new,
+                    profile.default,
+                    self._spaces.placements(task.shape),
+                    self.spending.fresh,
+                )
+                known |= {(task, config): slower.get(config) for config in new}
+            found = {config: at for config in calls if (at := known[task, config])}
+            held[task] = decision.without(found) if found else decision
+            if found:
+                self._tell_decided(task, held[task], profile)
+        return held
 
     def locate(
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile

@@ -80,3 +80,12 @@ def test_a_comparison_over_several_starts_precedes_a_larger_ratio_of_one_start()
     for rejected in ((lucky, tried), (tried, lucky)):
         assert "tree LL ch2" in decision_sentence(None, rejected, Evidence.MEASURED)
     assert "1.300x" in decision_sentence(None, (closest, lucky), Evidence.MEASURED)
+
+
+def test_calls_that_are_left_out_are_told_beside_the_winner_and_without_one() -> None:
+    left_out = ("ring LL is left out: slower on pairs (0.900x)",)
+    alone = decision_sentence(None, (comparison(1.3, 0.9),), Evidence.MEASURED, left_out)
+    assert alone == f"NCCL's own choice stays: {left_out[0]}"
+    beside = decision_sentence(comparison(1.2, 1.1), (), Evidence.MEASURED, left_out)
+    assert beside.startswith("ring")
+    assert beside.endswith(f"; {left_out[0]}")

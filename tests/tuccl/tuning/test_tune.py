@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.silent_progress import silent
+from tests.tuccl.sketches.machines import two_sockets
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.lookup_tables.provenance import Provenance
 from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.models.placements import placements
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.trials.space import Family, Space
 from tuccl.tuning.settings import RunSettings
@@ -18,7 +21,7 @@ from tuccl.tuning.tune import SearchSpaces, TuningResult, tune
 from tuccl.words.progress import Total
 from tuccl.workspace.measurement_log import MeasurementLog
 
-SHAPE = Shape(4, 1, 4)
+SHAPE, PAIR = Shape(4, 1, 4), Shape(2, 1, 2)
 SIZES = (1 << 10, 1 << 14, 1 << 18)
 SETTINGS = RunSettings(operations=(Operation.ALL_REDUCE,), sizes_bytes=SIZES)
 THREADS, BUFFERS, LEAST = (128, 256, 0), (1 << 20, 0), (0, 32)
@@ -93,6 +96,36 @@ def test_profile_calls_and_border_are_those_of_the_machine(tmp_path: Path) -> No
     for key in result.keys:
         assert key.decision.builtin is not None
         assert (key.task, key.decision.builtin.config) in machine.checked
+
+
+class UnevenMachine(Machine):
+    """Pairs two apart lose by the call that neighbours of small messages gain by."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        measured = super().measure(task, config, first, repeats)
+        if task.placement == ANYWHERE:
+            return measured
+        self.placements[task.placement] += repeats
+        slower = task.placement.stride == 2 and config.protocol == "LL"
+        times_us = [time_us * (2.0 if slower else 1.0) for time_us in measured.samples_us]
+        return replace(measured, samples_us=tuple(times_us))
+
+    placements: Counter[Placement]
+
+
+def test_a_winner_that_is_slower_where_ranks_sit_elsewhere_is_left_out(tmp_path: Path) -> None:
+    machine = UnevenMachine()
+    machine.placements = Counter()
+    classes = placements(two_sockets(4), PAIR).classes
+    spaces = replace(SPACES, placements=lambda shape: classes if shape == PAIR else ())
+    settings = replace(SETTINGS, shapes=(NamedShape(ShapeName.PAIRS, PAIR),))
+    result = tuned_with(tmp_path, machine, settings, spaces)
+    assert winners(result) == [None, ("Simple", 8), ("Simple", 8)]
+    (left_out,) = result.keys[0].decision.left_out
+    assert left_out.config.protocol == "LL"
+    assert left_out.ratio == pytest.approx(0.5 / 0.7, rel=0.01)
+    assert all(not key.decision.left_out for key in result.keys[1:])
+    assert set(machine.placements) == {own.placement for own in classes}
 
 
 def test_a_schedule_across_hosts_is_timed_under_the_profile_of_the_table(tmp_path: Path) -> None:

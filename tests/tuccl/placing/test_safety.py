@@ -1,0 +1,71 @@
+"""Calls that are slower where ranks sit elsewhere are no entries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.tuccl.sketches.machines import hybrid_mesh
+from tuccl.errors import ConfigurationFailedError
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.models.placements import placements
+from tuccl.placing.safety import PAIRS, seconds, slower_at
+from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.placement import Placement
+
+SHAPE = Shape(2, 1, 2)
+CLASSES = placements(hybrid_mesh(), SHAPE).classes
+TASK = Task(Operation.ALL_REDUCE, 1 << 20, SHAPE)
+FAST, SLOW, ABSENT = Config("ring", "LL", 1), Config("tree", "LL", 2), Config("nvls", "Simple")
+SPREAD = (1.0, 1.004, 0.997, 1.002, 0.999)
+
+
+class Machine:
+    """Two of the calls gain 20 % on the first class; on the second one they differ."""
+
+    def __init__(self, elsewhere: dict[Config, float]) -> None:
+        self.elsewhere = {STOCK: 1.0} | elsewhere
+        self.taken: Counter[tuple[Placement, Config]] = Counter()
+
+    def fresh(self, task: Task, config: Config, count: int) -> list[float]:
+        is_first = task.placement == CLASSES[0].placement
+        if config == ABSENT and not is_first:
+            raise ConfigurationFailedError("it does not run here")
+        self.taken[task.placement, config] += count
+        number = self.taken[task.placement, config]
+        factor = (1.0 if config == STOCK else 0.8) if is_first else self.elsewhere[config]
+        return [20.0 * factor * SPREAD[(number + len(config.algorithm)) % len(SPREAD)]]
+
+
+def test_a_call_that_loses_in_a_class_is_named_with_the_class() -> None:
+    machine = Machine({FAST: 0.9, SLOW: 1.25})
+    found = slower_at(TASK, [FAST, SLOW], STOCK, CLASSES, machine.fresh)
+    assert list(found) == [SLOW]
+    assert found[SLOW].ratio == pytest.approx(0.8, rel=0.01)
+    assert found[SLOW].sentence.startswith(
+        "tree LL ch2 is left out: slower on communicators such as that of n0/gpu2 and n0/gpu3 (0.8"
+    )
+    assert set(machine.taken.values()) == {PAIRS}
+    assert {placement for placement, _ in machine.taken} == {own.placement for own in CLASSES}
+
+
+def test_a_call_that_does_not_run_in_a_class_is_left_out() -> None:
+    found = slower_at(TASK, [ABSENT], STOCK, CLASSES, Machine({}).fresh)
+    assert found[ABSENT].ratio is None
+    assert "cannot be timed on communicators" in found[ABSENT].sentence
+
+
+def test_noise_is_no_loss_and_a_loss_of_a_per_cent_is() -> None:
+    same, loss = replace(FAST, nchannels=2), replace(FAST, nchannels=4)
+    machine = Machine({same: 1.0005, loss: 1.015})
+    assert set(slower_at(TASK, [same, loss], STOCK, CLASSES, machine.fresh)) == {loss}
+
+
+def test_where_all_communicators_are_alike_nothing_is_timed() -> None:
+    machine = Machine({})
+    assert slower_at(TASK, [FAST], STOCK, CLASSES[:1], machine.fresh) == {}
+    assert not machine.taken
+    assert seconds({TASK: 1.0}, lambda _: CLASSES[:1]) == 0.0
+    assert seconds({TASK: 1.0}, lambda _: CLASSES) == 2 * PAIRS

@@ -1,0 +1,121 @@
+"""Safety of a shape's entry on communicators whose ranks sit elsewhere than those it won on.
+
+An entry serves all communicators of its shape, which a job may place as it likes. So its calls are
+timed in turn with NCCL's own choice on a communicator of each class, with the siblings in use. A
+call that is slower in some class, or cannot be timed there, is no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from tuccl.errors import ConfigurationFailedError
+from tuccl.lookup_tables.table import Shape
+from tuccl.models.placements import PlacementClass
+from tuccl.statistics.estimators import paired_ratios
+from tuccl.statistics.intervals import median_interval
+from tuccl.trials.config import Config, Task
+
+Fresh = Callable[[Task, Config, int], Sequence[float]]
+"""`fresh(task, config, count)`: this number of samples in us, none of them returned before."""
+PAIRS = 15
+"""Samples of each call and of NCCL's own choice in each class."""
+_ERROR = 0.01
+"""Probability that a call which is as fast as NCCL's own choice in a class is called slower."""
+_MOST_LOSS = 0.99
+"""Least median ratio, whatever its bounds: noise may not hide a larger loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerAt:
+    """A call that is left out, and where."""
+
+    config: Config
+    where: str
+    """The class, for people."""
+    ratio: float | None
+    """Time of NCCL's own choice over that of the call; None: it cannot be timed."""
+
+    @property
+    def sentence(self) -> str:
+        """For people: `left out: slower on communicators such as that of a and b (0.870x)`."""
+        what = self.config.describe()
+        if self.ratio is None:
+            return f"{what} is left out: it cannot be timed on {self.where}"
+        return f"{what} is left out: slower on {self.where} ({self.ratio:.3f}x)"
+
+
+def seconds(
+    sample_s: Mapping[Task, float], classes: Callable[[Shape], Sequence[PlacementClass]]
+) -> float:
+    """Upper limit of the machine time of one call of each key in all of its classes.
+
+    Args:
+        sample_s: Seconds of a sample of each key.
+        classes: Classes of each shape.
+    """
+    counts = {task.shape: len(classes(task.shape)) for task in sample_s}
+    return sum(
+        PAIRS * counts[task.shape] * each_s
+        for task, each_s in sample_s.items()
+        if counts[task.shape] > 1
+    )
+
+
+def slower_at(
+    task: Task,
+    calls: Sequence[Config],
+    default: Config,
+    classes: Sequence[PlacementClass],
+    fresh: Fresh,
+) -> dict[Config, SlowerAt]:
+    """Return the calls that are slower than NCCL's own choice in some class, the worst of each.
+
+    Args:
+        task: Operation, size and shape.
+        calls: Calls that may be entries.
+        default: NCCL's own choice under the table's profile.
+        classes: Classes of the shape; fewer than two tell nothing apart.
+        fresh: Takes samples.
+    """
+    found: dict[Config, SlowerAt] = {}
+    for own in classes if len(classes) > 1 else ():
+        samples = _in_turn(replace(task, placement=own.placement), (default, *calls), fresh)
+        for config in calls:
+            slower = _slower(config, own.text, samples, default)
+            if slower is not None and _is_worse(slower, found.get(config)):
+                found[config] = slower
+    return found
+
+
+def _slower(
+    config: Config, where: str, samples: Mapping[Config, Sequence[float]], default: Config
+) -> SlowerAt | None:
+    if config not in samples or default not in samples:
+        return SlowerAt(config, where, None)
+    ratios = paired_ratios(samples[config], samples[default])
+    ratio = median(ratios)
+    if ratio >= 1.0 or (ratio >= _MOST_LOSS and median_interval(ratios, _ERROR).high >= 1.0):
+        return None
+    return SlowerAt(config, where, ratio)
+
+
+def _is_worse(slower: SlowerAt, known: SlowerAt | None) -> bool:
+    if known is None or slower.ratio is None:
+        return True
+    return known.ratio is not None and slower.ratio < known.ratio
+
+
+def _in_turn(task: Task, calls: Sequence[Config], fresh: Fresh) -> dict[Config, list[float]]:
+    """Take samples of the calls that run, in turn and every second time in reverse."""
+    samples: dict[Config, list[float]] = {config: [] for config in calls}
+    for turn in range(PAIRS):
+        for config in calls[:: -1 if turn % 2 else 1]:
+            if config in samples:
+                try:
+                    samples[config] += fresh(task, config, 1)
+                except ConfigurationFailedError:
+                    del samples[config]
+    return samples
