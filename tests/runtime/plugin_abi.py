@@ -87,6 +87,7 @@ class Communicator:
         algorithms: int = ALGORITHMS,
         collnet: int = 1,
         nvls: int = 1,
+        pipelined: int = 1,
     ) -> Call:
         """Call get_coll_info; `cost` may be longer than the table, as a guard."""
         if self.version == 2:
@@ -98,7 +99,7 @@ class Communicator:
             return Call(list(cost), chosen[2].value, chosen[0].value, chosen[1].value)
         table = (c_float * len(cost))(*cost)
         channels = c_int(nchannels)
-        head = (self.context, function, size_bytes, 1, table, algorithms, PROTOCOLS)
+        head = (self.context, function, size_bytes, pipelined, table, algorithms, PROTOCOLS)
         registered = () if self.version == 3 else (0,)
         assert self.tuner.get_coll_info(*head, *registered, ctypes.byref(channels)) == 0
         return Call(list(table), channels.value)

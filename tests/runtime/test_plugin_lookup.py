@@ -3,22 +3,33 @@
 import ctypes
 import random
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Call, Plugin
-from tests.tuccl.lookup_tables.tables import make_entry, make_table, random_table
+from tests.runtime.plugin_abi import (
+    ALGORITHMS,
+    IGNORED,
+    PROTOCOLS,
+    VERSIONS,
+    Call,
+    Communicator,
+    Plugin,
+)
+from tests.tuccl.lookup_tables.tables import make_entry, make_table, random_placements, random_table
 from tuccl.lookup_tables import bundle_layout as layout
 from tuccl.lookup_tables.bundle_layout import SectionKind, bundle_crc
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.lookup import lookup
+from tuccl.lookup_tables.lookup import lookup, lookup_placed
 from tuccl.lookup_tables.table import (
     BuiltinConfig,
+    EstimateLine,
     NcclAlgorithm,
     NcclProtocol,
     Operation,
     ScheduleConfig,
+    SeenPlacement,
     Shape,
     Table,
 )
@@ -139,7 +150,7 @@ def ring_ll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 COST = [float(10 + i) for i in range(ALGORITHMS * PROTOCOLS)]
-RING_LL = 1 * PROTOCOLS + 0
+RING_LL, RING_SIMPLE = 1 * PROTOCOLS + 0, 1 * PROTOCOLS + 2
 
 
 @pytest.mark.usefixtures("ring_ll")
@@ -344,4 +355,108 @@ def test_v2_leaves_jobs_with_their_own_choice_alone(
     # From v3 on NCCL's cost table says what the variables exclude.
     _, communicator = plugin.init(3, 8, 1)
     assert communicator.call(4, 2048, COST).cost[RING_LL] == 0.0
+    communicator.end()
+
+
+def estimated(table: Table, shape: Shape, operation: Operation, size: int, factor: float) -> float:
+    """NCCL's estimate for the communicators of a shape's first placement, times a factor."""
+    own = next(own for own in table.placements if own.shape == shape)
+    return factor * dict(own.lines)[operation].at(size)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_lookups_by_estimates_equal_the_python_lookup(
+    version: int, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(version)
+    bundle = tmp_path / "b.tuccl"
+    monkeypatch.setenv("TUCCL_BUNDLE", str(bundle))
+    of_placements = of_shape = 0
+    for round_ in range(5):
+        table = replace(
+            random_table(round_, 12, SHAPES[:2]), placements=random_placements(round_, SHAPES)
+        )
+        bundle.write_bytes(bundle_bytes(table))
+        shape = rng.choice(SHAPES)
+        _, communicator = plugin.init(version, shape.ranks, shape.nodes)
+        for _ in range(500):
+            function, size = rng.randrange(5), random_size(rng, table)
+            operation = NCCL_FUNCTIONS[function]
+            cost = [float(rng.randint(1, 99)) for _ in range(ALGORITHMS * PROTOCOLS)] + GUARD
+            factor = rng.choice([1.0, 1.0, 0.995, 1.008, 1.02, 1.3, 2.0, 5.0])
+            estimate = estimated(table, shape, operation, size, factor)
+            estimate = rng.choice([estimate] * 9 + [IGNORED])
+            cost[RING_SIMPLE] = ctypes.c_float(estimate).value  # As NCCL hands it over.
+            placed = lookup_placed(table.placements, operation, size, shape, cost[RING_SIMPLE])
+            winner = placed or lookup(table, operation, size, shape)
+            of_placements += placed is not None
+            of_shape += placed is None and winner is not None
+            choice = winner.builtin if winner else None
+            expected = expected_table_call(choice, cost, 0, ALGORITHMS)
+            assert communicator.call(function, size, cost) == expected
+        communicator.end()
+    assert min(of_placements, of_shape) > 100
+
+
+@pytest.fixture
+def two_placements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs with Ring/LL anywhere, and Tree/LL where NCCL expects 10 GB/s instead of 20."""
+    anywhere = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)
+    slow = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL, 5)
+    pairs, operation = Shape(2, 1, 2), Operation.ALL_REDUCE
+    placements = tuple(
+        SeenPlacement(pairs, number, "a and b", ((operation, EstimateLine(10.0, slope)),), entries)
+        for number, slope, entries in (
+            (0, 0.5e-4, ()),
+            (1, 1e-4, (make_entry(operation, 1 << 20, 2 << 20, slow, shape=pairs),)),
+        )
+    )
+    table = make_table(
+        [make_entry(operation, 1 << 10, 4 << 20, anywhere, shape=pairs)], placements=placements
+    )
+    (tmp_path / "b.tuccl").write_bytes(bundle_bytes(table))
+    monkeypatch.setenv("TUCCL_BUNDLE", str(tmp_path / "b.tuccl"))
+
+
+def chosen(communicator: Communicator, size: int, ring_simple_us: float, pipelined: int = 1) -> int:
+    """Channels that the plugin sets, which name the entry."""
+    cost = [*COST[:RING_SIMPLE], ring_simple_us, *COST[RING_SIMPLE + 1 :]]
+    return communicator.call(4, size, cost, pipelined=pipelined).nchannels
+
+
+@pytest.mark.usefixtures("two_placements")
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_an_estimate_of_one_placement_alone_chooses_its_entry(version: int, plugin: Plugin) -> None:
+    _, communicator = plugin.init(version, 2, 1)
+    size = 1 << 20
+    assert chosen(communicator, size, 10.0 + 1e-4 * size) == 5
+    assert chosen(communicator, size, (10.0 + 1e-4 * size) * 1.009) == 5
+    # A faster link; an estimate of neither; none at all; a range that the placement lacks.
+    assert chosen(communicator, size, 10.0 + 0.5e-4 * size) == 3
+    assert chosen(communicator, size, (10.0 + 1e-4 * size) * 1.02) == 3
+    assert chosen(communicator, size, IGNORED) == 3
+    assert chosen(communicator, 4 << 20, 10.0 + 1e-4 * (4 << 20)) == 3
+    # Small messages look alike; pipelined operations have more latency.
+    assert chosen(communicator, 1 << 10, 10.05) == 3
+    assert chosen(communicator, size, 40.0 + 1e-4 * size, pipelined=4) == 5
+    assert chosen(communicator, size, 40.0 + 1e-4 * size) == 3
+    communicator.end()
+
+
+@pytest.mark.usefixtures("two_placements")
+def test_v2_has_no_estimates_and_gets_what_is_safe_anywhere(plugin: Plugin) -> None:
+    _, communicator = plugin.init(2, 2, 1)
+    assert communicator.call(4, 1 << 20, COST).nchannels == 3
+    communicator.end()
+
+
+@pytest.mark.usefixtures("two_placements")
+@pytest.mark.parametrize(("here", "channels"), [("22809", 5), ("22903", 3), ("", 5)])
+def test_estimates_of_another_nccl_tell_nothing(
+    here: str, channels: int, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUCCL_NCCL", "2.28.9")
+    monkeypatch.setenv("STAND_IN_NCCL_VERSION", here)
+    _, communicator = plugin.init(5, 2, 1)
+    assert chosen(communicator, 1 << 20, 10.0 + 1e-4 * (1 << 20)) == channels
     communicator.end()

@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.tuccl.lookup_tables.tables import make_table, random_table
+from tests.tuccl.lookup_tables.tables import make_table, random_placements, random_table
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
 from tuccl.lookup_tables.lookup import MAX_SIZE_BYTES
 from tuccl.lookup_tables.table import Entry, Shape, Table
@@ -25,6 +25,7 @@ def native_table(seed: int) -> Table:
             for entry, after in zip(entries, following, strict=True)
         ],
         gpu_models=(),
+        placements=random_placements(seed, NATIVE_SHAPES),
     )
 
 

@@ -30,7 +30,7 @@ from tuccl.models.executor_model import (
 from tuccl.models.figures import MachineFigures, machine_figures
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
-from tuccl.models.nccl_choice import nccl_choice
+from tuccl.models.nccl_choice import nccl_choice, ring_estimate_us
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
 from tuccl.models.phased_model import PhasedModel, PhaseParameters
@@ -139,6 +139,11 @@ class SimulatedBackend:
 
     def check(self, task: Task, config: Config) -> None:
         """Do nothing: a model has no data."""
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """See `Estimating`: NCCL does not know of siblings."""
+        alone = self._class_at(task.shape, task.placement).alone
+        return ring_estimate_us(task.operation, task.size_bytes, alone)
 
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
         if config.algorithm.startswith(PHASES_PREFIX):

@@ -21,7 +21,7 @@ from tuccl.reports.choice_text import (
     profile_text,
 )
 from tuccl.reports.decision_sentence import ratio_text
-from tuccl.reports.explanation import Explanation, reason
+from tuccl.reports.explanation import Explanation, placed_lines, reason
 from tuccl.reports.explanation import explain as explain_call
 from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
 from tuccl.reports.job_gains import JobGains, KeyGain, Runner, gains_of
@@ -116,6 +116,7 @@ def _explanation_lines(
         return lines
     key = gain.key
     lines = [f"{call}: {describe_runner(gain, current.table)}"]
+    lines += [f"  {line}" for line in placed_lines(found, current.table)]
     if gain.runner in {Runner.EXECUTOR, Runner.PLUGIN} and gain.entry is not None:
         held = gain.entry.key
         lines.append(f"  the entry holds from {held.min_bytes} to {held.max_bytes} bytes")

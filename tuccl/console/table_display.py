@@ -132,7 +132,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
         lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
     lines += _starts_of_profile_lines(gains)
-    lines += _left_out_lines(report)
+    lines += [*_left_out_lines(report), *_placed_lines(table)]
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
@@ -152,6 +152,19 @@ def _left_out_lines(report: Report) -> list[str]:
         f"{report.readable(keys[0].left_out[0])}"
         + (f", and {len(keys) - 1} more (`tuccl explain` says where)" if len(keys) > 1 else "")
     ]
+
+
+def _placed_lines(table: Table) -> list[str]:
+    """Return a line on entries of communicators that the plugin tells apart."""
+    kinds = [
+        f"{len(own.entries)} for those like {own.example}"
+        for own in table.placements
+        if own.entries
+    ]
+    if not kinds:
+        return []
+    told = f"entries by where ranks sit, which NCCL's estimates tell the plugin: {', '.join(kinds)}"
+    return [f"{told} (`tuccl explain` shows them)"]
 
 
 def gains_line(gains: JobGains) -> str:

@@ -42,6 +42,9 @@ class SectionKind(IntEnum):
     SCHEDULES = 7
     PROGRAMS = 8
     """Compiled schedules: `tuccl.lookup_tables.bundles.program_section`."""
+    PLACEMENTS = 9
+    """Communicators with entries of their own: `tuccl.lookup_tables.bundles.placed_entries`."""
+    PLACED_ENTRIES = 10
 
 
 IDENTITY = struct.Struct("<IIII")
@@ -60,7 +63,11 @@ PROFILE = struct.Struct("<IIII")
 SCHEDULE = struct.Struct("<IIIIII")
 """Fields: content hash, name, MSCCL XML: text offset and length of each."""
 
-OPTIONAL = frozenset({SectionKind.PROGRAMS})
+PLACEMENT = struct.Struct("<IIddIIfI")
+"""Fields: index of the shape, operation; latency in us, us per byte; first entry, number of entries
+in PLACED_ENTRIES; tolerance, zero."""
+
+OPTIONAL = frozenset({SectionKind.PROGRAMS, SectionKind.PLACEMENTS, SectionKind.PLACED_ENTRIES})
 """Sections that a bundle may lack and a reader may ignore."""
 
 RECORDS = {
@@ -72,6 +79,8 @@ RECORDS = {
     SectionKind.PROFILE: PROFILE,
     SectionKind.SCHEDULES: SCHEDULE,
     SectionKind.PROGRAMS: struct.Struct("<8s"),
+    SectionKind.PLACEMENTS: PLACEMENT,
+    SectionKind.PLACED_ENTRIES: ENTRY,
 }
 
 NO_CODE = 0xFF
@@ -80,6 +89,8 @@ NO_SCHEDULE = 0xFFFFFFFF
 
 OPERATIONS = tuple(Operation)
 """Operations by code; 0 to 4 are NCCL's ncclFunc_t values (NCCL 2.30 nccl_common.h)."""
+LAST_ASKED_ABOUT = 4
+"""Code of the last operation that NCCL asks tuners about, and has estimates of."""
 ALGORITHMS = tuple(NcclAlgorithm)
 """Algorithms by code, the rows of NCCL's cost table."""
 PROTOCOLS = tuple(NcclProtocol)

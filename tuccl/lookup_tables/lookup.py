@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
@@ -21,9 +22,11 @@ from tuccl.lookup_tables.program_header import check_seal
 from tuccl.lookup_tables.table import (
     BuiltinConfig,
     Entry,
+    EstimateLine,
     Key,
     NcclAlgorithm,
     Operation,
+    SeenPlacement,
     Shape,
     StoredSchedule,
     Table,
@@ -36,6 +39,11 @@ MAX_CHANNELS = 64
 LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
 """A picosecond and thirty years: ratios of times between them are finite."""
 MAX_THREADS = 1024
+MOST_PLACEMENTS = 16
+"""Most placements of a shape: a job's call is held against each."""
+_FEWEST_PLACEMENTS = 2
+PLACEMENT_TOLERANCE = 0.01
+"""Relative distance from its line up to which an estimate is of a placement."""
 
 _GPU_MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
 _CONTENT_HASH = re.compile(r"[0-9A-Za-z]+")
@@ -99,6 +107,36 @@ def lookup(table: Table, operation: Operation, size_bytes: int, shape: Shape) ->
     return entry if applies and size_bytes <= entry.key.max_bytes else None
 
 
+def lookup_placed(
+    placements: Iterable[SeenPlacement],
+    operation: Operation,
+    size_bytes: int,
+    shape: Shape,
+    estimate_us: float,
+    pipelined: int = 1,
+) -> Entry | None:
+    """Return the entry of the communicators that a call's are like; None: that of its shape counts.
+
+    Args:
+        placements: Those of a table.
+        operation: Operation of the call.
+        size_bytes: Its size.
+        shape: Shape of its communicator.
+        estimate_us: NCCL's estimate for ring with Simple.
+        pipelined: Operations that the call pipelines, as NCCL tells tuners.
+    """
+    like = []
+    for own in placements:
+        line = dict(own.lines).get(operation)
+        if own.shape == shape and line is not None:
+            expected_us = line.at(size_bytes, pipelined)
+            if abs(estimate_us - expected_us) <= PLACEMENT_TOLERANCE * expected_us:
+                like.append(own)
+    if len(like) != 1:
+        return None
+    return TableIndex(like[0].entries).lookup(operation, size_bytes, shape)
+
+
 def check_table(table: Table) -> None:
     """Check every rule that lookup, Parquet record and bundle rely on.
 
@@ -108,7 +146,7 @@ def check_table(table: Table) -> None:
     _check_machine(table)
     _check_schedules(table)
     known = {schedule.content_hash for schedule in table.schedules}
-    for entry in table.entries:
+    for entry in (*table.entries, *(entry for own in table.placements for entry in own.entries)):
         if entry.key.fingerprint != table.fingerprint:
             raise InvalidTableError(
                 f"{_name(entry.key)}: tuned on topology {entry.key.fingerprint!r} but the table is "
@@ -119,6 +157,7 @@ def check_table(table: Table) -> None:
         _check_figures(entry)
         _check_origin(entry)
     _check_order(table.entries)
+    _check_placements(table.placements)
 
 
 def _name(key: Key) -> str:
@@ -266,6 +305,42 @@ def _check_origin(entry: Entry) -> None:
         raise InvalidTableError(f"{_name(entry.key)}: {shown.starts} starts")
     if shown.reference is Reference.BUILTIN and entry.schedule is None:
         raise InvalidTableError(f"{_name(entry.key)}: a built-in setting held against itself")
+
+
+def _check_placements(placements: Sequence[SeenPlacement]) -> None:
+    """Check communicators with entries of their own."""
+    places = [(own.shape, own.number) for own in placements]
+    counts = Counter(shape for shape, _ in places)
+    if places != [(shape, number) for shape in sorted(counts) for number in range(counts[shape])]:
+        raise InvalidTableError("placements are not sorted by shape and numbered from 0")
+    if any(count < _FEWEST_PLACEMENTS for count in counts.values()):
+        raise InvalidTableError("a shape has one placement alone, which tells nothing apart")
+    if any(count > MOST_PLACEMENTS for count in counts.values()):
+        raise InvalidTableError(f"a shape has more than {MOST_PLACEMENTS} placements")
+    operations = {own.shape: [operation for operation, _ in own.lines] for own in placements}
+    for own in placements:
+        if own.shape.fault:
+            raise InvalidTableError(f"a placement: {own.shape.fault}")
+        _check_printable("example of a placement", own.example)
+        lines = dict(own.lines)
+        in_order = [each for each in Operation if each in lines]
+        if operations[own.shape] != in_order or [*lines] != in_order:
+            raise InvalidTableError("a shape's placements have estimates of different operations")
+        if Operation.ALLTOALL in lines or not all(map(_is_line, lines.values())):
+            raise InvalidTableError("a placement has an estimate that NCCL does not make")
+        for entry in own.entries:
+            if entry.key.shape != own.shape or entry.key.operation not in lines:
+                raise InvalidTableError(f"{_name(entry.key)}: is in another shape's placement")
+            if entry.schedule is not None:
+                raise InvalidTableError(
+                    f"{_name(entry.key)}: the executor cannot tell placements apart"
+                )
+        _check_order(own.entries)
+
+
+def _is_line(line: EstimateLine) -> bool:
+    figures = (line.latency_us, line.us_per_byte)
+    return all(math.isfinite(figure) and figure > 0.0 for figure in figures)
 
 
 def _check_order(entries: tuple[Entry, ...]) -> None:

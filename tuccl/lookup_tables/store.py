@@ -13,7 +13,7 @@ Tables of format 2 and older stored provenance as one line of text, and no confi
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -30,18 +30,20 @@ from tuccl.lookup_tables.provenance import (
 from tuccl.lookup_tables.table import (
     BuiltinConfig,
     Entry,
+    EstimateLine,
     Key,
     NcclAlgorithm,
     NcclProtocol,
     Operation,
     ScheduleConfig,
+    SeenPlacement,
     Shape,
     StoredSchedule,
     Table,
 )
 
-FORMAT_VERSION = 3
-_WITHOUT_PROGRAMS, _WITHOUT_CONFIRMATION = 1, 2
+FORMAT_VERSION = 4
+_WITHOUT_PROGRAMS, _WITHOUT_CONFIRMATION, _WITHOUT_PLACEMENTS = 1, 2, 3
 
 _SHARED_COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
@@ -85,19 +87,26 @@ _COLUMNS = (
     ("starts", "int64", True),
     ("no_starts", "string", True),
 )
+_PLACED_COLUMNS = (*_COLUMNS, ("placement", "int64", True))
 _OLDER_COLUMNS = (*_SHARED_COLUMNS, ("versions", "string", False))
 _FORM = ParquetForm(
     what="table",
     version_key="format_version",
     version_called="table format",
     version=FORMAT_VERSION,
-    columns=_COLUMNS,
+    columns=_PLACED_COLUMNS,
     compression="snappy",
     missing="no TuCCL table; tune to make one",
     again="tune again",
     error=TableFileError,
-    older_columns={_WITHOUT_PROGRAMS: _OLDER_COLUMNS, _WITHOUT_CONFIRMATION: _OLDER_COLUMNS},
+    older_columns={
+        _WITHOUT_PROGRAMS: _OLDER_COLUMNS,
+        _WITHOUT_CONFIRMATION: _OLDER_COLUMNS,
+        _WITHOUT_PLACEMENTS: _COLUMNS,
+    },
 )
+_FORM_WITHOUT_PLACEMENTS = replace(_FORM, version=_WITHOUT_PLACEMENTS, columns=_COLUMNS)
+"""Form of tables without placements, which earlier releases read."""
 
 
 def table_to_parquet_bytes(table: Table) -> bytes:
@@ -107,7 +116,13 @@ def table_to_parquet_bytes(table: Table) -> bytes:
         InvalidTableError: The table breaks a rule of `check_table`.
     """
     check_table(table)
-    return parquet_bytes(_FORM, _metadata(table), [_row(entry) for entry in table.entries])
+    rows = [_row(entry) for entry in table.entries]
+    if not table.placements:
+        return parquet_bytes(_FORM_WITHOUT_PLACEMENTS, _metadata(table), rows)
+    for own in table.placements:
+        rows += [{**_row(entry), "placement": own.number} for entry in own.entries]
+    metadata = _metadata(table) | {"placements": [_placement_json(own) for own in table.placements]}
+    return parquet_bytes(_FORM, metadata, rows)
 
 
 def table_from_parquet_bytes(
@@ -129,14 +144,56 @@ def table_from_parquet_bytes(
             topology_name=metadata["topology_name"],
             fingerprint=metadata["fingerprint"],
             gpu_models=tuple(metadata["gpu_models"]),
-            entries=tuple(_entry(row, metadata) for row in rows),
+            entries=tuple(_entry(row, metadata) for row in rows if row.get("placement") is None),
             profile=dict(metadata["profile"]),
             schedules=_schedules(metadata, program_of_xml),
+            placements=_placements(metadata, rows),
         )
         check_table(table)
     except (InvalidTableError, KeyError, TypeError, ValueError) as error:
         raise _FORM.invalid(source, error) from error
     return table
+
+
+def _placement_json(own: SeenPlacement) -> dict[str, Any]:
+    shape = own.shape
+    return {
+        "shape": [shape.ranks, shape.nodes, shape.ranks_per_node],
+        "number": own.number,
+        "example": own.example,
+        "lines": [
+            [operation.value, line.latency_us, line.us_per_byte] for operation, line in own.lines
+        ],
+    }
+
+
+def _placements(
+    metadata: dict[str, Any], rows: Sequence[dict[str, Any]]
+) -> tuple[SeenPlacement, ...]:
+    """Return the communicators with entries of their own.
+
+    Raises:
+        KeyError, TypeError, ValueError: They contradict themselves.
+    """
+    if metadata["format_version"] < FORMAT_VERSION:
+        return ()
+    entries: dict[tuple[Shape, int], list[Entry]] = {}
+    for row in rows:
+        if row["placement"] is not None:
+            entry = _entry(row, metadata)
+            entries.setdefault((entry.key.shape, row["placement"]), []).append(entry)
+    found = []
+    for values in metadata["placements"]:
+        shape, number = Shape(*values["shape"]), int(values["number"])
+        lines = tuple(
+            (Operation(name), EstimateLine(float(latency_us), float(us_per_byte)))
+            for name, latency_us, us_per_byte in values["lines"]
+        )
+        own = tuple(entries.pop((shape, number), ()))
+        found.append(SeenPlacement(shape, number, str(values["example"]), lines, own))
+    if entries:
+        raise ValueError("an entry is of a placement that the table lacks")
+    return tuple(found)
 
 
 def _metadata(table: Table) -> dict[str, Any]:
@@ -217,7 +274,7 @@ def _confirmation_row(confirmation: Confirmation) -> dict[str, Any]:
 
 def _provenance(row: dict[str, Any], metadata: dict[str, Any]) -> Provenance | None:
     """Return an entry's provenance; older formats hold times of the table's own machine only."""
-    if metadata["format_version"] < FORMAT_VERSION:
+    if metadata["format_version"] <= _WITHOUT_CONFIRMATION:
         provenance = provenance_from_text(row["versions"])
         return (
             None if provenance is None else replace(provenance, machine=metadata["topology_name"])

@@ -165,6 +165,35 @@ class StoredSchedule:
     """Program for the executor; empty for a schedule of more ranks than the executor serves."""
 
 
+@dataclass(frozen=True, slots=True)
+class EstimateLine:
+    """NCCL's own estimate for ring with Simple, as a line over the size of a call."""
+
+    latency_us: float
+    """Times the operations that a call pipelines."""
+    us_per_byte: float
+
+    def at(self, size_bytes: int, pipelined: int = 1) -> float:
+        """Return the estimate for a call in us."""
+        return self.latency_us * pipelined + self.us_per_byte * size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPlacement:
+    """Communicators of a shape that NCCL's estimates tell from all others of it."""
+
+    shape: Shape
+    number: int
+    """Number among those of its shape, from 0."""
+    example: str
+    """GPUs of a communicator, for people."""
+    lines: tuple[tuple[Operation, EstimateLine], ...]
+    """Estimates by operation, in the order of their codes."""
+    entries: tuple[Entry, ...]
+    """Entries that come before those of the shape, by built-in configurations alone; sorted by
+    operation and min_bytes."""
+
+
 @dataclass(frozen=True)
 class Table:
     """All entries for one machine, with the process profile they were measured under."""
@@ -179,3 +208,6 @@ class Table:
     """Environment that every process of the job needs (NCCL_NTHREADS, ...): one per table."""
     schedules: tuple[StoredSchedule, ...] = ()
     """Schedules that entries refer to, sorted by content hash."""
+    placements: tuple[SeenPlacement, ...] = ()
+    """Communicators with entries of their own, sorted by shape and number; those of a shape are all
+    of them or none. `entries` are safe wherever ranks sit."""

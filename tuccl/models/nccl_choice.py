@@ -183,6 +183,13 @@ def _dealt_channels(
     return math.ceil(cells / math.ceil(cells / channels))
 
 
+def ring_estimate_us(operation: Operation, size_bytes: int, machine: MachineFigures) -> float:
+    """NCCL's own estimate for ring with Simple, as it hands it to a tuner."""
+    return _estimate_us(
+        operation, size_bytes, _RING, _PROTOCOLS.index(NcclProtocol.SIMPLE), machine
+    )
+
+
 def _estimate_us(
     operation: Operation,
     size_bytes: int,

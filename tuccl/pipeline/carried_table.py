@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 
 from tuccl.errors import WorkspaceError
 from tuccl.lookup_tables.lookup import check_table, key_order
-from tuccl.lookup_tables.table import Entry, Shape, Table
+from tuccl.lookup_tables.table import Entry, SeenPlacement, Shape, Table
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.retune_plan import RetunePlan, from_the_beginning
 from tuccl.probes.topology.graph import Topology
@@ -187,9 +187,29 @@ def joined_table(new: Table, carried: Carried) -> Table:
         for schedule in (*carried.old.table.schedules, *new.schedules)
         if schedule.content_hash in used
     }
-    joined = replace(new, entries=entries, schedules=tuple(stored[name] for name in sorted(stored)))
+    joined = replace(
+        new,
+        entries=entries,
+        schedules=tuple(stored[name] for name in sorted(stored)),
+        placements=_joined_placements(new, carried.old.table, shapes),
+    )
     check_table(joined)
     return joined
+
+
+def _joined_placements(
+    new: Table, old: Table, kept: Collection[Shape]
+) -> tuple[SeenPlacement, ...]:
+    """Return the new communicators with entries of their own, and the old ones of kept shapes."""
+    found = [*new.placements]
+    for own in old.placements:
+        if own.shape in kept:
+            entries = tuple(
+                replace(entry, key=replace(entry.key, fingerprint=new.fingerprint))
+                for entry in own.entries
+            )
+            found.append(replace(own, entries=entries))
+    return tuple(sorted(found, key=lambda own: (own.shape, own.number)))
 
 
 def empty_table(topology: Topology, profile: ProcessProfile) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import isfinite
 
 from tuccl.lookup_tables.confirmation import Confirmation, NoStarts, Reference
@@ -14,6 +15,7 @@ from tuccl.lookup_tables.table import (
     Entry,
     Key,
     ScheduleConfig,
+    SeenPlacement,
     StoredSchedule,
     Table,
 )
@@ -40,7 +42,7 @@ from tuccl.tuning.decision import CONFIDENCE, Comparison
 from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.settings import RunSettings
-from tuccl.tuning.tune import KeyResult, TuningResult
+from tuccl.tuning.tune import KeyResult, PlacedResult, TuningResult
 
 _START_BOUND = 0.975
 
@@ -87,9 +89,33 @@ def build_table(
         entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
         profile=tuning.profile.environment,
         schedules=tuple(schedules[name] for name in sorted(schedules)),
+        placements=_placements(tuning.placed, fingerprint, origin),
     )
     check_table(table)
     return table
+
+
+def _placements(
+    placed: Sequence[PlacedResult], fingerprint: str, origin: Origin
+) -> tuple[SeenPlacement, ...]:
+    """Return the communicators with entries of their own; none of a shape without such entries."""
+    with_entries = {each.shape for each in placed if each.keys}
+    found = []
+    for shape, of_shape in groupby(
+        sorted(placed, key=lambda each: each.shape), key=lambda each: each.shape
+    ):
+        for number, own in enumerate(of_shape if shape in with_entries else ()):
+            entries = [entry for key in own.keys if (entry := _entry(key, fingerprint, origin))]
+            found.append(
+                SeenPlacement(
+                    shape,
+                    number,
+                    " and ".join(own.seen.example),
+                    own.seen.lines,
+                    tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
+                )
+            )
+    return tuple(found)
 
 
 def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:

@@ -63,8 +63,10 @@ from tuccl.schedules.executor_schedules import executor_space, modelled_space
 from tuccl.schedules.own_schedules import OwnSchedule
 from tuccl.schedules.saved_candidates import are_saved
 from tuccl.sketches.sketch import Sketch
+from tuccl.trials.backend import Backend, Estimating
 from tuccl.trials.config import Task
 from tuccl.trials.events import RunBegins, SchedulesMade, Watch, unwatched
+from tuccl.trials.placement import ANYWHERE
 from tuccl.trials.space import Space
 from tuccl.trials.timing import Timing, timing_of
 from tuccl.tuning.run_keys import keys_of
@@ -366,7 +368,7 @@ def _measured(begin: _Beginning, candidates: _Candidates, tuner: _Tuner) -> _Out
     ):
         tuning = tuner(
             settings=settings,
-            spaces=_spaces(settings, candidates, request),
+            spaces=_spaces(settings, candidates, request, backend),
             log=log,
             progress=begin.progress,
             seconds_pass=backend_kind(settings.backend).has_workers,
@@ -382,12 +384,14 @@ def _measured(begin: _Beginning, candidates: _Candidates, tuner: _Tuner) -> _Out
 
 
 def _spaces(
-    settings: RunSettings, candidates: _Candidates, request: BackendRequest
+    settings: RunSettings, candidates: _Candidates, request: BackendRequest, backend: Backend
 ) -> SearchSpaces:
     """Return the spaces that are searched."""
     ll128 = keeps_128_bytes(request.topology)
 
     def schedules(task: Task) -> Space:
+        if task.placement != ANYWHERE:  # The executor sees no estimates.
+            return Space("settings of NCCL alone", ())
         found = candidates.get(task.shape, {}).get(task.operation, ())
         promising = [c for c in found if c.promises_for(task.size_bytes)]
         if backend_kind(settings.backend).has_executor:
@@ -405,6 +409,7 @@ def _spaces(
         partial(promising_of, request),
         jobs_run_schedules=backend_kind(settings.backend).has_executor,
         placements=classes,
+        estimate=backend.ring_estimate_us if isinstance(backend, Estimating) else lambda _: None,
     )
 
 

@@ -7,7 +7,7 @@ call that is slower in some class, or cannot be timed there, is no entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -33,8 +33,8 @@ class SlowerAt:
     """A call that is left out, and where."""
 
     config: Config
-    where: str
-    """The class, for people."""
+    own: PlacementClass
+    """The class of communicators on which it is slower."""
     ratio: float | None
     """Time of NCCL's own choice over that of the call; None: it cannot be timed."""
 
@@ -43,8 +43,8 @@ class SlowerAt:
         """For people: `left out: slower on communicators such as that of a and b (0.870x)`."""
         what = self.config.describe()
         if self.ratio is None:
-            return f"{what} is left out: it cannot be timed on {self.where}"
-        return f"{what} is left out: slower on {self.where} ({self.ratio:.3f}x)"
+            return f"{what} is left out: it cannot be timed on {self.own.text}"
+        return f"{what} is left out: slower on {self.own.text} ({self.ratio:.3f}x)"
 
 
 def seconds(
@@ -70,8 +70,8 @@ def slower_at(
     default: Config,
     classes: Sequence[PlacementClass],
     fresh: Fresh,
-) -> dict[Config, SlowerAt]:
-    """Return the calls that are slower than NCCL's own choice in some class, the worst of each.
+) -> dict[Config, tuple[SlowerAt, ...]]:
+    """Return where each call is slower than NCCL's own choice, class by class.
 
     Args:
         task: Operation, size and shape.
@@ -80,32 +80,34 @@ def slower_at(
         classes: Classes of the shape; fewer than two tell nothing apart.
         fresh: Takes samples.
     """
-    found: dict[Config, SlowerAt] = {}
+    found: dict[Config, list[SlowerAt]] = {config: [] for config in calls}
     for own in classes if len(classes) > 1 else ():
         samples = _in_turn(replace(task, placement=own.placement), (default, *calls), fresh)
         for config in calls:
-            slower = _slower(config, own.text, samples, default)
-            if slower is not None and _is_worse(slower, found.get(config)):
-                found[config] = slower
-    return found
+            slower = _slower(config, own, samples, default)
+            if slower is not None:
+                found[config].append(slower)
+    return {config: tuple(slower) for config, slower in found.items()}
+
+
+def worst(slower: Iterable[SlowerAt]) -> SlowerAt | None:
+    """Return where a call loses most, or cannot be timed; None where it is slower nowhere."""
+    return min(slower, key=lambda at: at.ratio or 0.0, default=None)
 
 
 def _slower(
-    config: Config, where: str, samples: Mapping[Config, Sequence[float]], default: Config
+    config: Config,
+    own: PlacementClass,
+    samples: Mapping[Config, Sequence[float]],
+    default: Config,
 ) -> SlowerAt | None:
     if config not in samples or default not in samples:
-        return SlowerAt(config, where, None)
+        return SlowerAt(config, own, None)
     ratios = paired_ratios(samples[config], samples[default])
     ratio = median(ratios)
     if ratio >= 1.0 or (ratio >= _MOST_LOSS and median_interval(ratios, _ERROR).high >= 1.0):
         return None
-    return SlowerAt(config, where, ratio)
-
-
-def _is_worse(slower: SlowerAt, known: SlowerAt | None) -> bool:
-    if known is None or slower.ratio is None:
-        return True
-    return known.ratio is not None and slower.ratio < known.ratio
+    return SlowerAt(config, own, ratio)
 
 
 def _in_turn(task: Task, calls: Sequence[Config], fresh: Fresh) -> dict[Config, list[float]]:

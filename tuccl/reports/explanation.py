@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.lookup import lookup
-from tuccl.lookup_tables.table import Entry, Operation, Shape
+from tuccl.lookup_tables.lookup import TableIndex, lookup
+from tuccl.lookup_tables.table import Entry, Operation, Shape, Table
+from tuccl.reports.choice_text import describe_builtin
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import FinishedRun
@@ -72,6 +73,19 @@ def explain(
         tuned_from_bytes=min(key.min_bytes for key in tuned),
         tuned_to_bytes=max(key.max_bytes for key in tuned),
     )
+
+
+def placed_lines(found: Explanation, table: Table) -> list[str]:
+    """Return a line on each kind of communicators that the plugin tells apart, and its entry."""
+    lines = []
+    for own in table.placements:
+        entry = TableIndex(own.entries).lookup(found.operation, found.size_bytes, found.shape)
+        if entry is not None and own.shape == found.shape:
+            lines.append(
+                f"where NCCL's estimate is that of {own.example}: {describe_builtin(entry)}, "
+                f"{entry.time_us:.2f} us ({entry.default_time_us / entry.time_us:.3f}x)"
+            )
+    return lines
 
 
 def reason(gain: KeyGain, evidence: Evidence) -> str:

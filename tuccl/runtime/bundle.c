@@ -2,6 +2,7 @@
 #include "bundle_file.h"
 #include "crc32.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,6 +13,9 @@ enum {
     ALGORITHMS = 7,
     PROTOCOLS = 3,
     LARGEST_NCHANNELS = 64,
+    LAST_ASKED_ABOUT = 4, /* NCCL estimates the five operations that it asks tuners about. */
+    FEWEST_PLACEMENTS = 2,
+    MOST_PLACEMENTS = 16,
 };
 
 static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
@@ -23,7 +27,14 @@ static const size_t record_bytes_of[TUCCL_SECTION_KINDS] = {
     [TUCCL_SECTION_PROFILE] = sizeof(struct tuccl_profile_record),
     [TUCCL_SECTION_SCHEDULES] = sizeof(struct tuccl_schedule_record),
     [TUCCL_SECTION_PROGRAMS] = 8,
+    [TUCCL_SECTION_PLACEMENTS] = sizeof(struct tuccl_placement_record),
+    [TUCCL_SECTION_PLACED_ENTRIES] = sizeof(struct tuccl_entry_record),
 };
+
+static bool is_optional(uint32_t kind) {
+    return kind == TUCCL_SECTION_PROGRAMS || kind == TUCCL_SECTION_PLACEMENTS ||
+           kind == TUCCL_SECTION_PLACED_ENTRIES;
+}
 
 struct directory {
     const struct tuccl_bundle_section *of_kind[TUCCL_SECTION_KINDS];
@@ -104,9 +115,11 @@ static enum tuccl_bundle_fault read_directory(const struct tuccl_bundle *bundle,
         directory->of_kind[section->kind] = section;
     }
     for (uint32_t kind = 0; kind < TUCCL_SECTION_KINDS; kind++)
-        if (record_bytes_of[kind] > 0 && directory->of_kind[kind] == NULL &&
-            kind != TUCCL_SECTION_PROGRAMS)
+        if (record_bytes_of[kind] > 0 && directory->of_kind[kind] == NULL && !is_optional(kind))
             return TUCCL_BUNDLE_DAMAGED;
+    if ((directory->of_kind[TUCCL_SECTION_PLACEMENTS] == NULL) !=
+        (directory->of_kind[TUCCL_SECTION_PLACED_ENTRIES] == NULL))
+        return TUCCL_BUNDLE_DAMAGED;
     return directory->of_kind[TUCCL_SECTION_IDENTITY]->record_count == 1 ? TUCCL_BUNDLE_GOOD
                                                                          : TUCCL_BUNDLE_DAMAGED;
 }
@@ -184,6 +197,53 @@ static bool shapes_are_sound(const struct tuccl_bundle *bundle) {
     return next == bundle->entry_count;
 }
 
+static bool is_positive(double value) {
+    return value > 0.0 && value < INFINITY;
+}
+
+static bool placement_is_sound(const struct tuccl_bundle *bundle,
+                               const struct tuccl_placement_record *placement) {
+    struct tuccl_range_record range = placement->entries;
+    if (placement->shape >= bundle->shape_count || placement->operation > LAST_ASKED_ABOUT ||
+        placement->zero != 0 || !is_positive(placement->latency_us) ||
+        !is_positive(placement->us_per_byte) || !is_positive(placement->tolerance) ||
+        placement->tolerance >= 1.0f || range.count > bundle->placed_entry_count - range.first)
+        return false;
+    for (uint32_t i = range.first; i < range.first + range.count; i++) {
+        const struct tuccl_entry_record *entry = &bundle->placed_entries[i];
+        if (!tuccl_entry_is_sound(entry) || entry->algorithm == TUCCL_NO_CODE ||
+            entry->schedule != TUCCL_NO_SCHEDULE)
+            return false;
+        if (i > range.first && entry->min_bytes <= bundle->placed_entries[i - 1].max_bytes)
+            return false;
+    }
+    return true;
+}
+
+/* Returns whether the placements of each shape and operation follow one another, as many as tell
+ * communicators apart, and have all placed entries in turn. */
+static bool placements_are_sound(const struct tuccl_bundle *bundle) {
+    uint32_t next = 0, alike = 0;
+    for (uint32_t i = 0; i < bundle->placement_count; i++) {
+        const struct tuccl_placement_record *placement = &bundle->placements[i];
+        if (placement->entries.first != next || !placement_is_sound(bundle, placement))
+            return false;
+        next += placement->entries.count;
+        bool continues = i > 0 && placement[-1].shape == placement->shape &&
+                         placement[-1].operation == placement->operation;
+        bool ascends = i == 0 || placement[-1].shape < placement->shape ||
+                       (placement[-1].shape == placement->shape &&
+                        placement[-1].operation < placement->operation);
+        if (!continues && (!ascends || (i > 0 && alike < FEWEST_PLACEMENTS)))
+            return false;
+        alike = continues ? alike + 1 : 1;
+        if (alike > MOST_PLACEMENTS)
+            return false;
+    }
+    return next == bundle->placed_entry_count &&
+           (bundle->placement_count == 0 || alike >= FEWEST_PLACEMENTS);
+}
+
 static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char *why,
                                               size_t why_bytes) {
     struct directory directory = {{NULL}};
@@ -199,7 +259,13 @@ static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char 
         bundle->programs = bundle->data + programs->offset;
         bundle->program_bytes = programs->bytes;
     }
-    if (!shapes_are_sound(bundle)) {
+    if (directory.of_kind[TUCCL_SECTION_PLACEMENTS] != NULL) {
+        bundle->placements =
+            records(bundle, &directory, TUCCL_SECTION_PLACEMENTS, &bundle->placement_count);
+        bundle->placed_entries =
+            records(bundle, &directory, TUCCL_SECTION_PLACED_ENTRIES, &bundle->placed_entry_count);
+    }
+    if (!shapes_are_sound(bundle) || !placements_are_sound(bundle)) {
         snprintf(why, why_bytes, "contradicts itself in its entries");
         return TUCCL_BUNDLE_DAMAGED;
     }

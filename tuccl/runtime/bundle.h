@@ -24,6 +24,10 @@ struct tuccl_bundle {
     uint32_t shape_count;
     const struct tuccl_entry_record *entries;
     uint32_t entry_count;
+    const struct tuccl_placement_record *placements; /* By shape and operation; NULL without. */
+    uint32_t placement_count;
+    const struct tuccl_entry_record *placed_entries;
+    uint32_t placed_entry_count;
     const struct tuccl_gpu_model_record *gpu_models;
     uint32_t gpu_model_count;
     const void *programs; /* Checked by program.h later; NULL without programs. */

@@ -30,8 +30,10 @@ enum tuccl_section_kind {
     TUCCL_SECTION_ENTRIES = 5,
     TUCCL_SECTION_PROFILE = 6,
     TUCCL_SECTION_SCHEDULES = 7,
-    TUCCL_SECTION_PROGRAMS = 8, /* Optional: program_layout.h. */
-    TUCCL_SECTION_KINDS = 9,
+    TUCCL_SECTION_PROGRAMS = 8,   /* Optional: program_layout.h. */
+    TUCCL_SECTION_PLACEMENTS = 9, /* Optional, with the next. */
+    TUCCL_SECTION_PLACED_ENTRIES = 10,
+    TUCCL_SECTION_KINDS = 11,
 };
 
 struct tuccl_bundle_header {
@@ -98,6 +100,18 @@ struct tuccl_entry_record {
     float default_time_us;
 };
 
+/* A class of a shape's communicators that NCCL's estimates for ring with Simple tell from others.
+ */
+struct tuccl_placement_record {
+    uint32_t shape; /* Index into SHAPES. */
+    uint32_t operation;
+    double latency_us;
+    double us_per_byte;
+    struct tuccl_range_record entries; /* In PLACED_ENTRIES. */
+    float tolerance;
+    uint32_t zero;
+};
+
 struct tuccl_profile_record {
     struct tuccl_text_record name;
     struct tuccl_text_record value;
@@ -114,5 +128,6 @@ static_assert(sizeof(struct tuccl_bundle_section) == 32, "section");
 static_assert(sizeof(struct tuccl_gpu_model_record) == 8, "GPU model");
 static_assert(sizeof(struct tuccl_shape_record) == 80, "shape");
 static_assert(sizeof(struct tuccl_entry_record) == 48, "entry");
+static_assert(sizeof(struct tuccl_placement_record) == 40, "placement");
 
 #endif

@@ -117,6 +117,13 @@ static int refuse_machine(const struct startup *startup, size_t ranks, const cha
     return NCCL_SUCCESS;
 }
 
+/* Estimates of another NCCL may be those of other communicators. */
+static bool tells_placements(tuccl_nccl_logger logger) {
+    const char *wanted = setting("TUCCL_NCCL");
+    char found[16];
+    return wanted == NULL || !tuccl_other_nccl(logger, wanted, found);
+}
+
 static int select_shape(struct tuccl_selection **context, const struct startup *startup,
                         const struct tuccl_bundle *bundle, size_t ranks, size_t nodes,
                         size_t ranks_per_node) {
@@ -131,7 +138,8 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
     }
     const char *explain = setting("TUCCL_EXPLAIN");
     bool explained = explain != NULL && strcmp(explain, "0") != 0;
-    *context = tuccl_selection_create(bundle, shape, explained ? startup->logger : NULL);
+    *context = tuccl_selection_create(bundle, shape, tells_placements(startup->logger),
+                                      explained ? startup->logger : NULL);
     if (*context == NULL)
         return refuse_bundle(startup, CAUSE_NO_MEMORY, "does not fit in memory");
     INFO(startup->logger,

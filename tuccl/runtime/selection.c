@@ -2,6 +2,7 @@
 #include "control.h"
 #include "tuner_abi.h"
 
+#include <math.h>
 #include <sys/mman.h>
 
 static uint32_t count_builtin(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {
@@ -28,35 +29,91 @@ static struct tuccl_choice choice_of(const struct tuccl_entry_record *entry, uin
     };
 }
 
-struct tuccl_selection *
-tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_shape_record *shape,
-                       void (*explain)(int, unsigned long, const char *, int, const char *, ...)) {
-    uint32_t total = 0;
+/* Where the next record of each array of a selection goes. */
+struct fill {
+    struct tuccl_placement *placement;
+    uint64_t *min_bytes;
+    struct tuccl_choice *choice;
+};
+
+static struct tuccl_choices copy_entries(struct fill *fill,
+                                         const struct tuccl_entry_record *entries,
+                                         struct tuccl_range_record range, uint32_t nodes) {
+    struct tuccl_choices choices = {fill->min_bytes, fill->choice, 0};
+    for (uint32_t i = 0; i < range.count; i++) {
+        const struct tuccl_entry_record *entry = &entries[range.first + i];
+        if (entry->algorithm == TUCCL_NO_CODE)
+            continue;
+        *fill->choice = choice_of(entry, nodes);
+        *fill->min_bytes++ = fill->choice++->min_bytes;
+        choices.count++;
+    }
+    return choices;
+}
+
+static bool is_of(const struct tuccl_placement_record *record, uint32_t shape, int function) {
+    return record->shape == shape && record->operation == (uint32_t)function;
+}
+
+static struct tuccl_placements copy_placements(struct fill *fill, const struct tuccl_bundle *bundle,
+                                               uint32_t shape, int function, uint32_t nodes) {
+    struct tuccl_placements placements = {fill->placement, 0};
+    for (uint32_t i = 0; i < bundle->placement_count; i++) {
+        const struct tuccl_placement_record *record = &bundle->placements[i];
+        if (!is_of(record, shape, function))
+            continue;
+        *fill->placement++ = (struct tuccl_placement){
+            .latency_us = record->latency_us,
+            .us_per_byte = record->us_per_byte,
+            .tolerance = record->tolerance,
+            .choices = copy_entries(fill, bundle->placed_entries, record->entries, nodes),
+        };
+        placements.count++;
+    }
+    return placements;
+}
+
+/* Numbers of a shape's placements and of their entries, which all have a built-in configuration. */
+static struct tuccl_range_record count_placed(const struct tuccl_bundle *bundle, uint32_t shape) {
+    struct tuccl_range_record counts = {0, 0};
+    for (uint32_t i = 0; i < bundle->placement_count; i++)
+        if (bundle->placements[i].shape == shape) {
+            counts.first++;
+            counts.count += bundle->placements[i].entries.count;
+        }
+    return counts;
+}
+
+struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
+                                               const struct tuccl_shape_record *shape, bool placed,
+                                               void (*explain)(int, unsigned long, const char *,
+                                                               int, const char *, ...)) {
+    uint32_t own = (uint32_t)(shape - bundle->shapes), total = 0;
     for (int function = 0; function < TUCCL_FUNCTIONS; function++)
         total += count_builtin(bundle, shape->of_operation[function]);
+    struct tuccl_range_record counts = {0, 0};
+    if (placed)
+        counts = count_placed(bundle, own);
+    total += counts.count;
     size_t bytes = sizeof(struct tuccl_selection) +
+                   (size_t)counts.first * sizeof(struct tuccl_placement) +
                    (size_t)total * (sizeof(uint64_t) + sizeof(struct tuccl_choice));
     struct tuccl_selection *selection =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (selection == MAP_FAILED)
         return NULL;
-    uint64_t *min_bytes = (uint64_t *)(selection + 1);
-    struct tuccl_choice *choice = (struct tuccl_choice *)(min_bytes + total);
+    struct fill fill = {.placement = (struct tuccl_placement *)(selection + 1)};
+    fill.min_bytes = (uint64_t *)(fill.placement + counts.first);
+    fill.choice = (struct tuccl_choice *)(fill.min_bytes + total);
     selection->mapped_bytes = bytes;
     selection->entry_count = total;
     selection->explain = explain;
     for (int function = 0; function < TUCCL_FUNCTIONS; function++) {
-        struct tuccl_choices *choices = &selection->of_function[function];
-        struct tuccl_range_record range = shape->of_operation[function];
-        *choices = (struct tuccl_choices){min_bytes, choice, 0};
-        for (uint32_t i = 0; i < range.count; i++) {
-            const struct tuccl_entry_record *entry = &bundle->entries[range.first + i];
-            if (entry->algorithm == TUCCL_NO_CODE)
-                continue;
-            *choice = choice_of(entry, shape->nodes);
-            *min_bytes++ = choice++->min_bytes;
-            choices->count++;
-        }
+        selection->of_function[function] =
+            copy_entries(&fill, bundle->entries, shape->of_operation[function], shape->nodes);
+        if (placed)
+            selection->placements_of_function[function] =
+                copy_placements(&fill, bundle, own, function, shape->nodes);
     }
     if (mprotect(selection, bytes, PROT_READ) != 0) {
         munmap(selection, bytes);
@@ -96,11 +153,7 @@ void tuccl_selection_free(struct tuccl_selection *selection) {
     munmap(selection, selection->mapped_bytes);
 }
 
-const struct tuccl_choice *tuccl_selection_find(const struct tuccl_selection *selection,
-                                                int function, size_t bytes) {
-    if (selection == NULL || function < 0 || function >= TUCCL_FUNCTIONS)
-        return NULL;
-    const struct tuccl_choices *choices = &selection->of_function[function];
+static const struct tuccl_choice *find_choice(const struct tuccl_choices *choices, size_t bytes) {
     /* The last range that starts at or below `bytes`. Written so that the compiler needs no branch
      * that depends on the data: mispredictions would cost more than the whole search. */
     const uint64_t *base = choices->min_bytes;
@@ -114,4 +167,30 @@ const struct tuccl_choice *tuccl_selection_find(const struct tuccl_selection *se
         return NULL;
     const struct tuccl_choice *choice = choices->choice + (base - choices->min_bytes);
     return bytes <= choice->max_bytes ? choice : NULL;
+}
+
+const struct tuccl_choice *tuccl_selection_find(const struct tuccl_selection *selection,
+                                                int function, size_t bytes) {
+    if (selection == NULL || function < 0 || function >= TUCCL_FUNCTIONS)
+        return NULL;
+    return find_choice(&selection->of_function[function], bytes);
+}
+
+const struct tuccl_choice *tuccl_selection_find_placed(const struct tuccl_selection *selection,
+                                                       int function, size_t bytes,
+                                                       double estimate_us, int pipelined) {
+    if (selection == NULL || function < 0 || function >= TUCCL_FUNCTIONS)
+        return NULL;
+    const struct tuccl_placements *placements = &selection->placements_of_function[function];
+    const struct tuccl_placement *fitting = NULL;
+    for (uint32_t i = 0; i < placements->count; i++) {
+        const struct tuccl_placement *own = &placements->placement[i];
+        double expected_us = own->latency_us * pipelined + own->us_per_byte * (double)bytes;
+        if (!(fabs(estimate_us - expected_us) <= own->tolerance * expected_us))
+            continue;
+        if (fitting != NULL)
+            return NULL;
+        fitting = own;
+    }
+    return fitting != NULL ? find_choice(&fitting->choices, bytes) : NULL;
 }

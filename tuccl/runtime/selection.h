@@ -31,6 +31,20 @@ struct tuccl_choices {
     uint32_t count;
 };
 
+/* Choices for a class of communicators, by where their ranks sit. NCCL's estimate for ring with
+ * Simple tells the class of a call: a line over its size. */
+struct tuccl_placement {
+    double latency_us; /* Times the operations that a call pipelines. */
+    double us_per_byte;
+    double tolerance; /* Relative distance from the line up to which an estimate is of the class. */
+    struct tuccl_choices choices;
+};
+
+struct tuccl_placements {
+    const struct tuccl_placement *placement;
+    uint32_t count; /* 0: a shape's communicators are not told apart. */
+};
+
 struct tuccl_control;
 struct tuccl_rail_request;
 
@@ -42,6 +56,8 @@ struct tuccl_selection {
     struct tuccl_rail_request *rail;
     uint32_t entry_count;
     struct tuccl_choices of_function[TUCCL_FUNCTIONS];
+    /* Looked at before `of_function`. */
+    struct tuccl_placements placements_of_function[TUCCL_FUNCTIONS];
     /* NULL unless lookups are explained. */
     void (*explain)(int level, unsigned long flags, const char *file, int line, const char *format,
                     ...);
@@ -52,11 +68,12 @@ struct tuccl_selection {
 bool tuccl_channels_are_unbounded(uint8_t algorithm, size_t nodes);
 
 /* Copies the entries of one shape into read-only pages, so that lookups from any thread need no
- * lock. Entries without a built-in configuration are left out: there NCCL decides. NULL without
- * memory. */
-struct tuccl_selection *
-tuccl_selection_create(const struct tuccl_bundle *bundle, const struct tuccl_shape_record *shape,
-                       void (*explain)(int, unsigned long, const char *, int, const char *, ...));
+ * lock. Entries without a built-in configuration are left out: there NCCL decides. Without `placed`
+ * no communicators are told apart. NULL without memory. */
+struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
+                                               const struct tuccl_shape_record *shape, bool placed,
+                                               void (*explain)(int, unsigned long, const char *,
+                                                               int, const char *, ...));
 
 /* A selection that asks `control`, which it owns from then on. NULL when there is no memory. */
 struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control);
@@ -70,5 +87,12 @@ void tuccl_selection_free(struct tuccl_selection *selection);
  * other functions than the five. Same semantics as tuccl/lookup_tables/lookup.py. */
 const struct tuccl_choice *tuccl_selection_find(const struct tuccl_selection *selection,
                                                 int function, size_t bytes);
+
+/* Returns the choice of the only class that NCCL's estimate for ring with Simple fits, NULL where
+ * it fits none or several, or the class has no entry: then that of the shape counts, which suits
+ * all classes. Same semantics as lookup_placed of tuccl/lookup_tables/lookup.py. */
+const struct tuccl_choice *tuccl_selection_find_placed(const struct tuccl_selection *selection,
+                                                       int function, size_t bytes,
+                                                       double estimate_us, int pipelined);
 
 #endif

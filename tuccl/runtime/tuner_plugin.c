@@ -128,13 +128,28 @@ static bool rail_choice(const struct tuccl_selection *selection, struct tuccl_ch
     return choice->algorithm != TUCCL_RAIL_NO_REQUEST;
 }
 
+/* The choice of the communicator's class, if the estimates tell it, else that of its shape. */
+static const struct tuccl_choice *choice_of_call(const struct tuccl_selection *selection,
+                                                 int function, size_t bytes, int pipelined,
+                                                 const float *cost, int algorithms, int protocols) {
+    if (cost != NULL && algorithms > NCCL_ALGO_RING && protocols > NCCL_PROTO_SIMPLE) {
+        float estimate_us = cost[NCCL_ALGO_RING * protocols + NCCL_PROTO_SIMPLE];
+        const struct tuccl_choice *placed =
+            tuccl_selection_find_placed(selection, function, bytes, (double)estimate_us, pipelined);
+        if (placed != NULL)
+            return placed;
+    }
+    return tuccl_selection_find(selection, function, bytes);
+}
+
 static int get_coll_info_v4_to_v6(void *context, int function, size_t bytes,
                                   int pipelined_operations, float **cost, int algorithms,
                                   int protocols, int registered_buffers, int *nchannels) {
-    (void)pipelined_operations;
     (void)registered_buffers;
     const struct tuccl_selection *selection = context;
-    const struct tuccl_choice *choice = tuccl_selection_find(selection, function, bytes);
+    const struct tuccl_choice *choice =
+        choice_of_call(selection, function, bytes, pipelined_operations,
+                       (const float *)(const void *)cost, algorithms, protocols);
     if (cost == NULL || selection == NULL)
         return NCCL_SUCCESS;
     struct tuccl_choice requested;

@@ -6,7 +6,7 @@ Search, table and reports know this protocol only, never which backend they talk
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tuccl.lookup_tables.provenance import Provenance
 from tuccl.trials.config import Config, Task
@@ -57,5 +57,20 @@ class Backend(Protocol):
 
         Raises:
             ConfigurationFailedError: when a byte is wrong, or the configuration cannot run.
+            MeasurementError: when the backend cannot go on.
+        """
+
+
+@runtime_checkable
+class Estimating(Protocol):
+    """A backend that knows NCCL's own estimates, which the tuner plugin is handed in jobs."""
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """NCCL's estimate for ring with Simple on a task's communicators, in us.
+
+        None where NCCL cannot run it, or tells no estimate.
+
+        Raises:
+            ConfigurationFailedError: when the call cannot run.
             MeasurementError: when the backend cannot go on.
         """

@@ -137,8 +137,8 @@ def _whole(size_bytes: int, ranks: int) -> int:
 
 
 def _ladders(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Keys of one operation and shape, by size."""
+    """Keys of one operation, shape and placement, by size."""
     ladders: dict[object, list[Task]] = {}
     for task in sorted(tasks, key=lambda task: (task.operation, task.shape, task.size_bytes)):
-        ladders.setdefault((task.operation, task.shape), []).append(task)
+        ladders.setdefault((task.operation, task.shape, task.placement), []).append(task)
     return list(ladders.values())

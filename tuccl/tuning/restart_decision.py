@@ -18,6 +18,7 @@ from tuccl.statistics.looks import bonferroni
 from tuccl.statistics.pooling import MeanError, PooledVariance
 from tuccl.trials.config import Config, Task
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision
+from tuccl.tuning.run_keys import ladder_of
 
 _FINALISTS = 4
 """Most calls of a key that one start compares, for which the bounds of the best allow."""
@@ -54,7 +55,7 @@ def neighbour_winner(task: Task, decisions: Mapping[Task, Decision]) -> Config |
     winner's lower bound must exceed the best ratio that the start showed.
     """
     alike = sorted(
-        (key for key in decisions if (key.operation, key.shape) == (task.operation, task.shape)),
+        (key for key in decisions if ladder_of(key) == ladder_of(task)),
         key=lambda key: key.size_bytes,
     )
     at = alike.index(task)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tuccl.lookup_tables.table import Shape
+from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
+from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.tuning.settings import RunSettings
 from tuccl.workloads.step_calls import KeyCalls, times_per_step
 
@@ -56,7 +57,9 @@ def key_weights(
     """
     if settings.workload is not None:
         keys = [key for key in settings.workload.keys if key.task in tasks]
-        by_time = _step_times_us(keys, stock_us)
+        of_calls = _step_times_us(keys, stock_us)
+        # A workload does not tell where ranks sit.
+        by_time = {task: of_calls[replace(task, placement=ANYWHERE)] for task in tasks}
         return KeyWeights(by_time, by_time, by_time=True)
     return KeyWeights(
         {task: settings.weight(task) for task in tasks},
@@ -101,13 +104,17 @@ def representative(tasks: Sequence[Task], times: KeyWeights | None = None) -> li
     return [task for task in tasks if task.size_bytes in sizes[::2]]
 
 
+def ladder_of(task: Task) -> tuple[Operation, Shape, Placement]:
+    """Return what the keys of different sizes have in common."""
+    return task.operation, task.shape, task.placement
+
+
 def smaller_neighbour(task: Task, candidates: Iterable[Task]) -> Task | None:
     """The candidate of the next smaller size of the same operation and shape."""
     smaller = [
         candidate
         for candidate in candidates
-        if (candidate.operation, candidate.shape) == (task.operation, task.shape)
-        and candidate.size_bytes < task.size_bytes
+        if ladder_of(candidate) == ladder_of(task) and candidate.size_bytes < task.size_bytes
     ]
     return max(smaller, key=lambda candidate: candidate.size_bytes, default=None)
 
@@ -117,8 +124,7 @@ def nearest_neighbour(task: Task, candidates: Iterable[Task]) -> Task | None:
     beside = [
         candidate
         for candidate in candidates
-        if (candidate.operation, candidate.shape) == (task.operation, task.shape)
-        and candidate.size_bytes != task.size_bytes
+        if ladder_of(candidate) == ladder_of(task) and candidate.size_bytes != task.size_bytes
     ]
     return min(
         beside, key=lambda near: abs(math.log(near.size_bytes / task.size_bytes)), default=None

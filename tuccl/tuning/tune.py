@@ -25,9 +25,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
@@ -35,7 +35,8 @@ from tuccl.errors import ConfigurationFailedError, ProfileLostError
 from tuccl.lookup_tables.table import Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.placing import safety
-from tuccl.placing.safety import SlowerAt, slower_at
+from tuccl.placing.safety import SlowerAt, slower_at, worst
+from tuccl.placing.seen import Estimate, SeenClass, placed_tasks, seen_classes
 from tuccl.search.meter import Meter
 from tuccl.search.mraco import Mraco, MracoOptions
 from tuccl.search.strategies import make_strategy
@@ -44,6 +45,7 @@ from tuccl.search.warm import Warm
 from tuccl.statistics.pooling import MeanError
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.events import KeyDecided, Watch, unwatched
+from tuccl.trials.placement import ANYWHERE
 from tuccl.trials.profile_axes import profile_axes
 from tuccl.trials.space import SPELLED_OUT, Space, with_profile
 from tuccl.trials.warm_start import WarmStart
@@ -113,6 +115,8 @@ class SearchSpaces:
     placements: Callable[[Shape], Sequence[PlacementClass]] = lambda _: ()
     """Classes of a shape's communicators by where their ranks sit; fewer than two where it makes no
     difference, or nothing can be timed elsewhere."""
+    estimate: Estimate = lambda _: None
+    """NCCL's own estimates, by which the plugin tells classes apart."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,16 @@ class AgainstBefore:
 
 
 @dataclass(frozen=True)
+class PlacedResult:
+    """The entries of communicators that the plugin tells apart by where their ranks sit."""
+
+    shape: Shape
+    seen: SeenClass
+    keys: tuple[KeyResult, ...]
+    """Keys with an entry of their own, by a setting of NCCL."""
+
+
+@dataclass(frozen=True)
 class TuningResult:
     """The outcome of a run."""
 
@@ -164,6 +178,8 @@ class TuningResult:
     """Error of a ratio of two times of different starts, on logarithms."""
     against: tuple[AgainstBefore, ...] = ()
     """Keys against an earlier table; empty where there is none, or the budget is spent."""
+    placed: tuple[PlacedResult, ...] = ()
+    """Of each shape whose classes can be told apart, all of them."""
 
 
 def tune(
@@ -326,6 +342,14 @@ def _under_the_winner(
     return _Tuned(raced, found, confirmed, ranges, starts)
 
 
+def _of_class(keys: Iterable[KeyResult], shape: Shape, seen: SeenClass) -> Iterator[KeyResult]:
+    """Yield the keys of a class that have an entry."""
+    for key in keys:
+        task, builtin = key.task, key.decision.builtin
+        if (task.shape, task.placement) == (shape, seen.placement) and builtin is not None:
+            yield key
+
+
 class _Run:
     """The stages of one run over its keys, and their shared state."""
 
@@ -343,12 +367,22 @@ class _Run:
         earlier: WarmStart | None = None,
     ) -> None:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
-        self.tasks = tasks
+        self.anywhere = tuple(tasks)
+        """The keys of all siblings of a shape."""
+        self.seen = {
+            shape: seen_classes(
+                shape, spaces.placements(shape), settings.operations_of(shape), spaces.estimate
+            )
+            for shape in dict.fromkeys(task.shape for task in tasks)
+        }
+        """Classes with keys of their own, by shape."""
+        self.tasks = tasks = (*tasks, *placed_tasks(tasks, self.seen))
         self.spending = Spending(log, budget_s, watch)
         self.stock = StockTimes(tasks, self.spending, progress)
         reach = None
         if settings.workload is not None:
-            reach = {key.task: key.reach_bytes for key in settings.workload.keys}
+            of_key = {key.task: key.reach_bytes for key in settings.workload.keys}
+            reach = {task: of_key[replace(task, placement=ANYWHERE)] for task in tasks}
         self._borders = breakpoints.Borders(self.spending.fresh, reach)
         self._weights = key_weights(settings, tasks, dict.fromkeys(tasks, 1.0))
         self._settings = settings
@@ -368,8 +402,8 @@ class _Run:
         """Seconds of the short searches before the race, by key."""
         self._looked: dict[Task, list[Config]] = {}
         """Schedules of these searches by key, fastest first."""
-        self._held_elsewhere: dict[tuple[Task, Config], SlowerAt | None] = {}
-        """Calls that were timed where ranks sit elsewhere; None: nowhere slower."""
+        self._slower: dict[tuple[Task, Config], tuple[SlowerAt, ...]] = {}
+        """Calls that were timed where ranks sit elsewhere, and the classes where they lose."""
 
     def weigh(self, stock_us: Mapping[Task, float]) -> None:
         """Weigh the keys by stock NCCL's times, where a workload makes their calls."""
@@ -548,20 +582,28 @@ class _Run:
                 for task, decision in confirmed.items()
                 if decision.has_entry
             }
-        keys = tuple(
-            KeyResult(task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task])
+        keys = {
+            task: KeyResult(
+                task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task]
+            )
             for task in self.tasks
-        )
+        }
         earlier, between_starts = self._earlier, self.stock.between_starts()
-        against = () if earlier is None else self._against(confirmed, profile, earlier)
+        decided = {task: confirmed[task] for task in self.anywhere}
+        against = () if earlier is None else self._against(decided, profile, earlier)
         return TuningResult(
             profile,
             tuned.raced,
-            keys,
+            tuple(keys[task] for task in self.anywhere),
             self.spending.spent_s,
             tuned.starts,
             between_starts,
             against,
+            tuple(
+                PlacedResult(shape, own, tuple(_of_class(keys.values(), shape, own)))
+                for shape, of_shape in self.seen.items()
+                for own in of_shape
+            ),
         )
 
     def _against(
@@ -677,24 +719,36 @@ class _Run:
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile
     ) -> dict[Task, Decision]:
         """Leave out the calls that are slower on communicators whose ranks sit elsewhere."""
-        held: dict[Task, Decision] = {}
+        held = {}
         for task, decision in decisions.items():
             calls = [won.config for won in (decision.builtin, decision.schedule) if won]
-            known = self._held_elsewhere
-            if new := [config for config in calls if (task, config) not in known]:
-                slower = slower_at(
-                    task,
-                    new,
-                    profile.default,
-                    self._spaces.placements(task.shape),
-                    self.spending.fresh,
-                )
-                known |= {(task, config): slower.get(config) for config in new}
-            found = {config: at for config in calls if (at := known[task, config])}
-            held[task] = decision.without(found) if found else decision
-            if found:
+            if new := [config for config in calls if (task, config) not in self._slower]:
+                fresh, default = self.spending.fresh, profile.default
+                slower = slower_at(task, new, default, self._classes_of(task), fresh)
+                self._slower |= {(task, config): found for config, found in slower.items()}
+            held[task] = self._without_slower(task, decision, self._classes_of(task))
+            if held[task] != decision:
                 self._tell_decided(task, held[task], profile)
         return held
+
+    def _classes_of(self, task: Task) -> Sequence[PlacementClass]:
+        """Return the classes that an entry of a key serves."""
+        for own in self.seen[task.shape]:
+            if own.placement == task.placement:
+                return own.classes
+        return self._spaces.placements(task.shape)
+
+    def _without_slower(
+        self, task: Task, decision: Decision, classes: Sequence[PlacementClass]
+    ) -> Decision:
+        """Return a decision without the calls that are slower on some of these classes."""
+        found = {
+            won.config: at
+            for won in (decision.builtin, decision.schedule)
+            if won is not None
+            and (at := worst(at for at in self._slower[task, won.config] if at.own in classes))
+        }
+        return decision.without(found) if found else decision
 
     def locate(
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile

@@ -9,11 +9,13 @@ from tuccl.lookup_tables.provenance import NcclVersion, Provenance
 from tuccl.lookup_tables.table import (
     BuiltinConfig,
     Entry,
+    EstimateLine,
     Key,
     NcclAlgorithm,
     NcclProtocol,
     Operation,
     ScheduleConfig,
+    SeenPlacement,
     Shape,
     StoredSchedule,
     Table,
@@ -101,3 +103,24 @@ def random_table(seed: int, ranges_per_group: int = 8, shapes: tuple[Shape, ...]
                 )
                 start = stop + rng.choice([1, 1, rng.randrange(1, 4096)])
     return make_table(entries)
+
+
+def random_placements(seed: int, shapes: tuple[Shape, ...]) -> tuple[SeenPlacement, ...]:
+    """Two or three placements of each shape, whose estimates meet for small messages."""
+    rng = random.Random(seed)
+    found = []
+    for shape in sorted(shapes):
+        slopes = rng.sample([1e-4, 1.3e-4, 2e-4, 5e-4], rng.choice([2, 3]))
+        for number, slope in enumerate(slopes):
+            lines = tuple((each, EstimateLine(12.0, slope)) for each in list(Operation)[:5])
+            entries = []
+            for operation, _ in lines:
+                start = 0
+                for _ in range(rng.randint(0, 4)):
+                    stop = start + rng.randrange(1, 2**20)
+                    builtin = random_builtin(rng, shape)
+                    entries.append(make_entry(operation, start, stop, builtin, shape=shape))
+                    start = stop + rng.choice([1, 4096])
+            entries.sort(key=lambda entry: key_order(entry.key))
+            found.append(SeenPlacement(shape, number, "gpu0 and gpu4", lines, tuple(entries)))
+    return tuple(found)

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tuccl.lookup_tables.tables import GOLDEN, make_entry, make_table, random_table
+from tests.tuccl.lookup_tables.tables import (
+    GOLDEN,
+    SHAPES,
+    make_entry,
+    make_table,
+    random_placements,
+    random_table,
+)
 from tuccl.lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
 from tuccl.lookup_tables.errors import TableFileError
 from tuccl.lookup_tables.provenance import NcclVersion, Provenance
@@ -236,7 +243,7 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
     cases = [
         (
             newer,
-            "table format 9, this release reads 1, 2 and 3; tune again or use the release",
+            "table format 9, this release reads 1, 2, 3 and 4; tune again or use the release",
         ),
         (damaged_metadata, "metadata is damaged"),
         (deep_metadata, "metadata is damaged"),
@@ -273,3 +280,28 @@ sys.exit(len(os.listdir("/proc/self/task")) - before)
     data = table_to_parquet_bytes(random_table(1))
     done = subprocess.run([sys.executable, "-c", script], input=data, cwd=root, check=False)
     assert done.returncode == 0
+
+
+def test_placements_are_of_a_version_of_their_own_and_come_back() -> None:
+    plain = random_table(4, 2)
+    metadata = pq.read_schema(io.BytesIO(table_to_parquet_bytes(plain))).metadata
+    assert metadata[b"tuccl.format_version"] == b"3", "as earlier releases write and read"
+    placed = replace(plain, placements=random_placements(4, SHAPES))
+    data = table_to_parquet_bytes(placed)
+    assert pq.read_schema(io.BytesIO(data)).metadata[b"tuccl.format_version"] == b"4"
+    assert table_from_parquet_bytes(data, "t", no_programs) == placed
+    rows = pq.read_table(io.BytesIO(data)).to_pylist()
+    assert len(rows) == len(plain.entries) + sum(len(own.entries) for own in placed.placements)
+
+
+def test_entries_of_a_placement_that_the_table_lacks_are_refused() -> None:
+    placed = replace(random_table(4, 2), placements=random_placements(4, SHAPES))
+
+    def without_placements(table: pa.Table) -> pa.Table:
+        metadata = dict(table.schema.metadata) | {b"tuccl.placements": b"[]"}
+        return table.replace_schema_metadata(metadata)
+
+    with pytest.raises(TableFileError, match="of a placement that the table lacks"):
+        table_from_parquet_bytes(
+            rewritten(table_to_parquet_bytes(placed), without_placements), "t", no_programs
+        )

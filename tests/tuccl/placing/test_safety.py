@@ -11,7 +11,7 @@ from tests.tuccl.sketches.machines import hybrid_mesh
 from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.placements import placements
-from tuccl.placing.safety import PAIRS, seconds, slower_at
+from tuccl.placing.safety import PAIRS, SlowerAt, seconds, slower_at, worst
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.placement import Placement
 
@@ -42,9 +42,11 @@ class Machine:
 def test_a_call_that_loses_in_a_class_is_named_with_the_class() -> None:
     machine = Machine({FAST: 0.9, SLOW: 1.25})
     found = slower_at(TASK, [FAST, SLOW], STOCK, CLASSES, machine.fresh)
-    assert list(found) == [SLOW]
-    assert found[SLOW].ratio == pytest.approx(0.8, rel=0.01)
-    assert found[SLOW].sentence.startswith(
+    assert found[FAST] == ()
+    (slower,) = found[SLOW]
+    assert slower.ratio == pytest.approx(0.8, rel=0.01)
+    assert slower.own == CLASSES[1]
+    assert slower.sentence.startswith(
         "tree LL ch2 is left out: slower on communicators such as that of n0/gpu2 and n0/gpu3 (0.8"
     )
     assert set(machine.taken.values()) == {PAIRS}
@@ -53,19 +55,29 @@ def test_a_call_that_loses_in_a_class_is_named_with_the_class() -> None:
 
 def test_a_call_that_does_not_run_in_a_class_is_left_out() -> None:
     found = slower_at(TASK, [ABSENT], STOCK, CLASSES, Machine({}).fresh)
-    assert found[ABSENT].ratio is None
-    assert "cannot be timed on communicators" in found[ABSENT].sentence
+    (slower,) = found[ABSENT]
+    assert slower.ratio is None
+    assert "cannot be timed on communicators" in slower.sentence
+
+
+def test_the_worst_class_is_told() -> None:
+    lost = [SlowerAt(SLOW, CLASSES[0], 0.9), SlowerAt(SLOW, CLASSES[1], 0.7)]
+    assert worst(lost) == lost[1]
+    refused = SlowerAt(SLOW, CLASSES[0], None)
+    assert worst([*lost, refused]) == refused
+    assert worst(()) is None
 
 
 def test_noise_is_no_loss_and_a_loss_of_a_per_cent_is() -> None:
     same, loss = replace(FAST, nchannels=2), replace(FAST, nchannels=4)
     machine = Machine({same: 1.0005, loss: 1.015})
-    assert set(slower_at(TASK, [same, loss], STOCK, CLASSES, machine.fresh)) == {loss}
+    found = slower_at(TASK, [same, loss], STOCK, CLASSES, machine.fresh)
+    assert [config for config, slower in found.items() if slower] == [loss]
 
 
 def test_where_all_communicators_are_alike_nothing_is_timed() -> None:
     machine = Machine({})
-    assert slower_at(TASK, [FAST], STOCK, CLASSES[:1], machine.fresh) == {}
+    assert slower_at(TASK, [FAST], STOCK, CLASSES[:1], machine.fresh) == {FAST: ()}
     assert not machine.taken
     assert seconds({TASK: 1.0}, lambda _: CLASSES[:1]) == 0.0
     assert seconds({TASK: 1.0}, lambda _: CLASSES) == 2 * PAIRS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,11 +19,13 @@ from typing import Any
 
 from tuccl.lookup_tables import bundle_layout as layout
 from tuccl.lookup_tables.bundle_layout import SectionKind
+from tuccl.lookup_tables.bundles.placed_entries import read_placement_records
 from tuccl.lookup_tables.bundles.program_section import read_programs_section
 from tuccl.lookup_tables.errors import TableFileError
 from tuccl.lookup_tables.lookup import MAX_CHANNELS, TableIndex
 from tuccl.lookup_tables.table import (
     BuiltinConfig,
+    EstimateLine,
     Key,
     Operation,
     ScheduleConfig,
@@ -45,6 +47,18 @@ class BundleEntry:
     """Time of stock NCCL's own choice, rounded to 32 bits."""
 
 
+@dataclass(frozen=True, slots=True)
+class BundlePlacement:
+    """Communicators of a shape that NCCL's estimates tell from others, for one operation."""
+
+    shape: Shape
+    operation: Operation
+    line: EstimateLine
+    tolerance: float
+    """Relative distance from the line up to which an estimate is theirs, rounded to 32 bits."""
+    entries: tuple[BundleEntry, ...]
+
+
 @dataclass(frozen=True)
 class Bundle:
     """The contents of a bundle file."""
@@ -57,6 +71,8 @@ class Bundle:
     profile: Mapping[str, str]
     schedules: tuple[StoredSchedule, ...]
     """Schedules; without programs in bundles from before programs."""
+    placements: tuple[BundlePlacement, ...] = ()
+    """Communicators with entries of their own, by shape and operation."""
 
     @cached_property
     def _index(self) -> TableIndex[BundleEntry]:
@@ -203,7 +219,35 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         ),
         profile={text(*record[:2]): text(*record[2:]) for record in records(SectionKind.PROFILE)},
         schedules=schedules,
+        placements=tuple(_decode_placements(sections, records, fingerprint)),
     )
+
+
+def _decode_placements(
+    sections: Mapping[SectionKind, bytes],
+    records: Callable[[SectionKind], list[tuple[Any, ...]]],
+    fingerprint: str,
+) -> Iterator[BundlePlacement]:
+    present = [kind in sections for kind in (SectionKind.PLACEMENTS, SectionKind.PLACED_ENTRIES)]
+    if not any(present):
+        return
+    if not all(present):
+        raise ValueError("of placements and their entries a section is missing")
+    shapes = [Shape(*record[:3]) for record in records(SectionKind.SHAPES)]
+    raw = records(SectionKind.PLACED_ENTRIES)
+    found = read_placement_records(sections[SectionKind.PLACEMENTS], shapes, len(raw))
+    for own in found:
+        entries, end = [], -1
+        for record in raw[own.first : own.first + own.count]:
+            start, stop = record[:2]
+            if not end < start <= stop:
+                raise ValueError(f"range {start}..{stop} is empty, overlaps or is not sorted")
+            end = stop
+            key = Key(own.operation, start, stop, own.shape, fingerprint)
+            entries.append(_decode_entry(key, record, ()))
+            if entries[-1].builtin is None:
+                raise ValueError("a placed entry has no built-in configuration")
+        yield BundlePlacement(own.shape, own.operation, own.line, own.tolerance, tuple(entries))
 
 
 def _decode_keys(

@@ -7,15 +7,16 @@ Format: docs/reference/bundle-format.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from tuccl.lookup_tables import bundle_layout as layout
 from tuccl.lookup_tables.bundle_layout import SectionKind
+from tuccl.lookup_tables.bundles.placed_entries import placement_records
 from tuccl.lookup_tables.bundles.program_section import programs_section
 from tuccl.lookup_tables.errors import InvalidTableError
 from tuccl.lookup_tables.lookup import check_table
-from tuccl.lookup_tables.table import BuiltinConfig, Entry, ScheduleConfig, Table
+from tuccl.lookup_tables.table import BuiltinConfig, Entry, ScheduleConfig, Shape, Table
 
 
 def bundle_bytes(table: Table) -> bytes:
@@ -33,11 +34,14 @@ def bundle_bytes(table: Table) -> bytes:
         (*text.add(stored.content_hash), *text.add(stored.name), *text.add(stored.msccl_xml))
         for stored in table.schedules
     ]
+    shapes = sorted(
+        {entry.key.shape for entry in table.entries} | {own.shape for own in table.placements}
+    )
     position = {stored.content_hash: index for index, stored in enumerate(table.schedules)}
     sections = {
         SectionKind.IDENTITY: identity,
         SectionKind.GPU_MODELS: b"".join(_pack_gpu_model(model) for model in table.gpu_models),
-        SectionKind.SHAPES: _pack_shapes(table.entries),
+        SectionKind.SHAPES: _pack_shapes(table.entries, shapes),
         SectionKind.ENTRIES: b"".join(_pack_entry(entry, position) for entry in table.entries),
         SectionKind.PROFILE: b"".join(layout.PROFILE.pack(*record) for record in profile),
         SectionKind.SCHEDULES: b"".join(layout.SCHEDULE.pack(*record) for record in schedules),
@@ -47,6 +51,10 @@ def bundle_bytes(table: Table) -> bytes:
         sections[SectionKind.PROGRAMS] = programs_section(
             [stored.program for stored in table.schedules]
         )
+    placements, placed = placement_records(table.placements, shapes)
+    if placements:
+        sections[SectionKind.PLACEMENTS] = placements
+        sections[SectionKind.PLACED_ENTRIES] = b"".join(_pack_entry(own, {}) for own in placed)
     return _assemble(sections)
 
 
@@ -84,11 +92,16 @@ def _pack_gpu_model(model: str) -> bytes:
     return layout.GPU_MODEL.pack(int(vendor, 16), int(device, 16), 0)
 
 
-def _pack_shapes(entries: tuple[Entry, ...]) -> bytes:
+def _pack_shapes(entries: tuple[Entry, ...], shapes: Sequence[Shape]) -> bytes:
+    """Return the section SHAPES; a shape with placements alone has no range."""
     records = []
     first = 0
-    for shape, of_shape in groupby(entries, key=lambda entry: entry.key.shape):
+    of_shapes = {
+        shape: tuple(group) for shape, group in groupby(entries, key=lambda entry: entry.key.shape)
+    }
+    for shape in shapes:
         slots = [(0, 0)] * layout.OPERATION_SLOTS
+        of_shape = of_shapes.get(shape, ())
         for operation, group in groupby(of_shape, key=lambda entry: entry.key.operation):
             count = sum(1 for _ in group)
             slots[layout.OPERATIONS.index(operation)] = (first, count)

@@ -10,14 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tuccl.lookup_tables.tables import SHAPES, make_entry, make_table, random_table
+from tests.tuccl.lookup_tables.tables import (
+    SHAPES,
+    make_entry,
+    make_table,
+    random_placements,
+    random_table,
+)
 from tuccl.lookup_tables import bundle_layout as layout
 from tuccl.lookup_tables.bundle_layout import bundle_crc
 from tuccl.lookup_tables.bundles.bundle import load_bundle, read_bundle
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
 from tuccl.lookup_tables.errors import InvalidTableError, TableFileError
 from tuccl.lookup_tables.lookup import lookup
-from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.lookup_tables.table import (
+    BuiltinConfig,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    Table,
+)
 
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
 
@@ -217,3 +231,88 @@ def test_a_schedule_may_win_without_a_better_builtin() -> None:
         assert found.builtin is None
         assert found.schedule == entry.schedule
         assert dataclasses.asdict(found)["builtin_time_us"] == 0.0
+
+
+def placed_table(seed: int) -> Table:
+    shapes = (*SHAPES[:2], Shape(2, 1, 2))  # The last one has no other entries.
+    return dataclasses.replace(random_table(seed, 2), placements=random_placements(seed, shapes))
+
+
+def with_unknown_section(data: bytes, kind: int) -> bytes:
+    """The bundle with a section's kind changed to that of a section of a later release."""
+    changed = bytearray(data)
+    struct.pack_into("<I", changed, section_record(data, kind), 77)
+    return with_crc(bytes(changed))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_placements_come_back_by_operation(seed: int) -> None:
+    table = placed_table(seed)
+    bundle = read_bundle(bundle_bytes(table), "b")
+    assert [(e.key, e.builtin) for e in bundle.entries] == [
+        (e.key, e.builtin) for e in table.entries
+    ]
+    found = {
+        (own.shape, own.operation, own.line, entry.key, entry.builtin)
+        for own in bundle.placements
+        for entry in own.entries
+    }
+    assert found == {
+        (own.shape, e.key.operation, dict(own.lines)[e.key.operation], e.key, e.builtin)
+        for own in table.placements
+        for e in own.entries
+    }
+    assert all(own.tolerance == pytest.approx(0.01) for own in bundle.placements)
+
+
+def test_a_reader_that_does_not_know_placements_has_all_other_entries() -> None:
+    table = placed_table(0)
+    older = with_unknown_section(with_unknown_section(bundle_bytes(table), 9), 10)
+    bundle = read_bundle(older, "b")
+    assert bundle.placements == ()
+    assert [entry.key for entry in bundle.entries] == [entry.key for entry in table.entries]
+
+
+@pytest.mark.parametrize(
+    ("offset", "form", "value"),
+    [
+        (0, "<I", 99),  # A shape that the bundle lacks.
+        (4, "<I", 5),  # NCCL does not estimate alltoall.
+        (8, "<d", -1.0),
+        (8, "<d", float("nan")),
+        (16, "<d", float("inf")),
+        (24, "<I", 1),  # The first entry is in no placement.
+        (28, "<I", 2**32 - 1),
+        (32, "<f", 1.0),
+        (36, "<I", 1),
+    ],
+)
+def test_a_damaged_placement_is_refused(offset: int, form: str, value: float) -> None:
+    data = bytearray(bundle_bytes(placed_table(0)))
+    at = struct.unpack_from("<Q", data, section_record(bytes(data), 9) + 8)[0]
+    struct.pack_into(form, data, at + offset, value)
+    with pytest.raises(TableFileError, match="contradicts itself"):
+        read_bundle(with_crc(bytes(data)), "b")
+
+
+@pytest.mark.parametrize("kind", [9, 10])
+def test_placements_and_their_entries_come_together(kind: int) -> None:
+    with pytest.raises(TableFileError, match="contradicts itself"):
+        read_bundle(with_unknown_section(bundle_bytes(placed_table(0)), kind), "b")
+
+
+def test_placements_that_tell_nothing_apart_are_not_written() -> None:
+    table = placed_table(0)
+    schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 1 << 20)
+    number, own = next((n, own) for n, own in enumerate(table.placements) if own.entries)
+    by_schedule = dataclasses.replace(own.entries[0], schedule=schedule)
+    replaced = dataclasses.replace(own, entries=(by_schedule, *own.entries[1:]))
+    before, after = table.placements[:number], table.placements[number + 1 :]
+    for wrong, message in (
+        (table.placements[:1], "one placement alone"),
+        (table.placements[1:], "numbered from 0"),
+        ((dataclasses.replace(table.placements[0], lines=()), *table.placements[1:]), "different"),
+        ((*before, replaced, *after), "cannot tell placements apart"),
+    ):
+        with pytest.raises(InvalidTableError, match=message):
+            bundle_bytes(dataclasses.replace(table, placements=wrong))
