@@ -157,6 +157,17 @@ class WorkersBackend:
             spent_s = time.monotonic() - began
             raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
 
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """See `Estimating`: NCCL tells it of its own choice under the stock profile."""
+        call = self._call(task, STOCK)
+        allowed_s = self._deadline_s(call, 1, 0.0)
+        try:
+            return self._carry_out(
+                task, STOCK, lambda communicator: communicator.ring_estimate_us(call, allowed_s)
+            )
+        except ConfigurationFailedError:
+            return None
+
     def close(self) -> None:
         """Let the workers end."""
         self._groups.close()

@@ -35,7 +35,7 @@ from tuccl.engines.nccl_library import (
     version_text,
 )
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
-from tuccl.lookup_tables.table import Operation
+from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 from tuccl.runtime import PluginMissingError, plugin_path
@@ -77,6 +77,8 @@ class NcclEngine:
         self._refused: dict[tuple[int, ...], str] = {}
         self._can_run: dict[tuple[int, ...], frozenset[tuple[str, str]]] = {}
         """Available algorithms and protocols, by the inputs of NCCL's own choice."""
+        self._estimates_us: dict[tuple[int, ...], float] = {}
+        """NCCL's estimates for ring with Simple, likewise."""
         self._nccl_version = 0
         self._control: ControlBlock | None = ControlBlock() if controlled else None
 
@@ -133,6 +135,11 @@ class NcclEngine:
         if self._session.call("check", byref(native), finding, TEXT_BYTES) == 0:
             return ""
         return f"{_describe(call)}: {finding.value.decode()}"
+
+    def ring_estimate_us(self, call: Call) -> float | None:
+        """Return NCCL's estimate of what it asked the plugin about; see `Engine`."""
+        native = self._prepared(call)
+        return self._estimates_us.get(_choice_inputs(native))
 
     def last_question(self) -> Question | None:
         """Return NCCL's last question to the plugin with its estimates; None without the plugin."""
@@ -278,6 +285,9 @@ class NcclEngine:
             self._can_run[_choice_inputs(native)] = frozenset(
                 (algorithm.value, protocol.value) for algorithm, protocol in question.model_us
             )
+            ring_us = question.model_us.get((NcclAlgorithm.RING, NcclProtocol.SIMPLE))
+            if ring_us is not None:
+                self._estimates_us[_choice_inputs(native)] = ring_us
 
 
 def _choice_inputs(native: NativeCall) -> tuple[int, ...]:

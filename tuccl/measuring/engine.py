@@ -115,6 +115,15 @@ class Engine(Protocol):
     def ran_by(self, call: Call) -> str:
         """Return the runner of a timed or checked call: `executor`, or the library (`nccl`)."""
 
+    def ring_estimate_us(self, call: Call) -> float | None:
+        """Return the library's own estimate for ring with Simple, as it tells it to a tuner.
+
+        All ranks of the group make the call once. None where it tells none.
+
+        Raises:
+            EngineError: This call cannot run.
+        """
+
     def close(self) -> None:
         """Leave the group; called once, also after an error."""
 

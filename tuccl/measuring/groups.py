@@ -57,6 +57,10 @@ class Communicator:
         """Return the runner of a call, the same on all siblings; see `Leader.ran_by`."""
         return self.leader.ran_by(self._own(call), timeout_s)
 
+    def ring_estimate_us(self, call: Call, timeout_s: float) -> float | None:
+        """Return the estimate for the siblings that count; see `Leader.ring_estimate_us`."""
+        return self.leader.ring_estimate_us(self._own(call), timeout_s, self.ranks)
+
     def _own(self, call: Call) -> Call:
         return replace(call, communicator=self.number)
 

@@ -28,6 +28,7 @@ from tuccl.measuring.messages import (
     Bye,
     Check,
     Done,
+    Estimate,
     Failed,
     MakeGroupId,
     Message,
@@ -177,6 +178,30 @@ class Leader:
             self.end(0.0)
             raise GroupLostError(f"ranks run one call by {' and '.join(named)}")
         return next(iter(named))
+
+    def ring_estimate_us(
+        self, call: Call, timeout_s: float, ranks: Sequence[int] = ()
+    ) -> float | None:
+        """Return the library's own estimate for ring with Simple.
+
+        Args:
+            call: The call, which all ranks make.
+            timeout_s: Time for all ranks to answer.
+            ranks: Ranks whose communicators count; empty: all.
+
+        Returns:
+            None where some rank tells none, or they tell different ones.
+
+        Raises:
+            EngineError: As `time`.
+            GroupLostError: As `time`.
+        """
+        told = list(map(self._text, self._ask_all(Estimate(call), timeout_s)))
+        counted = {told[rank] for rank in ranks} or set(told)
+        try:
+            return float(counted.pop()) if len(counted) == 1 else None
+        except ValueError:
+            return None
 
     def dismiss(self) -> None:
         """Ask the workers to leave; `end` waits for them."""

@@ -77,6 +77,13 @@ class RanBy:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """`Engine.ring_estimate_us`; answered by `Done` with the estimate, empty for none."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
 class Bye:
     """Close the engine, or the host, and leave; not answered."""
 
@@ -148,9 +155,9 @@ class Failed:
     """Whether the worker must be restarted."""
 
 
-Request = (
-    MakeGroupId | Open | Split | Time | Check | RanBy | StartWorker | EndWorkers | TellEnd | Bye
-)
+OnCall = Check | RanBy | Estimate
+"""Requests about a call, answered by `Done` with text."""
+Request = MakeGroupId | Open | Split | Time | OnCall | StartWorker | EndWorkers | TellEnd | Bye
 Reply = Done | Opened | Timed | Failed
 Message = Request | Reply
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}

@@ -34,9 +34,11 @@ from tuccl.measuring.messages import (
     Bye,
     Check,
     Done,
+    Estimate,
     Failed,
     MakeGroupId,
     Message,
+    OnCall,
     Open,
     Opened,
     RanBy,
@@ -137,12 +139,19 @@ def _perform(engine: Engine, request: Message) -> Reply:
             return Done()
         case Time(call, launches):
             return Timed(tuple(engine.time(call, launches)))
-        case Check(call):
-            return Done(engine.check(call))
-        case RanBy(call):
-            return Done(engine.ran_by(call))
+        case Check() | RanBy() | Estimate():
+            return Done(_text_on(engine, request))
         case _:
             raise EngineBrokenError(f"a worker cannot do {type(request).__name__}")
+
+
+def _text_on(engine: Engine, request: OnCall) -> str:
+    if isinstance(request, Check):
+        return engine.check(request.call)
+    if isinstance(request, RanBy):
+        return engine.ran_by(request.call)
+    estimate_us = engine.ring_estimate_us(request.call)
+    return "" if estimate_us is None else repr(estimate_us)
 
 
 if __name__ == "__main__":

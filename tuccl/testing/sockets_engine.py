@@ -124,6 +124,10 @@ class SocketsEngine:
         """See `Engine`."""
         return "sockets"
 
+    def ring_estimate_us(self, call: Call) -> float | None:  # noqa: ARG002 - it has no model
+        """See `Engine`."""
+        return None
+
     def close(self) -> None:
         """See `Engine`."""
         for member in self._members:

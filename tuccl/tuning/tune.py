@@ -179,7 +179,7 @@ class TuningResult:
     against: tuple[AgainstBefore, ...] = ()
     """Keys against an earlier table; empty where there is none, or the budget is spent."""
     placed: tuple[PlacedResult, ...] = ()
-    """Of each shape whose classes can be told apart, all of them."""
+    """All classes of each shape whose classes can be told apart."""
 
 
 def tune(

@@ -92,6 +92,23 @@ def test_of_ranks_that_sit_elsewhere_the_siblings_of_the_placement_count(
         backend.measure(replace(TASK, placement=Placement(3, (0,))), GOOD, 0, 1)
 
 
+def test_estimates_are_those_of_the_siblings_that_count(open_backend: OpenBackend) -> None:
+    backend, _ = open_backend(4, FAULTY, shapes=(PAIR,))
+    told = {
+        placement: backend.ring_estimate_us(replace(TASK, placement=placement))
+        for placement in (
+            Placement(1, (0,)),
+            Placement(1, (1,)),
+            Placement(1, (0, 1)),
+            Placement(2, (0,)),
+        )
+    }
+    # The first two ranks tell 20 us, the last two 40.
+    assert list(told.values()) == [20.0, 40.0, None, None]
+    without, _ = open_backend(2)
+    assert without.ring_estimate_us(TASK) is None
+
+
 def test_a_profile_that_one_shape_cannot_have_is_refused_for_it_and_leaves_no_workers(
     open_backend: OpenBackend,
 ) -> None:

@@ -333,6 +333,7 @@ def test_communicators_of_a_job_are_split_and_steered_each_by_itself(
         assert min(backend.measure(task, slow, 0, 3).samples_us) > 3000
         assert min(backend.measure(task, fast, 0, 3).samples_us) < 3000
         backend.check(task, fast)
+        assert backend.ring_estimate_us(task) == 13.0, "the stand-in's estimate, before overrides"
     with pytest.raises(ConfigurationFailedError, match="NCCL refused pat Simple for all_reduce"):
         backend.measure(Task(Operation.ALL_REDUCE, 4096, rail), Config("pat", "Simple"), 0, 1)
     assert places.pids == pids

@@ -10,6 +10,7 @@ from pathlib import Path
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 from tuccl.testing.sockets_engine import SocketsEngine
+from tuccl.trials.config import DEFAULT_ALGORITHM
 
 ALL_REFUSE, ONE_REFUSES, ONE_ABORTS, ONE_HANGS, ONE_IS_WRONG, ALL_BREAK, ONE_IS_LATE = range(50, 57)
 LATE_US = 20e3
@@ -51,6 +52,11 @@ class FaultyEngine(SocketsEngine):
         times_us = super().time(call, launches)
         late_us = LATE_US if last and call.nchannels == ONE_IS_LATE else 0.0
         return [time_us + late_us for time_us in times_us]
+
+    def ring_estimate_us(self, call: Call) -> float | None:
+        if call.nchannels or call.algorithm != DEFAULT_ALGORITHM:
+            raise EngineError("estimates are of the library's own choice")
+        return 20.0 if self._rank < 2 else 40.0
 
     def check(self, call: Call) -> str:
         found = super().check(call)
