@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -29,6 +30,10 @@ _LIBRARIES = frozenset({"-lpthread", "-ldl"})
 _VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 """Variables that add to a compiler's search paths."""
 
+_OWN_MACRO = re.compile(r"-D((?:STAND_IN|TUCCL)_\w+)")
+"""A macro that no header of the system names."""
+
+_OWN_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _UNUSED_S = 14 * 24 * 3600
 
 
@@ -96,13 +101,16 @@ def compile_kept(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a compiler's command, unless its output for the same input is kept.
 
     Outputs of sources of this checkout and of objects are kept, one file named by `-o`. A command
-    that links libraries of a test runs each time.
+    that links libraries of a test runs each time. A macro counts for the sources that name it, so
+    that tests which differ in a macro share the outputs of all others.
     """
     sources = [Path(word) for word in command if Path(word).suffix in _SOURCES]
     own = all(source.is_relative_to(ROOT) for source in sources)
     libraries = {word for word in command if word.startswith(("-L", "-l", "-Wl,"))}
     if not sources or not own or not libraries <= _LIBRARIES:
         return _run(command)
+    unnamed = _unnamed_macros(command, sources)
+    command = [word for word in command if word not in unnamed]
     at = command.index("-o") + 1
     output = Path(command[at])
     objects = [Path(word) for word in command if word.endswith(".o") and word != str(output)]
@@ -129,6 +137,24 @@ def compile_kept(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _unnamed_macros(command: Sequence[str], sources: Sequence[Path]) -> set[str]:
+    """The definitions of macros that neither the sources nor headers of this checkout name."""
+    macros = {word: found[1] for word in command if (found := _OWN_MACRO.match(word))}
+    if not macros:
+        return set()
+    places = [Path(word[2:]) for word in command if word.startswith("-I")]
+    texts: dict[Path, str] = {}
+    waiting = list(sources)
+    while waiting:
+        file = waiting.pop()
+        if file not in texts and file.is_file():
+            texts[file] = file.read_text(encoding="utf-8")
+            names = _OWN_INCLUDE.findall(texts[file])
+            waiting += [place / name for name in names for place in (file.parent, *places)]
+    named = set(re.findall(r"\w+", "\n".join(texts.values())))
+    return {word for word, macro in macros.items() if macro not in named}
 
 
 def _preprocessing(words: Sequence[str]) -> list[str]:

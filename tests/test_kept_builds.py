@@ -74,6 +74,20 @@ def test_options_sources_headers_and_comments_count(
     assert len(compilations) == 4
 
 
+def test_a_macro_counts_where_a_source_or_its_headers_name_it(
+    say: Compile, compilations: list[list[str]], tmp_path: Path
+) -> None:
+    say()
+    assert say("-DTUCCL_WORD=1") == "one\n"
+    assert len(compilations) == 1
+    (tmp_path / "second" / "word.h").write_text('#include "deep.h"\n')
+    (tmp_path / "second" / "deep.h").write_text(
+        '#ifdef TUCCL_WORD\n#define WORD "set"\n#else\n#define WORD "unset"\n#endif\n'
+    )
+    assert (say(), say("-DTUCCL_WORD=1")) == ("unset\n", "set\n")
+    assert len(compilations) == 3
+
+
 def test_a_header_that_comes_before_another_is_seen(say: Compile, tmp_path: Path) -> None:
     say()
     (tmp_path / "first" / "word.h").write_text('#define WORD "first"\n')

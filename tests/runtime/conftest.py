@@ -25,9 +25,20 @@ FLAGS = [
 
 
 def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:
-    """Runs the system compiler where need be; its messages are the failure's text."""
+    """Runs the system compiler where need be; its messages are the failure's text.
+
+    Several sources are compiled one by one, so that those which programs share are compiled once.
+    """
     if shutil.which(CC) is None:
         pytest.skip(f"no C compiler: {CC}")
+    if len(sources) > 1:
+        compiling = [flag for flag in flags if flag != "-shared" and flag[:2] not in {"-l", "-L"}]
+        folder = output.with_name(f"{output.name}.objects")
+        folder.mkdir(exist_ok=True)
+        sources = [
+            compile_c(folder / f"{number}-{source.stem}.o", [source], "-c", *compiling)
+            for number, source in enumerate(sources)
+        ]
     command = [CC, *FLAGS, *flags, "-o", str(output), *map(str, sources), "-lpthread"]
     done = compile_kept(command)
     assert done.returncode == 0, done.stderr
