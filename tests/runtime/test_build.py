@@ -30,9 +30,20 @@ def need_nvcc() -> None:
         pytest.skip("no nvcc")
 
 
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a build folder whose compilers CMake has found, which takes it seconds."""
+    folder = tmp_path_factory.mktemp("configured")
+    commands(folder, *([] if shutil.which("nvcc") is None else ["-DTUCCL_BUILD_P2P=ON"]))
+    return folder
+
+
 def commands(folder: Path, *options: str) -> list[str]:
-    """Return the compiler command of each C, C++ and CUDA file."""
-    done = configure(folder, *options)
+    """Return the compiler command of each C, C++ and CUDA file.
+
+    Of earlier configurations in the folder the compilers alone count.
+    """
+    done = configure(folder, "-UTUCCL_BUILD_*", "-UTUCCL_WARNINGS_*", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return [
         entry["command"] for entry in json.loads((folder / "compile_commands.json").read_text())
@@ -49,9 +60,9 @@ def commands(folder: Path, *options: str) -> list[str]:
     ],
 )
 def test_warnings_are_errors_for_developers_only(
-    options: list[str], strict: bool, tmp_path: Path
+    options: list[str], strict: bool, configured: Path
 ) -> None:
-    lines = commands(tmp_path, *options)
+    lines = commands(configured, "-UCMAKE_CUDA_ARCHITECTURES", *options)
     assert len(lines) >= 8
     # nvcc hands its host compiler's options on.
     assert all("-Wall -Wextra" in line or "-Xcompiler=-Wall,-Wextra" in line for line in lines)
@@ -97,10 +108,10 @@ NO_GPUS = ["echo 'No devices were found'; exit 6", "exit 9", "echo 'No devices w
 
 @pytest.mark.parametrize("nvidia_smi", NO_GPUS)
 def test_without_gpus_nothing_is_compiled_with_nvcc(
-    nvidia_smi: str, tmp_path: Path, gpus: Callable[[str], None]
+    nvidia_smi: str, configured: Path, gpus: Callable[[str], None]
 ) -> None:
     gpus(nvidia_smi)
-    lines = commands(tmp_path / "build")
+    lines = commands(configured, "-UCMAKE_CUDA_ARCHITECTURES")
     assert len(lines) >= 8
     assert not [line for line in lines if re.search(r"\.(cc|cpp|cu)\b", line)]
 
@@ -117,12 +128,12 @@ def test_without_gpus_what_is_asked_for_is_compiled(
     option: str,
     executor: set[str] | None,
     p2p: set[str] | None,
-    tmp_path: Path,
+    configured: Path,
     gpus: Callable[[str], None],
 ) -> None:
     need_nvcc()
     gpus(NO_GPUS[0])
-    lines = commands(tmp_path / "build", option)
+    lines = commands(configured, "-UCMAKE_CUDA_ARCHITECTURES", option)
     for source, wanted in (("executor/patterns.cu", executor), ("benchmark/kernels.cu", p2p)):
         if wanted is None:
             assert not [line for line in lines if source in line]
@@ -131,11 +142,11 @@ def test_without_gpus_what_is_asked_for_is_compiled(
 
 
 def test_a_gpu_that_nvcc_does_not_know_costs_only_its_own_code(
-    tmp_path: Path, gpus: Callable[[str], None]
+    configured: Path, gpus: Callable[[str], None]
 ) -> None:
     need_nvcc()
     gpus(r"printf '9.0\n99.9\n'")
-    lines = commands(tmp_path / "build")
+    lines = commands(configured, "-UCMAKE_CUDA_ARCHITECTURES")
     assert architectures(lines, "executor/patterns.cu") == {"sm_90", "compute_90"}
 
 
