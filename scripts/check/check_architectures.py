@@ -1,8 +1,9 @@
 """Compile the CUDA code to machine code for given architectures, with warnings as errors.
 
-    check_architectures.py [70 80 90 100]
+    check_architectures.py [--optimize 0..3] [70 80 90 100]
 
-Prints a line for each architecture; nothing is linked and nothing runs. nvcc compiles for what it
+Prints a line for each architecture; nothing is linked and nothing runs. With less optimization than
+the build's (3) nvcc takes half as long. nvcc compiles for what it
 knows. CUDA 13's no longer knows Volta (sm_70), which clang does: the host's half as well as the
 GPU's, with headers, libdevice and ptxas of a CUDA 12 that pip fetches into build/cuda-12.
 TUCCL_CLANG names another clang++ (of version 16 or later), TUCCL_CUDA_12 a CUDA 12 that is there.
@@ -31,6 +32,7 @@ FOLDERS = ("tuccl/runtime", "tuccl/probes/p2p/benchmark")
 INCLUDES = ("tuccl/runtime", "tuccl/runtime/executor", "tuccl/probes/p2p/benchmark")
 DEFAULT = (70, 80, 90, 100)
 FAILED, USAGE, NO_COMPILER = 1, 2, 77
+MOST_OPTIMIZED = 3
 LEAST_CLANG = 16
 CLANGS = ("clang++", *(f"clang++-{version}" for version in range(24, LEAST_CLANG - 1, -1)))
 WHEELS = (
@@ -75,12 +77,13 @@ def nvcc_knows() -> frozenset[str]:
     return frozenset(done.stdout.split())
 
 
-def nvcc_for(architecture: int) -> Compiler:
+def nvcc_for(architecture: int, optimize: int = MOST_OPTIMIZED) -> Compiler:
     """The nvcc compiler, for host and GPU code: a cubin alone would leave out the host code."""
     said = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     command = ("nvcc", "-std=c++17", "-O3", f"-arch=sm_{architecture}")
     strict = ("-Werror=all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror")
-    return Compiler(f"nvcc {_release(said)}", (*command, *strict, "-c"))
+    less = (f"-Xcicc=-O{optimize}", f"-Xptxas=-O{optimize}") if optimize < MOST_OPTIMIZED else ()
+    return Compiler(f"nvcc {_release(said)}", (*command, *less, *strict, "-c"))
 
 
 def clang_for(architecture: int) -> Compiler:
@@ -165,7 +168,7 @@ def fetch_cuda_12(scratch: Path) -> Path:
     return whole
 
 
-def compiler_for(architecture: int) -> Compiler:
+def compiler_for(architecture: int, optimize: int = MOST_OPTIMIZED) -> Compiler:
     """The installed compiler for an architecture.
 
     Raises:
@@ -173,7 +176,7 @@ def compiler_for(architecture: int) -> Compiler:
         UsageError: The environment names a tool that cannot be used.
     """
     if f"compute_{architecture}" in nvcc_knows():
-        return nvcc_for(architecture)
+        return nvcc_for(architecture, optimize)
     if architecture >= 75:
         raise NoCompilerError("nvcc is not there, or does not know it")
     return clang_for(architecture)
@@ -197,9 +200,9 @@ def compile_one(compiler: Compiler, source: Path, folder: Path) -> int:
     return output.stat().st_size
 
 
-def check(architecture: int, sources: Sequence[Path]) -> None:
+def check(architecture: int, sources: Sequence[Path], optimize: int = MOST_OPTIMIZED) -> None:
     """Compile all sources for an architecture, as many at a time as there are cores."""
-    compiler = compiler_for(architecture)
+    compiler = compiler_for(architecture, optimize)
     with (
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
@@ -213,12 +216,15 @@ def main() -> int:
     """Compile for all architectures; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("architectures", nargs="*", type=int, default=DEFAULT, metavar="90")
+    levels = range(MOST_OPTIMIZED + 1)
+    parser.add_argument("--optimize", type=int, choices=levels, default=MOST_OPTIMIZED)
     sources = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.cu"))
     worst = 0
-    for architecture in parser.parse_args().architectures:
+    options = parser.parse_args()
+    for architecture in options.architectures:
         where = f"check_architectures.py: sm_{architecture}"
         try:
-            check(architecture, sources)
+            check(architecture, sources, options.optimize)
         except CompileError as error:
             print(f"{where} does not compile: {error}", file=sys.stderr)
             worst = FAILED
