@@ -27,6 +27,6 @@ ruff format --check .
 find tuccl scripts tests -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
   -o -name '*.cuh' | sort |
   xargs clang-format --dry-run --Werror
-mypy
+mypy --num-workers 2
 # In the order of tests/conftest.py, with the longest files first.
 pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
