@@ -59,7 +59,6 @@ def good_files(folder: Path, wanted: Collection[str]) -> None:
         "shipped RUN": ("ship", "shipped"),
         "model.json": ("calibrate", "nccl_tests.txt", *_H200, "-o", "model.json"),
         "schedule.xml": (*synthesize, "schedule.xml"),
-        "plan.json": (*synthesize, "plan.json"),
     }
     tops = {"RUN" if name.startswith("shipped") else name.split("/")[0] for name in wanted}
     for made, words in commands.items():

@@ -15,14 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from attack_children import Ended, preload, run_child, run_command
+from attack_children import Ended, preload, run_command
 from attack_findings import Findings
 from attack_input_files import good_files
 from attack_mutations import TEXT, Mutation, flip, json_structure, parquet_structure
 
 from tuccl.lookup_tables.bundle_layout import HEADER, bundle_crc
-from tuccl.synthesizer.errors import AlgorithmFileError
-from tuccl.synthesizer.formats.mscclpp_plan_file import read_mscclpp_plan
 
 _WORKSPACE = "tuccl-workspace"
 _MOST_KIB = 1 << 20
@@ -71,7 +69,6 @@ TARGETS = (
     Target("model.json", (*_TUNE, *_ON_H200, "--model", "FILE"), _JSON),
     Target("schedule.xml", ("verify", "FILE")),
     Target("schedule.xml", ("verify", "FILE", "--json")),
-    Target("plan.json", ("read-mscclpp-plan", "FILE"), _JSON),
     Target(
         "sketch.json",
         ("synthesize", *_ON_H200, "--op", "all_gather", "--size", "64K", "--time-limit", "1s",
@@ -99,7 +96,6 @@ TARGETS = (
     Target("shipped/table.parquet", ("doctor", "shipped"), (*TEXT, *[parquet_structure] * 9)),
     Target("shipped/table.parquet", ("show", "shipped"), (*TEXT, *[parquet_structure] * 9)),
 )  # fmt: skip
-"""`read-mscclpp-plan` is no command: the reader is called, and its own error is the good end."""
 
 
 def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
@@ -181,14 +177,4 @@ def _try(target: Target, good: Path, tried: Path, change: Callable[[bytes], byte
     file = tried / name
     file.write_bytes(change((good / name).read_bytes()))
     words = [name if word == "FILE" else word for word in target.words]
-    if words[0] == "read-mscclpp-plan":
-        return run_child(lambda: _read_plan(file), tried)
     return run_command(words, tried)
-
-
-def _read_plan(file: Path) -> None:
-    try:
-        read_mscclpp_plan(file.read_text(errors="replace"), str(file))
-    except AlgorithmFileError as error:
-        os.write(2, f"tuccl: {error}\n".encode(errors="backslashreplace"))
-        raise SystemExit(2) from error

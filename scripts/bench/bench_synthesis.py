@@ -28,6 +28,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run  # noqa: E402
 from tuccl.probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
 from tuccl.probes.topology.graph import DeviceKind, Link, LinkKind, Topology  # noqa: E402
 from tuccl.sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
@@ -42,7 +43,6 @@ from tuccl.synthesizer.ir.collectives import Collective  # noqa: E402
 from tuccl.synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E402
 from tuccl.synthesizer.prove.verifier import verify  # noqa: E402
 from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
-from tuccl.testing.emulator import expected_outputs, run  # noqa: E402
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}

@@ -33,6 +33,7 @@ from tests.runtime.host_node import (
 )
 from tests.runtime.test_native import MEMORY, THREADS, run
 from tests.tuccl.programs.schedules import chain, exchange, halves
+from tests.tuccl.synthesizer.emulator import run as emulate
 from tests.tuccl.synthesizer.hand_sketches import hybrid_cube_mesh, switched
 from tuccl.lookup_tables.table import Operation
 from tuccl.programs.compiler import compile_program
@@ -40,7 +41,6 @@ from tuccl.synthesizer.experts import expert_algorithms
 from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.plan.synthesize import synthesize
-from tuccl.testing.emulator import run as emulate
 
 OPERATIONS = [collective for collective in Collective if collective is not Collective.CUSTOM]
 SKETCHES = {

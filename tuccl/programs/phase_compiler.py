@@ -17,14 +17,6 @@ from tuccl.programs.phase_proof import prove
 from tuccl.programs.phases import PhasedSchedule
 
 
-def phased_program_of(phased: PhasedSchedule) -> bytes:
-    """Return the phased program of a schedule; empty if no executor can run it."""
-    try:
-        return compile_phases(phased)
-    except NoProgramError:
-        return b""
-
-
 def compile_phases(phased: PhasedSchedule) -> bytes:
     """Return the phased program of a schedule.
 

@@ -17,7 +17,7 @@ from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from tuccl.programs.compiler import compile_program, pattern_in
 from tuccl.programs.errors import PhaseFormError
 from tuccl.programs.layout import Pattern
-from tuccl.programs.phase_compiler import compile_phases, phased_program_of, read_phases
+from tuccl.programs.phase_compiler import compile_phases, read_phases
 from tuccl.programs.phase_plans import plan_by_name
 from tuccl.programs.phases import PhasedSchedule
 from tuccl.programs.reader import read_program
@@ -42,12 +42,6 @@ def test_a_phased_program_reads_back_as_its_schedule(plan: PhasedSchedule) -> No
     assert is_phased(program)
     assert pattern_in(program) is Pattern.NONE
     assert read_phases(program, "p") == replace(plan, name="")
-
-
-def test_what_no_executor_can_run_has_no_program() -> None:
-    assert phased_program_of(PLAN) == compile_phases(PLAN)
-    assert phased_program_of(replace(PLAN, nodes=1)) == b""
-    assert phased_program_of(replace(PLAN, phases=PLAN.phases[:2])) == b""
 
 
 def test_the_programs_of_a_table_may_be_of_both_versions() -> None:

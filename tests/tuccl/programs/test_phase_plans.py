@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.tuccl.programs.phase_schedule import as_algorithm
 from tuccl.lookup_tables.program_header import HEADER
 from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from tuccl.programs.errors import NoPlanError
 from tuccl.programs.phase_compiler import compile_phases, phased_hash
 from tuccl.programs.phase_plans import phased_plans, plan_by_name
 from tuccl.programs.phase_proof import prove
-from tuccl.programs.phase_schedule import as_algorithm
 from tuccl.programs.phases import PhasedSchedule
 from tuccl.synthesizer.ir.collectives import Collective
 

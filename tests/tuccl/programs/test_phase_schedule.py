@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from tests.tuccl.programs.phase_schedule import as_algorithm
 from tests.tuccl.programs.test_phase_plans import all_plans
 from tests.tuccl.programs.test_phase_proof import mutants
 from tests.tuccl.synthesizer.hand_sketches import switched
@@ -15,7 +16,6 @@ from tuccl.programs.errors import NoProgramError, PhaseProofError
 from tuccl.programs.layout import Pattern
 from tuccl.programs.phase_plans import phased_plans, plan_by_name
 from tuccl.programs.phase_proof import prove
-from tuccl.programs.phase_schedule import as_algorithm
 from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
 from tuccl.synthesizer.experts import expert_algorithms
 from tuccl.synthesizer.ir.algorithm import Algorithm, Buffer, Protocol

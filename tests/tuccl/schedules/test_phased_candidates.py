@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tuccl.programs.phase_schedule import as_algorithm
 from tests.tuccl.sketches.machines import cluster
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import WorkspaceError
@@ -20,7 +21,6 @@ from tuccl.programs import phase_proof
 from tuccl.programs.phase_compiler import compile_phases, read_phases
 from tuccl.programs.phase_plans import phased_plans
 from tuccl.programs.phase_proof import is_within_reach
-from tuccl.programs.phase_schedule import as_algorithm
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
     executor_programs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from tuccl.synthesizer.ir.algorithm import Algorithm
@@ -13,7 +14,6 @@ from tuccl.synthesizer.ir.program import Program
 from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.prove.verifier import verify
 from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tuccl.testing.emulator import expected_outputs, run
 
 DTYPES = (np.int64, np.float32, np.float16)
 

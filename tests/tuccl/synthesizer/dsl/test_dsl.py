@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tests.tuccl.synthesizer.proofs import gives_right_buffers, proved
 from tuccl.synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
 from tuccl.synthesizer.errors import ProgramError
@@ -17,7 +18,6 @@ from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.ir.program import Chunk, Statement
 from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.prove.verifier import verify
-from tuccl.testing.emulator import expected_outputs, run
 
 
 def test_copies_and_reductions_become_statements() -> None:

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.tuccl.synthesizer.emulator import run
+from tests.tuccl.synthesizer.experts.all_to_next import all_to_next, next_grid
 from tests.tuccl.synthesizer.hand_sketches import switched
-from tuccl.synthesizer.experts.all_to_next import all_to_next, next_grid
 from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from tuccl.synthesizer.ir.msccl_limits import check_limits
 from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.prove.defects import DefectKind
 from tuccl.synthesizer.prove.verifier import verify
 from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tuccl.testing.emulator import run
 
 
 @pytest.mark.parametrize(("nodes", "locals_"), [(2, 1), (2, 2), (3, 2), (2, 3), (3, 5), (2, 8)])

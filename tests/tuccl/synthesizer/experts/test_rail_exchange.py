@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tests.tuccl.synthesizer.hand_sketches import switched
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
@@ -26,7 +27,6 @@ from tuccl.synthesizer.prove.verifier import verify
 from tuccl.synthesizer.simulate import simulator
 from tuccl.synthesizer.simulate.folded_graph import folded_graph
 from tuccl.synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
-from tuccl.testing.emulator import expected_outputs, run
 
 
 def grid_of(nodes: int, locals_: int) -> Grid:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tests.tuccl.synthesizer.hand_sketches import switched
 from tuccl.synthesizer import experts
 from tuccl.synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
@@ -19,7 +20,6 @@ from tuccl.synthesizer.ir.program import Program
 from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.prove.verifier import verify
 from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tuccl.testing.emulator import expected_outputs, run
 
 BUILDERS = {Collective.BROADCAST: rail_broadcast, Collective.REDUCE: rail_reduce}
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective, input_chunks
 from tuccl.synthesizer.ir.msccl_limits import check_limits
 from tuccl.synthesizer.prove.verifier import verify
-from tuccl.testing.emulator import expected_outputs, run
 
 FOLDER = SHARED_DATA / "msccl_xml"
 GOLDEN = Path(__file__).parent / "golden" / "msccl_verdicts.txt"

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tests.tuccl.synthesizer.emulator import expected_outputs
 from tests.tuccl.synthesizer.formats.mscclpp_emulator import ELEMENTS, Emulator, StuckError
+from tests.tuccl.synthesizer.formats.mscclpp_plan_reader import read_mscclpp_plan
 from tests.tuccl.synthesizer.hand_schedules import (
     algorithm,
     all_pairs_all_gather,
@@ -42,14 +44,12 @@ from tuccl.synthesizer.formats.mscclpp_plan_file import (
     OperationName,
     Plan,
     plan_text,
-    read_mscclpp_plan,
 )
 from tuccl.synthesizer.formats.mscclpp_stream import MAX_OPERATIONS
 from tuccl.synthesizer.ir.algorithm import Algorithm, Protocol
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.plan.synthesize import SynthesisOptions, synthesize
-from tuccl.testing.emulator import expected_outputs
 
 GOLDEN = Path(__file__).with_name("golden")
 PUBLISHED = SHARED_DATA / "msccl_xml" / "mscclpp-plan"

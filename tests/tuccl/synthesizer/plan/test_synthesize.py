@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tests.tuccl.synthesizer.hand_sketches import (
     direct,
     hybrid_cube_mesh,
@@ -29,7 +30,6 @@ from tuccl.synthesizer.lower.lowering import lower
 from tuccl.synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from tuccl.synthesizer.prove.verifier import verify
 from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tuccl.testing.emulator import expected_outputs, run
 
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 QUICK = SynthesisOptions(time_limit_s=1.0, gap=0.05)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from tests.tuccl.sketches.machines import Cable, machine
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tuccl.probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind, Topology
 from tuccl.sketches.candidates import sketch_candidates
 from tuccl.sketches.errors import SketchError
@@ -20,7 +21,6 @@ from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from tuccl.synthesizer.prove.verifier import verify
-from tuccl.testing.emulator import expected_outputs, run
 
 COLLECTIVES = (
     Collective.ALL_GATHER,

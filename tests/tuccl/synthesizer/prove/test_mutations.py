@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tests.tuccl.synthesizer.hand_schedules import all_schedules
 from tests.tuccl.synthesizer.hand_sketches import switched
 from tests.tuccl.synthesizer.mutations import mutate
@@ -16,7 +17,6 @@ from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.synthesizer.ir.collectives import Collective, input_chunks
 from tuccl.synthesizer.prove.defects import DefectKind
 from tuccl.synthesizer.prove.verifier import verify
-from tuccl.testing.emulator import expected_outputs, run
 
 SLOTS = 2
 MANY_SLOTS = 64

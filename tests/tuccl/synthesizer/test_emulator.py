@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.tuccl.synthesizer.emulator import expected_outputs, run
 from tests.tuccl.synthesizer.hand_schedules import (
     algorithm,
     all_pairs_all_gather,
@@ -18,7 +19,6 @@ from tests.tuccl.synthesizer.hand_schedules import (
 from tests.tuccl.synthesizer.mutations import with_step, with_steps
 from tuccl.synthesizer.errors import DefectError
 from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.testing.emulator import expected_outputs, run
 
 
 def test_all_reduce_of_two_ranks_by_hand() -> None:
