@@ -1,8 +1,7 @@
 """Export formats of schedules, by name.
 
-`export` and `export_files` take a format's name, a schedule, and, for formats that name devices,
-the machine that the schedule was made for. Where nodes need different files, `export_files` returns
-one per node.
+`export_files` takes a format's name, a schedule, and, for formats that name devices, the machine
+that the schedule was made for. Where nodes need different files, it returns one per node.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Export:
     crosses_nodes: bool
     """Whether it can express messages between nodes."""
     write: _Writer
-    """Return the texts of a schedule, one for all nodes or one per node; raises as `export`."""
+    """Return the texts of a schedule, one for all nodes or one per node."""
 
 
 def _msccl(algorithm: Algorithm, _: GraphMachine | None) -> tuple[str, ...]:
@@ -68,8 +67,10 @@ EXPORTS: Mapping[str, Export] = MappingProxyType({entry.name: entry for entry in
 """Formats by name, the default first."""
 
 
-def export(algorithm: Algorithm, format_name: str, machine: GraphMachine | None = None) -> str:
-    """Write a schedule in a format, as one file for all nodes.
+def export_files(
+    algorithm: Algorithm, format_name: str, machine: GraphMachine | None = None
+) -> tuple[str, ...]:
+    """Write a schedule in a format: one text if it serves all nodes, else one per node.
 
     Args:
         algorithm: A proved schedule.
@@ -78,22 +79,7 @@ def export(algorithm: Algorithm, format_name: str, machine: GraphMachine | None 
 
     Raises:
         DefectError: The schedule is wrong.
-        ExportError: The format does not exist, or cannot express the schedule in one file.
-    """
-    texts = export_files(algorithm, format_name, machine)
-    if len(texts) > 1:
-        raise ExportError(
-            f"{algorithm.name}: in format {format_name} its {len(texts)} nodes need a file each"
-        )
-    return texts[0]
-
-
-def export_files(
-    algorithm: Algorithm, format_name: str, machine: GraphMachine | None = None
-) -> tuple[str, ...]:
-    """Write a schedule in a format: one text if it serves all nodes, else one per node.
-
-    Arguments and errors are those of `export`.
+        ExportError: The format does not exist, or cannot express the schedule.
     """
     if format_name not in EXPORTS:
         raise ExportError(f"no format '{format_name}'; there are {', '.join(EXPORTS)}")

@@ -25,44 +25,21 @@ _CHANNEL_GB_PER_S = 25.0
 _RING_ID, _TREE_ID = 0, 1
 
 
-def write_nccl_graph_xml(
-    algorithm: Algorithm, machine: GraphMachine, node: int | None = None, copies: int = 1
-) -> str:
-    """Write a graph file.
+def nccl_graph_files(
+    algorithm: Algorithm, machine: GraphMachine, copies: int | None = None
+) -> tuple[str, ...]:
+    """Return the graph files of a schedule: one if it serves all nodes, else one per node.
 
     Args:
         algorithm: A schedule of rings, or one of trees.
         machine: The machine that it was made for.
-        node: The node that the file is for; None for one file that serves all nodes.
-        copies: Copies of each channel. A channel is one threadblock, which moves a few tens of
-            GB/s; NCCL's own graphs have as many channels as the links need.
+        copies: Copies of each channel; None: as many as the links need. A channel is one
+            threadblock, which moves a few tens of GB/s.
 
     Raises:
-        ExportError: NCCL cannot run a channel of the schedule, or nodes need different files and
-            `node` is None.
+        ExportError: NCCL cannot run a channel of the schedule.
     """
     graph = _graph(algorithm, machine, copies)
-    nodes = len(graph.local)
-    if node is not None and not 0 <= node < nodes:
-        raise ExportError(f"{algorithm.name}: there is no node {node}, there are {nodes}")
-    if node is not None:
-        return _text(graph, node, cross_nic=0)
-    cross_nic = _cross_nic(graph)
-    if cross_nic is None:
-        unlike = next(n for n, channels in enumerate(graph.local) if channels != graph.local[0])
-        raise ExportError(
-            f"{algorithm.name}: nodes 0 and {unlike} order their GPUs differently, and NCCL reads"
-            " one graph file per node; write one file per node"
-        )
-    return _text(graph, 0, cross_nic)
-
-
-def nccl_graph_files(algorithm: Algorithm, machine: GraphMachine) -> tuple[str, ...]:
-    """Return the graph files of a schedule, with as many copies of its channels as the links need.
-
-    One file if it serves all nodes, else one per node. Raises as `write_nccl_graph_xml`.
-    """
-    graph = _graph(algorithm, machine, None)
     cross_nic = _cross_nic(graph)
     if cross_nic is not None:
         return (_text(graph, 0, cross_nic),)
