@@ -1,6 +1,6 @@
 """Run an unmodified PyTorch without and with the executor, in new processes, and compare.
 
-    check_executor_torch.py --executor libtuccl-executor.so --bundle swept.tuccl [--json FILE]
+    check_executor_torch.py --executor libtuccl-executor.so --bundle bundle-CRC.tuccl [--json FILE]
     check_executor_torch.py --table SHIPPED --parts latency decoding
 
 Parts: latencies of all_reduce; 200 steps of training, whose losses are compared, with the model
@@ -31,9 +31,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from executor_job import STOCK, executor_variables  # noqa: E402
 from measuring_job import JobError, wait_for_all, without_tables  # noqa: E402
-from measuring_site import STOCK  # noqa: E402
-from runtime_sweep import executor_variables  # noqa: E402
 
 from tuccl.bench.contenders import read_shipped_table  # noqa: E402
 from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
@@ -249,7 +248,7 @@ def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, help="libtuccl-executor.so")
-    parser.add_argument("--bundle", type=Path, help="as bench_rules.py writes it")
+    parser.add_argument("--bundle", type=Path, help="bundle of a shipped table")
     parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--nccl", help="an NCCL to preload in both, where PyTorch's is too old")

@@ -18,10 +18,10 @@ from typing import Any
 from kernel_schedules import Hashes, kernels_of, nodes_of
 from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
-from runtime_sweep import executor_variables
 
-from tuccl.engines.executor_library import PRELOAD_VARIABLE
+from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.engines.nccl_library import find_nccl
+from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import TucclError
 from tuccl.lookup_tables.bundles.bundle import load_bundle
 from tuccl.measuring.seating import appearing_as
@@ -29,8 +29,19 @@ from tuccl.schedules.executor_schedules import programs_bundle
 from tuccl.words.sizes import parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
+STOCK = {PLUGIN_VARIABLE: "none"}
+"""Configuration of NCCL without settings and plugin."""
 _BUNDLE = "bundle.tuccl"
 _OF_ANOTHER = "was not written by scripts/make/write_programs.py: write the folder again"
+
+
+def executor_variables(library: Path, bundle: Path) -> dict[str, str]:
+    """Variables with which a process runs NCCL behind the executor, by this bundle."""
+    return {
+        **STOCK,
+        PRELOAD_VARIABLE: str(library.resolve()),
+        BUNDLE_VARIABLE: str(bundle.resolve()),
+    }
 
 
 def node_sizes_of(arguments: argparse.Namespace) -> list[int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from measuring_job import JobError, JobResult, build_libraries, run_job
+from measuring_job import JobError
 
 from tests.runtime.conftest import ROOT, RUNTIME, compile_c
+from tests.tuccl.engines.measuring_job import JobResult, build_libraries, run_job
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.probes.nvidia.gpu_programs import build_name
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_program
