@@ -1,8 +1,8 @@
 """Composition: programs of the collectives from timed trees.
 
 All_gather and broadcast follow the trees; reduce_scatter and reduce run them in reverse, with a sum
-wherever branches meet; all_reduce is reduce_scatter followed by all_gather. A tree of source s
-carries a chunk that s owns; the chunk's pieces are contiguous.
+wherever branches meet; all_reduce is reduce_scatter followed by all_gather, or follows two-way
+trees. A tree of source s carries a chunk that s owns; the chunk's pieces are contiguous.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.ir.program import Chunk, Program
 from tuccl.synthesizer.plan.list_schedule import TimedHop, Timetable
+from tuccl.synthesizer.plan.two_way_queues import TimedTwoWays
+from tuccl.synthesizer.solve.resources import Hop
 from tuccl.synthesizer.solve.routes import RouteTree
 
 
@@ -74,7 +76,7 @@ def scatter_program(ranks: int, plan: TimedTrees) -> Program:
     for timed in plan.backwards():
         owner, place = plan.trees[timed.tree].source, plan.place(timed)
         result = program.output(owner, place)
-        _add_up(program, timed, sums, owner * plan.chunks + place, result)
+        _add_up(program, timed.hop, sums, owner * plan.chunks + place, result)
     return program
 
 
@@ -84,7 +86,7 @@ def reduce_program(ranks: int, root: int, plan: TimedTrees) -> Program:
     sums: dict[tuple[int, int], Chunk] = {}
     for timed in plan.backwards():
         offset = plan.place(timed)
-        _add_up(program, timed, sums, offset, program.output(root, offset))
+        _add_up(program, timed.hop, sums, offset, program.output(root, offset))
     return program
 
 
@@ -98,11 +100,25 @@ def all_reduce_program(ranks: int, scatter: TimedTrees, gather: TimedTrees) -> P
     for timed in scatter.backwards():
         owner = scatter.trees[timed.tree].source
         offset = owner * scatter.chunks + scatter.place(timed)
-        _add_up(program, timed, sums, offset, program.output(owner, offset))
+        _add_up(program, timed.hop, sums, offset, program.output(owner, offset))
     for timed in gather.forwards():
         offset = gather.trees[timed.tree].source * gather.chunks + gather.place(timed)
         a, b = timed.hop
         program.copy(program.output(a, offset), program.output(b, offset), channel=1)
+    return program
+
+
+def two_way_program(ranks: int, plan: TimedTwoWays) -> Program:
+    """All_reduce along two-way trees, with sums and results of two ranks on one channel."""
+    program = Program(Collective.ALL_REDUCE, ranks, len(plan.trees))
+    sums: dict[tuple[int, int], Chunk] = {}
+    for timed in plan.transfers:
+        chunk, (a, b) = plan.chunk(timed), timed.hop
+        if plan.carries_sum(timed):
+            result = program.output(plan.trees[chunk].root, chunk)
+            _add_up(program, (b, a), sums, chunk, result)
+        else:
+            program.copy(program.output(a, chunk), program.output(b, chunk))
     return program
 
 
@@ -138,13 +154,13 @@ def _forward(program: Program, timed: TimedHop, own: Chunk, offset: int) -> None
 
 def _add_up(
     program: Program,
-    timed: TimedHop,
+    hop: Hop,
     sums: dict[tuple[int, int], Chunk],
     offset: int,
     result: Chunk,
 ) -> None:
     """Add b's partial sum to a's for the tree's hop a -> b."""
-    a, b = timed.hop
+    a, b = hop
     partial = sums.get((b, offset), program.input(b, offset))
     known = sums.get((a, offset))
     if known is None:

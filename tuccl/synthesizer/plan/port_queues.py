@@ -34,7 +34,7 @@ def queued_timetable(
         backwards: Whether the trees run in reverse, with sums; the timetable is then that of the
             reversed run.
     """
-    run = (_Sums if backwards else _Copies)(trees, costs)
+    run = (_Sums if backwards else PortQueues)(trees, costs)
     for tree in range(len(trees)):
         for piece in range(pieces):
             run.begin(tree, piece)
@@ -53,7 +53,9 @@ class _Kind(IntEnum):
     ARRIVED = 2
 
 
-class _Transfer(NamedTuple):
+class Transfer(NamedTuple):
+    """A piece on its way along a hop of a tree."""
+
     tree: int
     piece: int
     hop: Hop
@@ -70,10 +72,10 @@ class _Event(NamedTuple):
     """Position of the port on the transfer's route."""
     passed_us: float
     """Time when the transfer has passed the ports before."""
-    transfer: _Transfer
+    transfer: Transfer
 
 
-class _Copies:
+class PortQueues:
     """Trees that run from their sources: a rank passes on what has arrived."""
 
     def __init__(self, trees: Sequence[RouteTree], costs: Resources) -> None:
@@ -83,7 +85,8 @@ class _Copies:
         self.trees = trees
         self.onward = [onward_hops(tree) for tree in trees]
         self._costs = costs
-        self._left_us = [self.left_us(tree, costs) for tree in trees]
+        self.urgency = [self.left_us(tree, costs) for tree in trees]
+        """A connection sends the ready piece with the highest value first; by tree and hop."""
         self._route = {hop: self.route(used) for hop, used in costs.of_edge.items()}
         self._ranks = 1 + max(rank for hop in costs.of_edge for rank in hop)
         self._free_us = [0.0] * len(costs.names)
@@ -99,7 +102,7 @@ class _Copies:
         for hop in self.onward[tree].get(self.trees[tree].source, ()):
             self.offer(tree, piece, hop, 0.0)
 
-    def arrive(self, transfer: _Transfer, now: float) -> None:
+    def arrive(self, transfer: Transfer, now: float) -> None:
         """Offer the transfers that an arrived piece makes possible."""
         for hop in self.onward[transfer.tree].get(transfer.hop[1], ()):
             self.offer(transfer.tree, transfer.piece, hop, now)
@@ -121,7 +124,7 @@ class _Copies:
 
     def offer(self, tree: int, piece: int, hop: Hop, now: float) -> None:
         """Mark a transfer as ready, and send it if its connection is free."""
-        heapq.heappush(self._ready[hop], (-self._left_us[tree][hop], now, piece, tree))
+        heapq.heappush(self._ready[hop], (-self.urgency[tree][hop], now, piece, tree))
         self._send(hop, now)
 
     def advance(self) -> None:
@@ -146,7 +149,7 @@ class _Copies:
         _, _, piece, tree = heapq.heappop(ready)
         self._sending.add(hop)
         self._in_flight[hop] += 1
-        self._push(now, _Kind.AT_PORT, _Transfer(tree, piece, hop, now))
+        self._push(now, _Kind.AT_PORT, Transfer(tree, piece, hop, now))
 
     def _pass_port(self, event: _Event) -> None:
         transfer = event.transfer
@@ -171,7 +174,7 @@ class _Copies:
         self,
         time_us: float,
         kind: _Kind,
-        transfer: _Transfer,
+        transfer: Transfer,
         port: int = 0,
         passed_us: float = 0.0,
     ) -> None:
@@ -187,7 +190,7 @@ class _Copies:
         return hop[1] - hop[0]
 
 
-class _Sums(_Copies):
+class _Sums(PortQueues):
     """Trees that run towards their sources: a rank passes on the sum of what has arrived."""
 
     def __init__(self, trees: Sequence[RouteTree], costs: Resources) -> None:
@@ -204,7 +207,7 @@ class _Sums(_Copies):
             if b not in self.onward[tree]:
                 self.offer(tree, piece, (a, b), 0.0)
 
-    def arrive(self, transfer: _Transfer, now: float) -> None:
+    def arrive(self, transfer: Transfer, now: float) -> None:
         """Offer the sum if this was the last branch."""
         tree, piece, rank = transfer.tree, transfer.piece, transfer.hop[0]
         self._missing[tree, piece, rank] -= 1

@@ -10,10 +10,12 @@ compared by the worse of its times.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
 from tuccl.synthesizer.plan.composition import TimedTrees
+from tuccl.synthesizer.plan.two_way_queues import TimedTwoWays
 from tuccl.synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, Times
 from tuccl.synthesizer.solve.resources import Hop
 
@@ -30,24 +32,48 @@ def rehearsed(plan: TimedTrees, piece_bytes: float, sketch: Sketch, *, backwards
         backwards: Whether the trees run in reverse, with sums; their timetable is then of the
             reversed sketch.
     """
-    graph, sends = _graph(plan, backwards=backwards)
-    route_messages(graph, sends, sketch)
-    return CompiledSchedule(graph, 1).times(piece_bytes, _WIRES)
-
-
-def _graph(
-    plan: TimedTrees, *, backwards: bool
-) -> tuple[ScheduleGraph, dict[Connection, list[int]]]:
-    """Return the steps of all connections, and the sends among them."""
     order = plan.backwards() if backwards else plan.forwards()
-    by_connection: dict[Hop, list[int]] = defaultdict(list)
+    hops = [timed.hop[::-1] if backwards else timed.hop for timed in order]
     arriving: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for number, timed in enumerate(order):
-        a, b = timed.hop[::-1] if backwards else timed.hop
-        by_connection[a, b].append(number)
+    for number, (timed, (_, b)) in enumerate(zip(order, hops, strict=True)):
         arriving[timed.tree, timed.piece, b].append(number)
+    awaited = [
+        arriving.get((timed.tree, timed.piece, a), [])
+        for timed, (a, _) in zip(order, hops, strict=True)
+    ]
+    return _times(hops, awaited, piece_bytes, sketch)
+
+
+def rehearsed_two_ways(plan: TimedTwoWays, chunk_bytes: float, sketch: Sketch) -> Times:
+    """Return the simulated times of two-way trees."""
+    arriving: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, timed in enumerate(plan.transfers):
+        arriving[timed.tree, timed.hop[1]].append(number)
+    awaited = []
+    for timed in plan.transfers:
+        chunk, rank = plan.chunk(timed), timed.hop[0]
+        # A root spreads what the branches brought; every rank passes on what came to it.
+        whole = not plan.carries_sum(timed) and rank == plan.trees[chunk].root
+        awaited.append(arriving.get((chunk if whole else timed.tree, rank), []))
+    return _times([timed.hop for timed in plan.transfers], awaited, chunk_bytes, sketch)
+
+
+def _times(
+    hops: Sequence[Hop], awaited: Sequence[Sequence[int]], piece_bytes: float, sketch: Sketch
+) -> Times:
+    """Return the times of transfers in this order on each connection.
+
+    Args:
+        hops: The hop of every transfer.
+        awaited: For every transfer, those into its sender that it waits for.
+        piece_bytes: Size of a transfer.
+        sketch: The sketch on which the transfers run.
+    """
+    by_connection: dict[Hop, list[int]] = defaultdict(list)
+    for number, hop in enumerate(hops):
+        by_connection[hop].append(number)
     graph = ScheduleGraph()
-    send_of, receive_of = [0] * len(order), [0] * len(order)
+    send_of, receive_of = [0] * len(hops), [0] * len(hops)
     sends: dict[Connection, list[int]] = {}
     # Threadblocks are numbered by their first transfer; among equals the lowest starts first.
     for (a, b), numbers in by_connection.items():
@@ -55,13 +81,10 @@ def _graph(
         receives_range = _add_block(graph, b, numbers, receive_of)
         sends[a, b, 0] = list(sends_range)
         graph.connections.append((list(sends_range), list(receives_range)))
-    for number, timed in enumerate(order):
-        sender = timed.hop[1] if backwards else timed.hop[0]
-        graph.depends += [
-            (receive_of[before], send_of[number])
-            for before in arriving.get((timed.tree, timed.piece, sender), ())
-        ]
-    return graph, sends
+    for number, before in enumerate(awaited):
+        graph.depends += [(receive_of[arrival], send_of[number]) for arrival in before]
+    route_messages(graph, sends, sketch)
+    return CompiledSchedule(graph, 1).times(piece_bytes, _WIRES)
 
 
 def _add_block(graph: ScheduleGraph, rank: int, numbers: list[int], steps: list[int]) -> range:

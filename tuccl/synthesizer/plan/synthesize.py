@@ -3,7 +3,8 @@
 Routes come from packing, from a greedy search and from integer programs (`tree_planning`,
 `pair_planning`), their order from list scheduling, and their steps from lowering. A rehearsal
 chooses between plans, and the verifier proves the result. Reduce_scatter and reduce are found on
-the reversed sketch and run in reverse; all_reduce is reduce_scatter followed by all_gather.
+the reversed sketch and run in reverse; all_reduce is reduce_scatter followed by all_gather, or goes
+over two-way trees (`two_way_planning`) where that is faster.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from tuccl.synthesizer.plan.composition import (
     gather_program,
     reduce_program,
     scatter_program,
+    two_way_program,
 )
 from tuccl.synthesizer.plan.pair_planning import plan_pairs
 from tuccl.synthesizer.plan.plan_request import MAX_TRANSFERS, PlanRequest
+from tuccl.synthesizer.plan.timetabling import finer_pays
 from tuccl.synthesizer.plan.tree_planning import Plan, make_plan
+from tuccl.synthesizer.plan.two_way_planning import TwoWayPlan, plan_two_ways
 from tuccl.synthesizer.prove.verifier import verify
+from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tuccl.synthesizer.solve.orbits import rank_orbits, single
 from tuccl.synthesizer.solve.resources import require_connected, reversed_sketch
 
@@ -215,7 +220,7 @@ def _bounded(plan: Plan, request: PlanRequest) -> Plan:
 def _synthesize_all_reduce(
     sketch: Sketch, size_bytes: int, options: SynthesisOptions
 ) -> SynthesisResult:
-    """Plan all_gather, then reduce_scatter with chunks of the same size."""
+    """Plan all_gather and reduce_scatter with equal chunks, and two-way trees where those pay."""
     half = replace(options, time_limit_s=options.time_limit_s / 2)
     gather = _best_plan(
         Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=MAX_TRANSFERS // 2
@@ -225,7 +230,17 @@ def _synthesize_all_reduce(
     )
     scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same)
     program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
-    return _finish(program, size_bytes, options, (scatter, gather))
+    halves = _finish(program, size_bytes, options, (scatter, gather))
+    if options.trees_per_rank or options.pieces_per_tree:
+        return halves
+    halves_us = compile_schedule(halves.algorithm, sketch).time_us(size_bytes, ExecutionModel())
+    request = _request(Collective.ALL_REDUCE, sketch, size_bytes, options)
+    plan = plan_two_ways(request, halves_us)
+    if plan is None:
+        return halves
+    found = _finish_two_ways(plan, request, size_bytes, options)
+    found_us = compile_schedule(found.algorithm, sketch).time_us(size_bytes, ExecutionModel())
+    return found if finer_pays(halves_us, found_us) else halves
 
 
 def _synthesize_alltoall(
@@ -242,18 +257,11 @@ def _finish(
     program: Program, size_bytes: int, options: SynthesisOptions, plans: tuple[Plan, ...]
 ) -> SynthesisResult:
     """Lower and verify a program."""
-    started = time.perf_counter()
-    name = f"{program.collective}_routed_{size_bytes}"
-    algorithm = lower(program, name, options.protocol)
-    lowered = time.perf_counter()
-    verdict = verify(algorithm, slots=1)
-    if not verdict.proved:
-        raise DefectError(f"{name}: {verdict.defects[0].describe()}; please report this sketch")
+    algorithm, proving = _proved(program, size_bytes, options)
     seconds = {
         stage: sum(plan.seconds[stage] for plan in plans)
         for stage in ("greedy", "routing", "ordering")
     }
-    seconds |= {"lowering": lowered - started, "verifying": time.perf_counter() - lowered}
     least = sum(plan.routing.least_time_us for plan in plans)
     bound = sum(plan.routing.bound_us for plan in plans)
     reasons = [plan.fallback for plan in plans if plan.fallback]
@@ -263,5 +271,37 @@ def _finish(
         routing_bound_us=bound,
         timetable_us=sum(plan.end_us for plan in plans),
         fallback="; ".join(dict.fromkeys(reasons)) or None,
-        seconds=seconds,
+        seconds=seconds | proving,
     )
+
+
+def _finish_two_ways(
+    plan: TwoWayPlan, request: PlanRequest, size_bytes: int, options: SynthesisOptions
+) -> SynthesisResult:
+    """Lower and verify two-way trees."""
+    program = two_way_program(request.sketch.ranks, plan.timed)
+    algorithm, proving = _proved(program, size_bytes, options)
+    bound_us = max(request.load_bound_us, request.latency_bound_us)
+    return SynthesisResult(
+        algorithm=algorithm,
+        solver_gap=max(0.0, (plan.least_time_us - bound_us) / plan.least_time_us),
+        routing_bound_us=bound_us,
+        timetable_us=plan.end_us,
+        fallback=None,
+        seconds=plan.seconds | proving,
+    )
+
+
+def _proved(
+    program: Program, size_bytes: int, options: SynthesisOptions
+) -> tuple[Algorithm, dict[str, float]]:
+    """Return a lowered program that the verifier proved, and the seconds of both stages."""
+    started = time.perf_counter()
+    name = f"{program.collective}_routed_{size_bytes}"
+    algorithm = lower(program, name, options.protocol)
+    lowered = time.perf_counter()
+    verdict = verify(algorithm, slots=1)
+    if not verdict.proved:
+        raise DefectError(f"{name}: {verdict.defects[0].describe()}; please report this sketch")
+    verified = time.perf_counter()
+    return algorithm, {"lowering": lowered - started, "verifying": verified - lowered}
