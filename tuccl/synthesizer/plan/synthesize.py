@@ -60,7 +60,7 @@ class SynthesisOptions:
     """Limits of a synthesis, and the granularity of its chunks."""
 
     time_limit_s: float = 5.0
-    """Time limit of all solver runs together."""
+    """Time limit of all solver runs together; of each packing of two-way trees besides."""
     gap: float = 0.01
     """Relative gap at which the solver stops."""
     trees_per_rank: int = 0

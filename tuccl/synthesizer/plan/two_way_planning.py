@@ -27,6 +27,9 @@ _BALANCES = (0.0, 0.3)
 _MOST_MISSES = 2
 """Consecutive numbers of chunks that do not pay after which no more are tried."""
 
+_FAR = 1.05
+"""Ratio to the bound from which twice as many transfers are tried."""
+
 _NEVER_US = 1e12
 """Time of no plan."""
 
@@ -84,10 +87,11 @@ class _Search:
     def may_be_tried(self, count: int) -> bool:
         """Return whether chunks and transfers stay within their limits."""
         chunks = count * self._ranks
-        return (
-            self._size_bytes >= chunks * LEAST_PIECE_BYTES
-            and 2 * chunks * (self._ranks - 1) <= self._request.max_transfers
-        )
+        request = self._request
+        far = self.end_us > _FAR * max(request.load_bound_us, request.latency_bound_us)
+        return self._size_bytes >= chunks * LEAST_PIECE_BYTES and 2 * chunks * (
+            self._ranks - 1
+        ) <= request.max_transfers * (2 if far else 1)
 
     def improve(self, count: int) -> bool:
         """Try a number of chunks per rank; return whether it pays, or twice as many may."""
@@ -97,8 +101,7 @@ class _Search:
         found = []
         for packing in self._packings:
             started = time.perf_counter()
-            left_s = self._request.time_limit_s - self._seconds["routing"]
-            trees = packing.trees(chunks, left_s)
+            trees = packing.trees(chunks, self._request.time_limit_s)
             routed = time.perf_counter()
             for urgency in Urgency:
                 timed = queued_two_ways(trees, costs, urgency)
