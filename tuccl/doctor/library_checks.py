@@ -37,7 +37,7 @@ _WITHOUT_PATHS = (2, 27, 3)
 _OPEN = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 _LIMIT_S = 20.0
 _IGNORED = re.compile(r"cannot be preloaded \(([^)]*)\): ignored")
-"""What glibc's loader prints of a library that it leaves out."""
+"""Line of glibc's loader on a library that it leaves out."""
 _SHIP = "ship from a host with an older C library, or in the job's container"
 
 
