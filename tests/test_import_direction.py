@@ -71,6 +71,7 @@ ORDER = [
     "tuccl.engines",
     "tuccl.search",
     "tuccl.models",
+    "tuccl.models.across_hosts",
     "tuccl.placing",
     "tuccl.records",
     "tuccl.workloads",

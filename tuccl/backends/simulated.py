@@ -21,6 +21,8 @@ from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.lookup_tables.provenance import SIMULATED, Provenance
 from tuccl.lookup_tables.table import NcclProtocol, Shape
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
+from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import (
     SLOTS,
     KernelParameters,
@@ -33,10 +35,8 @@ from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import nccl_choice, ring_estimate_us
 from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
-from tuccl.models.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
-from tuccl.models.staged_model import StagedModel
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.phases import PhasedSchedule
 from tuccl.programs.staged.staged_schedule import StagedSchedule

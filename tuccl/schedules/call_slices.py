@@ -8,7 +8,7 @@ calls, `staging_need.h` limits the memory.
 
 from __future__ import annotations
 
-from tuccl.models.phase_pipeline import MOST_WINDOWS
+from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind
 from tuccl.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.synthesizer.ir.algorithm import Buffer

@@ -14,10 +14,10 @@ from itertools import product
 from math import inf
 
 from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
-from tuccl.models.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.programs.phase_plans import phased_plans
 from tuccl.programs.phase_proof import is_within_reach
 from tuccl.programs.phases import PhasedSchedule, PhaseKind

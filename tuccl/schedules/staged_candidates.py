@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 from tuccl.lookup_tables.program_header import MOST_RANKS
 from tuccl.lookup_tables.table import NcclProtocol, Operation
+from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
-from tuccl.models.staged_model import StagedModel
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.errors import NoProgramError
 from tuccl.programs.staged.call_cut import has_scratch_for

@@ -9,13 +9,13 @@ from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.lookup_tables.table import NcclProtocol, Operation, Shape
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
+from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
-from tuccl.models.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.siblings import SiblingMachines
-from tuccl.models.staged_model import StagedModel
 from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
 from tuccl.probes.topology.graph import Topology

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.models.phase_pipeline import MOST_WINDOWS
+from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.programs.phase_plans import plan_by_name
 from tuccl.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.schedules import call_slices

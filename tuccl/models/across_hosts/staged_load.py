@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuccl.models.gpu_ways import GpuWays, shared_us_per_byte
+from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
 from tuccl.programs.staged.staged_schedule import StagedSchedule, Statements
 from tuccl.synthesizer.ir.program import Statement
 

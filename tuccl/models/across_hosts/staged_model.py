@@ -19,12 +19,12 @@ from collections.abc import Sequence
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol
+from tuccl.models.across_hosts.gpu_ways import gpu_ways
+from tuccl.models.across_hosts.staged_load import RoundLoad, StagedLoad, StageLoad, staged_load
 from tuccl.models.executor_model import KernelParameters, stage_us
 from tuccl.models.figures import machine_figures
-from tuccl.models.gpu_ways import gpu_ways
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.nccl_model import send_receive_work, work_time_us
-from tuccl.models.staged_load import RoundLoad, StagedLoad, StageLoad, staged_load
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.staged.call_cut import (
     Slices,

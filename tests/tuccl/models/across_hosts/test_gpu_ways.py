@@ -6,7 +6,7 @@ import pytest
 
 from tests.tuccl.sketches.machines import cluster
 from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
-from tuccl.models.gpu_ways import GpuWays, shared_us_per_byte
+from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
 from tuccl.sketches.sketch import Port
 
 LEFT, RIGHT = Port("left", 1.0), Port("right", 4.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl.models.phase_pipeline import PhaseTime, pipelined_us
+from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
 from tuccl.programs.phase_plans import plan_by_name
 from tuccl.programs.phases import PhasedSchedule, PhaseKind
 from tuccl.synthesizer.ir.collectives import Collective

@@ -8,13 +8,13 @@ import pytest
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.models.executor_model import KernelParameters, kernel_us
 from tuccl.models.figures import Fabric, Generation, figures_of
 from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
-from tuccl.models.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.programs.phase_plans import phased_plans, plan_by_name
 from tuccl.programs.phases import PhasedSchedule
 from tuccl.synthesizer.ir.collectives import Collective

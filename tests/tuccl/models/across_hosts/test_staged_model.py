@@ -12,13 +12,13 @@ from tests.tuccl.sketches.machines import cluster
 from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import NcclProtocol
+from tuccl.models.across_hosts.gpu_ways import gpu_ways
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
+from tuccl.models.across_hosts.staged_load import StagedLoad, StageLoad, staged_load
+from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
-from tuccl.models.gpu_ways import gpu_ways
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
-from tuccl.models.phased_model import PhasedModel, PhaseParameters
-from tuccl.models.staged_load import StagedLoad, StageLoad, staged_load
-from tuccl.models.staged_model import StagedModel
 from tuccl.probes.topology.graph import Topology
 from tuccl.programs.phase_plans import plan_by_name
 from tuccl.programs.staged.cutting import cut

@@ -1,0 +1,1 @@
+"""The times of schedules across hosts: phases, and stages with rounds."""
