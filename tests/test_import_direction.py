@@ -81,6 +81,7 @@ ORDER = [
     "tuccl.reports",
     "tuccl.backends",
     "tuccl.tuning",
+    "tuccl.tuning.run",
     "tuccl.pipeline",
     "tuccl.shipping",
     "tuccl.bench",

@@ -41,8 +41,9 @@ from tuccl.trials.config import STOCK, Config, Task  # noqa: E402
 from tuccl.trials.placement import ANYWHERE  # noqa: E402
 from tuccl.trials.shapes import NamedShape, ShapeName  # noqa: E402
 from tuccl.trials.space import Space  # noqa: E402
+from tuccl.tuning.run.results import PlacedResult, SearchSpaces, TuningResult  # noqa: E402
+from tuccl.tuning.run.tune import tune  # noqa: E402
 from tuccl.tuning.settings import RunSettings  # noqa: E402
-from tuccl.tuning.tune import PlacedResult, SearchSpaces, TuningResult, tune  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
 OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)

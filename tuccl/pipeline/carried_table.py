@@ -24,8 +24,8 @@ from tuccl.trials.config import (
 )
 from tuccl.trials.shapes import ShapeName
 from tuccl.trials.warm_start import WarmStart
+from tuccl.tuning.run.results import AgainstBefore
 from tuccl.tuning.settings import RunSettings
-from tuccl.tuning.tune import AgainstBefore
 from tuccl.workspace.measurement_lines import Contents, Recorded
 from tuccl.workspace.measurement_log import read_log
 

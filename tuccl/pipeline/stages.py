@@ -69,9 +69,10 @@ from tuccl.trials.events import RunBegins, SchedulesMade, Watch, unwatched
 from tuccl.trials.placement import ANYWHERE
 from tuccl.trials.space import Space
 from tuccl.trials.timing import Timing, timing_of
+from tuccl.tuning.run.results import SearchSpaces, TuningResult
+from tuccl.tuning.run.tune import tune, tune_again
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
-from tuccl.tuning.tune import SearchSpaces, TuningResult, tune, tune_again
 from tuccl.words.progress import Progress
 from tuccl.workloads.workload import Workload
 from tuccl.workloads.workload_file import write_workload

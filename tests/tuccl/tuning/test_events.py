@@ -8,7 +8,8 @@ from tests.tuccl.tuning.test_tune import SETTINGS, SHAPE, SIZES, SPACES, Machine
 from tuccl.trials import events
 from tuccl.trials.best_so_far import KeySoFar
 from tuccl.trials.config import STOCK, Config, Task
-from tuccl.tuning.tune import TuningResult, tune
+from tuccl.tuning.run.results import TuningResult
+from tuccl.tuning.run.tune import tune
 from tuccl.workspace.measurement_log import MeasurementLog
 
 

@@ -16,8 +16,9 @@ from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.trials.space import Family, Space
+from tuccl.tuning.run.results import SearchSpaces, TuningResult
+from tuccl.tuning.run.tune import tune
 from tuccl.tuning.settings import RunSettings
-from tuccl.tuning.tune import SearchSpaces, TuningResult, tune
 from tuccl.words.progress import Total
 from tuccl.workspace.measurement_log import MeasurementLog
 

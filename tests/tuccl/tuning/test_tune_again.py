@@ -23,9 +23,10 @@ from tests.tuccl.tuning.test_tune import (
 from tuccl.errors import ProfileLostError
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.warm_start import WarmStart
+from tuccl.tuning.run.results import SearchSpaces, TuningResult
+from tuccl.tuning.run.tune import tune, tune_again
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
-from tuccl.tuning.tune import SearchSpaces, TuningResult, tune, tune_again
 from tuccl.workspace.measurement_log import MeasurementLog
 
 THREADS = ProcessProfile(nthreads=256)

@@ -24,8 +24,8 @@ from tuccl.lookup_tables.table import Operation
 from tuccl.search.strategy import SearchResult, run_search
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.trials.space import Space
-from tuccl.tuning import tune
 from tuccl.tuning.breakpoints import Borders
+from tuccl.tuning.run import searches
 from tuccl.tuning.run_keys import (
     key_weights,
     keys_of,
@@ -72,7 +72,7 @@ def test_they_are_searched_first_and_longest(
         searched.append(seed)
         return run_search(*args, seed=seed, **options)
 
-    monkeypatch.setattr(tune, "run_search", search)
+    monkeypatch.setattr(searches, "run_search", search)
     spaces = replace(SPACES, builtins=lambda _: Space("test", (FAMILIES[1],)))
     tasks = [Task(ALL_REDUCE, size, shape) for shape in (SHAPE, NODE) for size in SIZES]
     calls = dict(zip(tasks, (1.0, 1.5, 2.0, 20.0, 21.0, 22.0), strict=True))

@@ -28,7 +28,7 @@ from tuccl.sketches.candidates import whole_machine
 from tuccl.synthesizer.experts import expert_algorithms
 from tuccl.synthesizer.ir.collectives import Collective
 
-RUNTIME = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"
+RUNTIME = Path(__file__).resolve().parents[4] / "tuccl" / "runtime" / "executor"
 KIB, MIB = 1 << 10, 1 << 20
 LL, LL128 = NcclProtocol.LL, NcclProtocol.LL128
 KERNELS = KernelParameters(LL, 4, 512)

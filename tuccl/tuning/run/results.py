@@ -1,0 +1,109 @@
+"""The search spaces of a run, and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuccl.lookup_tables.table import Shape
+from tuccl.models.placements import PlacementClass
+from tuccl.placing.seen import Estimate, SeenClass
+from tuccl.search.strategy import SearchResult
+from tuccl.statistics.pooling import MeanError
+from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.space import Space
+from tuccl.tuning.decision import Decision
+from tuccl.tuning.profile_race import RaceResult
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpaces:
+    """The spaces that a backend offers to the search."""
+
+    builtins: Callable[[Task], Space]
+    """Joint space of the parameters per call and per process; the same variables for all keys."""
+    schedules: Callable[[Task], Space]
+    """Schedules with the executor's parameters; empty where there is no executor."""
+    promising: Callable[[Task, Space], Sequence[Config]] = lambda _task, _space: ()
+    """Configurations of a space to try first, by a model."""
+    jobs_run_schedules: bool = False
+    """Whether the schedules run as in a job, on the executor; a model's do not."""
+    placements: Callable[[Shape], Sequence[PlacementClass]] = lambda _: ()
+    """Classes of a shape's communicators by where their ranks sit; fewer than two where it makes no
+    difference, or nothing can be timed elsewhere."""
+    estimate: Estimate = lambda _: None
+    """NCCL's own estimates, by which the plugin tells classes apart."""
+
+
+@dataclass(frozen=True)
+class KeyResult:
+    """The results for one key."""
+
+    task: Task
+    searches: tuple[SearchResult, ...]
+    """Searches of built-ins under the profile, and of schedules if there are any."""
+    decision: Decision
+    stock_us: float
+    """Stock NCCL's time. For an entry of a table without a profile, the reference of its decision;
+    else the interquartile mean of the samples from the beginning and the end."""
+    range_bytes: tuple[int, int]
+    """Smallest and largest size that an entry of this key serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstBefore:
+    """A key under the new table and under an earlier one, on the machine as it is now."""
+
+    task: Task
+    before: Config
+    """Choice of a job under the earlier table."""
+    before_us: float
+    """Median of its samples in this run, as for `now_us`."""
+    now: Config
+    now_us: float
+
+    @property
+    def ratio(self) -> float:
+        """Time under the earlier table over that under the new one: above 1 is a gain."""
+        return self.before_us / self.now_us
+
+
+@dataclass(frozen=True)
+class PlacedResult:
+    """The entries of communicators that the plugin tells apart by where their ranks sit."""
+
+    shape: Shape
+    seen: SeenClass
+    keys: tuple[KeyResult, ...]
+    """Keys with an entry of their own, by a setting of NCCL."""
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """The outcome of a run."""
+
+    profile: ProcessProfile
+    race: RaceResult
+    keys: tuple[KeyResult, ...]
+    spent_s: float
+    """Machine time spent."""
+    starts: int | None
+    """Starts of the workers that confirmed entries; 0: none were possible; None: none were
+    needed."""
+    between_starts: MeanError
+    """Error of a ratio of two times of different starts, on logarithms."""
+    against: tuple[AgainstBefore, ...] = ()
+    """Keys against an earlier table; empty where there is none, or the budget is spent."""
+    placed: tuple[PlacedResult, ...] = ()
+    """All classes of each shape whose classes can be told apart."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Results of the stages from the race on, by key."""
+
+    raced: RaceResult
+    found: Mapping[Task, tuple[SearchResult, ...]]
+    confirmed: Mapping[Task, Decision]
+    ranges: Mapping[Task, tuple[int, int]]
+    starts: int | None

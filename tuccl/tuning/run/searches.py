@@ -1,0 +1,150 @@
+"""The searches of a run's keys, one after another, each within its part of the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from tuccl.search.meter import Meter
+from tuccl.search.mraco import Mraco, MracoOptions
+from tuccl.search.strategies import make_strategy
+from tuccl.search.strategy import SearchResult, Strategy, run_search
+from tuccl.search.warm import Warm
+from tuccl.trials.config import Config, Task
+from tuccl.trials.events import Watch
+from tuccl.trials.space import Space
+from tuccl.trials.warm_start import WarmStart
+from tuccl.tuning.run.results import SearchSpaces
+from tuccl.tuning.run_keys import (
+    KeyWeights,
+    nearest_neighbour,
+    seed_of,
+    smaller_neighbour,
+)
+from tuccl.tuning.settings import MAX_REPEATS, RunSettings
+from tuccl.tuning.spending import Spending
+from tuccl.tuning.stock_times import StockTimes
+from tuccl.words.progress import Progress
+
+_SEARCHES = {
+    "one profile": "search of NCCL's settings",
+    "schedules' parameters": "search of schedules",
+}
+"""Names for people, by the names from which seeds are derived."""
+_SHORT = "first look at schedules"
+_WARM = 6
+"""Most configurations that a search takes over from the race, and from a neighbour."""
+_WARM_REPEATS = 3
+"""Samples at full budget of keys that were tuned before: fresh ones decide in any case."""
+_PROMISING = 2
+"""Configurations that a search of a key that was tuned before takes from a model."""
+
+
+class Searches:
+    """Searches keys, from what is known of them and of the sizes beside them."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        spaces: SearchSpaces,
+        spending: Spending,
+        stock: StockTimes,
+        progress: Progress,
+        watch: Watch,
+        warm: WarmStart | None,
+        *,
+        seconds_pass: bool,
+    ) -> None:
+        self._settings = settings
+        self._spaces = spaces
+        self._spending = spending
+        self._stock = stock
+        self._progress = progress
+        self._watch = watch
+        self._warm = warm
+        """Results that the searches begin from; None: they begin from nothing."""
+        self._seconds_pass = seconds_pass
+
+    def search(
+        self,
+        stage: str,
+        spaces: Mapping[Task, Space],
+        first: Mapping[Task, Sequence[Config]],
+        weights: KeyWeights,
+        *,
+        kept_s: float,
+        short_s: Mapping[Task, float] | None = None,
+    ) -> dict[Task, SearchResult]:
+        """Search every key that has a space, from `first` and the best of a size beside it.
+
+        Args:
+            stage: Stage of the run, from which seeds are derived.
+            spaces: Space of each key.
+            first: Configurations of each key to begin with.
+            weights: Weights of the keys, by which the seconds are divided.
+            kept_s: Seconds of the budget that are left to what follows.
+            short_s: Seconds of each key in a first look; None: its part of what is left.
+        """
+        results: dict[Task, SearchResult] = {}
+        shown = _SEARCHES[stage] if short_s is None else _SHORT
+        searched = weights.in_order([t for t, space in spaces.items() if space.families])
+        for done, task in enumerate(searched):
+            self._progress(shown, done, len(searched), share=self.share(searched, done))
+            part = weights.of_all([task]) / weights.of_all(searched[done:])
+            share_s = (self._spending.left_s - kept_s) * part
+            if short_s is not None:
+                share_s = short_s[task]
+            measure = partial(self._spending.measure_running, task)
+            repeats = MAX_REPEATS if self._warm is None else _WARM_REPEATS
+            meter = Meter(measure, repeats, max(0.0, share_s), watch=self._watch)
+            results[task] = run_search(
+                self._strategy(),
+                spaces[task],
+                meter,
+                first=self._first(task, spaces[task], first.get(task, ()), results, weights),
+                seed=seed_of(self._settings, stage, task),
+            )
+        if searched:
+            self._progress(shown, len(searched), len(searched))
+        return results
+
+    def share(self, tasks: Sequence[Task], done: int) -> float:
+        """Return the share of the time that the first `done` keys take; a model's take the same."""
+        costs = [self._stock.sample_s[task] if self._seconds_pass else 1.0 for task in tasks]
+        return sum(costs[:done]) / whole if (whole := sum(costs)) else 0.0
+
+    def _winners_beside(
+        self, task: Task, results: Mapping[Task, SearchResult], weights: KeyWeights
+    ) -> list[Config]:
+        """Best configurations of the next smaller size, or the nearest, that was searched."""
+        neighbour = nearest_neighbour if weights.by_time else smaller_neighbour
+        nearest = neighbour(task, results)
+        if nearest is None:
+            return []
+        return [ranked.config for ranked in results[nearest].ranking[:_WARM]]
+
+    def _first(
+        self,
+        task: Task,
+        space: Space,
+        raced: Sequence[Config],
+        results: Mapping[Task, SearchResult],
+        weights: KeyWeights,
+    ) -> list[Config]:
+        """Configurations that a search tries first."""
+        beside, promising = (
+            self._winners_beside(task, results, weights),
+            self._spaces.promising(task, space),
+        )
+        if self._warm is None:
+            return [*raced[:_WARM], *beside, *promising]
+        known = [config for config in self._warm.contenders.get(task, ()) if config in space]
+        return [*known[:_WARM], *promising[:_PROMISING], *beside[:1]]
+
+    def _strategy(self) -> Strategy:
+        if self._warm is not None:
+            return Warm()
+        strategy = make_strategy(self._settings.options.strategy)
+        if isinstance(strategy, Mraco):
+            return Mraco(MracoOptions(max_cycles=self._settings.options.cycles))
+        return strategy
