@@ -24,6 +24,7 @@ from tuccl.engines.nccl_library import find_nccl
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import TucclError
 from tuccl.lookup_tables.bundles.bundle import load_bundle
+from tuccl.measuring.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.seating import appearing_as
 from tuccl.schedules.executor_schedules import programs_bundle
 from tuccl.words.sizes import parse_size
@@ -50,22 +51,17 @@ def node_sizes_of(arguments: argparse.Namespace) -> list[int]:
     Raises:
         TucclError: There are no such nodes of these GPUs.
     """
-    gpus: int = arguments.gpus
-    try:
-        sizes = [int(size) for size in arguments.nodes.split("+")]
-    except ValueError:
-        raise TucclError(f"--nodes {arguments.nodes} is no number and no sizes like 3+1") from None
-    if len(sizes) == 1 and sizes[0] >= 1:
-        ranks = gpus * (sizes[0] if arguments.share_gpus else 1)
-        if ranks % sizes[0]:
-            raise TucclError(f"{ranks} ranks are not {sizes[0]} equal nodes")
-        return [ranks // sizes[0]] * sizes[0]
-    most = max(sizes) if arguments.share_gpus else sum(sizes)
-    if min(sizes) < 1:
-        raise TucclError(f"--nodes {arguments.nodes} has a node without ranks")
-    if most > gpus:
-        raise TucclError(f"--nodes {arguments.nodes} needs {most} GPUs, there are {gpus}")
-    return sizes
+    nodes, sizes = parse_node_sizes(arguments.nodes, "--nodes")
+    laboratory = Laboratory(nodes, arguments.share_gpus, sizes=sizes)
+    ranks = laboratory.ranks(arguments.gpus)
+    if not sizes and ranks % nodes:
+        raise TucclError(f"{ranks} ranks are not {nodes} equal nodes")
+    needed = laboratory.devices(ranks) if nodes > 1 else ranks
+    if needed > arguments.gpus:
+        raise TucclError(
+            f"--nodes {arguments.nodes} needs {needed} GPUs, there are {arguments.gpus}"
+        )
+    return list(laboratory.node_sizes(ranks)) or [ranks]
 
 
 def run_job(

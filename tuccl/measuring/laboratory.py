@@ -12,7 +12,7 @@ from tuccl.errors import UsageError
 from tuccl.measuring.congestion import loopback_notes
 
 
-def parse_node_sizes(text: str) -> tuple[int, tuple[int, ...]]:
+def parse_node_sizes(text: str, name: str = "--fake-nodes") -> tuple[int, tuple[int, ...]]:
     """Parse `2`, a number of nodes, or `2+1`, their sizes; return number and sizes.
 
     Raises:
@@ -21,7 +21,7 @@ def parse_node_sizes(text: str) -> tuple[int, tuple[int, ...]]:
     words = text.split("+")
     if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
         raise UsageError(
-            f"--fake-nodes {text!a:.40} is no number of nodes and no sizes, such as 2 or 3+1"
+            f"{name} {text!a:.40} is no number of nodes and no sizes, such as 2 or 3+1"
         )
     sizes = tuple(map(int, words))
     return (sizes[0], ()) if len(sizes) == 1 else (len(sizes), sizes)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
-from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.statistics.estimators import paired_ratios
 from tuccl.statistics.intervals import median_interval
 from tuccl.trials.config import Config, Task
+from tuccl.trials.in_turn import in_turn
 
 Fresh = Callable[[Task, Config, int], Sequence[float]]
 """`fresh(task, config, count)`: this number of samples in us, none of them returned before."""
@@ -82,7 +83,8 @@ def slower_at(
     """
     found: dict[Config, list[SlowerAt]] = {config: [] for config in calls}
     for own in classes if len(classes) > 1 else ():
-        samples = _in_turn(replace(task, placement=own.placement), (default, *calls), fresh)
+        sample = partial(_sample, fresh, replace(task, placement=own.placement))
+        samples = in_turn((default, *calls), PAIRS, sample)
         for config in calls:
             slower = _slower(config, own, samples, default)
             if slower is not None:
@@ -93,6 +95,10 @@ def slower_at(
 def worst(slower: Iterable[SlowerAt]) -> SlowerAt | None:
     """Return where a call loses most, or cannot be timed; None where it is slower nowhere."""
     return min(slower, key=lambda at: at.ratio or 0.0, default=None)
+
+
+def _sample(fresh: Fresh, task: Task, config: Config) -> float:
+    return fresh(task, config, 1)[0]
 
 
 def _slower(
@@ -108,16 +114,3 @@ def _slower(
     if ratio >= 1.0 or (ratio >= _MOST_LOSS and median_interval(ratios, _ERROR).high >= 1.0):
         return None
     return SlowerAt(config, own, ratio)
-
-
-def _in_turn(task: Task, calls: Sequence[Config], fresh: Fresh) -> dict[Config, list[float]]:
-    """Take samples of the calls that run, in turn and every second time in reverse."""
-    samples: dict[Config, list[float]] = {config: [] for config in calls}
-    for turn in range(PAIRS):
-        for config in calls[:: -1 if turn % 2 else 1]:
-            if config in samples:
-                try:
-                    samples[config] += fresh(task, config, 1)
-                except ConfigurationFailedError:
-                    del samples[config]
-    return samples

@@ -17,6 +17,7 @@ from tuccl.lookup_tables.table import EstimateLine, Operation, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.trials.config import Task
 from tuccl.trials.placement import Placement
+from tuccl.trials.presets import ASKED_ABOUT
 
 Estimate = Callable[[Task], float | None]
 """NCCL's estimate for ring with Simple in us, on a task's communicators; None: none is known."""
@@ -24,15 +25,6 @@ _APART = 5 * PLACEMENT_TOLERANCE
 """Relative difference of two slopes from which on large messages tell classes apart."""
 _SIZES = (4 << 20, 64 << 20)
 """Sizes that a line is drawn through: estimates of large messages have no steps."""
-_GRAIN_BYTES = 16
-_ASKED_ABOUT = (
-    Operation.BROADCAST,
-    Operation.REDUCE,
-    Operation.ALL_GATHER,
-    Operation.REDUCE_SCATTER,
-    Operation.ALL_REDUCE,
-)
-"""Operations that NCCL asks tuners about."""
 Lines = tuple[tuple[Operation, EstimateLine], ...]
 
 
@@ -68,7 +60,7 @@ def seen_classes(
         operations: Operations that are tuned.
         estimate: NCCL's estimates.
     """
-    asked = [operation for operation in _ASKED_ABOUT if operation in operations]
+    asked = [each for each in Operation if each in ASKED_ABOUT and each in operations]
     if len(classes) < 2 or not asked:
         return ()
     groups: list[tuple[Lines, list[PlacementClass]]] = []
@@ -101,8 +93,7 @@ def _lines(
 
 def _line(task: Task, estimate: Estimate) -> EstimateLine | None:
     """Return the line through the estimates of two large sizes."""
-    grain = _GRAIN_BYTES * task.shape.ranks
-    small, large = (size // grain * grain for size in _SIZES)
+    small, large = (replace(task, size_bytes=size).called_bytes for size in _SIZES)
     times = [estimate(replace(task, size_bytes=size)) for size in (small, large)]
     if times[0] is None or times[1] is None:
         return None
@@ -126,7 +117,7 @@ def placed_tasks(
     return tuple(
         replace(task, placement=own.placement)
         for task in tasks
-        if task.operation in _ASKED_ABOUT
+        if task.operation in ASKED_ABOUT
         for own in seen.get(task.shape, ())
     )
 

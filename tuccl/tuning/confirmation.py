@@ -27,7 +27,8 @@ from tuccl.statistics.estimators import geometric_mean, interquartile_mean, log_
 from tuccl.statistics.looks import Looks, false_discovery_level
 from tuccl.statistics.pooling import PooledVariance
 from tuccl.trials.config import Config, Task
-from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision, in_turn
+from tuccl.trials.in_turn import in_turn
+from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision
 from tuccl.tuning.restart_decision import (
     Logs,
     allowing_for_starts,

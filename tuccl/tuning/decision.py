@@ -21,6 +21,7 @@ from tuccl.statistics.estimators import paired_ratios, quartile_spread
 from tuccl.statistics.intervals import Interval, median_interval
 from tuccl.statistics.looks import bonferroni
 from tuccl.trials.config import Config
+from tuccl.trials.in_turn import in_turn
 
 Measure = Callable[[Config, int], tuple[float, ...]]
 """`measure(config, repeats)`: the first `repeats` samples, in us."""
@@ -139,32 +140,6 @@ def decide(
         profile_default_us=median(default),
         rejected=tuple(c for c in (*compared, *schedules_compared) if not c.proved),
     )
-
-
-def in_turn(
-    calls: Sequence[Config], turns: int, sample: Callable[[Config], float]
-) -> dict[Config, list[float]]:
-    """Take `turns` samples of each call in turn, so that drift affects all calls alike.
-
-    The order is reversed in every second turn: if two calls alternated strictly, a property of
-    every second launch would look like a difference between them.
-
-    Args:
-        calls: In the order of the first turn.
-        turns: Number of samples of each call.
-        sample: Takes the next sample of a call, in us. A call for which it raises
-            ConfigurationFailedError is dropped.
-    """
-    samples: dict[Config, list[float]] = {config: [] for config in calls}
-    for turn in range(turns):
-        for config in calls[:: -1 if turn % 2 else 1]:
-            if config not in samples:
-                continue
-            try:
-                samples[config].append(sample(config))
-            except ConfigurationFailedError:
-                del samples[config]
-    return samples
 
 
 def _fresh(

@@ -82,7 +82,8 @@ def test_a_table_that_loses_is_a_finding_also_in_a_shell_that_has_sourced_it(
 def test_a_table_that_promises_too_much_is_a_finding(
     bench: BenchOf, place: Callable[..., Path]
 ) -> None:
-    done = bench(place("shipped", 8, 1e6), *WORDS)
+    # Against stock NCCL that is as fast, noise would make it slower than stock in some runs.
+    done = bench(place("shipped", 8, 1e6), *WORDS, **STOCK_IS_SLOW)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "slower than the table promised: all_gather 1088K, " in done.stdout
     assert "promised 1000000.000x" in done.stdout
