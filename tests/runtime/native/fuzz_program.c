@@ -11,7 +11,6 @@
 #include "program.h"
 #include "rearrange.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,38 +109,27 @@ static void look_at(const struct tuccl_program *program) {
     (void)rearrange(program);
 }
 
-int main(int count_of_arguments, char **arguments) {
-    CHECK(count_of_arguments == 4 || count_of_arguments == 5);
-    size_t whole = 0;
-    unsigned char *original = read_whole(arguments[1], &whole);
-    long count = strtol(arguments[2], NULL, 10), accepted = 0;
-    uint64_t state = strtoull(arguments[3], NULL, 10);
-    bool section = count_of_arguments == 5;
+static bool look_at_section(const unsigned char *data, size_t bytes) {
     char why[128];
-    for (long i = 0; i < count; i++) {
-        struct cost before = cost_so_far();
-        size_t bytes = 0;
-        unsigned char *data = mutated(original, whole, STEP_BYTES, &state, &bytes);
-        if (section) {
-            bool sound = tuccl_programs_check(data, bytes, why, sizeof why);
-            accepted += sound;
-            for (uint32_t k = 0; sound && k < tuccl_programs_count(data); k++) {
-                struct tuccl_program program;
-                if (tuccl_programs_at(data, k, &program))
-                    look_at(&program);
-            }
-        } else {
-            struct tuccl_program program;
-            seal(data, bytes, &state);
-            if (tuccl_program_check(data, bytes, &program, why, sizeof why)) {
-                accepted++;
-                look_at(&program);
-            }
-        }
-        free(data);
-        check_cost(before);
+    if (!tuccl_programs_check(data, bytes, why, sizeof why))
+        return false;
+    for (uint32_t k = 0; k < tuccl_programs_count(data); k++) {
+        struct tuccl_program program;
+        if (tuccl_programs_at(data, k, &program))
+            look_at(&program);
     }
-    printf("%ld mutated, %ld accepted\n", count, accepted);
-    free(original);
-    return 0;
+    return true;
+}
+
+static bool look_at_program(const unsigned char *data, size_t bytes) {
+    char why[128];
+    struct tuccl_program program;
+    if (!tuccl_program_check(data, bytes, &program, why, sizeof why))
+        return false;
+    look_at(&program);
+    return true;
+}
+
+int main(int count_of_arguments, char **arguments) {
+    return fuzz(count_of_arguments, arguments, STEP_BYTES, look_at_section, look_at_program);
 }

@@ -11,7 +11,6 @@
 #include "program.h"
 #include "staged.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALLTOALL };
@@ -174,24 +173,6 @@ static bool look_at_program(const unsigned char *data, size_t bytes) {
 }
 
 int main(int count_of_arguments, char **arguments) {
-    CHECK(count_of_arguments == 4 || count_of_arguments == 5);
-    size_t whole = 0;
-    unsigned char *original = read_whole(arguments[1], &whole);
-    long count = strtol(arguments[2], NULL, 10), accepted = 0;
-    uint64_t state = strtoull(arguments[3], NULL, 10);
-    bool section = count_of_arguments == 5;
-    for (long i = 0; i < count; i++) {
-        struct cost before = cost_so_far();
-        size_t bytes = 0;
-        unsigned char *data =
-            mutated(original, whole, sizeof(struct tuccl_statement), &state, &bytes);
-        if (!section)
-            seal(data, bytes, &state);
-        accepted += section ? look_at_section(data, bytes) : look_at_program(data, bytes);
-        free(data);
-        check_cost(before);
-    }
-    printf("%ld mutated, %ld accepted\n", count, accepted);
-    free(original);
-    return 0;
+    return fuzz(count_of_arguments, arguments, sizeof(struct tuccl_statement), look_at_section,
+                look_at_program);
 }

@@ -4,6 +4,7 @@
 #include "harness.h"
 #include "program_layout.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +35,10 @@ static void mutate(unsigned char *data, size_t bytes, size_t record_bytes, uint6
     }
 }
 
-unsigned char *mutated(const unsigned char *original, size_t whole, size_t record_bytes,
-                       uint64_t *state, size_t *bytes) {
+/* Returns the first `bytes` of a program in memory of exactly this size, so that no read behind it
+ * is missed: cut off in places, with none to three changes. */
+static unsigned char *mutated(const unsigned char *original, size_t whole, size_t record_bytes,
+                              uint64_t *state, size_t *bytes) {
     *bytes = random_below(state, 20) ? whole : (size_t)random_below(state, whole);
     unsigned char *data = malloc(*bytes + 1);
     CHECK(data != NULL);
@@ -51,10 +54,34 @@ static void set_sum(unsigned char *data, size_t bytes) {
     memcpy(data + field, &crc, sizeof crc);
 }
 
-void seal(unsigned char *data, size_t bytes, uint64_t *state) {
+/* Sets a program's sum, and in half of the cases its size. */
+static void seal(unsigned char *data, size_t bytes, uint64_t *state) {
     if (bytes < sizeof(struct tuccl_program_header))
         return;
     if (random_below(state, 2))
         ((struct tuccl_program_header *)(void *)data)->bytes = (uint32_t)bytes;
     set_sum(data, bytes);
+}
+
+int fuzz(int count_of_arguments, char **arguments, size_t record_bytes, look at_section,
+         look at_program) {
+    CHECK(count_of_arguments == 4 || count_of_arguments == 5);
+    size_t whole = 0;
+    unsigned char *original = read_whole(arguments[1], &whole);
+    long count = strtol(arguments[2], NULL, 10), accepted = 0;
+    uint64_t state = strtoull(arguments[3], NULL, 10);
+    bool section = count_of_arguments == 5;
+    for (long i = 0; i < count; i++) {
+        struct cost before = cost_so_far();
+        size_t bytes = 0;
+        unsigned char *data = mutated(original, whole, record_bytes, &state, &bytes);
+        if (!section)
+            seal(data, bytes, &state);
+        accepted += (section ? at_section : at_program)(data, bytes);
+        free(data);
+        check_cost(before);
+    }
+    printf("%ld mutated, %ld accepted\n", count, accepted);
+    free(original);
+    return 0;
 }

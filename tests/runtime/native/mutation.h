@@ -2,15 +2,20 @@
 #ifndef TUCCL_TEST_MUTATION_H
 #define TUCCL_TEST_MUTATION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the first `bytes` of a program in memory of exactly this size, so that no read behind it
- * is missed: cut off in places, with none to three changes. */
-unsigned char *mutated(const unsigned char *original, size_t whole, size_t record_bytes,
-                       uint64_t *state, size_t *bytes);
+/* Checks mutated data and uses what the loader accepts; returns whether it did. */
+typedef bool (*look)(const unsigned char *data, size_t bytes);
 
-/* Sets a program's sum, and in half of the cases its size. */
-void seal(unsigned char *data, size_t bytes, uint64_t *state);
+/* The main function of a fuzzer with the arguments
+ *
+ *   PROGRAM COUNT SEED     one program, whose sum is set again after each mutation
+ *   SECTION COUNT SEED s   a bundle's section of programs; sums are left as they are
+ *
+ * Prints the number of mutated and of accepted inputs. */
+int fuzz(int count_of_arguments, char **arguments, size_t record_bytes, look at_section,
+         look at_program);
 
 #endif
