@@ -3,6 +3,7 @@
 #include "interpreter_moves.h"
 
 #include "device_comm.h"
+#include "device_machine.cuh"
 #include "program_launch.h"
 #include "program_plan.h"
 
@@ -12,24 +13,6 @@
 namespace tuccl {
 
 namespace {
-
-struct DeviceMachine {
-    __device__ __forceinline__ static uint32_t thread() {
-        return threadIdx.x;
-    }
-    __device__ __forceinline__ static uint32_t threads() {
-        return blockDim.x;
-    }
-    __device__ __forceinline__ static uint32_t block() {
-        return blockIdx.x;
-    }
-    __device__ __forceinline__ static uint32_t blocks() {
-        return gridDim.x;
-    }
-    __device__ __forceinline__ static void barrier() {
-        __syncthreads();
-    }
-};
 
 template <typename Wire, typename Pair>
 __global__ void __launch_bounds__(kMostProgramThreads, 1)

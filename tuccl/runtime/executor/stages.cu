@@ -2,29 +2,12 @@
 #include "stages.h"
 
 #include "device_comm.h"
+#include "device_machine.cuh"
 #include "interpreter_stages.h"
 
 namespace tuccl {
 
 namespace {
-
-struct DeviceMachine {
-    __device__ __forceinline__ static uint32_t thread() {
-        return threadIdx.x;
-    }
-    __device__ __forceinline__ static uint32_t threads() {
-        return blockDim.x;
-    }
-    __device__ __forceinline__ static uint32_t block() {
-        return blockIdx.x;
-    }
-    __device__ __forceinline__ static uint32_t blocks() {
-        return gridDim.x;
-    }
-    __device__ __forceinline__ static void barrier() {
-        __syncthreads();
-    }
-};
 
 template <typename Wire, typename Pair>
 __global__ void __launch_bounds__(kMostProgramThreads, 1)
