@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tuccl.console import display
 from tuccl.console.json_output import print_document
@@ -21,9 +20,8 @@ from tuccl.html_report.page import TITLE_MARK, Scripts
 from tuccl.html_report.plotly_script import plotly_script
 from tuccl.html_report.report import page_of_table
 from tuccl.inputs.option import require_bounds
-from tuccl.inputs.output_file import check_output
+from tuccl.inputs.output_file import check_output, require_replaceable
 from tuccl.inputs.report_command import DEFAULT_PAGE, ReportCommand
-from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
@@ -41,7 +39,7 @@ def report(command: ReportCommand) -> int:
     if command.port is not None:
         raise UsageError("--port is for --follow")
     check_output(command.output, "--output")
-    _check_replaceable(command.output)
+    require_replaceable(command.output, "--output", _MARK, _HEAD_BYTES)
     place = command.place if command.place is not None else command.workspace
     made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
     scripts = Scripts(plotly_script())
@@ -86,21 +84,3 @@ def _of_two(
         raise UsageError(f"{first.name} is named twice; name another table, or --run for the first")
     figures, comparison = compared_figures(first, second, made_at)
     return figures, comparison_page(figures, comparison, scripts)
-
-
-def _check_replaceable(path: Path) -> None:
-    """Require that no file but an earlier report is replaced.
-
-    Raises:
-        UsageError: Another file has the name.
-    """
-    try:
-        found = read_regular_file(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"--output {path}: {error.strerror}; name another file") from error
-    if found and _MARK not in found[:_HEAD_BYTES]:
-        raise UsageError(
-            f"--output {path} is no report of TuCCL's: name another file, or remove it"
-        )

@@ -35,13 +35,16 @@ def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()
         raise UsageError(f"{option} {path} is read by this command; name another file to write")
 
 
-def require_replaceable(path: Path, option: str, mark: bytes) -> None:
+def require_replaceable(
+    path: Path, option: str, mark: bytes, head_bytes: int | None = None
+) -> None:
     """Require that no file is replaced but one whose beginning has a mark.
 
     Args:
         path: Path of the result.
         option: Option that named it.
-        mark: Bytes at the beginning of each such result.
+        mark: Bytes that each such result begins with.
+        head_bytes: The mark stands anywhere in so many first bytes instead.
 
     Raises:
         UsageError: Another file has the name.
@@ -52,7 +55,7 @@ def require_replaceable(path: Path, option: str, mark: bytes) -> None:
         return
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}; name another file") from error
-    if found and not found.startswith(mark):
+    if found and mark not in found[: head_bytes or len(mark)]:
         raise UsageError(
             f"{option} {path} was not written by this command: name another file, or remove it"
         )

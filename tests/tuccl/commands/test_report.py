@@ -69,7 +69,7 @@ def test_the_page_of_two_tables(run_tuccl: Run, tuned: TunedWorkspace, tmp_path:
         (("empty", "--workspace", "x"), 2, "name empty or --workspace x, not both"),
         (("empty", "--run", "abc"), 2, "workspace empty has no run 'abc'; its runs: none"),
         (("empty", "--output", "empty"), 2, "--output empty is a directory: name a file in it"),
-        (("empty", "--output", "notes.txt"), 2, "--output notes.txt is no report of TuCCL's"),
+        (("empty", "--output", "notes.txt"), 2, "notes.txt was not written by this command"),
         (("empty", "--output", "pipe"), 2, "--output pipe: "),
     ],
 )
