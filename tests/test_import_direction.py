@@ -78,6 +78,7 @@ ORDER = [
     "tuccl.workloads.recordings",
     "tuccl.calibration",
     "tuccl.schedules",
+    "tuccl.reports.documents",
     "tuccl.reports",
     "tuccl.backends",
     "tuccl.tuning",

@@ -129,7 +129,7 @@ def _plan(command: TuneCommand) -> int:
     prepared = prepare(command.options, probed, display.say_notes)
     plan = make_plan(prepared.settings, prepared.request)
     if command.as_json:
-        from tuccl.reports.json_documents import SCHEMA_VERSION  # noqa: PLC0415 - for JSON
+        from tuccl.reports.documents.document import SCHEMA_VERSION  # noqa: PLC0415 - for JSON
 
         print_json(asdict(plan), SCHEMA_VERSION)
     else:

@@ -1,19 +1,19 @@
 """The JSON documents of `--json`, one class for each form.
 
 scripts/make/write_json_schemas.py writes the schema of each to docs/reference/schemas, and
-docs/reference/json.md describes them. `SCHEMA_VERSION` is raised when a member is added or
-removed, or changes its meaning.
+docs/reference/json.md describes them.
 
 Units: bytes are integers, times microseconds. A speedup is stock NCCL's time over the time given.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tuccl.lookup_tables.table import Entry, Operation, Shape
+from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport, RetunedReport
@@ -22,27 +22,15 @@ from tuccl.reports.table_difference import Change
 from tuccl.reports.table_parts import TablePart
 from tuccl.workloads.step_calls import LeftOut
 
-SCHEMA_VERSION: Final = 5
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-        json_schema_serialization_defaults_required=True,
-        defer_build=True,
-    )
-
-
-class WithoutExecutor(_Model):
+class WithoutExecutor(Document):
     """The outcome for a key where the executor is not preloaded."""
 
     runner: Runner
     time_us: float
 
 
-class KeyApart(_Model):
+class KeyApart(Document):
     """The winning schedule of a key, where no job here runs it."""
 
     schedule: str
@@ -51,7 +39,7 @@ class KeyApart(_Model):
     reason: Obstacle
 
 
-class KeyInJob(_Model):
+class KeyInJob(Document):
     """The outcome for a key in a job here."""
 
     runner: Runner
@@ -71,7 +59,7 @@ class TunedKey(KeyReport):
     job: KeyInJob
 
 
-class JobMeans(_Model):
+class JobMeans(Document):
     """The gains of a job here: geometric means over all keys."""
 
     speedup: float
@@ -79,7 +67,7 @@ class JobMeans(_Model):
     keys_by_runner: dict[Runner, int]
 
 
-class ReasonApart(_Model):
+class ReasonApart(Document):
     """Why schedules of the table do not run in a job here."""
 
     reason: Obstacle
@@ -89,7 +77,7 @@ class ReasonApart(_Model):
     """Number of keys that it concerns."""
 
 
-class Apart(_Model):
+class Apart(Document):
     """The part of the table that no job here runs."""
 
     speedup: float
@@ -97,7 +85,7 @@ class Apart(_Model):
     reasons: list[ReasonApart]
 
 
-class TableDocument(_Model):
+class TableDocument(Document):
     """`init`, `tune` and `table`: the tuned table."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -127,7 +115,7 @@ class TableDocument(_Model):
     bundle: str
 
 
-class RetunedPart(_Model):
+class RetunedPart(Document):
     """Keys of one communicator shape and operation after a change."""
 
     name: str
@@ -140,7 +128,7 @@ class RetunedPart(_Model):
     """The changes that touch its communicators, or why none does, for people."""
 
 
-class RetunePlanDocument(_Model):
+class RetunePlanDocument(Document):
     """`retune --dry-run`: the changes, and what would be measured again."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -179,7 +167,7 @@ class RetuneDocument(TableDocument):
     """The table against the old one; None: nothing was measured or kept."""
 
 
-class ExplainDocument(_Model):
+class ExplainDocument(Document):
     """`explain`: the choice that a job here runs for one call, and its reason."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -198,7 +186,7 @@ class ExplainDocument(_Model):
     profile: dict[str, str]
 
 
-class ShipDocument(_Model):
+class ShipDocument(Document):
     """`ship`: the content of the shipped directory."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -208,7 +196,7 @@ class ShipDocument(_Model):
     """Reasons not to rely on the table, and why the executor is not loaded."""
 
 
-class ExportDocument(_Model):
+class ExportDocument(Document):
     """`export`: a table in a form for others' readers."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -220,7 +208,7 @@ class ExportDocument(_Model):
     """Contents of the table that the form cannot hold, and reasons not to rely on it."""
 
 
-class ShownMachine(_Model):
+class ShownMachine(Document):
     """The size of the tuned machine."""
 
     gpus: int
@@ -228,7 +216,7 @@ class ShownMachine(_Model):
     nodes: int
 
 
-class ShownEntry(_Model):
+class ShownEntry(Document):
     """An entry of a shipped table."""
 
     operation: Operation
@@ -252,7 +240,7 @@ class ShownEntry(_Model):
     """Evidence behind the times; None: unknown."""
 
 
-class ShowDocument(_Model):
+class ShowDocument(Document):
     """`show`: the table in a shipped directory."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -287,7 +275,7 @@ class ShowDocument(_Model):
     """Contradictions in the directory, one sentence each."""
 
 
-class KeptVersion(_Model):
+class KeptVersion(Document):
     """A table that a shipped directory keeps."""
 
     version: int
@@ -324,7 +312,7 @@ class KeptVersion(_Model):
     """How its files differ from its manifest, one sentence each."""
 
 
-class HistoryDocument(_Model):
+class HistoryDocument(Document):
     """`history`: the tables that a shipped directory keeps."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -335,7 +323,7 @@ class HistoryDocument(_Model):
     """The oldest first; without the current table where an earlier release shipped it."""
 
 
-class RollbackDocument(_Model):
+class RollbackDocument(Document):
     """`rollback`: the version that is current now."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -347,7 +335,7 @@ class RollbackDocument(_Model):
     caveats: list[str]
 
 
-class ComparedSide(_Model):
+class ComparedSide(Document):
     """A table of `diff`."""
 
     place: str
@@ -360,7 +348,7 @@ class ComparedSide(_Model):
     keys: int
 
 
-class KeyPromise(_Model):
+class KeyPromise(Document):
     """A key under one table."""
 
     runs: str
@@ -373,7 +361,7 @@ class KeyPromise(_Model):
     """Origin of the times, in words; None: there is no entry, or it does not say."""
 
 
-class DiffKey(_Model):
+class DiffKey(Document):
     """A key of two tables."""
 
     operation: Operation
@@ -388,7 +376,7 @@ class DiffKey(_Model):
     """Aspects that differ; empty where one table lacks the key."""
 
 
-class DiffDocument(_Model):
+class DiffDocument(Document):
     """`diff`: a second table against a first one."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -404,7 +392,7 @@ class DiffDocument(_Model):
     keys: list[DiffKey]
 
 
-class DoctorNccl(_Model):
+class DoctorNccl(Document):
     """The NCCL that a job would load."""
 
     version: str
@@ -413,7 +401,7 @@ class DoctorNccl(_Model):
     """Where it was found, in words."""
 
 
-class DoctorFinding(_Model):
+class DoctorFinding(Document):
     """A finding of one check."""
 
     check: str
@@ -423,7 +411,7 @@ class DoctorFinding(_Model):
     """The line that mends it; empty where nothing is to be done."""
 
 
-class DoctorDocument(_Model):
+class DoctorDocument(Document):
     """`doctor`: whether a job that starts here would load its table."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -440,7 +428,7 @@ class DoctorDocument(_Model):
     """This host's clock at the end, in seconds since 1970; None from earlier releases."""
 
 
-class CheckedHost(_Model):
+class CheckedHost(Document):
     """A host of `ship --check`."""
 
     host: str
@@ -451,7 +439,7 @@ class CheckedHost(_Model):
     """Seconds that its clock is ahead of that of the host that asks, at least; 0 below 5 s."""
 
 
-class ShipCheckDocument(_Model):
+class ShipCheckDocument(Document):
     """`ship --check`: whether jobs on all hosts would load the same table."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -465,7 +453,7 @@ class ShipCheckDocument(_Model):
     hosts: list[CheckedHost]
 
 
-class DefectDocument(_Model):
+class DefectDocument(Document):
     """A defect of a schedule, with its place where it has one."""
 
     kind: str
@@ -475,7 +463,7 @@ class DefectDocument(_Model):
     message: str
 
 
-class AcrossHostsDocument(_Model):
+class AcrossHostsDocument(Document):
     """A schedule cut into stages inside nodes and rounds on the network."""
 
     node_sizes: list[int]
@@ -489,7 +477,7 @@ class AcrossHostsDocument(_Model):
     why_not: str | None
 
 
-class VerifyDocument(_Model):
+class VerifyDocument(Document):
     """`verify`: whether a schedule is right."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -503,7 +491,7 @@ class VerifyDocument(_Model):
     """For the nodes of `--nodes`."""
 
 
-class BenchedTime(_Model):
+class BenchedTime(Document):
     """A time, with the bandwidths that nccl-tests derives from it."""
 
     time_us: float
@@ -513,7 +501,7 @@ class BenchedTime(_Model):
     rounds_us: list[float]
 
 
-class BenchedGain(_Model):
+class BenchedGain(Document):
     """A ratio of two times; the bounds of all keys hold together at 95 %."""
 
     ratio: float
@@ -521,7 +509,7 @@ class BenchedGain(_Model):
     high: float
 
 
-class BenchedKey(_Model):
+class BenchedKey(Document):
     """One operation and size under a table."""
 
     operation: Operation
@@ -548,7 +536,7 @@ class BenchedKey(_Model):
     """A shortfall beyond the noise."""
 
 
-class BenchedStep(_Model):
+class BenchedStep(Document):
     """The communication of a step of the workload, with stock NCCL and with the table."""
 
     workload: str
@@ -573,7 +561,7 @@ class BenchedStep(_Model):
     left_out: list[LeftOut]
 
 
-class BenchedTable(_Model):
+class BenchedTable(Document):
     """A table against stock NCCL."""
 
     place: str
@@ -589,7 +577,7 @@ class BenchedTable(_Model):
     """None where no workload was given."""
 
 
-class ComparedKey(_Model):
+class ComparedKey(Document):
     """One operation and size under the second table against the first."""
 
     operation: Operation
@@ -598,14 +586,14 @@ class ComparedKey(_Model):
     gain: BenchedGain
 
 
-class ComparedTables(_Model):
+class ComparedTables(Document):
     """The second table against the first, in the same rounds."""
 
     keys: list[ComparedKey]
     mean: BenchedGain
 
 
-class BenchDocument(_Model):
+class BenchDocument(Document):
     """`bench`: tables against stock NCCL on this machine."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -622,7 +610,7 @@ class BenchDocument(_Model):
     """None where one table was given."""
 
 
-class WorkloadOrigin(_Model):
+class WorkloadOrigin(Document):
     """The recording that a workload was read from."""
 
     kind: str
@@ -632,7 +620,7 @@ class WorkloadOrigin(_Model):
     """Parts that were left out, and why."""
 
 
-class WorkloadCallFigures(_Model):
+class WorkloadCallFigures(Document):
     """The calls of one operation and size on communicators of one shape."""
 
     operation: Operation
@@ -662,7 +650,7 @@ class WorkloadCallFigures(_Model):
     share_of_bytes: float
 
 
-class WorkloadNotTuned(_Model):
+class WorkloadNotTuned(Document):
     """Calls of an operation that no table has."""
 
     operation: str
@@ -673,7 +661,7 @@ class WorkloadNotTuned(_Model):
     share_of_bytes: float
 
 
-class WorkloadDocument(_Model):
+class WorkloadDocument(Document):
     """`workload import` and `show`: the collectives that a job calls."""
 
     schema_version: Literal[5] = SCHEMA_VERSION
@@ -693,7 +681,7 @@ class WorkloadDocument(_Model):
     not_tuned: list[WorkloadNotTuned]
 
 
-class UpgradedTimes(_Model):
+class UpgradedTimes(Document):
     """Times under the old and the new NCCL."""
 
     old_us: float
@@ -701,7 +689,7 @@ class UpgradedTimes(_Model):
     new_us: float
 
 
-class UpgradedKeyDocument(_Model):
+class UpgradedKeyDocument(Document):
     """One operation and size under both releases."""
 
     operation: Operation
@@ -724,14 +712,14 @@ class UpgradedKeyDocument(_Model):
     """The worst that the new release does to the key beyond the noise; None: nothing."""
 
 
-class BenchedNccl(_Model):
+class BenchedNccl(Document):
     """A release of NCCL."""
 
     version: str
     path: str
 
 
-class BenchUpgradeDocument(_Model):
+class BenchUpgradeDocument(Document):
     """`bench --nccl` with another release than jobs load: what the upgrade changes."""
 
     schema_version: Literal[5] = SCHEMA_VERSION

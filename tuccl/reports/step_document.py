@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pydantic import BaseModel, ConfigDict
-
 from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.reports.documents.document import Document
 from tuccl.reports.step_gain import CONFIDENCE, StepGain
 from tuccl.workloads.step_calls import LeftOut
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-        json_schema_serialization_defaults_required=True,
-        defer_build=True,
-    )
-
-
-class StepSummary(_Model):
+class StepSummary(Document):
     """The communication of a step of a workload, with stock NCCL and with a table."""
 
     workload: str
@@ -44,7 +33,7 @@ class StepSummary(_Model):
     or a record no size near."""
 
 
-class StepKey(_Model):
+class StepKey(Document):
     """The calls of a step that one key stands for."""
 
     operation: Operation

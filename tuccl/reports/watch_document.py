@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.reports.json_documents import SCHEMA_VERSION
+from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-        json_schema_serialization_defaults_required=True,
-        defer_build=True,
-    )
-
-
-class WatchFinding(_Model):
+class WatchFinding(Document):
     """A finding of one check."""
 
     check: str
@@ -32,7 +20,7 @@ class WatchFinding(_Model):
     """The remedy; empty where nothing is to be done."""
 
 
-class WatchedKey(_Model):
+class WatchedKey(Document):
     """A key that was measured."""
 
     operation: Operation
@@ -52,7 +40,7 @@ class WatchedKey(_Model):
     """The fault beyond the noise; None: there is none."""
 
 
-class WatchDocument(_Model):
+class WatchDocument(Document):
     """`watch`: whether a host is still the one that a table was tuned for."""
 
     schema_version: Literal[5] = SCHEMA_VERSION

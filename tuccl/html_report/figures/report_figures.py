@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
-
 from tuccl.html_report.figures.comparison import Comparison, compare
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
 from tuccl.html_report.figures.sketch_figures import SketchFigures, sketch_figures
 from tuccl.html_report.figures.table_figures import TableFigures, table_figures
 from tuccl.html_report.figures.timelines import Timeline, timelines_of
-from tuccl.reports.json_documents import SCHEMA_VERSION
+from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 from tuccl.sketches.sketch import Sketch
 from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
@@ -38,16 +36,8 @@ class ReportFigures:
     """The two tables key by key."""
 
 
-class ReportDocument(BaseModel):
+class ReportDocument(Document):
     """`tuccl report --json`."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-        json_schema_serialization_defaults_required=True,
-        defer_build=True,
-    )
 
     schema_version: int = SCHEMA_VERSION
     file: str

@@ -1,0 +1,1 @@
+"""The JSON documents of `--json`, one class for each form."""
