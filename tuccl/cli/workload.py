@@ -1,4 +1,4 @@
-"""The commands `tuccl workload import`, `show` and `record`."""
+"""The commands `tuccl workload import`, `show`, `record` and `bench`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import typer
 
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import Command, Group, examples
-from tuccl.cli.parameters.options import JsonOption
+from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
+from tuccl.inputs.workload_bench_command import WorkloadBenchCommand
 from tuccl.inputs.workload_command import WorkloadImportCommand
 from tuccl.inputs.workload_record_command import WorkloadRecordCommand
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 app = typer.Typer(
     name="workload",
     cls=Group,
     no_args_is_help=True,
     add_completion=False,
-    help="Find out which collectives a job calls.",
+    help="Find out which collectives a job calls, and what a table gains it.",
 )
 
 
@@ -75,3 +77,26 @@ def record(command: WorkloadRecordCommand, as_json: JsonOption = False) -> None:
     from tuccl.commands import workload
 
     raise typer.Exit(workload.record(replace(command, as_json=as_json)))
+
+
+@app.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "tuccl workload bench --table /shared/tuccl -- torchrun --nproc-per-node 8 train.py",
+        "tuccl workload bench --metric 'step time (\\S+) ms' --unit ms --skip 20 -- srun train.sh",
+    ),
+)
+@with_fields()
+def bench(
+    command: WorkloadBenchCommand,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a job without and with a table, in turn, and compare its own figure.
+
+    Exit code 1: the job is slower with the table, beyond the noise.
+    """
+    from tuccl.commands import job_bench
+
+    raise typer.Exit(job_bench.bench_job(replace(command, workspace=workspace, as_json=as_json)))

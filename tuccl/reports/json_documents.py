@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from tuccl.lookup_tables.table import Entry, Operation, Shape
 from tuccl.reports.documents.document import SCHEMA_VERSION, Document
+from tuccl.reports.documents.job_bench import JobBenchDocument
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner
 from tuccl.reports.report import KeyReport, RetunedReport
@@ -760,5 +761,6 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "bench": BenchDocument,
     "workload": WorkloadDocument,
     "bench-upgrade": BenchUpgradeDocument,
+    "workload-bench": JobBenchDocument,
 }
 """Documents by the name of the schema's file; `init` and `tune` print that of `table`."""

@@ -1,0 +1,123 @@
+"""A job without and with a table on standard output: its rounds, and what the table gains it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from tuccl.bench.contenders import ShippedTable
+from tuccl.bench.job_figure import Figure
+from tuccl.bench.own_job import JobOutcome, JobRun, Saving
+from tuccl.inputs.workload_bench_command import WorkloadBenchCommand
+from tuccl.probes.inputs.printable import printable
+from tuccl.reports.documents.job_bench import (
+    JobBenchDocument,
+    JobGain,
+    JobRoundFigures,
+    JobRunFigures,
+    StepSaving,
+)
+from tuccl.words.durations import format_elapsed
+
+_LONGEST_JOB = 200
+"""Characters of a command that are shown."""
+
+
+def run_line(number: int, rounds: int, variant: str, run: JobRun, figure: Figure) -> str:
+    """Return the line of a run that has ended."""
+    shown = "" if figure.pattern is None else f"{_number(run.figure)}{_unit(figure)}, "
+    return f"round {number} of {rounds}, {variant}: {shown}{format_elapsed(run.seconds)}"
+
+
+def job_bench_lines(
+    command: WorkloadBenchCommand, table: ShippedTable, outcome: JobOutcome
+) -> Iterator[str]:
+    """Return the whole output."""
+    words = printable(" ".join(shlex.join(command.job).split()))
+    yield words if len(words) <= _LONGEST_JOB else f"{words[:_LONGEST_JOB]} ..."
+    yield f"{table.name}: {_figure_words(command)}"
+    yield ""
+    yield f"{'round':>5} {'without':>12} {'with the table':>15} {'ratio':>7}"
+    for number, each in enumerate(outcome.rounds, 1):
+        without, own = each.without.figure, each.with_table.figure
+        ratio = own / without if command.higher_is_better else without / own
+        yield f"{number:>5} {_number(without):>12} {_number(own):>15} {ratio:>7.3f}"
+    yield ""
+    gain = outcome.gain
+    yield (
+        f"the job is {gain.ratio:.3f} times as fast with the table "
+        f"(95 % interval {gain.low:.3f} to {gain.high:.3f}): {_verdict(outcome)}"
+    )
+    if outcome.saving is not None:
+        yield _saving_line(outcome.saving)
+
+
+def job_bench_document(
+    command: WorkloadBenchCommand, table: ShippedTable, outcome: JobOutcome
+) -> JobBenchDocument:
+    """Return the outcome as JSON."""
+    saving = outcome.saving
+    return JobBenchDocument(
+        job=list(command.job),
+        place=table.name,
+        bundle_crc=f"{table.bundle.crc:08x}",
+        executor=table.has_executor,
+        metric=command.metric,
+        skip=command.skip,
+        higher_is_better=command.higher_is_better,
+        rounds=[
+            JobRoundFigures(without=_run(each.without), with_table=_run(each.with_table))
+            for each in outcome.rounds
+        ],
+        gain=JobGain(ratio=outcome.gain.ratio, low=outcome.gain.low, high=outcome.gain.high),
+        load_seen=outcome.load_seen,
+        saving=None
+        if saving is None
+        else StepSaving(
+            workload=saving.workload,
+            predicted_us=saving.predicted_us,
+            measured_us=saving.measured_us,
+            low_us=saving.low_us,
+            high_us=saving.high_us,
+            step_us=saving.step_us,
+        ),
+        slower=outcome.is_slower,
+    )
+
+
+def _run(run: JobRun) -> JobRunFigures:
+    return JobRunFigures(figure=run.figure, seconds=run.seconds)
+
+
+def _figure_words(command: WorkloadBenchCommand) -> str:
+    if command.metric is None:
+        return "seconds of a whole run, its start among them"
+    after = f" after the first {command.skip}" if command.skip else ""
+    unit = "" if command.unit is None else f", in {command.unit}"
+    return f"a run's median of {command.metric!r}{after}{unit}"
+
+
+def _verdict(outcome: JobOutcome) -> str:
+    if outcome.is_slower:
+        return "slower, beyond the noise"
+    return (
+        "faster, beyond the noise" if outcome.gain.low > 1.0 else "no difference beyond the noise"
+    )
+
+
+def _saving_line(saving: Saving) -> str:
+    share = 100.0 / saving.step_us
+    return (
+        f"a step of {saving.step_us:.0f} us takes {saving.measured_us:.0f} us less "
+        f"({saving.low_us:.0f} to {saving.high_us:.0f}; {saving.measured_us * share:.1f} %); its "
+        f"collectives were to take {saving.predicted_us:.0f} us less "
+        f"({saving.predicted_us * share:.1f} %), if nothing overlaps (workload {saving.workload})"
+    )
+
+
+def _number(figure: float) -> str:
+    return f"{figure:,.4g}" if figure < 1e4 else f"{figure:,.0f}"
+
+
+def _unit(figure: Figure) -> str:
+    return "" if figure.unit is None else f" {figure.unit}"
