@@ -19,11 +19,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -32,16 +31,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from executor_job import STOCK, executor_variables  # noqa: E402
-from measuring_job import JobError, wait_for_all, without_tables  # noqa: E402
+from measuring_job import JobError, without_tables  # noqa: E402
+from torch_job import TRAININGS, TorchJob, add_arguments  # noqa: E402
 
 from tuccl.bench.contenders import read_shipped_table  # noqa: E402
 from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
-from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.seating import appearing_as  # noqa: E402
 from tuccl.words.sizes import format_size  # noqa: E402
 
-TRAININGS = ("training", "sharded", "mesh", "tensor_parallel")
 PARTS = ("latency", *TRAININGS, "decoding", "streams", "groups", "unpreloaded")
 TOLERANCE = 0.01
 """Largest relative distance of two losses of the same step: sums of 32-bit floats in another
@@ -52,15 +49,11 @@ class Variants:
     """The environments that are compared, and a folder for the output of their processes."""
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
-        self._arguments = arguments
         self._folder = folder
         self._jobs = 0
         self.repeats: int = arguments.repeats
-        self.gpus: int = arguments.gpus or count_gpus(1)
-        self.nodes: int = arguments.nodes
-        self.ranks = self.gpus * (self.nodes if arguments.share_gpus else 1)
-        if self.ranks % self.nodes or self.ranks < 2:
-            raise JobError(f"{self.ranks} ranks are not {self.nodes} equal nodes of a job")
+        self._job = TorchJob.of(arguments)
+        self.ranks = self._job.ranks
         self.of = {"stock": dict(STOCK), "executor": executor_environment(arguments)}
         if arguments.nccl:
             for variables in self.of.values():
@@ -75,16 +68,10 @@ class Variants:
         """
         folder = self._folder / f"torch{self._jobs}"
         self._jobs += 1
-        folder.mkdir()
-        words = {name: getattr(self._arguments, name) for name in ("steps", "layers", "rounds")}
-        job: dict[str, Any] = {"part": part, "ranks": self.ranks, "folder": str(folder)}
-        job |= {"gpus": self.gpus, "local_ranks": self.ranks // self.nodes}
-        job["words"] = words | {"groups": 5}
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         begin = time.monotonic()
-        processes = list(self._start(folder, variant))
-        ends = wait_for_all(processes, begin + self._arguments.limit)
-        results = [read_result(folder, rank, end) for rank, end in enumerate(ends)]
+        results = self._job.run(
+            part, folder, lambda rank: without_tables(os.environ) | self._variables(variant, rank)
+        )
         found = dict(results[0])
         if "wrong" in found:
             found["wrong"] = sum(result["wrong"] for result in results)
@@ -96,27 +83,11 @@ class Variants:
         print(f"{part}, {variant}: {seconds:.0f} s, {found['executor_calls']} calls", flush=True)
         return found
 
-    def _start(self, folder: Path, variant: str) -> Iterator[subprocess.Popen[bytes]]:
-        inherited = without_tables(os.environ)
-        command = [sys.executable, str(ROOT / "scripts" / "check" / "torch_rank.py")]
-        for rank in range(self.ranks):
-            with (folder / f"out{rank}").open("wb") as out:
-                yield subprocess.Popen(
-                    [*command, str(folder / "job.json"), str(rank)],
-                    env=inherited | self._variables(variant, rank),
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                )
-
     def _variables(self, variant: str, rank: int) -> dict[str, str]:
         last = rank == self.ranks - 1
         if variant == "unpreloaded":
-            variables = self.of["stock" if last else "executor"] | {"NCCL_DEBUG": "WARN"}
-        else:
-            variables = dict(self.of[variant])
-        if self.nodes > 1:
-            variables |= appearing_as(rank // (self.ranks // self.nodes))
-        return variables
+            return self.of["stock" if last else "executor"] | {"NCCL_DEBUG": "WARN"}
+        return dict(self.of[variant])
 
 
 def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
@@ -135,20 +106,6 @@ def executor_environment(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.executor is None or arguments.bundle is None:
         raise JobError("name --executor and --bundle, or --table")
     return executor_variables(arguments.executor, arguments.bundle)
-
-
-def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
-    """Result of a rank; `end` says how the rank ended.
-
-    Raises:
-        JobError: The rank left no result.
-    """
-    path = folder / f"result{rank}.json"
-    if not path.exists():
-        output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
-        raise JobError(f"rank {rank} {end}; its output ends: {output[-1500:]!r}")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def check(variants: Variants, part: str) -> dict[str, Any]:
@@ -252,18 +209,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--table", type=Path, help="directory written by `tuccl ship`")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--nccl", help="an NCCL to preload in both, where PyTorch's is too old")
-    parser.add_argument("--steps", type=int, default=200, help="of training")
-    parser.add_argument("--layers", type=int, default=80, help="of decoding")
     parser.add_argument("--repeats", type=int, default=1, help="pairs of jobs that train")
-    parser.add_argument("--rounds", type=int, default=100, help="of streams")
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
-    parser.add_argument(
-        "--nodes", type=int, default=1, help="let the ranks appear as those of several nodes"
-    )
-    parser.add_argument(
-        "--share-gpus", action="store_true", help="each node has all GPUs, which MPS must share"
-    )
-    parser.add_argument("--limit", type=float, default=60, help="seconds until a job is killed")
+    add_arguments(parser)
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()
 

@@ -1,0 +1,140 @@
+"""Tune unmodified PyTorch jobs by their own workloads, and hold their steps against the predicted.
+
+    check_training.py [--parts mesh tensor_parallel decoding] [--nodes 2 --share-gpus] [--json FILE]
+
+For each job `tuccl workload record` counts its calls, `tuccl init --workload` tunes them within
+--budget, `tuccl ship` writes the table, and `tuccl workload bench` runs the job without and with it
+in turn, by its environment alone. Jobs are those of torch_job.py: a transformer on a mesh of nodes
+and ranks (FSDP within a node, sums along rails), one that is tensor-parallel within nodes, a decode
+loop. Needs NVIDIA GPUs, all that are visible, and PyTorch. Exit code 0: no job is slower, and each
+saves what was predicted within 5 % of its step; 1: one does not; 2: a command failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch_job import TRAININGS, add_arguments
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_PARTS = ("mesh", "tensor_parallel", "decoding")
+MOST_APART = 0.05
+"""Largest difference of predicted and measured saving as a share of the step."""
+DECODED_TOKENS = 8
+"""Tokens whose calls NCCL sees in the decode loop: three of each kind before the capture, and it;
+reductions alone count as tokens, as they make the same calls."""
+
+
+class CommandError(Exception):
+    """A command of TuCCL failed."""
+
+
+def tuccl(*words: str, codes: Sequence[int] = (0,)) -> str:
+    """Run `tuccl WORDS`, its notes on standard error, and return what it printed.
+
+    Raises:
+        CommandError: Its exit code is none of `codes`.
+    """
+    command = [sys.executable, "-m", "tuccl", *words]
+    print(f"$ tuccl {' '.join(words)}", file=sys.stderr, flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in codes:
+        raise CommandError(f"tuccl {words[0]} ended with code {done.returncode}: {done.stdout}")
+    return done.stdout
+
+
+def job_command(part: str, arguments: argparse.Namespace) -> list[str]:
+    """Return the command that starts a job."""
+    words = [sys.executable, str(ROOT / "scripts" / "check" / "torch_job.py"), part]
+    words += ["--nodes", str(arguments.nodes), "--limit", str(arguments.limit)]
+    words += ["--steps", str(arguments.steps), "--layers", str(arguments.layers)]
+    return words + (["--share-gpus"] if arguments.share_gpus else [])
+
+
+def machine_words(arguments: argparse.Namespace) -> list[str]:
+    """Return the options of `tuccl init` for the ranks of the jobs."""
+    if arguments.nodes == 1:
+        return []
+    words = ["--nodes", str(arguments.nodes), "--fake-nodes"]
+    return words + (["--share-gpus"] if arguments.share_gpus else [])
+
+
+def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Record, tune, ship and bench a job; return the document of the bench.
+
+    Raises:
+        CommandError: A command failed.
+    """
+    job, workload = job_command(part, arguments), str(folder / f"{part}.json")
+    workspace, shipped = (str(folder / f"{part}-{name}") for name in ("workspace", "shipped"))
+    steps = arguments.steps if part in TRAININGS else DECODED_TOKENS
+    tuccl("workload", "record", "-o", workload, "--steps", str(steps), "--", *job)
+    tuned = ["init", "--workload", workload, "--workspace", workspace]
+    tuccl(*tuned, "--budget", arguments.budget, *machine_words(arguments))
+    tuccl("ship", shipped, "--workspace", workspace)
+    bench = ["workload", "bench", "--table", shipped, "--rounds", str(arguments.pairs)]
+    bench += ["--metric", r"step (\S+) us", "--unit", "us", "--json"]
+    found: dict[str, Any] = json.loads(tuccl(*bench, "--", *job, codes=(0, 1)))
+    return found
+
+
+def shares(found: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the predicted and the measured saving as shares of the step; 0 without a step."""
+    saving = found["saving"]
+    if saving is None:
+        return 0.0, 0.0
+    return saving["predicted_us"] / saving["step_us"], saving["measured_us"] / saving["step_us"]
+
+
+def is_right(found: Mapping[str, Any]) -> bool:
+    """Whether a job is not slower, and saves what was predicted."""
+    predicted, measured = shares(found)
+    return not found["slower"] and abs(predicted - measured) <= MOST_APART
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parts = (*TRAININGS, "decoding")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=DEFAULT_PARTS)
+    parser.add_argument("--budget", default="180s", help="machine time of each `tuccl init`")
+    parser.add_argument("--pairs", type=int, default=5, help="runs without and with the table")
+    add_arguments(parser)
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Check all parts, write the results in any case and return the exit code."""
+    arguments = parse_arguments()
+    found: dict[str, dict[str, Any]] = {}
+    code = 0
+    with tempfile.TemporaryDirectory(prefix="tuccl-training-") as folder:
+        for part in arguments.parts:
+            try:
+                found[part] = check(part, arguments, Path(folder))
+            except CommandError as error:
+                print(f"{part}: {error}", file=sys.stderr)
+                code = 2
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    for part, bench in found.items():
+        gain, (predicted, measured) = bench["gain"], shares(bench)
+        code = max(code, 0 if is_right(bench) else 1)
+        print(
+            f"{part}: {gain['ratio']:.3f} times as fast ({gain['low']:.3f} to {gain['high']:.3f}); "
+            f"a step takes {100 * measured:.1f} % less, predicted {100 * predicted:.1f} %: "
+            f"{'right' if is_right(bench) else 'NOT RIGHT'}"
+        )
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
