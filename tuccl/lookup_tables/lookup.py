@@ -30,6 +30,7 @@ from tuccl.lookup_tables.table import (
     Shape,
     StoredSchedule,
     Table,
+    TimedSiblings,
 )
 
 MAX_SIZE_BYTES = 2**63 - 1
@@ -146,7 +147,7 @@ def check_table(table: Table) -> None:
     _check_machine(table)
     _check_schedules(table)
     known = {schedule.content_hash for schedule in table.schedules}
-    for entry in (*table.entries, *(entry for own in table.placements for entry in own.entries)):
+    for entry in table.all_entries:
         if entry.key.fingerprint != table.fingerprint:
             raise InvalidTableError(
                 f"{_name(entry.key)}: tuned on topology {entry.key.fingerprint!r} but the table is "
@@ -322,6 +323,8 @@ def _check_placements(placements: Sequence[SeenPlacement]) -> None:
         if own.shape.fault:
             raise InvalidTableError(f"a placement: {own.shape.fault}")
         _check_printable("example of a placement", own.example)
+        if own.timed is not None and not _is_division(own.timed, own.shape):
+            raise InvalidTableError(f"a placement of {own.example}: no machine has its siblings")
         lines = dict(own.lines)
         in_order = [each for each in Operation if each in lines]
         if operations[own.shape] != in_order or [*lines] != in_order:
@@ -336,6 +339,13 @@ def _check_placements(placements: Sequence[SeenPlacement]) -> None:
                     f"{_name(entry.key)}: the executor cannot tell placements apart"
                 )
         _check_order(own.entries)
+
+
+def _is_division(timed: TimedSiblings, shape: Shape) -> bool:
+    siblings, count = timed.siblings, timed.machine.ranks // shape.ranks
+    in_order = bool(siblings) and list(siblings) == sorted(set(siblings))
+    fits = in_order and siblings[0] >= 0 and siblings[-1] < count
+    return fits and timed.stride >= 1 and not timed.machine.fault
 
 
 def _is_line(line: EstimateLine) -> bool:

@@ -40,6 +40,7 @@ from tuccl.lookup_tables.table import (
     Shape,
     StoredSchedule,
     Table,
+    TimedSiblings,
 )
 
 FORMAT_VERSION = 4
@@ -164,7 +165,24 @@ def _placement_json(own: SeenPlacement) -> dict[str, Any]:
         "lines": [
             [operation.value, line.latency_us, line.us_per_byte] for operation, line in own.lines
         ],
+        "timed": None if own.timed is None else _timed_json(own.timed),
     }
+
+
+def _timed_json(timed: TimedSiblings) -> dict[str, Any]:
+    whole = timed.machine
+    return {
+        "machine": [whole.ranks, whole.nodes, whole.ranks_per_node],
+        "stride": timed.stride,
+        "siblings": list(timed.siblings),
+    }
+
+
+def _timed(values: dict[str, Any] | None) -> TimedSiblings | None:
+    if values is None:
+        return None
+    siblings = tuple(map(int, values["siblings"]))
+    return TimedSiblings(Shape(*values["machine"]), int(values["stride"]), siblings)
 
 
 def _placements(
@@ -190,7 +208,8 @@ def _placements(
             for name, latency_us, us_per_byte in values["lines"]
         )
         own = tuple(entries.pop((shape, number), ()))
-        found.append(SeenPlacement(shape, number, str(values["example"]), lines, own))
+        timed = _timed(values.get("timed"))
+        found.append(SeenPlacement(shape, number, str(values["example"]), lines, own, timed))
     if entries:
         raise ValueError("an entry is of a placement that the table lacks")
     return tuple(found)

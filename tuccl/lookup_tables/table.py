@@ -179,6 +179,18 @@ class EstimateLine:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedSiblings:
+    """Communicators of one division of a machine, on which a placement's entries were timed."""
+
+    machine: Shape
+    """Shape of the communicator of all GPUs."""
+    stride: int
+    """Distance in GPUs of a host from a rank to the next one: 1 for neighbours."""
+    siblings: tuple[int, ...]
+    """Numbers of the communicators among the siblings of the division, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenPlacement:
     """Communicators of a shape that NCCL's estimates tell from all others of it."""
 
@@ -192,6 +204,8 @@ class SeenPlacement:
     entries: tuple[Entry, ...]
     """Entries that come before those of the shape, by built-in configurations alone; sorted by
     operation and min_bytes."""
+    timed: TimedSiblings | None = None
+    """None: the table does not say."""
 
 
 @dataclass(frozen=True)
@@ -211,3 +225,8 @@ class Table:
     placements: tuple[SeenPlacement, ...] = ()
     """Communicators with entries of their own, sorted by shape and number; those of a shape are all
     of them or none. `entries` are safe wherever ranks sit."""
+
+    @property
+    def all_entries(self) -> tuple[Entry, ...]:
+        """The entries of shapes, then those of placements."""
+        return (*self.entries, *(entry for own in self.placements for entry in own.entries))

@@ -16,9 +16,12 @@ from tuccl.lookup_tables.table import (
     Key,
     ScheduleConfig,
     SeenPlacement,
+    Shape,
     StoredSchedule,
     Table,
+    TimedSiblings,
 )
+from tuccl.models.figures import communicator_shape
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of
@@ -89,14 +92,14 @@ def build_table(
         entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
         profile=tuning.profile.environment,
         schedules=tuple(schedules[name] for name in sorted(schedules)),
-        placements=_placements(tuning.placed, fingerprint, origin),
+        placements=_placements(tuning.placed, communicator_shape(topology), fingerprint, origin),
     )
     check_table(table)
     return table
 
 
 def _placements(
-    placed: Sequence[PlacedResult], fingerprint: str, origin: Origin
+    placed: Sequence[PlacedResult], whole: Shape, fingerprint: str, origin: Origin
 ) -> tuple[SeenPlacement, ...]:
     """Return the communicators with entries of their own; none of a shape without such entries."""
     with_entries = {each.shape for each in placed if each.keys}
@@ -113,6 +116,7 @@ def _placements(
                     " and ".join(own.seen.example),
                     own.seen.lines,
                     tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
+                    TimedSiblings(whole, own.seen.placement.stride, own.seen.placement.siblings),
                 )
             )
     return tuple(found)

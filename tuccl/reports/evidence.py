@@ -74,7 +74,7 @@ def evidence_of(table: Table, backend: str) -> Evidence:
         table: Its entries have the provenance of their times, also where a record was replayed.
         backend: Backend of its run, which decides where the table has no entry.
     """
-    provenances = (entry.provenance for entry in table.entries)
+    provenances = (entry.provenance for entry in table.all_entries)
     backends = {backend, *(found.backend for found in provenances if found is not None)}
     for name, evidence in _BACKENDS.items():
         if name in backends:

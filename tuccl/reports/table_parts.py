@@ -82,11 +82,11 @@ def _part(
 
 def measured_nccl(table: Table) -> str:
     """Return the version of NCCL that a table was measured with, as `2.28.9`; empty for none."""
-    origins = (entry.provenance for entry in table.entries)
+    origins = (entry.provenance for entry in table.all_entries)
     return next((str(found.nccl_version) for found in origins if found and found.nccl_version), "")
 
 
 def tuning_times(table: Table) -> tuple[str, str] | None:
     """Return when the first and the last entry were tuned, ISO 8601; None where nothing says so."""
-    times = sorted(filter(None, (entry.tuned_at for entry in table.entries)))
+    times = sorted(filter(None, (entry.tuned_at for entry in table.all_entries)))
     return (times[0], times[-1]) if times else None

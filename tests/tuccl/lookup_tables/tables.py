@@ -19,6 +19,7 @@ from tuccl.lookup_tables.table import (
     Shape,
     StoredSchedule,
     Table,
+    TimedSiblings,
 )
 
 FINGERPRINT = "v1-00ff"
@@ -122,5 +123,7 @@ def random_placements(seed: int, shapes: tuple[Shape, ...]) -> tuple[SeenPlaceme
                     entries.append(make_entry(operation, start, stop, builtin, shape=shape))
                     start = stop + rng.choice([1, 4096])
             entries.sort(key=lambda entry: key_order(entry.key))
-            found.append(SeenPlacement(shape, number, "gpu0 and gpu4", lines, tuple(entries)))
+            timed = TimedSiblings(Shape(shape.ranks * 2, shape.nodes, 0), number + 1, (number % 2,))
+            own = tuple(entries)
+            found.append(SeenPlacement(shape, number, "gpu0 and gpu4", lines, own, timed))
     return tuple(found)

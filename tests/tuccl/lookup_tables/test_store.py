@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -21,7 +22,7 @@ from tests.tuccl.lookup_tables.tables import (
     random_table,
 )
 from tuccl.lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
-from tuccl.lookup_tables.errors import TableFileError
+from tuccl.lookup_tables.errors import InvalidTableError, TableFileError
 from tuccl.lookup_tables.provenance import NcclVersion, Provenance
 from tuccl.lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
@@ -292,6 +293,32 @@ def test_placements_are_of_a_version_of_their_own_and_come_back() -> None:
     assert table_from_parquet_bytes(data, "t", no_programs) == placed
     rows = pq.read_table(io.BytesIO(data)).to_pylist()
     assert len(rows) == len(plain.entries) + sum(len(own.entries) for own in placed.placements)
+
+
+def test_a_placement_without_the_communicators_that_were_timed_is_read() -> None:
+    placed = replace(random_table(4, 2), placements=random_placements(4, SHAPES))
+    without = tuple(replace(own, timed=None) for own in placed.placements)
+
+    def as_before(table: pa.Table) -> pa.Table:
+        values = json.loads(table.schema.metadata[b"tuccl.placements"])
+        kept = [{name: own[name] for name in own if name != "timed"} for own in values]
+        metadata = dict(table.schema.metadata) | {b"tuccl.placements": json.dumps(kept).encode()}
+        return table.replace_schema_metadata(metadata)
+
+    data = rewritten(table_to_parquet_bytes(placed), as_before)
+    assert table_from_parquet_bytes(data, "t", no_programs).placements == without
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"siblings": (0, 9)}, {"siblings": ()}, {"siblings": (1, 0)}, {"stride": 0}]
+)
+def test_siblings_that_no_machine_has_are_refused(wrong: dict[str, Any]) -> None:
+    first, *others = random_placements(4, SHAPES)
+    assert first.timed is not None
+    of_no_machine = replace(first, timed=replace(first.timed, **wrong))
+    placed = replace(random_table(4, 2), placements=(of_no_machine, *others))
+    with pytest.raises(InvalidTableError, match="no machine has its siblings"):
+        table_to_parquet_bytes(placed)
 
 
 def test_entries_of_a_placement_that_the_table_lacks_are_refused() -> None:

@@ -74,6 +74,11 @@ class Bundle:
     placements: tuple[BundlePlacement, ...] = ()
     """Communicators with entries of their own, by shape and operation."""
 
+    @property
+    def all_entries(self) -> tuple[BundleEntry, ...]:
+        """The entries of shapes, then those of placements."""
+        return (*self.entries, *(entry for own in self.placements for entry in own.entries))
+
     @cached_property
     def _index(self) -> TableIndex[BundleEntry]:
         return TableIndex(self.entries)
