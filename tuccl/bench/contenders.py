@@ -25,14 +25,15 @@ from tuccl.errors import UsageError
 from tuccl.lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from tuccl.lookup_tables.confirmation import Reference
 from tuccl.lookup_tables.errors import TableError
-from tuccl.lookup_tables.lookup import lookup
+from tuccl.lookup_tables.lookup import TableIndex, lookup
 from tuccl.lookup_tables.program_header import executor_serves, runs_across_hosts
-from tuccl.lookup_tables.table import Entry, Table
+from tuccl.lookup_tables.table import Entry, SeenPlacement, Table, TimedSiblings
 from tuccl.programs.staged.program_check import check_programs
 from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
+from tuccl.trials.placement import ANYWHERE, Placement
 
 _PRINT = '. "$1" && env -0'
 _PRINT_LIMIT_S = 30.0
@@ -66,7 +67,34 @@ class ShippedTable(Contender):
 
     def entry(self, task: Task) -> BundleEntry | None:
         """Return the entry for a call; None where NCCL decides."""
-        return self.bundle.lookup(task.operation, task.size_bytes, task.shape)
+        own = self.placement(task)
+        placed = None if own is None else self._placed_entry(task, own)
+        return placed or self.bundle.lookup(task.operation, task.size_bytes, task.shape)
+
+    def placement(self, task: Task) -> SeenPlacement | None:
+        """Return the communicators with entries of their own that a call's are.
+
+        None where a call's are of several kinds, or the table does not tell.
+        """
+        placements = () if self.table is None else self.table.placements
+        return next((own for own in placements if is_of_placement(task, own)), None)
+
+    def example(self, task: Task) -> str:
+        """Return GPUs of a communicator of a placed call; empty for all siblings of its shape."""
+        own = None if task.placement == ANYWHERE else self.placement(task)
+        return "" if own is None else own.example
+
+    def _placed_entry(self, task: Task, own: SeenPlacement) -> BundleEntry | None:
+        """Return the entry of these communicators in the bundle."""
+        alike = [
+            each
+            for each in self.bundle.placements
+            if (each.shape, each.operation) == (task.shape, task.operation)
+        ]
+        if own.number >= len(alike):
+            return None  # The operation has no placed entries.
+        index = TableIndex(alike[own.number].entries)
+        return index.lookup(task.operation, task.size_bytes, task.shape)
 
     def promised(self, task: Task) -> float | None:
         """Return the gain over stock NCCL that the table states; None where it states none."""
@@ -89,14 +117,24 @@ class ShippedTable(Contender):
     def _tuned_entry(self, task: Task) -> Entry | None:
         """Return the Parquet file's entry that was tuned at exactly this size."""
         used = self.entry(task)
-        found = None
-        if self.table is not None:
-            found = lookup(self.table, task.operation, task.size_bytes, task.shape)
+        found = None if self.table is None else self._stated_entry(task, self.table)
         if found is None or used is None or found.tuned_bytes != task.size_bytes:
             return None
         # Times of a bundle have 32 bits. An entry with another time is of another table.
         is_same = math.isclose(used.default_time_us, found.default_time_us, rel_tol=1e-6)
         return found if is_same else None
+
+    def _stated_entry(self, task: Task, table: Table) -> Entry | None:
+        """Return the entry whose times are of a call's communicators."""
+        call = (task.operation, task.size_bytes, task.shape)
+        own, alike = self.placement(task), [p for p in table.placements if p.shape == task.shape]
+        placed = None if own is None else TableIndex(own.entries).lookup(*call)
+        if placed is not None:
+            return placed
+        if own is None and any(TableIndex(each.entries).lookup(*call) for each in alike):
+            return None  # Some of the communicators may run these.
+        is_as_timed = task.placement == ANYWHERE or (own is not None and _has_all(own))
+        return lookup(table, *call) if is_as_timed else None
 
     def _runs_winner(self, entry: Entry) -> bool:
         """Whether a job runs the entry's winner, rather than the built-in setting beside it."""
@@ -107,6 +145,28 @@ class ShippedTable(Contender):
             self.bundle.schedules, entry.schedule.schedule
         )
         return self.has_executor and executor_serves(shape) and served
+
+
+def placement_of(timed: TimedSiblings) -> Placement:
+    """Return the communicators on which a placement's entries were timed."""
+    return Placement(timed.stride, timed.siblings)
+
+
+def is_of_placement(task: Task, own: SeenPlacement) -> bool:
+    """Whether a call's communicators are those on which a placement's entries were timed."""
+    if own.shape != task.shape or own.timed is None:
+        return False
+    return placement_of(own.timed) == task.placement or (
+        task.placement == ANYWHERE and _has_all(own)
+    )
+
+
+def _has_all(own: SeenPlacement) -> bool:
+    """Whether a placement has all siblings of the division that a shape is timed on."""
+    timed = own.timed
+    if timed is None:
+        return False
+    return (timed.stride, len(timed.siblings)) == (1, timed.machine.ranks // own.shape.ranks)
 
 
 def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True) -> ShippedTable:

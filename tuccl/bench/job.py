@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +19,7 @@ from tuccl.measuring.places import Places
 from tuccl.measuring.seating import seats_of
 from tuccl.statistics.estimators import interquartile_mean
 from tuccl.trials.config import Task
+from tuccl.trials.placement import Placement
 from tuccl.trials.shapes import shape_text
 from tuccl.trials.timing import Timing
 from tuccl.words.sizes import format_size
@@ -44,8 +46,14 @@ class Site:
     timing: Timing
     faked_sizes: tuple[int, ...] = ()
     """Ranks of each node that this host appears as; empty: none are faked."""
-    shapes: tuple[Shape, ...] = ()
-    """Shapes of further communicators that every job splits from that of all ranks."""
+    divisions: tuple[tuple[Shape, int], ...] = ()
+    """Shape and stride of further communicators that every job splits from that of all ranks."""
+
+
+def divisions_of(tasks: Iterable[Task], whole: Shape) -> tuple[tuple[Shape, int], ...]:
+    """Return shape and stride of the communicators of these keys that are not of all ranks."""
+    found = dict.fromkeys((task.shape, task.placement.stride) for task in tasks)
+    return tuple(division for division in found if division[0] != whole)
 
 
 class Job:
@@ -72,8 +80,8 @@ class Job:
         ]
         try:
             self.versions = self._leader.open(seats, _START_TIMEOUT_S).text
-            for shape in site.shapes:
-                self._group.communicator(shape)
+            for shape, stride in site.divisions:
+                self._group.communicator(shape, Placement(stride))
         except (EngineError, GroupLostError) as error:
             self._leader.end(0.0)
             hint = "" if self._contender == STOCK else _WHY
@@ -105,7 +113,7 @@ class Job:
         launches = call.calls * (LAUNCHES + _WARM_UP_LAUNCHES)
         try:
             return interquartile_mean(
-                self._group.communicator(task.shape).time(
+                self._group.communicator(task.shape, task.placement).time(
                     call, LAUNCHES, self._deadline_s(call, launches)
                 )
             )
@@ -121,7 +129,7 @@ class Job:
         call = self._call(task)
         allowed_s = self._deadline_s(call, call.calls * _WARM_UP_LAUNCHES)
         try:
-            communicator = self._group.communicator(task.shape)
+            communicator = self._group.communicator(task.shape, task.placement)
             if wrong := communicator.check(call, allowed_s):
                 raise self._failed(task, f"wrong data: {wrong}")
             return communicator.ran_by(call, _LEAST_DEADLINE_S)

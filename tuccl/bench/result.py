@@ -102,6 +102,10 @@ class BenchResult:
     comparison: Comparison | None
     """The second table against the first; None where there is one table."""
 
+    def example(self, task: Task) -> str:
+        """Return GPUs of a communicator of a placed key; empty for all siblings of its shape."""
+        return self.tables[0].table.example(task)
+
     @property
     def has_findings(self) -> bool:
         """Whether any key has a finding."""

@@ -101,6 +101,10 @@ class UpgradeResult:
         """Return the keys with this effect."""
         return [key for key in self.keys if key.effect is effect]
 
+    def example(self, task: Task) -> str:
+        """Return GPUs of a communicator of a placed key; empty for all siblings of its shape."""
+        return self.table.example(task)
+
     @property
     def has_findings(self) -> bool:
         """Whether a job loses by the upgrade in any key."""

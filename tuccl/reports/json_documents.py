@@ -517,6 +517,9 @@ class BenchedKey(Document):
     size_bytes: int
     shape: Shape
     """Shape of its communicators, all of which make the call at once."""
+    placement: str | None
+    """GPUs of a communicator, where NCCL's estimates tell them from others of the shape; None: all
+    of them, wherever ranks sit."""
     count: int
     """Number of elements, as passed to NCCL's function."""
     redop: str
@@ -584,6 +587,8 @@ class ComparedKey(Document):
     operation: Operation
     size_bytes: int
     shape: Shape
+    placement: str | None
+    """As in a table's keys."""
     gain: BenchedGain
 
 
@@ -696,6 +701,9 @@ class UpgradedKeyDocument(Document):
     operation: Operation
     size_bytes: int
     shape: Shape
+    placement: str | None
+    """GPUs of a communicator, where NCCL's estimates tell them from others of the shape; None: all
+    of them, wherever ranks sit."""
     entry: bool
     """Whether the table has an entry for it."""
     stock: UpgradedTimes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuccl.bench.contenders import read_shipped_table
-from tuccl.bench.job import Site
+from tuccl.bench.job import Site, divisions_of
 from tuccl.bench.surroundings import without_table
 from tuccl.doctor.findings import Finding, Severity, note, ok, warning
 from tuccl.doctor.job_view import JobView, job_environment, view_job
@@ -183,12 +183,11 @@ class _Measuring:
             promises = {task: promise for task, promise in found.items() if promise is not None}
             if not promises:
                 return ()
-            shapes = tuple(dict.fromkeys(task.shape for task in tasks if task.shape != whole))
             timing = Timing(
                 graph=manifest is None or manifest.graphs is not False,
                 in_place=manifest is not None and bool(manifest.in_place),
             )
-            site = Site(places, whole, timing, (), shapes)
+            site = Site(places, whole, timing, (), divisions_of(tasks, whole))
             return measure_spots(site, table, promises, self.limit_s)
 
 

@@ -44,6 +44,7 @@ struct communicator {
     const struct tuccl_tuner_v5 *tuner;
     void *context;
     bool shares; /* Its meeting, with others of this process. */
+    int apart;   /* Ranks of the parent between its first two: they make a ring slower. */
 };
 
 struct id {
@@ -239,12 +240,14 @@ int ncclCommSplit(struct communicator *parent, int colour, int key, struct commu
                   const void *config) {
     (void)key, (void)config;
     struct meeting *meeting = parent->meeting;
-    int first = parent->ranks, ranks = 0, before = 0;
+    int first = parent->ranks, second = parent->ranks, ranks = 0, before = 0;
     memcpy(meeting->slot[parent->rank], &colour, sizeof colour);
     meet(parent);
     for (int rank = 0; rank < parent->ranks; rank++) {
         int other;
         memcpy(&other, meeting->slot[rank], sizeof other);
+        if (other == colour && first < rank && rank < second)
+            second = rank;
         first = other == colour && rank < first ? rank : first;
         ranks += other == colour;
         before += other == colour && rank < parent->rank;
@@ -258,7 +261,10 @@ int ncclCommSplit(struct communicator *parent, int colour, int key, struct commu
     meet(parent);
     memcpy(&id, meeting->slot[first], sizeof id);
     meet(parent);
-    return ncclCommInitRank(made, ranks, id, before);
+    int result = ncclCommInitRank(made, ranks, id, before);
+    if (result == NCCL_SUCCESS && ranks > 1)
+        (*made)->apart = second - first - 1;
+    return result;
 }
 
 int ncclCommDestroy(struct communicator *communicator) {
@@ -418,6 +424,7 @@ static void choose(struct work *work) {
                         (a == NCCL_ALGO_PAT && work->operation == NCCL_FUNC_ALL_GATHER);
             cost[a][p] = runs ? (float)(10 + a + p) : -1.0f;
         }
+    cost[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] *= (float)(1 + communicator->apart);
     work->nchannels = 0;
     /* A tuner is told the larger of the two buffers. */
     size_t bytes = work->count * bytes_of_type[work->type];

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.tuccl.engines.nccl_stand_ins import StandIns
@@ -13,13 +13,16 @@ from tuccl.lookup_tables.store import table_to_parquet_bytes
 from tuccl.lookup_tables.table import (
     BuiltinConfig,
     Entry,
+    EstimateLine,
     Key,
     NcclAlgorithm,
     NcclProtocol,
     Operation,
+    SeenPlacement,
     Shape,
     StoredSchedule,
     Table,
+    TimedSiblings,
 )
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.environment_file import ShippedExecutor, environment_file
@@ -40,6 +43,23 @@ def all_gather_entry(
     return Entry(key, size_bytes, ring, None, time_us, time_us, default_us, 5, 0.0, "")
 
 
+def placed_pairs(*channels: tuple[int, ...], size_bytes: int = 2 * M) -> list[SeenPlacement]:
+    """Pairs of four GPUs, neighbours and those two apart, as the stand-in estimates them.
+
+    Each has an all_gather entry for these numbers of channels; none: no entry.
+    """
+    found = []
+    for number, own in enumerate(channels):
+        stride = number + 1
+        line = EstimateLine(12.0 * stride, stride / size_bytes)
+        entries = tuple(all_gather_entry(n, 1.5 + number, size_bytes) for n in own)
+        timed = TimedSiblings(Shape(4, 1, 4), stride, (0, 1))
+        example = f"gpu0 and gpu{stride}"
+        lines = ((Operation.ALL_GATHER, line),)
+        found.append(SeenPlacement(TWO_RANKS, number, example, lines, entries, timed))
+    return found
+
+
 def ship_entries(
     directory: Path,
     stand_ins: StandIns,
@@ -47,9 +67,11 @@ def ship_entries(
     profile: Mapping[str, str] | None = None,
     executor: bool = False,
     schedules: tuple[StoredSchedule, ...] = (),
+    placements: Sequence[SeenPlacement] = (),
 ) -> Path:
     """A shipped directory of a table with these entries."""
-    table = Table("test", "test", (), entries, dict(profile or {}), schedules)
+    settings = dict(profile or {})
+    table = Table("test", "test", (), entries, settings, schedules, tuple(placements))
     bundle = bundle_bytes(table)
     crc = bundle_crc(bundle)
     directory.mkdir()

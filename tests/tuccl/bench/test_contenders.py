@@ -7,11 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, all_gather_entry, ship_entries
+from tests.tuccl.bench.shipped_tables import (
+    TWO_RANKS,
+    M,
+    all_gather_entry,
+    placed_pairs,
+    ship_entries,
+)
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.bench.contenders import read_shipped_table
-from tuccl.bench.places import found_tables, keys_of, require_entries
+from tuccl.bench.places import (
+    found_tables,
+    keys_of,
+    require_entries,
+    untimed_placements_note,
+)
 from tuccl.bench.surroundings import without_table
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import (
@@ -25,6 +36,7 @@ from tuccl.programs.phase_compiler import compile_phases
 from tuccl.programs.phase_plans import plan_by_name
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import Task
+from tuccl.trials.placement import ANYWHERE, Placement
 
 THREE_RANKS = Shape(3, 1, 3)
 
@@ -124,6 +136,48 @@ def test_keys_are_the_tables_or_those_that_are_named(directory: Path) -> None:
         assert [(task.operation, task.size_bytes) for task in named] == [("all_gather", 1024)]
         with pytest.raises(UsageError, match="name --ops and --sizes"):
             keys_of(found, THREE_RANKS, None, None)
+
+
+def test_communicators_with_entries_of_their_own_are_keys_where_they_are(
+    stand_ins: StandIns, tmp_path: Path
+) -> None:
+    four = Shape(4, 1, 4)
+    placements = placed_pairs((4,), (8,))
+    placed = ship_entries(
+        tmp_path / "placed", stand_ins, all_gather_entry(2, 1.25, 8 * M), placements=placements
+    )
+    with found_tables([placed], with_executor=True) as (found,):
+        table = found.shipped
+        keys = keys_of(found, four, None, None)
+        assert [(task.placement, task.size_bytes) for task in keys] == [
+            (Placement(stride, (0, 1)), size) for stride in (1, 2) for size in (2 * M, 8 * M)
+        ]
+        promised = [table.promised(task) for task in keys]
+        # At 8M both run the entry of any pair, which was timed on all neighbours.
+        assert promised == [pytest.approx(1.5), pytest.approx(1.25), pytest.approx(2.5), None]
+        neighbours = Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)
+        assert table.entry(neighbours) == table.entry(keys[0])
+        assert table.promised(neighbours) == pytest.approx(1.5)
+        assert untimed_placements_note(table, four) == ""
+        eight = Shape(8, 2, 4)
+        assert {task.placement for task in keys_of(found, eight, None, None)} == {ANYWHERE}
+        assert "are of 4 ranks on 1 node(s), here run 8" in untimed_placements_note(table, eight)
+
+
+def test_a_call_that_some_placement_may_run_otherwise_is_promised_nothing(
+    stand_ins: StandIns, tmp_path: Path
+) -> None:
+    placements = placed_pairs((4,), (8,))
+    half = [
+        replace(own, timed=replace(own.timed, siblings=(0,))) for own in placements if own.timed
+    ]
+    for number, own in enumerate((half, [replace(own, timed=None) for own in placements])):
+        folder = ship_entries(
+            tmp_path / str(number), stand_ins, all_gather_entry(2), placements=own
+        )
+        table = read_shipped_table(folder, "placed")
+        assert table.promised(Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)) is None
+    assert "does not say on which GPUs" in untimed_placements_note(table, Shape(4, 1, 4))
 
 
 def test_a_table_for_other_ranks_is_refused_with_those_that_it_is_for(directory: Path) -> None:

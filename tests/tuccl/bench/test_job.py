@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
+from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs, ship_entries
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.bench.contenders import read_shipped_table
-from tuccl.bench.job import Job, Site
+from tuccl.bench.job import Job, Site, divisions_of
 from tuccl.errors import MeasurementError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.places import LocalPlaces
 from tuccl.trials.config import Task
+from tuccl.trials.placement import Placement
 from tuccl.trials.timing import Timing
 
 SIZE = 64 << 10
@@ -31,7 +32,7 @@ def site(stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.syspath_prepend(str(stand_ins.libraries))
     logs = {"NCCL_DEBUG_FILE": f"{tmp_path}/log.%p", "TUCCL_EXPLAIN": "1", "STAND_IN_GPUS": "8"}
     places = LocalPlaces(8, 8, os.environ | stand_ins.variables | logs)
-    return Site(places, WHOLE, Timing(graph=False), (4, 4), (NODE, RAIL, PAIRS))
+    return Site(places, WHOLE, Timing(graph=False), (4, 4), ((NODE, 1), (RAIL, 1), (PAIRS, 1)))
 
 
 def test_the_plugin_finds_the_entry_of_each_communicator_and_leaves_others_to_nccl(
@@ -57,6 +58,37 @@ def test_the_plugin_finds_the_entry_of_each_communicator_and_leaves_others_to_nc
         # In the order of the checks; the pairs' calls are in no line.
         asked = re.findall(f"all_gather of {SIZE} bytes: .* (wants .* channels) .*: applied", log)
         assert list(dict.fromkeys(asked)) == wanted
+
+
+def test_communicators_of_a_placement_run_its_entry(
+    stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours have an entry of their own, pairs two apart that of any pair."""
+    monkeypatch.syspath_prepend(str(stand_ins.libraries))
+    shipped = ship_entries(
+        tmp_path / "shipped",
+        stand_ins,
+        all_gather_entry(2, size_bytes=SIZE),
+        placements=placed_pairs((4,), (), size_bytes=SIZE),
+    )
+    table = read_shipped_table(shipped, "shipped")
+    logs = {"NCCL_DEBUG_FILE": f"{tmp_path}/log.%p", "TUCCL_EXPLAIN": "1", "STAND_IN_GPUS": "4"}
+    four = Shape(4, 1, 4)
+    tasks = [
+        Task(Operation.ALL_GATHER, SIZE, PAIRS, Placement(stride, (0, 1))) for stride in (1, 2)
+    ]
+    assert [table.promised(task) for task in tasks] == [pytest.approx(1.5), None]
+    assert [table.example(task) for task in tasks] == ["gpu0 and gpu1", "gpu0 and gpu2"]
+    with closing(LocalPlaces(4, 4, os.environ | stand_ins.variables | logs)) as places:
+        site = Site(places, four, Timing(graph=False), (), divisions_of(tasks, four))
+        with Job(site, table) as job:
+            for task in tasks:
+                job.check(task)
+    for path in tmp_path.glob("log.*"):
+        asked = re.findall(f"all_gather of {SIZE} bytes: .*wants .* (.) channels", path.read_text())
+        assert list(dict.fromkeys(asked)) == ["4", "2"]
+        used = [entry.builtin for task in tasks if (entry := table.entry(task))]
+        assert [str(own.nchannels) for own in used if own] == ["4", "2"]
 
 
 def test_a_job_names_the_communicator_whose_call_is_wrong(

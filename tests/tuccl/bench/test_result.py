@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.bench.shipped_tables import TWO_RANKS
+from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.reports.test_json_documents import check
 from tests.tuccl.tuned_tables import tuned
 from tuccl.bench.contenders import STOCK, ShippedTable
@@ -18,10 +18,11 @@ from tuccl.console.shipped.bench_output import bench_document
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.lookup_tables.bundles.bundle import read_bundle
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.table import Operation, Table
+from tuccl.lookup_tables.table import Operation, Shape, Table
 from tuccl.reports.job_gains import Runner
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
+from tuccl.trials.placement import Placement
 from tuccl.trials.timing import Timing
 
 SIZES = (1024, 2048, 4096, 8192)
@@ -77,6 +78,32 @@ def test_a_table_that_keeps_its_promises_has_no_findings() -> None:
     text = "\n".join(bench_lines(result, 100))
     assert "promised for 3 of these keys: 4.000x; here 3.987x" in text
     assert "slower than stock NCCL, beyond the noise: no key" in text
+
+
+def test_communicators_of_a_placement_are_named_by_gpus() -> None:
+    table = Table("test", "test", (), (), placements=tuple(placed_pairs((8,), (4,))))
+    bundle = read_bundle(bundle_bytes(table), "a")
+    tables = [ShippedTable(name, {}, Path(name), bundle, table) for name in ("a", "b")]
+    keys = [Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS, Placement(n, (0, 1))) for n in (1, 2)]
+    times = {STOCK.name: (16.0, 16.0), "a": (10.66, 16.0), "b": (8.0, 8.0)}
+    times_us = {
+        name: {key: [us, us * 1.001] for key, us in zip(keys, own, strict=True)}
+        for name, own in times.items()
+    }
+    ran = dict.fromkeys(keys, "nccl")
+    found = Measured(times_us, {"a": ran, "b": ran}, "NCCL 2.28.9", 2, 1.0)
+    result = bench_result(found, tables, Shape(4, 1, 4), Timing())
+    assert [key.finding for key in result.tables[0].keys] == [None, Finding.SLOWER_THAN_PROMISED]
+    lines = bench_lines(result, 120)
+    pairs = "of 2 ranks on 1 node(s), like gpu0 and gpu"
+    assert [line for line in lines if line.startswith("#")] == [
+        f"# all_gather {pairs}{n}" for n in (1, 2, 1, 2)
+    ]
+    short = next(line for line in lines if line.startswith("slower than the table promised: "))
+    assert short.startswith(f"slower than the table promised: all_gather 2M {pairs}2, 1.000x ")
+    document = check("bench", bench_document(result, found).model_dump_json())
+    for listed in (document["tables"][0]["keys"], document["comparison"]["keys"]):
+        assert [key["placement"] for key in listed] == ["gpu0 and gpu1", "gpu0 and gpu2"]
 
 
 def test_a_loss_and_a_broken_promise_are_findings_only_beyond_the_noise() -> None:

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuccl.bench.contenders import STOCK, Contender
-from tuccl.bench.job import Site
-from tuccl.bench.places import FoundTable, found_tables, keys_of, require_entries
+from tuccl.bench.job import Site, divisions_of
+from tuccl.bench.places import (
+    FoundTable,
+    found_tables,
+    keys_of,
+    require_entries,
+    untimed_placements_note,
+)
 from tuccl.bench.ratios import LEAST_ROUNDS
 from tuccl.bench.result import bench_result
 from tuccl.bench.rounds import Bench, Plan
@@ -259,6 +265,8 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
     for table in tables:
         require_entries(table, shape)
     display.say_notes(dict.fromkeys(note for table in found for note in table.notes))
+    unplaced = (untimed_placements_note(table, shape) for table in tables)
+    display.say_notes(dict.fromkeys(filter(None, unplaced)))
     calls = None
     if wanted.workload is None:
         tasks = keys_of(found[0], shape, wanted.operations, wanted.sizes_bytes)
@@ -268,8 +276,7 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         tasks = tuple(key.task for key in calls.keys)
     timing = _timing(wanted, calls, found[0].run)
     display.say(_announcement(wanted, len(tasks)))
-    shapes = tuple(dict.fromkeys(task.shape for task in tasks if task.shape != shape))
-    site = Site(places, shape, timing, faked, shapes)
+    site = Site(places, shape, timing, faked, divisions_of(tasks, shape))
     contenders: tuple[Contender, ...] = (STOCK, *tables)
     if wanted.upgrade is not None:
         contenders = upgrade_contenders(tables[0], wanted.upgrade)

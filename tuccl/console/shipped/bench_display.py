@@ -18,7 +18,7 @@ from tuccl.bench.step import StepOutcome
 from tuccl.bench.upgrade import Effect, UpgradedKey, UpgradeResult
 from tuccl.console.display import print_lines, standard_output
 from tuccl.console.step_display import step_words, untuned_words
-from tuccl.lookup_tables.table import Shape
+from tuccl.probes.inputs.printable import printable
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task
@@ -68,8 +68,7 @@ def bench_lines(result: BenchResult, columns: int) -> list[str]:
     for outcome in result.tables:
         lines += [*_table_lines(outcome, result, columns), ""]
     if result.comparison is not None:
-        first, second = (outcome.table.name for outcome in result.tables)
-        lines += [*_comparison_lines(first, second, result.comparison, result.shape), ""]
+        lines += [*_comparison_lines(result, result.comparison), ""]
     return lines[:-1]
 
 
@@ -97,14 +96,14 @@ def _table_lines(outcome: TableOutcome, result: BenchResult, columns: int) -> It
     profile = profile_text(outcome.table.bundle.profile)
     yield f"{outcome.table.name}: process profile {profile}"
     yield from _HEADINGS
-    before: tuple[str, Shape] | None = None
+    before = ""
     for key in outcome.keys:
-        own = (key.task.operation, key.task.shape)
-        if own != before:
-            before = own
-            yield f"# {key.task.operation}{_part(key.task, result.shape)}"
+        heading = f"# {key.task.operation}{_part(key.task, result)}"
+        if heading != before:
+            before = heading
+            yield heading
         yield from _row(key, outcome, result, columns)
-    yield from _summary(outcome, result.shape, columns)
+    yield from _summary(outcome, result, columns)
 
 
 def _row(
@@ -174,7 +173,7 @@ def _between(gain: Gain) -> str:
     return f"{gain.ratio:.3f}x ({gain.low:.3f} to {gain.high:.3f})"
 
 
-def _summary(outcome: TableOutcome, whole: Shape, columns: int) -> Iterator[str]:
+def _summary(outcome: TableOutcome, result: BenchResult, columns: int) -> Iterator[str]:
     yield (
         f"{outcome.table.name} against stock NCCL: {_between(outcome.mean)}, the geometric mean "
         f"over {count_of(len(outcome.keys), 'key')}"
@@ -189,7 +188,7 @@ def _summary(outcome: TableOutcome, whole: Shape, columns: int) -> Iterator[str]
         if not found:
             yield f"{text}, beyond the noise: no key"
         for key in found:
-            line = f"{text}: {_key_name(key.task, whole)}, {_between(key.gain)}{_promise(key)}"
+            line = f"{text}: {_key_name(key.task, result)}, {_between(key.gain)}{_promise(key)}"
             yield from _wrapped(line, columns, "  ")
     left = [
         key
@@ -200,7 +199,7 @@ def _summary(outcome: TableOutcome, whole: Shape, columns: int) -> Iterator[str]
         and key.runner is not Runner.EXECUTOR
     ]
     if left:
-        names = ", ".join(_key_name(key.task, whole) for key in left[:3])
+        names = ", ".join(_key_name(key.task, result) for key in left[:3])
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         yield f"left to NCCL by the executor, though the table has schedules: {names}{more}"
 
@@ -233,22 +232,28 @@ def _promise(key: KeyOutcome) -> str:
     return f", promised {key.promised:.3f}x{between}"
 
 
-def _key_name(task: Task, whole: Shape) -> str:
-    return f"{task.operation.value} {format_size(task.size_bytes)}{_part(task, whole)}"
+def _key_name(task: Task, result: BenchResult | UpgradeResult) -> str:
+    return f"{task.operation.value} {format_size(task.size_bytes)}{_part(task, result)}"
 
 
-def _part(task: Task, whole: Shape) -> str:
-    """Return the shape of communicators that are a part of the machine; all of them run at once."""
-    return "" if task.shape == whole else f" of {shape_text(task.shape)}"
+def _part(task: Task, result: BenchResult | UpgradeResult) -> str:
+    """Return the shape of communicators that are a part of the machine; all of them run at once.
+
+    Where some of them have entries of their own, GPUs of one tell which.
+    """
+    if task.shape == result.shape:
+        return ""
+    example = result.example(task)
+    like = f", like {printable(example)}" if example else ""
+    return f" of {shape_text(task.shape)}{like}"
 
 
-def _comparison_lines(
-    first: str, second: str, comparison: Comparison, whole: Shape
-) -> Iterator[str]:
+def _comparison_lines(result: BenchResult, comparison: Comparison) -> Iterator[str]:
+    first, second = (outcome.table.name for outcome in result.tables)
     yield f"{second} against {first}:"
     for task, gain in comparison.keys.items():
         mark = "  slower" if gain.high < 1.0 else "  faster" if gain.low > 1.0 else ""
-        yield f"{_key_name(task, whole):<22} {_between(gain)}{mark}"
+        yield f"{_key_name(task, result):<22} {_between(gain)}{mark}"
     yield (
         f"{second} against {first}: {_between(comparison.mean)}, the geometric mean over "
         f"{count_of(len(comparison.keys), 'key')}"
@@ -273,12 +278,12 @@ def upgrade_lines(result: UpgradeResult, columns: int) -> Iterator[str]:
         f"{'size':>5} {'old':>8} {'new':>8} {'old':>9} {'new':>9} {'old':^11} {'new':^11} "
         "what changes"
     )
-    before: tuple[str, Shape] | None = None
+    before = ""
     for key in result.keys:
-        own = (key.task.operation, key.task.shape)
-        if own != before:
-            before = own
-            yield f"# {key.task.operation}{_part(key.task, result.shape)}"
+        heading = f"# {key.task.operation}{_part(key.task, result)}"
+        if heading != before:
+            before = heading
+            yield heading
         yield _upgraded_row(key)
     yield from _upgrade_summary(result, columns)
 
@@ -311,5 +316,5 @@ def _upgrade_summary(result: UpgradeResult, columns: int) -> Iterator[str]:
             gains = f"{_between(key.new_gain)}, it was {_between(key.old_gain)}"
             if effect is Effect.SLOWER:
                 gains = _between(key.table_change)
-            line = f"{said}: {_key_name(key.task, result.shape)}, {gains}"
+            line = f"{said}: {_key_name(key.task, result)}, {gains}"
             yield from _wrapped(line, columns, "  ")

@@ -44,7 +44,7 @@ def bench_document(result: BenchResult, measured: Measured) -> BenchDocument:
         rounds=result.rounds,
         seconds=result.seconds,
         tables=[_table(outcome, result, measured) for outcome in result.tables],
-        comparison=None if result.comparison is None else _compared(result.comparison),
+        comparison=None if result.comparison is None else _compared(result, result.comparison),
     )
 
 
@@ -88,6 +88,7 @@ def _key(
         operation=task.operation,
         size_bytes=task.size_bytes,
         shape=task.shape,
+        placement=result.example(task) or None,
         count=element_count(task, _ELEMENT_BYTES[result.timing.data_type]),
         redop=reduction(task),
         stock=_time(task, key.stock_us, times_us[STOCK.name][task]),
@@ -115,13 +116,14 @@ def _gain(gain: Gain) -> BenchedGain:
     return BenchedGain(ratio=gain.ratio, low=gain.low, high=gain.high)
 
 
-def _compared(comparison: Comparison) -> ComparedTables:
+def _compared(result: BenchResult, comparison: Comparison) -> ComparedTables:
     return ComparedTables(
         keys=[
             ComparedKey(
                 operation=task.operation,
                 size_bytes=task.size_bytes,
                 shape=task.shape,
+                placement=result.example(task) or None,
                 gain=_gain(gain),
             )
             for task, gain in comparison.keys.items()
@@ -143,7 +145,7 @@ def upgrade_document(result: UpgradeResult) -> BenchUpgradeDocument:
         graphs=result.timing.graph,
         rounds=result.rounds,
         seconds=result.seconds,
-        keys=[_upgraded(key) for key in result.keys],
+        keys=[_upgraded(key, result) for key in result.keys],
         old_gain=_gain(result.old_gain),
         new_gain=_gain(result.new_gain),
         stock_change=_gain(result.stock_change),
@@ -155,11 +157,12 @@ def _nccl(library: NcclLibrary) -> BenchedNccl:
     return BenchedNccl(version=library.version_text, path=str(library.path))
 
 
-def _upgraded(key: UpgradedKey) -> UpgradedKeyDocument:
+def _upgraded(key: UpgradedKey, result: UpgradeResult) -> UpgradedKeyDocument:
     return UpgradedKeyDocument(
         operation=key.task.operation,
         size_bytes=key.task.size_bytes,
         shape=key.task.shape,
+        placement=result.example(key.task) or None,
         entry=key.has_entry,
         stock=UpgradedTimes(old_us=key.stock_us[0], new_us=key.stock_us[1]),
         table=UpgradedTimes(old_us=key.table_us[0], new_us=key.table_us[1]),
