@@ -368,6 +368,9 @@ class DiffKey(Document):
     operation: Operation
     shape: Shape
     size_bytes: int
+    placement: str | None
+    """GPUs of a communicator, where the entry is for those like it alone; None: wherever ranks
+    sit."""
     first: KeyPromise | None
     """None: the table does not have the key."""
     second: KeyPromise | None

@@ -1,6 +1,7 @@
 """`TableDifference`: one table against another, key by key.
 
-A key is an operation, a communicator shape and a size that was tuned. A promise is the time that a
+A key is an operation, a communicator shape and a size that was tuned; an entry for some of the
+shape's communicators alone is a key of its own. A promise is the time that a
 table states for it, with what a job runs. Times of two tables may be of two machines or two NCCLs,
 so their ratio tells both changes together.
 """
@@ -36,6 +37,8 @@ class TunedCall:
     shape: Shape
     operation: Operation
     size_bytes: int
+    placement: str = ""
+    """GPUs of a communicator, for an entry of those like it alone; empty: wherever ranks sit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def promises_of_run(run: FinishedRun, whole: Shape) -> dict[TunedCall, Promise]:
         run: The run.
         whole: Shape of all GPUs, for reports of earlier releases, which name no shape.
     """
-    return {
+    found = {
         TunedCall(
             gain.key.shape or whole, Operation(gain.key.operation), gain.key.size_bytes
         ): Promise(
@@ -152,6 +155,7 @@ def promises_of_run(run: FinishedRun, whole: Shape) -> dict[TunedCall, Promise]:
         )
         for gain in gains_of(run).keys
     }
+    return found | _placed_promises(run.table)
 
 
 def promises_of_entries(
@@ -164,11 +168,23 @@ def promises_of_entries(
         evidence: Evidence behind its times.
         has_executor: Whether the executor lies beside it.
     """
-    return {
+    found = {
         TunedCall(entry.key.shape, entry.key.operation, entry.tuned_bytes): _promise(
             entry, table, evidence, has_executor=has_executor
         )
         for entry in table.entries
+    }
+    return found | _placed_promises(table)
+
+
+def _placed_promises(table: Table) -> dict[TunedCall, Promise]:
+    """Return the promises of entries for some communicators of a shape: settings of NCCL."""
+    return {
+        TunedCall(own.shape, entry.key.operation, entry.tuned_bytes, own.example): Promise(
+            describe_builtin(entry), entry.time_us, entry.default_time_us, entry.provenance
+        )
+        for own in table.placements
+        for entry in own.entries
     }
 
 

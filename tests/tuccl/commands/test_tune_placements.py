@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.tuccl.conftest import Run
+from tests.tuccl.conftest import Run, run_in
+from tests.tuccl.reports.test_json_documents import check
 from tests.tuccl.sketches.machines import cluster, hybrid_mesh
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.lookup_tables.bundles.bundle import load_bundle
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
 from tuccl.lookup_tables.lookup import lookup_placed
-from tuccl.lookup_tables.store import table_from_parquet_bytes
+from tuccl.lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from tuccl.lookup_tables.table import BuiltinConfig, Entry, Operation, Shape, Table
 from tuccl.models.placements import placements
 from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.placement import Placement
 
 PAIRS = Shape(2, 1, 2)
 KEYS = ("--operations", "all_gather", "--min-size", "256K", "--max-size", "4M")
@@ -32,20 +38,32 @@ def call_of(builtin: BuiltinConfig, profile: ProcessProfile) -> Config:
     return profile.applied_to(call)
 
 
+@pytest.fixture(scope="module")
+def finished(
+    tuccl_command: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A folder with a tuned workspace, made once, and what the command said."""
+    folder = tmp_path_factory.mktemp("placements")
+    machine = folder / "machine.json"
+    machine.write_text(topology_to_json(hybrid_mesh()), encoding="utf-8")
+    return folder, run_in(folder, [tuccl_command, "tune", "--topology", str(machine), *RUN])
+
+
 @pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    path = tmp_path / "machine.json"
-    path.write_text(topology_to_json(hybrid_mesh()), encoding="utf-8")
-    return path
+def folder(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> Path:
+    """The test's own copy, where `run_inside` looks for one."""
+    name = "tuccl-workspace"
+    shutil.copytree(finished[0] / name, tmp_path / name, symlinks=True)
+    return tmp_path
 
 
 def test_pairs_get_entries_by_their_links_and_none_loses(
-    run_tuccl: Run, machine: Path, tmp_path: Path
+    finished: tuple[Path, subprocess.CompletedProcess[str]], folder: Path, run_inside: Run
 ) -> None:
-    done = run_tuccl("tune", "--topology", machine, *RUN)
+    done = finished[1]
     assert done.returncode == 0, done.stderr
     assert "entries by where ranks sit, which NCCL's estimates tell the plugin: " in done.stdout
-    table = tuned(tmp_path)
+    table = tuned(folder)
     profile = ProcessProfile.of(tuple((name, int(v)) for name, v in table.profile.items()))
     model = SimulatedBackend(hybrid_mesh(), {}, seed=0, spread=0.0)
 
@@ -73,12 +91,38 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
     assert len(found) > 1
     assert min(found) > 1.0, "a pair's own entry gains on it"
     entry = next(entry for own in table.placements for entry in own.entries)
-    shown = run_tuccl("explain", "all_gather", entry.tuned_bytes, "--ranks", "2")
+    shown = run_inside("explain", "all_gather", str(entry.tuned_bytes), "--ranks", "2")
     assert "where NCCL's estimate is that of n0/gpu" in shown.stdout
-    (path,) = tmp_path.glob("tuccl-workspace/runs/*/bundle.tuccl")
+    (path,) = folder.glob("tuccl-workspace/runs/*/bundle.tuccl")
     assert sum(len(own.entries) for own in load_bundle(path).placements) == sum(
         len(own.entries) for own in table.placements
     )
+    whole, places = Shape(8, 1, 8), [own.placement for own in classes]
+    for seen in table.placements:
+        timed = seen.timed
+        assert timed is not None
+        assert timed.machine == whole
+        assert Placement(timed.stride, timed.siblings) in places
+
+
+def test_diff_names_the_placed_entries(folder: Path, run_inside: Run) -> None:
+    """Those of a workspace and of the directory that it was shipped to are the same."""
+    table = tuned(folder)
+    placed = sum(len(own.entries) for own in table.placements)
+    assert run_inside("ship", "mine").returncode == 0
+    document = check("diff", run_inside("diff", "tuccl-workspace", "mine", "--json").stdout)
+    keys = [key for key in document["keys"] if key["placement"] is not None]
+    assert len(keys) == placed > 1
+    assert {key["placement"] for key in keys} <= {own.example for own in table.placements}
+    assert not any(key["changes"] for key in keys)
+    without = replace(table, placements=())
+    (path,) = folder.glob("tuccl-workspace/runs/*/table.parquet")
+    path.write_bytes(table_to_parquet_bytes(without))
+    path.with_name("bundle.tuccl").write_bytes(bundle_bytes(without))
+    done = run_inside("diff", "tuccl-workspace", "mine")
+    assert f"{placed} in B alone" in done.stdout
+    rows = " ".join(done.stdout.split())
+    assert f"like {keys[0]['placement'].split(' and ')[0]}" in rows
 
 
 def test_on_an_even_machine_the_table_is_as_without_placements(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.lookup_tables.provenance import Provenance
 from tuccl.lookup_tables.table import Operation, Table
@@ -61,6 +62,26 @@ def test_a_job_without_the_executor_is_promised_the_setting_beside_the_schedule(
     }  # fmt: skip
     assert without[1024].runs == "ring LL ch4"
     assert without[2048].runs == "NCCL's own choice"
+
+
+def test_a_placed_entry_that_changed_is_named_by_its_gpus() -> None:
+    before, after = (
+        Table("t", "test", (), (), placements=tuple(placed_pairs((8,), (channels,))))
+        for channels in (4, 2)
+    )
+    sides = [
+        promises_of_entries(table, Evidence.MEASURED, has_executor=False)
+        for table in (before, after)
+    ]
+    same, changed = compare_tables(*sides).keys
+    assert same.is_same
+    assert same.call == TunedCall(TWO_RANKS, Operation.ALL_GATHER, 2 * M, "gpu0 and gpu1")
+    assert changed.call.placement == "gpu0 and gpu2"
+    assert changed.changes == (Change.RUNS,)
+    assert changed.second is not None
+    assert changed.second.runs == "ring Simple ch2"
+    alone = compare_tables(sides[0], {})
+    assert [key.is_common for key in alone.keys] == [False, False]
 
 
 def test_nccls_time_under_a_profile_is_not_known_from_entries() -> None:

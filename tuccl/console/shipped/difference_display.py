@@ -51,6 +51,7 @@ def _key(key: KeyDifference) -> DiffKey:
         operation=key.call.operation,
         shape=key.call.shape,
         size_bytes=key.call.size_bytes,
+        placement=key.call.placement or None,
         first=_promise(key.first),
         second=_promise(key.second),
         ratio=key.ratio,
@@ -137,7 +138,8 @@ def _rows(keys: list[DiffKey]) -> RichTable:
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
     )  # fmt: skip
     rows.add_column("operation", no_wrap=True)
-    rows.add_column("communicator", no_wrap=True)
+    placed = any(key.placement for key in keys)
+    rows.add_column("communicator", no_wrap=not placed, overflow="fold")
     for heading in ("size", "A", "B", "B against A"):
         rows.add_column(heading, justify="right", no_wrap=True)
     rows.add_column("differs", overflow="fold")
@@ -146,7 +148,7 @@ def _rows(keys: list[DiffKey]) -> RichTable:
     for key in keys:
         rows.add_row(
             key.operation.value,
-            shape_text(key.shape),
+            _communicator(key),
             format_size(key.size_bytes),
             *(_time(side) for side in (key.first, key.second)),
             "-" if key.ratio is None else f"{key.ratio:.3f}x",
@@ -154,6 +156,11 @@ def _rows(keys: list[DiffKey]) -> RichTable:
             *(printable(side.runs) if side else "-" for side in (key.first, key.second)),
         )
     return rows
+
+
+def _communicator(key: DiffKey) -> str:
+    like = f", like {printable(key.placement)}" if key.placement else ""
+    return f"{shape_text(key.shape)}{like}"
 
 
 def _time(side: KeyPromise | None) -> str:
