@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import geometric_mean
 from types import MappingProxyType
 
 from rich import box
@@ -132,7 +133,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
         lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
     lines += _starts_of_profile_lines(gains)
-    lines += [*_left_out_lines(report), *_placed_lines(table)]
+    lines += [*_left_out_lines(report), *placed_entries_lines(table)]
     weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
     lines.append(
         f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
@@ -154,10 +155,11 @@ def _left_out_lines(report: Report) -> list[str]:
     ]
 
 
-def _placed_lines(table: Table) -> list[str]:
+def placed_entries_lines(table: Table) -> list[str]:
     """Return a line on entries of communicators that the plugin tells apart."""
     kinds = [
-        f"{len(own.entries)} for those like {own.example}"
+        f"{len(own.entries)} for those like {own.example} "
+        f"({geometric_mean(entry.default_time_us / entry.time_us for entry in own.entries):.3f}x)"
         for own in table.placements
         if own.entries
     ]

@@ -15,6 +15,7 @@ from tuccl.html_report.heat_map import Cell, grid
 from tuccl.html_report.key_table import number_cell, sortable_table, time_cell
 from tuccl.html_report.page import TITLE_MARK, Scripts, Section, page
 from tuccl.html_report.report import closing, facts, gains_section, headline
+from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.words.counts import count_of
 from tuccl.words.sizes import format_size
 
@@ -134,10 +135,14 @@ def _ratios(first: TableFigures, second: TableFigures, comparison: Comparison) -
 def _by_curve(keys: Sequence[ComparedKey]) -> Iterator[tuple[str, list[ComparedKey]]]:
     """Yield the keys of each operation and shape by size, with a name."""
     several = len({key.shape for key in keys}) > 1
-    order = sorted(keys, key=lambda key: (key.shape, key.operation, key.size_bytes))
-    for (operation, shape), found in groupby(order, key=lambda key: (key.operation, key.shape)):
+
+    def curve(key: ComparedKey) -> tuple[Shape, str, Operation]:
+        return key.shape, key.first.placement, key.operation
+
+    order = sorted(keys, key=lambda key: (curve(key), key.size_bytes))
+    for (shape, placement, operation), found in groupby(order, key=curve):
         name = f"{operation.value}, {shape_words(shape)}" if several else operation.value
-        yield name, list(found)
+        yield f"{name}, like {placement}" if placement else name, list(found)
 
 
 def _cell(key: ComparedKey) -> Cell:
@@ -212,15 +217,20 @@ def _distance(high: float | None, low: float | None) -> float | None:
     return None if high is None or low is None else max(0.0, high - low)
 
 
+def _communicator(key: ComparedKey) -> str:
+    like = f", like {key.first.placement}" if key.first.placement else ""
+    return f"{shape_words(key.shape)}{like}"
+
+
 def _table(comparison: Comparison) -> Markup:
-    with_shape = len({key.shape for key in comparison.keys}) > 1
+    with_shape = len({(key.shape, key.first.placement) for key in comparison.keys}) > 1
     columns = [each for each in _COLUMNS if with_shape or each[0] != "communicator"]
     rows = [
         element(
             "tr",
             element("th", key.operation.value, scope="row"),
             number_cell(format_size(key.size_bytes), key.size_bytes),
-            element("td", shape_words(key.shape)) if with_shape else "",
+            element("td", _communicator(key)) if with_shape else "",
             time_cell(key.first.job),
             time_cell(key.second.job),
             number_cell(f"{key.ratio:.3f}x", key.ratio),

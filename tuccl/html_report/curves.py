@@ -10,7 +10,7 @@ from tuccl.bench.bandwidths import busbw_gb_per_s
 from tuccl.html_report.charts import BOUND_DASH, DASHES, Chart, Trace, line, size_axis, value_axis
 from tuccl.html_report.figures.key_figures import KeyFigures, Timed, shape_words
 from tuccl.html_report.figures.table_figures import TableFigures
-from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.lookup_tables.table import Operation
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task
@@ -28,25 +28,34 @@ class _Series:
     """Keys with their times, and what runs."""
 
 
-def keys_by_curve(keys: Sequence[KeyFigures]) -> dict[tuple[Operation, Shape], list[KeyFigures]]:
-    """Return the keys of each operation and shape, by size, with shapes in the table's order."""
+def keys_by_curve(keys: Sequence[KeyFigures]) -> list[list[KeyFigures]]:
+    """Return the keys of each operation and shape, by size, with shapes in the table's order.
+
+    Entries by where ranks sit follow those of their shape.
+    """
     shapes = list(dict.fromkeys(key.shape for key in keys))
-    order = sorted(keys, key=lambda key: (shapes.index(key.shape), key.operation, key.size_bytes))
-    return {
-        curve: list(found)
-        for curve, found in groupby(order, key=lambda key: (key.operation, key.shape))
-    }
+    places = list(dict.fromkeys(["", *(key.placement for key in keys)]))
+
+    def curve(key: KeyFigures) -> tuple[int, int, Operation]:
+        return shapes.index(key.shape), places.index(key.placement), key.operation
+
+    order = sorted(keys, key=lambda key: (curve(key), key.size_bytes))
+    return [list(found) for _, found in groupby(order, key=curve)]
 
 
 def shape_text(key: KeyFigures) -> str:
-    """Return `node, 8 ranks on 1 node`, without the name where the table has one shape."""
+    """Return `node, 8 ranks on 1 node`, without the name where the table has one shape.
+
+    Communicators with entries of their own have GPUs of one besides.
+    """
     words = shape_words(key.shape)
-    return words if key.shape_name in {"", words} else f"{key.shape_name}, {words}"
+    text = words if key.shape_name in {"", words} else f"{key.shape_name}, {words}"
+    return f"{text}, like {key.placement}" if key.placement else text
 
 
 def curve_charts(figures: TableFigures) -> Iterator[tuple[KeyFigures, Chart, Chart]]:
     """Yield the charts of bus bandwidth and latency for each operation and shape, with a key."""
-    for number, keys in enumerate(keys_by_curve(figures.keys).values()):
+    for number, keys in enumerate(keys_by_curve(figures.all_keys)):
         yield (
             keys[0],
             _chart(f"busbw-{number}", keys, figures.times, is_bandwidth=True),

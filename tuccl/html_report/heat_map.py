@@ -7,7 +7,7 @@ its details show on hover and on focus.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2, sqrt
 
 from tuccl.html_report.curves import keys_by_curve, shape_text
@@ -36,7 +36,7 @@ class Cell:
 
 def job_heat_map(figures: TableFigures, details: str) -> Markup:
     """Return the gains of a job here; `details` names the element that shows a cell's."""
-    return _grid(figures, {id(key): _job_cell(key) for key in figures.keys}, details)
+    return _grid(figures, {id(key): _job_cell(key) for key in figures.all_keys}, details)
 
 
 def apart_heat_map(figures: TableFigures, details: str) -> Markup | None:
@@ -48,7 +48,7 @@ def apart_heat_map(figures: TableFigures, details: str) -> Markup | None:
             f"{key.name}: {key.schedule_runs}, {key.schedule_speedup:.3f}x stock NCCL; "
             f"{key.evidence}. Not run here: {key.obstacle.sentence}",
         )
-        for key in figures.keys
+        for key in figures.all_keys
         if key.obstacle is not None and key.schedule_speedup is not None
     }
     return _grid(figures, cells, details) if cells else None
@@ -115,11 +115,11 @@ def grid(
 
 
 def _grid(figures: TableFigures, cells: dict[int, Cell], details: str) -> Markup:
-    sizes = sorted({key.size_bytes for key in figures.keys})
+    sizes = sorted({key.size_bytes for key in figures.all_keys})
     groups: dict[str, list[tuple[str, list[Cell | None]]]] = {}
-    for keys in keys_by_curve(figures.keys).values():
+    for keys in keys_by_curve(figures.all_keys):
         found = {key.size_bytes: cells.get(id(key)) for key in keys}
-        heading = shape_text(keys[0]) if figures.shapes else ""
+        heading = shape_text(replace(keys[0], placement="")) if figures.shapes else ""
         row = (keys[0].curve, [found.get(size) for size in sizes])
         groups.setdefault(heading, []).append(row)
     return grid(sizes, groups, figures.times.value, details)

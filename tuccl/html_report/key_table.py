@@ -25,11 +25,11 @@ _COLUMNS = (
 
 def key_table(figures: TableFigures, identity: str = "keys") -> Markup:
     """Return the table with its filter."""
-    with_shape = len({key.shape for key in figures.keys}) > 1
+    with_shape = len({(key.shape, key.placement) for key in figures.all_keys}) > 1
     columns = [*_COLUMNS[:2], ("communicator", "text"), *_COLUMNS[2:]] if with_shape else _COLUMNS
     rows = [
         element("tr", *_cells(key, with_shape=with_shape), class_=figures.times.value)
-        for key in figures.keys
+        for key in figures.all_keys
     ]
     return sortable_table(identity, f"All keys; times {figures.times.value}.", columns, rows)
 

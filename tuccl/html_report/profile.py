@@ -23,7 +23,7 @@ def profile_chart(figures: TableFigures) -> Chart | None:
         return None
     traces = [
         _trace(keys[0].curve, number, figures, keys)
-        for number, keys in enumerate(keys_by_curve(known).values())
+        for number, keys in enumerate(keys_by_curve(known))
     ]
     gains = {id(key): _gain(key).ratio for key in known}
     worst = min(known, key=lambda key: gains[id(key)])

@@ -40,6 +40,11 @@ _LINES = {
 }
 
 
+_PLACED = (
+    "Rows that name GPUs are of communicators that NCCL's estimates tell from others of their "
+    "shape: these entries come before those of the shape, which are safe wherever ranks sit and "
+    "were timed on neighbours. The means are over the rows of shapes alone."
+)
 MOST_BYTES = 6_000_000
 """Size of a page beyond which schedules over time are left out."""
 
@@ -192,6 +197,8 @@ def gains_section(table: TableFigures, identity: str, title: str) -> Section:
         ),
         job_heat_map(table, f"{identity}-details"),
     ]
+    if table.placed:
+        parts.append(element("p", _PLACED))
     if apart is not None:
         parts += [
             element("h3", "Apart from that: schedules that no job here runs"),
@@ -222,11 +229,12 @@ def _curves(table: TableFigures) -> Section:
         ),
     ]
     parts = [element("p", note) for note in notes]
-    before = ""
+    before = ("", "")
     for key, bandwidth, latency in curves:
-        if key.shape_name != before:
+        own = (key.shape_name, key.placement)
+        if own != before:
             parts.append(element("h3", shape_text(key)))
-        before = key.shape_name
+        before = own
         parts.append(element("div", figure(bandwidth), figure(latency), class_="pair"))
     charts = [chart for _, *pair in curves for chart in pair]
     return Section("curves", "Bandwidth and latency over size", joined(parts), charts)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+from tests.tuccl.bench.shipped_tables import placed_pairs
 from tests.tuccl.sketches.machines import cluster
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.html_report.figures.places import ReportedTable
@@ -26,6 +27,12 @@ def reported(
         tuned_at="2026-01-02T03:04:05Z",
         report=report,
     )
+
+
+def with_placements(found: ReportedTable) -> ReportedTable:
+    """The same table with all_gather entries for neighbours and for pairs two apart."""
+    placements = tuple(placed_pairs((8,), (4,)))
+    return replace(found, table=replace(found.table, placements=placements))
 
 
 WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
@@ -63,7 +70,8 @@ def hostile() -> ReportedTable:
         )
         for entry in table.entries
     )
-    table = replace(table, topology_name=HOSTILE, entries=entries)
+    placements = tuple(replace(own, example=HOSTILE) for own in placed_pairs((8,), (4,)))
+    table = replace(table, topology_name=HOSTILE, entries=entries, placements=placements)
     return ReportedTable(
         HOSTILE, Path("/x"), table, has_executor=True, identity=HOSTILE, report=report
     )

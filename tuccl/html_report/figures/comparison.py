@@ -48,11 +48,9 @@ def compare(first: TableFigures, second: TableFigures) -> Comparison:
     Raises:
         UsageError: They have no key in common.
     """
-    others = {(key.operation, key.shape, key.size_bytes): key for key in second.keys}
+    others = {_call(key): key for key in second.all_keys}
     keys = tuple(
-        _compared(key, others[key.operation, key.shape, key.size_bytes])
-        for key in first.keys
-        if (key.operation, key.shape, key.size_bytes) in others
+        _compared(key, others[_call(key)]) for key in first.all_keys if _call(key) in others
     )
     if not keys:
         raise UsageError(
@@ -61,6 +59,10 @@ def compare(first: TableFigures, second: TableFigures) -> Comparison:
         )
     ratio = geometric_mean([key.ratio for key in keys])
     return Comparison(ratio, keys, tuple(_remarks(first, second, keys)))
+
+
+def _call(key: KeyFigures) -> tuple[Operation, Shape, int, str]:
+    return key.operation, key.shape, key.size_bytes, key.placement
 
 
 def _compared(first: KeyFigures, second: KeyFigures) -> ComparedKey:
@@ -103,7 +105,7 @@ def _remarks(
             "the second, on average, so that not all of a ratio is the tables'"
         )
     for table in (first, second):
-        alone = len(table.keys) - len(keys)
+        alone = len(table.all_keys) - len(keys)
         if alone:
             yield f"{count_of(alone, 'key')} of {table.name} not compared: the other has none such"
 

@@ -5,7 +5,7 @@ A shipped directory has only the keys with an entry, and no times under the proc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import quantiles
 
@@ -26,6 +26,7 @@ from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
 from tuccl.synthesizer.errors import SynthesisError
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import STOCK, Task
+from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.words.counts import count_of
 from tuccl.words.sizes import format_size
 from tuccl.workspace.measurement_lines import Contents
@@ -95,16 +96,22 @@ class KeyFigures:
     """A sentence on why this runs."""
     profile_gain: ProfileGain | None
     configs_tried: int | None
+    placement: str = ""
+    """GPUs of a communicator, for an entry of those like it alone; empty: wherever ranks sit."""
 
     @property
     def curve(self) -> str:
-        """Operation, with the shape where the table has several: `node all_reduce`."""
-        return f"{self.shape_name} {self.operation.value}".strip()
+        """Operation, with the shape where the table has several: `node all_reduce`.
+
+        An entry by where ranks sit has GPUs besides: `all_reduce, like n0/gpu0 and n0/gpu3`.
+        """
+        like = f", like {self.placement}" if self.placement else ""
+        return f"{self.shape_name} {self.operation.value}{like}".strip()
 
     @property
     def name(self) -> str:
         """Name in a table: `node all_reduce 4K`."""
-        return f"{self.curve} {format_size(self.size_bytes)}"
+        return replace(self, placement="").curve + f" {format_size(self.size_bytes)}"
 
     @property
     def bound_gb_per_s(self) -> float | None:
@@ -115,18 +122,33 @@ class KeyFigures:
 
 
 def keys_of(found: ReportedTable, samples: Contents | None) -> tuple[KeyFigures, ...]:
-    """Return the figures of all keys, in the order of the table.
+    """Return the figures of all keys, in the order of the table; entries by where ranks sit last.
 
     Args:
         found: The table.
         samples: The measurements of its run, if the place has them.
     """
+    placed = tuple(_placed_keys(found, samples))
     if found.report is None:
-        return _named(tuple(_of_entry(entry, found) for entry in found.table.entries), {})
+        entries = tuple(_of_entry(entry, found) for entry in found.table.entries)
+        return _named((*entries, *placed), {})
     gains = job_gains(found.table, found.report, has_executor=found.has_executor)
     keys = tuple(_of_gain(gain, gains, found, samples) for gain in gains.keys)
     names = {shape: name for name, shape in found.report.shapes.items()}
-    return _named(_bounded_keys(found, keys), names)
+    return _named((*_bounded_keys(found, keys), *placed), names)
+
+
+def _placed_keys(found: ReportedTable, samples: Contents | None) -> Iterator[KeyFigures]:
+    """Yield the figures of entries for some communicators of a shape."""
+    for own in found.table.placements:
+        timed = own.timed
+        placement = ANYWHERE if timed is None else Placement(timed.stride, timed.siblings)
+        for entry in own.entries:
+            key = _of_entry(entry, found)
+            task = Task(key.operation, key.size_bytes, key.shape, placement)
+            known = None if timed is None else samples
+            stock = _timed(task, key.stock.time_us, *_quartiles(task, known))
+            yield replace(key, stock=stock, placement=own.example)
 
 
 def _named(keys: tuple[KeyFigures, ...], names: Mapping[Shape, str]) -> tuple[KeyFigures, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 
-from tuccl.console.table_display import summary_lines
+from tuccl.console.table_display import placed_entries_lines, summary_lines
 from tuccl.html_report.figures.key_figures import KeyFigures, keys_of
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.lookup_tables.table import Shape
@@ -57,10 +57,18 @@ class TableFigures:
     shapes: tuple[ShapeFigures, ...]
     """The communicator shapes, in the order of the keys; empty where there is one."""
     keys: tuple[KeyFigures, ...]
+    """Keys whose entries hold wherever ranks sit."""
+    placed: tuple[KeyFigures, ...]
+    """Entries that hold for some communicators of a shape, and come before those of the shape."""
     step: StepDocument | None
     """The gain of a step of the workload that was tuned; None where options named the keys."""
     remarks: tuple[str, ...]
     """Sentences on gains, caveats, profile and cost."""
+
+    @property
+    def all_keys(self) -> tuple[KeyFigures, ...]:
+        """The keys, then the entries by where ranks sit."""
+        return (*self.keys, *self.placed)
 
 
 def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigures:
@@ -70,7 +78,8 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         found: The table.
         samples: The measurements of its run, if the place has them.
     """
-    keys = keys_of(found, samples)
+    known = keys_of(found, samples)
+    keys = tuple(key for key in known if not key.placement)
     provenance = found.provenance
     source = samples.source if samples is not None else None
     if provenance is None and source is not None:
@@ -98,6 +107,7 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         ),
         shapes=_shapes(keys),
         keys=keys,
+        placed=tuple(key for key in known if key.placement),
         step=found.step,
         remarks=_remarks(found, keys),
     )
@@ -141,6 +151,7 @@ def _remarks(found: ReportedTable, keys: tuple[KeyFigures, ...]) -> tuple[str, .
     ]
     if found.evidence.caveat:
         remarks.append(found.evidence.caveat)
+    remarks += placed_entries_lines(found.table)
     obstacles = dict.fromkeys(key.obstacle for key in keys if key.obstacle is not None)
     remarks += [obstacle.sentence for obstacle in obstacles]
     unknown = sum(key.runner is Runner.PROFILE for key in keys)

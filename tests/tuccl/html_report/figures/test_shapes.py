@@ -27,7 +27,7 @@ def report_of(found: ReportedTable) -> Report:
 
 def test_keys_without_an_entry_keep_their_shape() -> None:
     keys = keys_of(of_three_shapes(), None)
-    curves = keys_by_curve(keys)
+    curves = {(own[0].operation, own[0].shape): own for own in keys_by_curve(keys)}
     assert list(curves) == [(Operation.ALL_REDUCE, shape) for shape in (WHOLE, NODE, RAIL)]
     for (_, shape), own in curves.items():
         assert [key.size_bytes for key in own] == [1024, 2048, 4096, 8192]
