@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuccl.bench.placed_calls import placement_of, stated_entry
 from tuccl.bench.surroundings import (
     DIRECTORY_VARIABLE,
     PROFILE_VARIABLE,
@@ -25,15 +26,15 @@ from tuccl.errors import UsageError
 from tuccl.lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from tuccl.lookup_tables.confirmation import Reference
 from tuccl.lookup_tables.errors import TableError
-from tuccl.lookup_tables.lookup import TableIndex, lookup
+from tuccl.lookup_tables.lookup import TableIndex
 from tuccl.lookup_tables.program_header import executor_serves, runs_across_hosts
-from tuccl.lookup_tables.table import Entry, SeenPlacement, Table, TimedSiblings
+from tuccl.lookup_tables.table import Entry, SeenPlacement, Table
 from tuccl.programs.staged.program_check import check_programs
 from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
-from tuccl.trials.placement import ANYWHERE, Placement
+from tuccl.trials.placement import ANYWHERE
 
 _PRINT = '. "$1" && env -0'
 _PRINT_LIMIT_S = 30.0
@@ -67,21 +68,13 @@ class ShippedTable(Contender):
 
     def entry(self, task: Task) -> BundleEntry | None:
         """Return the entry for a call; None where NCCL decides."""
-        own = self.placement(task)
+        own = placement_of(self.table, task)
         placed = None if own is None else self._placed_entry(task, own)
         return placed or self.bundle.lookup(task.operation, task.size_bytes, task.shape)
 
-    def placement(self, task: Task) -> SeenPlacement | None:
-        """Return the communicators with entries of their own that a call's are.
-
-        None where a call's are of several kinds, or the table does not tell.
-        """
-        placements = () if self.table is None else self.table.placements
-        return next((own for own in placements if is_of_placement(task, own)), None)
-
     def example(self, task: Task) -> str:
         """Return GPUs of a communicator of a placed call; empty for all siblings of its shape."""
-        own = None if task.placement == ANYWHERE else self.placement(task)
+        own = None if task.placement == ANYWHERE else placement_of(self.table, task)
         return "" if own is None else own.example
 
     def _placed_entry(self, task: Task, own: SeenPlacement) -> BundleEntry | None:
@@ -98,7 +91,7 @@ class ShippedTable(Contender):
 
     def promised(self, task: Task) -> float | None:
         """Return the gain over stock NCCL that the table states; None where it states none."""
-        found = self._tuned_entry(task)
+        found = self.tuned_entry(task)
         if found is None:
             return None
         time_us = found.time_us if self._runs_winner(found) else found.builtin_time_us
@@ -106,7 +99,7 @@ class ShippedTable(Contender):
 
     def promise_bounds(self, task: Task) -> Interval | None:
         """Return the bounds of that gain; None where it was not measured against stock NCCL."""
-        found, promised = self._tuned_entry(task), self.promised(task)
+        found, promised = self.tuned_entry(task), self.promised(task)
         if found is None or promised is None or not self._runs_winner(found):
             return None
         shown = found.confirmation
@@ -114,27 +107,15 @@ class ShippedTable(Contender):
             return None
         return Interval(*(promised * bound / shown.ratio for bound in (shown.low, shown.high)))
 
-    def _tuned_entry(self, task: Task) -> Entry | None:
+    def tuned_entry(self, task: Task) -> Entry | None:
         """Return the Parquet file's entry that was tuned at exactly this size."""
         used = self.entry(task)
-        found = None if self.table is None else self._stated_entry(task, self.table)
+        found = None if self.table is None else stated_entry(self.table, task)
         if found is None or used is None or found.tuned_bytes != task.size_bytes:
             return None
         # Times of a bundle have 32 bits. An entry with another time is of another table.
         is_same = math.isclose(used.default_time_us, found.default_time_us, rel_tol=1e-6)
         return found if is_same else None
-
-    def _stated_entry(self, task: Task, table: Table) -> Entry | None:
-        """Return the entry whose times are of a call's communicators."""
-        call = (task.operation, task.size_bytes, task.shape)
-        own, alike = self.placement(task), [p for p in table.placements if p.shape == task.shape]
-        placed = None if own is None else TableIndex(own.entries).lookup(*call)
-        if placed is not None:
-            return placed
-        if own is None and any(TableIndex(each.entries).lookup(*call) for each in alike):
-            return None  # Some of the communicators may run these.
-        is_as_timed = task.placement == ANYWHERE or (own is not None and _has_all(own))
-        return lookup(table, *call) if is_as_timed else None
 
     def _runs_winner(self, entry: Entry) -> bool:
         """Whether a job runs the entry's winner, rather than the built-in setting beside it."""
@@ -145,28 +126,6 @@ class ShippedTable(Contender):
             self.bundle.schedules, entry.schedule.schedule
         )
         return self.has_executor and executor_serves(shape) and served
-
-
-def placement_of(timed: TimedSiblings) -> Placement:
-    """Return the communicators on which a placement's entries were timed."""
-    return Placement(timed.stride, timed.siblings)
-
-
-def is_of_placement(task: Task, own: SeenPlacement) -> bool:
-    """Whether a call's communicators are those on which a placement's entries were timed."""
-    if own.shape != task.shape or own.timed is None:
-        return False
-    return placement_of(own.timed) == task.placement or (
-        task.placement == ANYWHERE and _has_all(own)
-    )
-
-
-def _has_all(own: SeenPlacement) -> bool:
-    """Whether a placement has all siblings of the division that a shape is timed on."""
-    timed = own.timed
-    if timed is None:
-        return False
-    return (timed.stride, len(timed.siblings)) == (1, timed.machine.ranks // own.shape.ranks)
 
 
 def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True) -> ShippedTable:

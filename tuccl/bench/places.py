@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tuccl.bench.contenders import ShippedTable, placement_of, read_shipped_table
+from tuccl.bench.contenders import ShippedTable, read_shipped_table
+from tuccl.bench.placed_calls import placements_here
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.reports.evidence import evidence_of
@@ -16,7 +17,6 @@ from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.trials.config import Task
-from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.trials.shapes import memberships, shape_text
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Workspace
@@ -111,7 +111,7 @@ def keys_of(
         for operation in sorted(operations or {t.operation for t in own if t.shape == shape}):
             tuned = [t.size_bytes for t in own if (t.operation, t.shape) == (operation, shape)]
             sizes = sorted(set(sizes_bytes or tuned or all_sizes))
-            for placement in _placements_of(found.shipped, operation, shape, whole):
+            for placement in placements_here(found.shipped.table, operation, shape, whole):
                 tasks = (Task(operation, size, shape, placement) for size in sizes)
                 chosen |= dict.fromkeys(tasks)
     if not chosen:
@@ -119,38 +119,6 @@ def keys_of(
             f"{found.shipped.name} does not tell what it was tuned for: name --ops and --sizes"
         )
     return tuple(chosen)
-
-
-def _placements_of(
-    shipped: ShippedTable, operation: Operation, shape: Shape, whole: Shape
-) -> list[Placement]:
-    """Return the communicators of a shape with entries of their own; all siblings without such."""
-    table = shipped.table
-    found = [
-        placement_of(own.timed)
-        for own in (() if table is None else table.placements)
-        if own.shape == shape
-        and own.timed is not None
-        and own.timed.machine == whole
-        and operation in dict(own.lines)
-    ]
-    return found or [ANYWHERE]
-
-
-def untimed_placements_note(table: ShippedTable, whole: Shape) -> str:
-    """Say why no entries by where ranks sit are timed; empty where they are, or there are none."""
-    placements = () if table.table is None else table.table.placements
-    for own in placements:
-        if memberships(own.shape, whole) is None:
-            continue
-        if own.timed is None:
-            return f"{table.name} does not say on which GPUs its entries by where ranks sit hold"
-        if own.timed.machine != whole:
-            return (
-                f"the entries by where ranks sit are of {shape_text(own.timed.machine)}, here run "
-                f"{shape_text(whole)}: the communicators of a shape are timed together"
-            )
-    return ""
 
 
 def _own_keys(found: FoundTable, whole: Shape) -> list[Task]:

@@ -26,6 +26,8 @@ class WatchedKey(Document):
     operation: Operation
     size_bytes: int
     shape: Shape
+    placement: str | None
+    """GPUs of a communicator, where the entry is for those like it alone; None: for any."""
     stock_us: float
     table_us: float
     gain: float

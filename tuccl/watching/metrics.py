@@ -72,7 +72,8 @@ def _of_keys(
 ) -> Iterator[_Sample]:
     for spot, value in zip(found.spots, values, strict=True):
         key = {"operation": spot.task.operation.value, "size_bytes": str(spot.task.size_bytes)}
-        yield {**table, **key}, value
+        like = {"placement": spot.promise.like} if spot.promise.like else {}
+        yield {**table, **key, **like}, value
 
 
 def _escaped(text: str) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tuccl.bench.contenders import ShippedTable
+from tuccl.bench.placed_calls import placements_here
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
+from tuccl.trials.placement import Placement
 from tuccl.trials.shapes import memberships
 
 MOST_KEYS = 9
@@ -27,7 +31,7 @@ def spot_keys(table: ShippedTable, whole: Shape) -> tuple[Task, ...]:
         for task in _fitting(table, whole)
         if task.size_bytes <= _BANDS_UP_TO[-1] and (gain := table.promised(task)) is not None
     }
-    ranked = sorted(gains, key=lambda task: (-gains[task], task.operation, task.size_bytes))
+    ranked = sorted(gains, key=lambda task: (-gains[task], _order(task)))
     best: dict[tuple[Operation, int], Task] = {}
     for task in ranked:
         best.setdefault((task.operation, _band(task.size_bytes)), task)
@@ -41,16 +45,29 @@ def spot_keys(table: ShippedTable, whole: Shape) -> tuple[Task, ...]:
     ]
     first = [best[place] for place in places if place in best]
     chosen = list(dict.fromkeys([*first, *ranked]))[:MOST_KEYS]
-    return tuple(sorted(chosen, key=lambda task: (task.operation, task.size_bytes)))
+    return tuple(sorted(chosen, key=_order))
 
 
 def _fitting(table: ShippedTable, whole: Shape) -> list[Task]:
-    """Return the tuned keys of the largest communicator that this host can have."""
-    entries = () if table.table is None else table.table.entries
+    """Return the tuned keys of the largest communicator that this host can have.
+
+    Communicators with entries of their own are measured apart from others of their shape.
+    """
+    entries = () if table.table is None else table.table.all_entries
     tasks = [Task(e.key.operation, e.tuned_bytes, e.key.shape) for e in entries]
     fitting = [task for task in tasks if memberships(task.shape, whole) is not None]
     largest = max((task.shape for task in fitting), key=lambda shape: shape.ranks, default=whole)
-    return [task for task in fitting if task.shape == largest]
+    placed = [
+        replace(task, placement=placement)
+        for task in fitting
+        if task.shape == largest
+        for placement in placements_here(table.table, task.operation, task.shape, whole)
+    ]
+    return list(dict.fromkeys(placed))
+
+
+def _order(task: Task) -> tuple[Operation, int, Placement]:
+    return task.operation, task.size_bytes, task.placement
 
 
 def _band(size_bytes: int) -> int:

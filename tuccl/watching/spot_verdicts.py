@@ -20,12 +20,12 @@ from enum import StrEnum
 from statistics import NormalDist, fmean
 
 from tuccl.bench.contenders import ShippedTable
-from tuccl.lookup_tables.table import Entry
 from tuccl.statistics.distributions import student_quantile
 from tuccl.statistics.intervals import START_ERROR, Interval
 from tuccl.statistics.looks import bonferroni
 from tuccl.statistics.pooling import PooledVariance
 from tuccl.trials.config import Task
+from tuccl.words.sizes import format_size
 
 ERROR = 0.001
 """Probability that any key of a pair of starts is suspect by noise alone."""
@@ -53,6 +53,8 @@ class Promise:
     stock_us: float
     deviation: float
     """Deviation of the logarithm of a time from start to start."""
+    like: str = ""
+    """GPUs of a communicator, where the entry is for those like it alone; empty: for any."""
 
     @property
     def least(self) -> float:
@@ -82,23 +84,22 @@ class SpotVerdict:
     table_us: float
     suspicion: Suspicion | None
 
+    @property
+    def name(self) -> str:
+        """For people: `all_gather 1M`, with GPUs of a communicator where its entry is its own."""
+        like = f", like {self.promise.like}" if self.promise.like else ""
+        return f"{self.task.operation.value} {format_size(self.task.size_bytes)}{like}"
+
 
 def promise_of(table: ShippedTable, task: Task) -> Promise | None:
     """Return the figures of a table for a key; None where it states none."""
-    entry, gain = _entry(table, task), table.promised(task)
+    entry, gain = table.tuned_entry(task), table.promised(task)
     if entry is None or gain is None:
         return None
     deviation = max(START_ERROR, entry.spread)
     bounds = table.promise_bounds(task)
     stock_us = entry.default_time_us
-    return Promise(gain, bounds, stock_us / gain, stock_us, deviation)
-
-
-def _entry(table: ShippedTable, task: Task) -> Entry | None:
-    entries = () if table.table is None else table.table.entries
-    wanted = (task.operation, task.size_bytes, task.shape)
-    found = (e for e in entries if (e.key.operation, e.tuned_bytes, e.key.shape) == wanted)
-    return next(found, None)
+    return Promise(gain, bounds, stock_us / gain, stock_us, deviation, table.example(task))
 
 
 def judge(

@@ -37,7 +37,6 @@ from tuccl.watching.spot_measurement import LIMIT_S, measure_spots
 from tuccl.watching.spot_verdicts import SpotVerdict, Suspicion, promise_of
 from tuccl.watching.structure_checks import check_structure
 from tuccl.words.counts import count_of
-from tuccl.words.sizes import format_size
 
 MEASURED = "measured"
 """Name of the check by spot measurements."""
@@ -201,7 +200,7 @@ def _spot_findings(spots: tuple[SpotVerdict, ...]) -> list[Finding]:
 
 def _slow(spot: SpotVerdict) -> Finding:
     promise = spot.promise
-    key = f"{spot.task.operation.value} {format_size(spot.task.size_bytes)}"
+    key = spot.name
     if spot.suspicion is Suspicion.SLOWER_THAN_PROMISED:
         text = (
             f"{key} is {spot.gain:.3f}x as fast as stock NCCL, {spot.high:.3f}x at most, the table "

@@ -17,11 +17,11 @@ from tests.tuccl.bench.shipped_tables import (
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.bench.contenders import read_shipped_table
+from tuccl.bench.placed_calls import untimed_note
 from tuccl.bench.places import (
     found_tables,
     keys_of,
     require_entries,
-    untimed_placements_note,
 )
 from tuccl.bench.surroundings import without_table
 from tuccl.errors import UsageError
@@ -158,10 +158,10 @@ def test_communicators_with_entries_of_their_own_are_keys_where_they_are(
         neighbours = Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)
         assert table.entry(neighbours) == table.entry(keys[0])
         assert table.promised(neighbours) == pytest.approx(1.5)
-        assert untimed_placements_note(table, four) == ""
+        assert untimed_note(table.table, four) == ""
         eight = Shape(8, 2, 4)
         assert {task.placement for task in keys_of(found, eight, None, None)} == {ANYWHERE}
-        assert "are of 4 ranks on 1 node(s), here run 8" in untimed_placements_note(table, eight)
+        assert "with 4 ranks on 1 node(s), here run 8" in untimed_note(table.table, eight)
 
 
 def test_a_call_that_some_placement_may_run_otherwise_is_promised_nothing(
@@ -177,7 +177,7 @@ def test_a_call_that_some_placement_may_run_otherwise_is_promised_nothing(
         )
         table = read_shipped_table(folder, "placed")
         assert table.promised(Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)) is None
-    assert "does not say on which GPUs" in untimed_placements_note(table, Shape(4, 1, 4))
+    assert "does not say on which GPUs" in untimed_note(table.table, Shape(4, 1, 4))
 
 
 def test_a_table_for_other_ranks_is_refused_with_those_that_it_is_for(directory: Path) -> None:

@@ -43,6 +43,15 @@ def test_every_line_is_of_the_text_format(watched: Watched) -> None:
         assert named == list(dict.fromkeys(line.split("{")[0] for line in samples))
 
 
+def test_a_key_of_some_communicators_has_a_series_of_its_own(watched: Watched) -> None:
+    (spot,) = watched.spots
+    own = replace(spot, promise=replace(spot.promise, like="gpu0 and gpu2"))
+    lines = watch_metrics(replace(watched, spots=(spot, own))).splitlines()
+    gains = [line for line in lines if line.startswith("tuccl_watch_gain_ratio{")]
+    assert len(set(gains)) == 2
+    assert 'size_bytes="1024",placement="gpu0 and gpu2"}' in gains[1]
+
+
 def test_the_values_are_those_of_the_watch(watched: Watched) -> None:
     text = watch_metrics(watched)
     values = {

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
+from tests.tuccl.bench.shipped_tables import M, all_gather_entry, placed_pairs, ship_entries
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.bench.contenders import ShippedTable, read_shipped_table
-from tuccl.lookup_tables.table import Entry, Operation, Shape
+from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape
+from tuccl.trials.config import Task
+from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.watching.spot_keys import MOST_KEYS, spot_keys
+from tuccl.watching.spot_verdicts import promise_of
 
 TableOf = Callable[..., ShippedTable]
 FOUR, TWO = Shape(4, 1, 4), Shape(2, 1, 2)
@@ -27,9 +30,10 @@ def entry(operation: Operation, size_bytes: int, gain: float, shape: Shape = FOU
 
 @pytest.fixture
 def table_of(stand_ins: StandIns, tmp_path: Path) -> TableOf:
-    def make(*entries: Entry) -> ShippedTable:
+    def make(*entries: Entry, placements: Sequence[SeenPlacement] = ()) -> ShippedTable:
         ordered = sorted(entries, key=lambda e: (e.key.shape, e.key.operation, e.key.min_bytes))
-        return read_shipped_table(ship_entries(tmp_path / "t", stand_ins, *ordered), "t")
+        place = ship_entries(tmp_path / "t", stand_ins, *ordered, placements=placements)
+        return read_shipped_table(place, "t")
 
     return make
 
@@ -69,3 +73,31 @@ def test_the_largest_communicator_of_this_host_is_measured(table_of: TableOf) ->
     assert [task.shape for task in spot_keys(table, FOUR)] == [FOUR]
     assert [task.shape for task in spot_keys(table, TWO)] == [TWO]
     assert spot_keys(table, Shape(3, 1, 3)) == ()
+
+
+def test_communicators_with_entries_of_their_own_are_measured_apart(table_of: TableOf) -> None:
+    """Of the size without such an entry, all neighbours have the promise of any pair."""
+    shape_entry = entry(Operation.ALL_GATHER, 4 * M, 1.2, TWO)
+    table = table_of(shape_entry, placements=placed_pairs((8,), (4,)))
+    tasks = spot_keys(table, FOUR)
+    neighbours, apart = (Placement(stride, (0, 1)) for stride in (1, 2))
+    assert tasks == tuple(
+        Task(Operation.ALL_GATHER, size, TWO, placement)
+        for size, placement in ((2 * M, neighbours), (2 * M, apart), (4 * M, neighbours))
+    )
+    promises = [promise for task in tasks if (promise := promise_of(table, task))]
+    assert [promise.gain for promise in promises] == pytest.approx([1.5, 2.5, 1.2])
+    assert promises[1].like == "gpu0 and gpu2"
+    assert {task.placement for task in spot_keys(table, Shape(8, 1, 8))} == {ANYWHERE}
+
+
+def test_a_host_of_several_that_are_alike_has_the_same_communicators(table_of: TableOf) -> None:
+    two_hosts = [
+        replace(own, timed=replace(own.timed, machine=Shape(8, 2, 4)))
+        for own in placed_pairs((8,), (4,))
+        if own.timed
+    ]
+    table = table_of(placements=two_hosts)
+    assert [task.placement.stride for task in spot_keys(table, FOUR)] == [1, 2]
+    all_neighbours = Task(Operation.ALL_GATHER, 2 * M, TWO)
+    assert table.promised(all_neighbours) == pytest.approx(1.5)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.bench.shipped_tables import all_gather_entry
+from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.conftest import Run, TunedWorkspace, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.reports.test_json_documents import check
@@ -183,6 +183,28 @@ def test_a_table_that_promises_too_much_is_named_after_a_second_look(
     (change,) = [each for each in document["findings"] if each["severity"] == "warning"]
     assert change["text"].startswith("all_gather 4K is ")
     assert change["text"].endswith("the table promises 1000000.000x")
+
+
+@pytest.mark.slow
+def test_communicators_are_held_to_the_promise_of_their_own_entry(
+    watch_here: WatchOf, stand_ins: StandIns, here: HostRecord, tmp_path: Path
+) -> None:
+    neighbours, apart = placed_pairs((8,), (4,), size_bytes=SIZE)
+    kept, broken = (
+        replace(own, entries=(all_gather_entry(own.entries[0].builtin.nchannels, gain, SIZE),))
+        for own, gain in ((neighbours, 1e-3), (apart, 1e6))
+        if own.entries[0].builtin
+    )
+    entry = all_gather_entry(8, 1e6, SIZE)
+    place = watched_table(
+        tmp_path / "t", stand_ins, entry, record=here, graphs=False, placements=(kept, broken)
+    )
+    done = watch_here(place, "--json", "--limit", "1s", STAND_IN_GPUS="4")
+    document = check("watch", done.stdout)
+    found = {key["placement"]: key["suspicion"] for key in document["keys"]}
+    assert found == {"gpu0 and gpu1": None, "gpu0 and gpu2": "slower_than_promised"}
+    (change,) = [each for each in document["findings"] if each["severity"] == "warning"]
+    assert change["text"].startswith("all_gather 4K, like gpu0 and gpu2 is ")
 
 
 def test_a_job_that_cannot_run_is_unchecked(

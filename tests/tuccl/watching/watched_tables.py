@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.engines.nccl_stand_ins import StandIns
-from tuccl.lookup_tables.table import Entry
+from tuccl.lookup_tables.table import Entry, SeenPlacement
 from tuccl.probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from tuccl.probes.topology.graph import Topology
 from tuccl.probes.topology.json_form import topology_to_json
@@ -32,9 +33,11 @@ def watched_table(
     machine: Topology | None = None,
     record: HostRecord | None = None,
     graphs: bool = True,
+    placements: Sequence[SeenPlacement] = (),
 ) -> Path:
     """A shipped directory with its manifest, of one entry if none is given."""
-    ship_entries(directory, stand_ins, *(entries or (all_gather_entry(8),)))
+    own = entries or (all_gather_entry(8),)
+    ship_entries(directory, stand_ins, *own, placements=placements)
     (bundle,) = directory.glob("bundle-*.tuccl")
     if machine is not None:
         (directory / "machine.json").write_text(topology_to_json(machine))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tuccl.bench.contenders import STOCK, Contender
 from tuccl.bench.job import Site, divisions_of
+from tuccl.bench.placed_calls import untimed_note
 from tuccl.bench.places import (
     FoundTable,
     found_tables,
     keys_of,
     require_entries,
-    untimed_placements_note,
 )
 from tuccl.bench.ratios import LEAST_ROUNDS
 from tuccl.bench.result import bench_result
@@ -265,7 +265,7 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
     for table in tables:
         require_entries(table, shape)
     display.say_notes(dict.fromkeys(note for table in found for note in table.notes))
-    unplaced = (untimed_placements_note(table, shape) for table in tables)
+    unplaced = (untimed_note(table.table, shape) for table in tables)
     display.say_notes(dict.fromkeys(filter(None, unplaced)))
     calls = None
     if wanted.workload is None:

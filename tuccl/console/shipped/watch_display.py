@@ -10,7 +10,6 @@ from tuccl.probes.inputs.printable import printable
 from tuccl.reports.watch_document import WatchDocument, WatchedKey, WatchFinding
 from tuccl.watching.spot_verdicts import SpotVerdict
 from tuccl.watching.watch import Watched
-from tuccl.words.sizes import format_size
 
 _LONGEST = 1000
 
@@ -44,6 +43,7 @@ def _key(spot: SpotVerdict) -> WatchedKey:
         operation=spot.task.operation,
         size_bytes=spot.task.size_bytes,
         shape=spot.task.shape,
+        placement=spot.promise.like or None,
         stock_us=spot.stock_us,
         table_us=spot.table_us,
         gain=spot.gain,
@@ -65,10 +65,9 @@ def watch_lines(found: Watched, *, verbose: bool) -> Iterator[str]:
     if not verbose:
         return
     for spot in found.spots:
-        key = f"{spot.task.operation.value} {format_size(spot.task.size_bytes)}"
         yield (
-            f"measured   {key}: {spot.table_us:.4g} us, stock NCCL {spot.stock_us:.4g} us, "
-            f"{spot.gain:.3f}x ({spot.promise.gain:.3f}x promised)"
+            f"measured   {printable(spot.name)}: {spot.table_us:.4g} us, stock NCCL "
+            f"{spot.stock_us:.4g} us, {spot.gain:.3f}x ({spot.promise.gain:.3f}x promised)"
         )
     changes, open_checks = len(found.changes), len(found.unchecked)
     yield f"{changes} changed, {open_checks} unchecked, {found.seconds:.1f} s"
