@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,13 +81,17 @@ def test_a_table_that_loses_is_a_finding_also_in_a_shell_that_has_sourced_it(
 
 
 def test_a_table_that_promises_too_much_is_a_finding(
-    bench: BenchOf, place: Callable[..., Path]
+    bench: BenchOf, stand_ins: StandIns, tmp_path: Path
 ) -> None:
+    # Two rounds whose ratios differ threefold leave a gain of a million within the bounds.
+    entry = all_gather_entry(8, size_bytes=SIZE)
+    entry = replace(entry, default_time_us=1e12, time_us=1e-6, builtin_time_us=1e-6)
+    shipped = ship_entries(tmp_path / "shipped", stand_ins, entry)
     # Against stock NCCL that is as fast, noise would make it slower than stock in some runs.
-    done = bench(place("shipped", 8, 1e6), *WORDS, **STOCK_IS_SLOW)
+    done = bench(shipped, *WORDS, **STOCK_IS_SLOW)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "slower than the table promised: all_gather 1088K, " in done.stdout
-    assert "promised 1000000.000x" in done.stdout
+    assert "promised 1000000000000000000.000x" in done.stdout
 
 
 @pytest.mark.slow
@@ -94,7 +99,10 @@ def test_two_tables_in_json(bench: BenchOf, place: Callable[..., Path]) -> None:
     first, second = place("a", 1, 0.5), place("b", 8, executor=True)
     done = bench(first, second, *WORDS, "--json", "--plain", **STOCK_IS_SLOW)
     document = check("bench", done.stdout)
-    assert done.returncode == 0, done.stderr
+    # The first table is as fast as stock NCCL, and noise may make it slower.
+    found = document["tables"][0]["keys"][0]["finding"]
+    assert document["tables"][1]["keys"][0]["finding"] is None
+    assert done.returncode == (1 if found else 0), done.stderr
     assert [table["place"] for table in document["tables"]] == [str(first), str(second)]
     assert [table["executor"] for table in document["tables"]] == [False, True]
     assert [table["keys"][0]["runner"] for table in document["tables"]] == ["plugin", "plugin"]
@@ -123,7 +131,9 @@ def test_faked_nodes_that_share_gpus_and_a_process_profile_alone(
     assert "MPS does not share GPU 0" in alone.stderr
     profile = ship_entries(tmp_path / "profile", stand_ins, profile={"NCCL_NTHREADS": "128"})
     done = bench(profile, "--ops", "all_gather", "--sizes", "1K", "--budget", "1s")
-    assert done.returncode == 0, done.stdout + done.stderr
+    # The stand-in is as fast with the profile as without it, so that noise decides.
+    slower = "slower than stock NCCL, beyond the noise: no key" not in done.stdout
+    assert done.returncode == (1 if slower else 0), done.stdout + done.stderr
     assert "process profile NCCL_NTHREADS=128" in done.stdout
     assert "; 2 rounds of new processes in " in done.stdout, "fewer tell nothing"
     row = next(line for line in done.stdout.splitlines() if line.startswith("   1K"))
@@ -290,12 +300,13 @@ def test_an_upgrade_that_chooses_better_takes_the_worth_of_an_entry(
     shipped = ship_entries(tmp_path / "shipped", stand_ins, all_gather_entry(8, size_bytes=65536))
     words = (shipped, "--rounds", "4", "--nccl", new, "--plain", "--json")
     done = bench(*words, TUCCL_NCCL_LIBRARY=str(old), STAND_IN_SLOW_MS="5")
-    assert done.returncode == 1, done.stdout + done.stderr
     document = check("bench-upgrade", done.stdout)
     assert (document["old"]["version"], document["new"]["version"]) == ("2.28.9", "2.29.3")
     (key,) = document["keys"]
     assert key["old_gain"]["ratio"] > 1.5
-    assert key["effect"] in {"no_gain", "slower_than_stock"}
+    # Under the new release both are as fast, so that noise chooses among these.
+    assert key["effect"] in {"no_gain", "slower_than_stock", "less_gain"}
+    assert done.returncode == (0 if key["effect"] == "less_gain" else 1), done.stderr
     assert "stock NCCL and the table, each under NCCL 2.28.9 and 2.29.3, in turn" in done.stderr
 
 
