@@ -126,7 +126,7 @@ def test_what_did_not_change_is_not_installed_again(template: Checkout) -> None:
     builds = template.builds
     started = time.monotonic()
     assert template.make_quietly() == ""
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
     assert template.builds == builds
 
 

@@ -147,7 +147,7 @@ def test_one_profile_is_up_at_a_time(open_backend: OpenBackend) -> None:
     first = backend.measure(TASK, config, 0, 1).seconds
     again = backend.measure(TASK, config, 1, 1).seconds
     assert first > 5 * again
-    assert 0.05 < backend.restart_s < 5.0
+    assert 0.05 < backend.restart_s < 60.0
     assert gone(stock_pids)
     environments = [psutil.Process(pid).environ() for pid in places.pids]
     assert {environment["FOR_ALL"] for environment in environments} == {"1"}

@@ -152,7 +152,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(
         with suppress(OSError):
             client.send(b"x")
         assert listener.accept(0.05) is None
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 20.0, "it would stay for good"
     assert time.monotonic() - began >= 0.4
     client.close()
 

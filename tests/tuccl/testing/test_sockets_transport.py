@@ -13,6 +13,7 @@ import pytest
 
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
 from tuccl.lookup_tables.table import Operation
+from tuccl.measuring.pending_connections import HANDSHAKE_S
 from tuccl.measuring.seating import whole_shape
 from tuccl.testing.sockets_transport import Mesh, exchange
 from tuccl.trials.config import Config, Task
@@ -68,7 +69,7 @@ def test_ranks_connect_among_unauthenticated_connections(crowd: list[socket.sock
     exchange({end: memoryview(b"data")}, {})
     exchange({}, {answering: arrived})
     assert bytes(arrived) == b"data"
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < HANDSHAKE_S, "no visitor's deadline was waited for"
     leader.close()
     peer.close()
 
@@ -89,7 +90,7 @@ def test_a_rank_that_connects_to_another_empties_its_own_queue_first() -> None:
     leader.channel(1, 0)
     began = time.monotonic()
     socket.create_connection(("127.0.0.1", peer._port), timeout=5.0).close()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 0.9, "a full queue costs a second until the next attempt"
     for client in crowd:
         client.close()
     for each in (leader, peer):

@@ -150,9 +150,9 @@ def test_a_launcher_that_does_not_exist_is_named() -> None:
 
 def test_a_host_that_hangs_is_named_after_its_timeout_and_leaves_no_process() -> None:
     before, started = children(), time.monotonic()
-    text = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=0.5)
-    assert text == "no answer within 0.5 s: password:"
-    assert time.monotonic() - started < 5
+    text = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=2.0)
+    assert text == "no answer within 2 s: password:"
+    assert time.monotonic() - started < 30
     assert children() == before
 
 
@@ -163,8 +163,8 @@ def test_a_worker_that_is_stopped_is_named_and_the_others_answer() -> None:
             child for child in psutil.Process().children() if child.environ().get("HOST") == "stuck"
         )
         os.kill(stuck.pid, signal.SIGSTOP)
-        answers = two.ask({0: Stop(), 1: Stop()}, 0.5)
-        assert answers == {0: Done(), 1: HostFailure("stuck", "no answer within 0.5 s")}
+        answers = two.ask({0: Stop(), 1: Stop()}, 2.0)
+        assert answers == {0: Done(), 1: HostFailure("stuck", "no answer within 2 s")}
         os.kill(stuck.pid, signal.SIGCONT)
         assert two.ask({0: Stop()}, 10) == {0: Done()}
 

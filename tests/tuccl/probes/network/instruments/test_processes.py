@@ -28,7 +28,7 @@ def test_a_program_past_its_time_is_ended_and_what_it_wrote_is_kept() -> None:
     start = time.monotonic()
     ended = run(["sh", "-c", "echo here; sleep 60"], timeout_s=0.2)
     assert (ended.output, ended.timed_out) == ("here\n", True)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("trap", ["", "trap '' TERM;"], ids=["obedient", "stubborn"])
