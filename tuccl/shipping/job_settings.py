@@ -34,6 +34,8 @@ class JobSettings:
     """Version of NCCL that was measured; empty: none was."""
     loads_executor: bool
     profile: Mapping[str, str]
+    files_crc: int = 0
+    """Checksum of all shipped files but those of the Kubernetes form, which name it."""
 
     @property
     def title(self) -> str:

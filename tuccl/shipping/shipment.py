@@ -23,8 +23,9 @@ last. Killed at any point, a ship leaves the one table or the other, and the nex
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from zlib import crc32
 
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.lookup_tables.bundle_layout import bundle_crc
@@ -183,7 +184,8 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
         table.topology_name, table.fingerprint, crc, at, target, measured_nccl(table),
         loads_executor, table.profile,
     )  # fmt: skip
-    files = {name: text for form in wanted for name, text in form_files(form, settings).items()}
+    plain = [form for form in wanted if form is not Form.KUBERNETES]
+    files = {name: text for form in plain for name, text in form_files(form, settings).items()}
     environment = environment_file(table, target, crc, evidence.caveat, executor, at)
     contents = {
         bundle_name(crc): bundle,
@@ -199,6 +201,10 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
         bound_name(crc): environment.encode(errors="surrogateescape"),
         **{name: text.encode(errors="surrogateescape") for name, text in files.items()},
     }
+    if Form.KUBERNETES in wanted:
+        of_image = replace(settings, files_crc=_sum_of_files(contents))
+        for name, text in form_files(Form.KUBERNETES, of_image).items():
+            contents[name] = text.encode()
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
     caveats = _caveats(evidence, executor)
     said = Shipment(
@@ -207,6 +213,14 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
         _accepted_host(target, crc) or source.host, source.step,
     )  # fmt: skip
     return Rendered(table, crc, contents, manifest_text(table, crc, contents, said), caveats)
+
+
+def _sum_of_files(contents: Mapping[str, bytes]) -> int:
+    """Return a checksum of files and their paths."""
+    crc = 0
+    for name in sorted(contents):
+        crc = crc32(contents[name], crc32(f"{name} {len(contents[name])}\n".encode(), crc))
+    return crc
 
 
 def replace_table(target: Path, rendered: Rendered, origin: Origin, *, force: bool) -> Shipped:

@@ -98,7 +98,7 @@ def make_job_root(root: Path, stand_ins: StandIns) -> JobRoot:
     root.mkdir()
     job = compile_c(root / "job", [NATIVE / "start_communicator.c"], "-ldl")
     programs = {"bin/job": job, "bin/sh": Path("/bin/sh")}
-    for name in ("bash", "dash", "readlink", "cp", "mv", "mkdir", "dirname"):
+    for name in ("bash", "dash", "readlink", "cp", "mv", "mkdir", "dirname", "cmp", "rm"):
         if (path := shutil.which(name, path="/usr/bin:/bin")) is not None:
             programs[f"bin/{name}"] = Path(path)
     for name, program in programs.items():

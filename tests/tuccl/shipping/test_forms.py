@@ -178,34 +178,6 @@ def objects(root: JobRoot) -> dict[str, Any]:
     return {path.name: yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")}
 
 
-def test_kubernetes_objects_have_their_fields(root: JobRoot) -> None:
-    found = objects(root)
-    config = found["configmap.yaml"]
-    assert (config["apiVersion"], config["kind"]) == ("v1", "ConfigMap")
-    assert all(isinstance(value, str) for value in config["data"].values())
-    daemon = found["daemonset.yaml"]
-    assert (daemon["apiVersion"], daemon["kind"]) == ("apps/v1", "DaemonSet")
-    labels = daemon["spec"]["template"]["metadata"]["labels"]
-    assert daemon["spec"]["selector"]["matchLabels"] == labels
-    pod = daemon["spec"]["template"]["spec"]
-    (volume,) = pod["volumes"]
-    assert volume["hostPath"] == {"path": PLACE, "type": "DirectoryOrCreate"}
-    (copy,) = pod["initContainers"]
-    assert copy["volumeMounts"] == [{"name": volume["name"], "mountPath": "/host"}]
-    assert copy["image"] == f"tuccl-files:{sum_of(place_in(root))}"
-    assert all({"name", "image"} <= container.keys() for container in pod["containers"])
-    patch = found["pod-patch.yaml"]["spec"]["template"]["spec"]
-    (container,) = patch["containers"]
-    reference = container["envFrom"][0]["configMapRef"]
-    assert reference == {"name": config["metadata"]["name"], "optional": True}
-    assert container["volumeMounts"][0]["name"] == patch["volumes"][0]["name"]
-    assert patch["volumes"][0]["hostPath"] == volume["hostPath"]
-    kustomization = found["kustomization.yaml"]
-    assert kustomization["kind"] == "Kustomization"
-    folder = place_in(root) / "kubernetes"
-    assert all((folder / name).is_file() for name in kustomization["resources"])
-
-
 def test_a_pod_on_a_node_with_the_copied_directory_has_the_table(root: JobRoot) -> None:
     variables = objects(root)["configmap.yaml"]["data"]
     image = root.root / "tuccl"
@@ -220,38 +192,6 @@ def test_a_pod_on_a_node_with_the_copied_directory_has_the_table(root: JobRoot) 
     assert older.exists()
     assert os.access(place_in(root) / "slurm-task-prolog.sh", os.X_OK)
     assert not list(place_in(root).glob(".tuccl-partial-*"))
-
-
-def test_kustomize_builds_the_objects_and_patches_a_job(shipped: Path, tmp_path: Path) -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("no kubectl")
-    folder = tmp_path / "mine"
-    shutil.copytree(shipped / "kubernetes", folder / "tuccl")
-    job = {
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"},
-        "spec": {"template": {"spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "train", "volumeMounts": [
-                {"name": "data", "mountPath": "/data"}]}],
-            "volumes": [{"name": "data", "emptyDir": {}}],
-        }}},
-    }  # fmt: skip
-    (folder / "job.yaml").write_text(yaml.safe_dump(job))
-    mine = {
-        "resources": ["tuccl", "job.yaml"],
-        "patches": [{"path": "tuccl/pod-patch.yaml", "target": {"kind": "Job"}}],
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(mine))
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
-    )
-    built = {found["kind"]: found for found in yaml.safe_load_all(done.stdout)}
-    assert built.keys() == {"ConfigMap", "DaemonSet", "Job"}
-    pod = built["Job"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {"data", "tuccl-files"}
-    assert {volume["name"] for volume in pod["volumes"]} == {"data", "tuccl-files"}
-    assert container["envFrom"][0]["configMapRef"]["optional"]
 
 
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/dash", "/bin/bash"])
