@@ -64,11 +64,6 @@ class Placements:
     unlinked: tuple[tuple[str, ...], ...]
     """GPUs of each communicator between whose ranks the topology has no path."""
 
-    @property
-    def are_even(self) -> bool:
-        """Whether it makes no difference where ranks sit."""
-        return len(self.classes) <= 1
-
 
 @dataclass(frozen=True, slots=True)
 class _Sibling:

@@ -87,17 +87,6 @@ def shape_text(shape: Shape) -> str:
     return f"{shape.ranks} ranks on {shape.nodes} node(s)"
 
 
-def name_of(shape: Shape, whole: Shape) -> ShapeName | None:
-    """Return the first name of a shape on a machine; None where it has none."""
-    for name in ShapeName:
-        try:
-            if shape_named(name, whole) == shape:
-                return name
-        except UsageError:
-            continue
-    return None
-
-
 def parse_shape_names(text: str) -> tuple[ShapeName, ...]:
     """Parse names such as `whole,node,rail`, each once, in this order.
 

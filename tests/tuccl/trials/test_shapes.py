@@ -10,9 +10,7 @@ from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Shape
 from tuccl.trials.shapes import (
     Membership,
-    ShapeName,
     memberships,
-    name_of,
     parse_shape_names,
     shapes_named,
     strides,
@@ -33,18 +31,12 @@ def test_names_are_shapes_of_the_machine() -> None:
         Shape(2, 2, 1),
         Shape(2, 1, 2),
     )
-    for name, shape in zip(
-        ShapeName, parse_shapes("whole,node,rail,pairs", TWO_HOSTS), strict=True
-    ):
-        assert name_of(shape, TWO_HOSTS) is name
-    assert name_of(Shape(4, 1, 4), TWO_HOSTS) is None
 
 
 def test_the_same_shape_counts_once() -> None:
     assert parse_shapes("whole,node", ONE_HOST) == (ONE_HOST,)
     assert parse_shapes("node,pairs", Shape(4, 2, 2)) == (Shape(2, 1, 2),)
     assert parse_shapes("whole,rail", Shape(3, 3, 1)) == (Shape(3, 3, 1),)
-    assert name_of(ONE_HOST, ONE_HOST) is ShapeName.WHOLE
 
 
 @pytest.mark.parametrize(
