@@ -62,13 +62,22 @@ def test_every_option_of_a_mentioned_command_exists() -> None:
     assert missing == []
 
 
+def with_imported_scripts(path: Path) -> str:
+    """The text of a script and of those beside it that it imports."""
+    said = path.read_text(encoding="utf-8")
+    beside = [
+        path.with_name(f"{name}.py") for name in re.findall(r"^from (\w+) import", said, re.M)
+    ]
+    return "".join([said, *(each.read_text("utf-8") for each in beside if each.is_file())])
+
+
 def test_options_of_printed_scripts_exist() -> None:
     missing = set()
     for page, text in TEXTS.items():
         for line in shell_lines(text):
             for script in re.findall(r"scripts/[\w/]+\.py", line):
                 for words in commands_of(line, script):
-                    said = (ROOT / script).read_text(encoding="utf-8")
+                    said = with_imported_scripts(ROOT / script)
                     options = [OPTION.fullmatch(word.partition("=")[0]) for word in words]
                     missing |= {
                         (str(page), script, option[1])

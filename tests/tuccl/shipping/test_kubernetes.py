@@ -129,7 +129,7 @@ def test_a_pool_of_nodes_has_a_daemon_set_of_its_own(
         pytest.skip(str(error))
     assert complaints(daemon, definitions) == []
     assert (daemon["metadata"]["namespace"], daemon["metadata"]["name"]) == (
-        "tuccl",
+        "tuccl-system",
         "tuccl-files-h100",
     )
     assert daemon["spec"]["selector"]["matchLabels"]["pool"] == "h100"
