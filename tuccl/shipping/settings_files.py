@@ -5,14 +5,17 @@ No reader of them runs a shell, so they name the place of the directory.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
+from tuccl.errors import UsageError
 from tuccl.shipping.job_settings import PRELOAD_VARIABLE, JobSettings
 
 VARIABLES_NAME = "tuccl.envfile"
 NCCL_CONF_NAME = "nccl.conf"
 ENROOT_VARIABLES_NAME = "enroot/50-tuccl.env"
 ENROOT_MOUNTS_NAME = "enroot/50-tuccl.fstab"
+_PUT_IN = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def variables_file(settings: JobSettings) -> str:
@@ -56,11 +59,22 @@ def enroot_variables(settings: JobSettings) -> str:
 
 
 def enroot_mounts(settings: JobSettings) -> str:
-    """Return a file for enroot's mounts.d; a directory that is missing is passed over."""
-    settings.variables("enroot")  # The same characters are special in fstab.
+    """Return a file for enroot's mounts.d; a directory that is missing is passed over.
+
+    Raises:
+        UsageError: enroot would put a variable into the name of the directory.
+    """
+    settings.variables("enroot")  # The place takes no characters that are special in fstab.
+    source = str(settings.shipped_to)
+    if _PUT_IN.search(source):
+        raise UsageError(
+            f"{source!a:.120} has a ${{NAME}}, in whose place enroot puts a variable; ship to a "
+            "directory without"
+        )
+    source = source.replace("\\", "\\134").replace(" ", "\\040")
     return (
         f"# {settings.title}: see 50-tuccl.env.\n"
-        f"{settings.shipped_to} {settings.place} none x-create=dir,bind,ro,nosuid,nodev,nofail,"
+        f"{source} {settings.place} none x-create=dir,bind,ro,nosuid,nodev,nofail,"
         "silent\n"
     )
 

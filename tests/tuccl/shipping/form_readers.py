@@ -57,6 +57,9 @@ def enroot_environment(text: str, host: dict[str, str]) -> dict[str, str]:
 
 
 def fstab(text: str) -> list[list[str]]:
-    """fstab(5): fields between blanks."""
+    r"""fstab(5): fields between blanks, which are \040 in a field, as backslashes are \134."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [line.split() for line in lines]
+    return [
+        [field.replace("\\040", " ").replace("\\134", "\\") for field in re.split(r"[ \t]+", line)]
+        for line in lines
+    ]

@@ -173,6 +173,22 @@ def test_enroot_mounts_the_directory_and_sets_the_variables(root: JobRoot, shipp
     assert {"bind", "ro", "nofail", "x-create=dir"} <= set(options.split(","))
 
 
+@pytest.mark.parametrize("odd", ["a b", "a\\b", "a\\040b", "$a", "ä#b"])
+def test_enroot_mounts_a_directory_whose_name_is_special_in_fstab(
+    run: Run, tmp_path: Path, odd: str
+) -> None:
+    ship(run, tmp_path / odd, forms=[Form.ENROOT], place=Path(PLACE))
+    ((source, target, *_),) = fstab((tmp_path / odd / "enroot" / "50-tuccl.fstab").read_text())
+    assert (source, target) == (str(tmp_path / odd), PLACE)
+
+
+def test_a_name_in_which_enroot_would_put_a_variable_is_refused(run: Run, tmp_path: Path) -> None:
+    odd = tmp_path / "a${HOME}b"
+    with pytest.raises(UsageError, match="in whose place enroot puts a variable; ship to"):
+        ship(run, odd, forms=[Form.ENROOT], place=Path(PLACE))
+    assert not odd.exists()
+
+
 def objects(root: JobRoot) -> dict[str, Any]:
     folder = place_in(root) / "kubernetes"
     return {path.name: yaml.safe_load(path.read_text()) for path in folder.glob("*.yaml")}
