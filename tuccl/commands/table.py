@@ -50,9 +50,11 @@ def _only(current: FinishedRun, name: str) -> FinishedRun:
     shape = shapes[name]
     keys = [key for key in current.report.keys if (key.shape or whole) == shape]
     entries = tuple(entry for entry in current.table.entries if entry.key.shape == shape)
+    placements = tuple(own for own in current.table.placements if own.shape == shape)
+    table = replace(current.table, entries=entries, placements=placements)
     # A step is of all shapes.
     part = current.report.model_copy(update={"keys": keys, "workload": None})
-    return replace(current, table=replace(current.table, entries=entries), report=part)
+    return replace(current, table=table, report=part)
 
 
 def explain(

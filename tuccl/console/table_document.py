@@ -5,8 +5,9 @@ This module is imported for JSON alone: building its models takes longer than pr
 
 from __future__ import annotations
 
-from tuccl.reports.choice_text import describe_runner, describe_schedule
-from tuccl.reports.explanation import Explanation
+from tuccl.lookup_tables.table import Entry, SeenPlacement
+from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
+from tuccl.reports.explanation import Explanation, placed_entries
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.job_gains import JobGains, KeyGain
 from tuccl.reports.json_documents import (
@@ -15,6 +16,7 @@ from tuccl.reports.json_documents import (
     JobMeans,
     KeyApart,
     KeyInJob,
+    PlacedEntry,
     ReasonApart,
     TableDocument,
     TunedKey,
@@ -43,11 +45,30 @@ def table_document(result: FinishedRun, gains: JobGains) -> TableDocument:
         shapes=result.report.shapes,
         step=None if step is None else step_document(step),
         entries=list(table.entries),
+        placed=[_placed(own, entry) for own in table.placements for entry in own.entries],
         keys=[
             TunedKey(**gain.key.model_dump(), job=key_in_job(gain, result)) for gain in gains.keys
         ],
         table=str(result.run.table),
         bundle=str(result.run.bundle),
+    )
+
+
+def _placed(own: SeenPlacement, entry: Entry) -> PlacedEntry:
+    shown = entry.confirmation
+    return PlacedEntry(
+        operation=entry.key.operation,
+        shape=own.shape,
+        placement=own.example,
+        min_bytes=entry.key.min_bytes,
+        max_bytes=entry.key.max_bytes,
+        tuned_bytes=entry.tuned_bytes,
+        runs=describe_builtin(entry),
+        stock_us=entry.default_time_us,
+        time_us=entry.time_us,
+        speedup=entry.default_time_us / entry.time_us,
+        low=None if shown is None else shown.low,
+        high=None if shown is None else shown.high,
     )
 
 
@@ -95,6 +116,7 @@ def explain_document(
         caveats=list(gains.caveats),
         job=None if gain is None else key_in_job(gain, current),
         entry=found.entry,
+        placed=[_placed(own, entry) for own, entry in placed_entries(found, current.table)],
         evidence=found.evidence,
         tuned_from_bytes=found.tuned_from_bytes,
         tuned_to_bytes=found.tuned_to_bytes,

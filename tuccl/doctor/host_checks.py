@@ -107,7 +107,7 @@ def _evidence(gpus: list[_Gpu], bundle: Bundle) -> str:
 
 
 def _same_models(bundle: Bundle, gpus: int, sysfs: Path) -> Iterator[Finding]:
-    most = max((entry.key.shape.ranks_per_node for entry in bundle.entries), default=0)
+    most = max((entry.key.shape.ranks_per_node for entry in bundle.all_entries), default=0)
     if gpus < most:
         yield warning(
             "machine",
@@ -117,7 +117,7 @@ def _same_models(bundle: Bundle, gpus: int, sysfs: Path) -> Iterator[Finding]:
         )
     else:
         yield ok("machine", f"{gpus} GPUs here of a model of the table")
-    nodes = max((entry.key.shape.nodes for entry in bundle.entries), default=1)
+    nodes = max((entry.key.shape.nodes for entry in bundle.all_entries), default=1)
     if nodes > 1 or str(sysfs) != "/sys":
         return
     own = _fingerprint()

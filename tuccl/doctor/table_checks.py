@@ -30,7 +30,7 @@ def check_table(job: JobView) -> Iterator[Finding]:
         yield error("table", job.problem, mend)
         return
     crc, demanded = f"{job.bundle.crc:08x}", job.value("TUCCL_BUNDLE_CRC")
-    entries = count_of(len(job.bundle.entries), "entry", "entries")
+    entries = count_of(len(job.bundle.all_entries), "entry", "entries")
     if not demanded:
         yield warning(
             "table",

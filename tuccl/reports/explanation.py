@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuccl.errors import UsageError
 from tuccl.lookup_tables.lookup import TableIndex, lookup
-from tuccl.lookup_tables.table import Entry, Operation, Shape, Table
+from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
 from tuccl.reports.choice_text import describe_builtin
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence
@@ -75,17 +75,20 @@ def explain(
     )
 
 
+def placed_entries(found: Explanation, table: Table) -> list[tuple[SeenPlacement, Entry]]:
+    """Return the communicators that have an entry of their own for a call, with the entry."""
+    call = (found.operation, found.size_bytes, found.shape)
+    entries = [(own, TableIndex(own.entries).lookup(*call)) for own in table.placements]
+    return [(own, entry) for own, entry in entries if entry is not None]
+
+
 def placed_lines(found: Explanation, table: Table) -> list[str]:
     """Return a line on each kind of communicators that the plugin tells apart, and its entry."""
-    lines = []
-    for own in table.placements:
-        entry = TableIndex(own.entries).lookup(found.operation, found.size_bytes, found.shape)
-        if entry is not None and own.shape == found.shape:
-            lines.append(
-                f"where NCCL's estimate is that of {own.example}: {describe_builtin(entry)}, "
-                f"{entry.time_us:.2f} us ({entry.default_time_us / entry.time_us:.3f}x)"
-            )
-    return lines
+    return [
+        f"where NCCL's estimate is that of {own.example}: {describe_builtin(entry)}, "
+        f"{entry.time_us:.2f} us ({entry.default_time_us / entry.time_us:.3f}x)"
+        for own, entry in placed_entries(found, table)
+    ]
 
 
 def reason(gain: KeyGain, evidence: Evidence) -> str:

@@ -86,6 +86,27 @@ class Apart(Document):
     reasons: list[ReasonApart]
 
 
+class PlacedEntry(Document):
+    """An entry for some communicators of a shape."""
+
+    operation: Operation
+    shape: Shape
+    placement: str
+    """GPUs of one of the communicators."""
+    min_bytes: int
+    max_bytes: int
+    """Largest size, inclusive."""
+    tuned_bytes: int
+    runs: str
+    """NCCL's setting, in words."""
+    stock_us: float
+    time_us: float
+    speedup: float
+    low: float | None
+    """Lower bound of the gain over its reference; None: none was computed."""
+    high: float | None
+
+
 class TableDocument(Document):
     """`init`, `tune` and `table`: the tuned table."""
 
@@ -109,6 +130,9 @@ class TableDocument(Document):
     """The gain of a step of the workload that was tuned; None where options named the keys."""
     entries: list[Entry]
     """The entries of the bundle. `time_us` is the winner's, also where no job here runs it."""
+    placed: list[PlacedEntry]
+    """Entries for communicators that NCCL's estimates tell from others of their shape, which come
+    before those of the shape."""
     keys: list[TunedKey]
     """All keys that were tuned, also those without an entry."""
     table: str
@@ -181,6 +205,8 @@ class ExplainDocument(Document):
     """The outcome for the tuned size whose range holds the call's; None outside every range."""
     entry: Entry | None
     """Entry that the plugin finds for the call, also where no job here runs the winner."""
+    placed: list[PlacedEntry]
+    """Entries that it finds instead where NCCL's estimate is that of some communicators."""
     evidence: KeyReport | None
     tuned_from_bytes: int
     tuned_to_bytes: int
@@ -222,6 +248,9 @@ class ShownEntry(Document):
 
     operation: Operation
     shape: Shape
+    placement: str | None
+    """GPUs of a communicator, where the entry is for those like it alone (NCCL's estimate, where
+    nothing tells the GPUs); None: wherever ranks sit."""
     min_bytes: int
     max_bytes: int
     """Largest size, inclusive."""

@@ -40,7 +40,7 @@ class TablePart:
 def parts_of(table: Table) -> tuple[TablePart, ...]:
     """Return the parts of a table, in the order of its entries."""
     groups: dict[tuple[Shape, Operation, Provenance | None], list[Entry]] = {}
-    for entry in table.entries:
+    for entry in table.all_entries:
         key = (entry.key.shape, entry.key.operation, _origin(entry.provenance))
         groups.setdefault(key, []).append(entry)
     return tuple(

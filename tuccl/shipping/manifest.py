@@ -176,7 +176,7 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         tuned_from=None if tuned is None else tuned[0],
         tuned_to=None if tuned is None else tuned[1],
         profile=dict(table.profile),
-        shapes=sorted({entry.key.shape for entry in table.entries}),
+        shapes=sorted({entry.key.shape for entry in table.all_entries}),
         parts=list(parts_of(table)),
         step=shipment.step,
         caveats=list(shipment.caveats),

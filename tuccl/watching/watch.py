@@ -116,7 +116,7 @@ def _host_findings(
     view: ShippedView, states: GpuStates, options: WatchOptions, unchecked: list[str]
 ) -> Iterator[Finding]:
     record = None if view.manifest is None else view.manifest.host
-    nodes = max((entry.key.shape.nodes for entry in view.bundle.entries), default=1)
+    nodes = max((entry.key.shape.nodes for entry in view.bundle.all_entries), default=1)
     lost = record is not None and bool(record.gpus) and bool(states.problem)
     yield from check_gpus(record, states)
     yield from check_driver(record, states.driver)

@@ -93,6 +93,17 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
     entry = next(entry for own in table.placements for entry in own.entries)
     shown = run_inside("explain", "all_gather", str(entry.tuned_bytes), "--ranks", "2")
     assert "where NCCL's estimate is that of n0/gpu" in shown.stdout
+    said = run_inside("explain", "all_gather", str(entry.tuned_bytes), "--ranks", "2", "--json")
+    document = check("explain", said.stdout)
+    assert [(own["placement"], own["tuned_bytes"]) for own in document["placed"]] == [
+        (own.example, entry.tuned_bytes)
+        for own in table.placements
+        if entry.tuned_bytes in {each.tuned_bytes for each in own.entries}
+    ]
+    document = check("table", run_inside("table", "--shape", "pairs", "--json").stdout)
+    assert [own["placement"] for own in document["placed"]] == [
+        own.example for own in table.placements for _ in own.entries
+    ]
     (path,) = folder.glob("tuccl-workspace/runs/*/bundle.tuccl")
     assert sum(len(own.entries) for own in load_bundle(path).placements) == sum(
         len(own.entries) for own in table.placements
@@ -105,16 +116,26 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
         assert Placement(timed.stride, timed.siblings) in places
 
 
-def test_diff_names_the_placed_entries(folder: Path, run_inside: Run) -> None:
+def test_diff_and_show_name_the_placed_entries(folder: Path, run_inside: Run) -> None:
     """Those of a workspace and of the directory that it was shipped to are the same."""
     table = tuned(folder)
     placed = sum(len(own.entries) for own in table.placements)
     assert run_inside("ship", "mine").returncode == 0
+    shown = check("show", run_inside("show", "mine", "--json").stdout)
+    named = [each["placement"] for each in shown["entries"]]
+    assert sum(name is not None for name in named) == placed
+    assert "on communicators like" in run_inside("show", "mine").stdout
     document = check("diff", run_inside("diff", "tuccl-workspace", "mine", "--json").stdout)
     keys = [key for key in document["keys"] if key["placement"] is not None]
     assert len(keys) == placed > 1
     assert {key["placement"] for key in keys} <= {own.example for own in table.placements}
     assert not any(key["changes"] for key in keys)
+    (folder / "mine" / "table.parquet").rename(folder / "kept.parquet")
+    bare = check("show", run_inside("show", "mine", "--json").stdout)
+    told = [each["placement"] for each in bare["entries"] if each["placement"]]
+    assert len(told) == placed
+    assert all(text.startswith("an estimate of ") for text in told), "a bundle has no GPUs"
+    (folder / "kept.parquet").rename(folder / "mine" / "table.parquet")
     without = replace(table, placements=())
     (path,) = folder.glob("tuccl-workspace/runs/*/table.parquet")
     path.write_bytes(table_to_parquet_bytes(without))

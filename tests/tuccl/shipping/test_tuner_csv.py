@@ -11,9 +11,17 @@ import jsonschema
 import pytest
 from write_json_schemas import SCHEMAS
 
+from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
-from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.lookup_tables.table import (
+    BuiltinConfig,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    Shape,
+    Table,
+)
 from tuccl.shipping.tuner_csv import MARK, tuner_csv
 
 GOLDEN = Path(__file__).parent / "golden" / "nccl_tuner.conf"
@@ -145,3 +153,11 @@ def test_a_workspace_and_its_shipped_directory_are_exported_alike(
         assert refused.returncode == 2
         assert said in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
+
+
+def test_entries_by_where_ranks_sit_have_no_row() -> None:
+    table = Table("t", "test", (), (all_gather_entry(8),), placements=tuple(placed_pairs((8,), ())))
+    exported = tuner_csv(table)
+    assert exported.rows == 1
+    why = "it is for some communicators of its shape, which no column tells"
+    assert f"1 entry without a row: {why}" in exported.notes

@@ -26,7 +26,7 @@ def show_document(view: ShippedView) -> ShowDocument:
     """Return a shipped directory as the document of `tuccl show --json`."""
     bundle, table, manifest = view.bundle, view.table, view.manifest
     tuned = None if table is None else tuning_times(table)
-    entries: tuple[Entry | BundleEntry, ...] = bundle.entries if table is None else table.entries
+    entries = [*_entries(view)]
     parts = () if table is None else parts_of(table)
     size = None if manifest is None else manifest.machine
     return ShowDocument(
@@ -43,9 +43,9 @@ def show_document(view: ShippedView) -> ShowDocument:
         bundle_crc=f"{bundle.crc:08x}",
         profile=dict(bundle.profile),
         step=None if manifest is None else manifest.step,
-        shapes=sorted({entry.key.shape for entry in entries}),
+        shapes=sorted({entry.shape for entry in entries}),
         parts=list(parts),
-        entries=[_entry(entry, view) for entry in entries],
+        entries=entries,
         files=[] if manifest is None else [file.path for file in manifest.files],
         problems=list(view.problems),
     )
@@ -57,7 +57,28 @@ def _times(view: ShippedView, parts: tuple[TablePart, ...]) -> Evidence | None:
     return evidence_of(view.table, "")
 
 
-def _entry(entry: Entry | BundleEntry, view: ShippedView) -> ShownEntry:
+def _entries(view: ShippedView) -> Iterator[ShownEntry]:
+    """Yield the entries of shapes, then those by where ranks sit."""
+    bundle, table = view.bundle, view.table
+    if table is not None:
+        for entry in table.entries:
+            yield _entry(entry, view)
+        for own in table.placements:
+            for entry in own.entries:
+                yield _entry(entry, view, own.example)
+        return
+    for known in bundle.entries:
+        yield _entry(known, view)
+    for alike in bundle.placements:
+        line = alike.line
+        told = f"an estimate of {line.latency_us:.4g} us and {line.us_per_byte:.4g} us per byte"
+        for known in alike.entries:
+            yield _entry(known, view, told)
+
+
+def _entry(
+    entry: Entry | BundleEntry, view: ShippedView, placement: str | None = None
+) -> ShownEntry:
     time_us: float | None
     times = confirmation = None
     if isinstance(entry, Entry):
@@ -72,6 +93,7 @@ def _entry(entry: Entry | BundleEntry, view: ShippedView) -> ShownEntry:
     return ShownEntry(
         operation=entry.key.operation,
         shape=entry.key.shape,
+        placement=placement,
         min_bytes=entry.key.min_bytes,
         max_bytes=entry.key.max_bytes,
         runs=won,
@@ -98,10 +120,13 @@ def _rows(shown: ShowDocument) -> RichTable:
         title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
     )  # fmt: skip
     rows.add_column("operation", no_wrap=True)
+    placed = any(entry.placement for entry in shown.entries)
     for heading in ("ranks", "nodes", "from", "below", "stock", "table", "speedup"):
         rows.add_column(heading, justify="right", no_wrap=True)
     rows.add_column("times", no_wrap=True)
     rows.add_column("what runs", overflow="fold")
+    if placed:
+        rows.add_column("on communicators like", overflow="fold")
     for entry in shown.entries:
         rows.add_row(
             entry.operation.value,
@@ -114,6 +139,7 @@ def _rows(shown: ShowDocument) -> RichTable:
             "-" if entry.speedup is None else f"{entry.speedup:.2f}x",
             "unknown" if entry.times is None else entry.times.value,
             printable(entry.runs),
+            *([printable(entry.placement or "any")] if placed else []),
         )
     return rows
 

@@ -55,13 +55,13 @@ class ReportedTable:
     @property
     def provenance(self) -> Provenance | None:
         """The provenance of the first entry that states one."""
-        stated = (entry.provenance for entry in self.table.entries)
+        stated = (entry.provenance for entry in self.table.all_entries)
         return next((found for found in stated if found is not None), None)
 
     @property
     def dates(self) -> tuple[str, ...]:
         """The first and the last date of the table, in ISO 8601; one where they are the same."""
-        found = {entry.tuned_at for entry in self.table.entries} | {self.tuned_at}
+        found = {entry.tuned_at for entry in self.table.all_entries} | {self.tuned_at}
         dates = sorted(filter(None, found))
         return tuple(dict.fromkeys((dates[0], dates[-1]))) if dates else ()
 
