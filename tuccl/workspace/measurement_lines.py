@@ -3,7 +3,7 @@
 A line is a JSON object, to which the file adds a sum (`tuccl.workspace.measurement_file`). The
 first names the format and what the measurements belong to. Then stands what took them (again where
 a later process did), and a line for each measurement: its samples and what they cost, or why it
-failed.
+failed. NCCL's estimates, by which placements are told apart, have lines of their own.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Answer:
     """Seconds of all its measurements up to then."""
     restart_s: float
     """`Backend.restart_s` at that time."""
+    own_s: float = 0.0
+    """Seconds of this request alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Recorded:
     """Reason why no further samples can be taken; empty: they can."""
     failed_s: float = 0.0
     """Seconds of the failed attempt."""
+    failed_check: bool = False
+    """Whether it failed when its data was checked, not when samples were requested."""
 
     @property
     def seconds(self) -> float:
@@ -107,7 +111,7 @@ class Recorded:
                 f"{len(fresh.samples_us)} samples where {asked - len(self.samples_us)} were asked"
             )
         paid_s = self._paid_s + fresh.seconds
-        answer = Answer(asked, len(samples), paid_s, fresh.restart_s)
+        answer = Answer(asked, len(samples), paid_s, fresh.restart_s, fresh.seconds)
         return replace(self, samples_us=samples, answers=(*self.answers, answer))
 
 
@@ -121,6 +125,8 @@ class Contents:
         """Profiles of the measurements in their order; runs of the same profile count once."""
         self.restart_s = 0.0
         """Value at the latest measurement."""
+        self.estimates_us: dict[str, float | None] = {}
+        """NCCL's estimates for ring with Simple by `Task.full_name`; None: NCCL told none."""
         self._known: dict[tuple[str, Config], Recorded] = {}
 
     def known(self, task: str, config: Config) -> Recorded:
@@ -158,13 +164,18 @@ class Contents:
             timing = timing_from_json(values["timing"])
             self.source = Source(_provenance(values), timing)
             return
+        if "estimate" in values:
+            self.estimates_us[str(values["estimate"])] = _estimate_us(values["us"])
+            return
         known = self.known(str(values["task"]), _config(values["config"]))
         if values["first"] != len(known.samples_us):
             raise ValueError("samples are missing before these")
         seconds = float(values["seconds"])
         if "failed" in values:
             check_measured(Measured((), seconds))
-            self.put(replace(known, failed=str(values["failed"]), failed_s=seconds))
+            check = values.get("check") is True
+            reason = str(values["failed"])
+            self.put(replace(known, failed=reason, failed_s=seconds, failed_check=check))
         else:
             samples = tuple(map(float, values["samples_us"]))
             asked = values.get("asked", len(known.samples_us) + len(samples))
@@ -184,6 +195,20 @@ def check_measured(measured: Measured) -> None:
     for seconds in (measured.seconds, measured.restart_s):
         if not (isfinite(seconds) and seconds >= 0.0):
             raise ValueError(f"{seconds} seconds is no cost")
+
+
+def _estimate_us(value: Any) -> float | None:
+    """Return the estimate of a line.
+
+    Raises:
+        ValueError, TypeError: it is none.
+    """
+    if value is None:
+        return None
+    estimate_us = float(value)
+    if not isfinite(estimate_us):
+        raise ValueError(f"{estimate_us} us is no estimate")
+    return estimate_us
 
 
 def header_line(identity: str) -> bytes:
@@ -230,9 +255,15 @@ def samples_line(known: Recorded, fresh: Measured, asked: int, restart_s: float)
     return _line(values)
 
 
-def failure_line(known: Recorded, reason: str, seconds: float) -> bytes:
-    """Line for a configuration that can no longer be measured."""
-    return _line({**_subject(known), "failed": reason, "seconds": seconds})
+def failure_line(known: Recorded, reason: str, seconds: float, *, check: bool = False) -> bytes:
+    """Line for a configuration that can no longer be measured; `check`: its data was checked."""
+    checked = {"check": True} if check else {}
+    return _line({**_subject(known), "failed": reason, "seconds": seconds, **checked})
+
+
+def estimate_line(task: str, estimate_us: float | None) -> bytes:
+    """Line for NCCL's estimate of a task."""
+    return _line({"estimate": task, "us": estimate_us})
 
 
 def _subject(known: Recorded) -> dict[str, object]:

@@ -23,7 +23,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
 from tuccl.probes.inputs.regular_file import open_own_file
-from tuccl.trials.backend import Backend, Measured
+from tuccl.trials.backend import Backend, Estimating, Measured
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.trials.timing import timing_of
 from tuccl.workspace.atomic_file import cannot_write
@@ -32,6 +32,7 @@ from tuccl.workspace.measurement_lines import (
     Contents,
     Recorded,
     Source,
+    estimate_line,
     failure_line,
     header_line,
     samples_line,
@@ -171,8 +172,25 @@ class MeasurementLog:
         try:
             self._backend.check(task, config)
         except ConfigurationFailedError as error:
-            self._fail(known, error)
+            self._fail(known, error, check=True)
             raise
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """NCCL's estimate, as recorded or from the backend; see `Estimating`.
+
+        Raises:
+            ConfigurationFailedError: the call cannot run.
+            MeasurementError: from the backend.
+            WorkspaceError: when the log cannot be written.
+        """
+        if not isinstance(self._backend, Estimating):
+            return None
+        known = self._contents.estimates_us
+        if task.full_name not in known:
+            estimate_us = self._backend.ring_estimate_us(task)
+            self._append(estimate_line(task.full_name, estimate_us))
+            known[task.full_name] = estimate_us
+        return known[task.full_name]
 
     def _name(self, task: Task) -> str:
         return task.full_name if self._several_shapes else task.name
@@ -202,9 +220,12 @@ class MeasurementLog:
         self._contents.put(joined)
         return Measured(joined.samples_us, joined.seconds, fresh.restart_s)
 
-    def _fail(self, known: Recorded, error: ConfigurationFailedError) -> None:
-        self._append(failure_line(known, str(error), error.seconds))
-        self._contents.put(replace(known, failed=str(error), failed_s=error.seconds))
+    def _fail(
+        self, known: Recorded, error: ConfigurationFailedError, *, check: bool = False
+    ) -> None:
+        reason, seconds = str(error), error.seconds
+        self._append(failure_line(known, reason, seconds, check=check))
+        self._contents.put(replace(known, failed=reason, failed_s=seconds, failed_check=check))
 
     def _append(self, line: bytes) -> None:
         try:

@@ -486,3 +486,49 @@ def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> Non
     assert len(measured.samples_us) == 2
     assert failed.config == Config(schedule, "Simple", 8, 256, 65536)
     assert "program:1:one_phase simple 8 256 65536" in failed.failed
+
+
+class Estimates(Counting):
+    """Knows the estimates of one operation."""
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        self.asked.append((STOCK, task.size_bytes, 0))
+        return 12.5 if task.operation is Operation.ALL_REDUCE else None
+
+
+def test_an_estimate_is_asked_for_once_and_a_log_without_any_knows_none(tmp_path: Path) -> None:
+    backend, gather = Estimates(), Task(Operation.ALL_GATHER, 1024, Shape(4, 1, 4))
+    for _ in range(2):
+        with MeasurementLog(tmp_path / "log", backend, "id") as log:
+            for _ in range(2):
+                assert log.ring_estimate_us(TASK) == 12.5
+                assert log.ring_estimate_us(gather) is None
+    assert len(backend.asked) == 2
+    assert read_log(tmp_path / "log", "id").estimates_us == {
+        TASK.full_name: 12.5, gather.full_name: None,
+    }  # fmt: skip
+    with MeasurementLog(tmp_path / "plain", Counting(), "id") as log:
+        assert log.ring_estimate_us(TASK) is None
+
+
+def test_an_estimate_that_is_no_number_is_damage(tmp_path: Path) -> None:
+    path = logged(tmp_path / "log", '{"estimate": "all_reduce-1024@4x1", "us": NaN}')
+    with MeasurementLog(path, Counting(), "id"):
+        assert read_log(path, "id").estimates_us == {}
+    assert path.with_name("log.damaged-1").exists()
+
+
+def test_the_log_tells_a_failed_check_from_a_failed_measurement(tmp_path: Path) -> None:
+    class Wrong(Counting):
+        def check(self, task: Task, config: Config) -> None:
+            raise ConfigurationFailedError(f"{task.name} {config.protocol}: wrong", seconds=0.5)
+
+    with MeasurementLog(tmp_path / "log", Wrong(), "id") as log:
+        log.measure(TASK, RING, 1)
+        for attempt in (lambda: log.check(TASK, RING), lambda: log.measure(TASK, BROKEN, 1)):
+            with pytest.raises(ConfigurationFailedError):
+                attempt()
+    contents = read_log(tmp_path / "log", "id")
+    checked, hung = (contents.known(TASK.name, config) for config in (RING, BROKEN))
+    assert (checked.failed_check, checked.failed_s) == (True, 0.5)
+    assert (hung.failed_check, hung.failed) == (False, "it hung")
