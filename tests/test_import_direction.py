@@ -83,6 +83,7 @@ ORDER = [
     "tuccl.backends",
     "tuccl.tuning",
     "tuccl.tuning.run",
+    "tuccl.pipeline.searching",
     "tuccl.pipeline",
     "tuccl.shipping",
     "tuccl.bench",

@@ -61,6 +61,8 @@ class BackendRequest:
     """Further shapes that are tuned, with their schedules by content hash."""
     record: Record | None = None
     """Record to replay."""
+    takes_recorded_steps: bool = False
+    """Whether the search is that of the recorded run, with its spaces."""
     places: Places | None = None
     """Places of the workers; None: the devices of this host."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
@@ -133,12 +135,23 @@ def require_backend(name: str, request: BackendRequest) -> None:
 def builtins_of(request: BackendRequest, task: Task) -> Space:
     """Return the space of NCCL's settings for a task: the record's, or all that NCCL has."""
     if request.record is not None:
+        search = request.record.of_run.search if request.takes_recorded_steps else None
+        if search is not None:
+            return search.builtins_of(task)
         return ReplayBackend(request.record).space_of(task)
     if not request.tunes_nccl:
         return stock_space()
     ll128 = keeps_128_bytes(request.topology)
     knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
     return nccl_space(task.operation, task.shape, ll128=ll128, knobs=knobs)
+
+
+def has_executor(name: str, record: Record | None) -> bool:
+    """Whether the backend of this name ran schedules as jobs do, or that of a record did."""
+    if record is None:
+        return backend_kind(name).has_executor
+    recorded = BACKENDS.get(record.provenance.backend)
+    return recorded is not None and recorded.has_executor
 
 
 def keeps_128_bytes(topology: Topology) -> bool:

@@ -231,6 +231,8 @@ def retune(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    record: RecordToOption = None,
+    force: ForceOption = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
@@ -240,7 +242,7 @@ def retune(
     """
     from tuccl.commands import tune
 
-    raise typer.Exit(tune.retune(topology, workspace, as_json, plain_log, dry_run))
+    raise typer.Exit(tune.retune(topology, workspace, as_json, plain_log, dry_run, record, force))
 
 
 @app.command(cls=Command, rich_help_panel=_SCHEDULES, epilog=examples("tuccl verify schedule.xml"))

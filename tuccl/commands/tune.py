@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tuccl.reports.json_documents import RetunedPart
 
 
+_DRY_RUN_RECORDS_NOTHING = "--record keeps what is measured, and --dry-run measures nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class TuneCommand:
     """The options of `tuccl tune`."""
@@ -86,7 +89,7 @@ def init(
 def tune(command: TuneCommand) -> int:
     """Run `tuccl tune`: the tuning stage alone."""
     if command.dry_run and command.record_to is not None:
-        raise UsageError("--record keeps what is measured, and --dry-run measures nothing")
+        raise UsageError(_DRY_RUN_RECORDS_NOTHING)
     record = _record_output(command.record_to, command.force)
     if command.dry_run:
         return _plan(command)
@@ -168,8 +171,13 @@ def retune(
     as_json: bool,
     plain_log: bool = False,
     dry_run: bool = False,
+    record_to: Path | None = None,
+    force: bool = False,
 ) -> int:
     """Run `tuccl retune`; a machine that was probed is probed again."""
+    record_output = _record_output(record_to, force)
+    if dry_run and record_output is not None:
+        raise UsageError(_DRY_RUN_RECORDS_NOTHING)
     old = current_run(root)
     record = old.run.record()
     options = read_options(record.options if record is not None else {})
@@ -190,9 +198,11 @@ def retune(
         retuning = retuning_of(old, prepared, Workspace(root), display.say)
         if dry_run:
             return _tell_plan(retuning, as_json)
-        return _retune(old, retuning, probed, root, as_json, places, plain_log)
+        return _retune(old, retuning, probed, root, as_json, places, plain_log, record_output)
 
-    return with_ranks(options, probe, lead, lambda: look_first(options), needs_nccl=False)
+    return with_ranks(
+        options, probe, lead, lambda: look_first(options, record_output), needs_nccl=False
+    )
 
 
 def _tell_plan(retuning: Retuning, as_json: bool) -> int:
@@ -247,6 +257,7 @@ def _retune(
     as_json: bool,
     places: Places | None,
     plain_log: bool,
+    record_to: RecordOutput | None,
 ) -> int:
     change, plan, result = retuning.change, retuning.plan, old
     if plan is not None:
@@ -258,12 +269,14 @@ def _retune(
             display.say(f"plan: {line}")
         progress = progress_of_run(plain=plain_log)
         result = run(
-            retuning.prepared, Workspace(root), None, places, progress, display.say,
+            retuning.prepared, Workspace(root), record_to, places, progress, display.say,
             retuning.carried,
         )  # fmt: skip
         display.say(f"the old table is kept in {old.run.root}")
     else:
         display.say(f"the machine is as it was ({change.same}): the table stands")
+        if record_to is not None:
+            display.say("note: nothing was measured, so no record is written")
     if as_json:
         from tuccl.console.table_document import table_document  # noqa: PLC0415 - for JSON
         from tuccl.reports.json_documents import RetuneDocument  # noqa: PLC0415

@@ -138,7 +138,7 @@ def require_pyarrow() -> None:
     Raises:
         PyarrowError: pyarrow cannot be imported, lacks Parquet, or lacks a compression in use.
     """
-    rows = [{"number": 1, "text": "a", "truth": True, "figures": [0.5]}]
+    rows = [{"number": 1, "text": "a", "truth": True, "figures": [0.5], "counts": [1]}]
     try:
         for form in _TRIALS:
             if read_parquet(form, parquet_bytes(form, {}, rows), form.what)[1] != rows:
@@ -160,6 +160,7 @@ _TRIALS = tuple(
             ("text", "string", True),
             ("truth", "bool", True),
             ("figures", "list", False),
+            ("counts", "counts", False),
         ),
         compression=compression,
         missing="",
@@ -245,6 +246,7 @@ def _schema(columns: tuple[tuple[str, str, bool], ...]) -> pa.Schema:
         "float64": pa.float64(),
         "bool": pa.bool_(),
         "list": pa.list_(pa.field("element", pa.float64(), nullable=False)),
+        "counts": pa.list_(pa.field("element", pa.int64(), nullable=False)),
     }
     return pa.schema([pa.field(name, kinds[kind], nullable=null) for name, kind, null in columns])
 

@@ -15,6 +15,7 @@ from tuccl.lookup_tables.table import Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.laboratory_options import laboratory_of
 from tuccl.pipeline.run_options import record_of_options, settings_of_options, with_shapes
+from tuccl.pipeline.searching.recorded_search import replay_note
 from tuccl.pipeline.stages import backend_request
 from tuccl.pipeline.workload_options import with_workload, workload_notes, workload_of_options
 from tuccl.probes.topology.graph import Topology
@@ -51,7 +52,9 @@ class Prepared:
     def notes(self) -> tuple[str, ...]:
         """Notes on the run, apart from those on the machine."""
         notes = workload_notes(self.settings)
-        return (*self.settings.laboratory.notes(), *notes, *_left_out(self))
+        how = "" if self.record is None else replay_note(self.record, self.settings)
+        laboratory = self.settings.laboratory.notes()
+        return (*laboratory, *notes, *_left_out(self), *filter(None, [how]))
 
 
 def _discard(_notes: Iterable[str]) -> None:

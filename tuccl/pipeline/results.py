@@ -23,6 +23,7 @@ from tuccl.lookup_tables.table import (
 )
 from tuccl.models.figures import communicator_shape
 from tuccl.probes.topology.graph import Topology
+from tuccl.records.recorded_run import RecordedSchedule
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.report import (
@@ -48,6 +49,8 @@ from tuccl.tuning.run.results import KeyResult, PlacedResult, TuningResult
 from tuccl.tuning.settings import RunSettings
 
 _START_BOUND = 0.975
+Tried = Candidate | RecordedSchedule
+"""A schedule that was searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def build_table(
     topology: Topology,
     fingerprint: str,
     tuning: TuningResult,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Tried],
     origin: Origin,
 ) -> Table:
     """Build the table of a run.
@@ -188,7 +191,7 @@ def _schedule_config(config: Config) -> ScheduleConfig:
 def build_report(
     table: Table,
     tuning: TuningResult,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Tried],
     settings: RunSettings,
     timing: Timing,
     provenance: Provenance,
@@ -287,7 +290,17 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
     )
 
 
-def _schedule_report(candidate: Candidate) -> ScheduleReport:
+def _schedule_report(candidate: Tried) -> ScheduleReport:
+    if isinstance(candidate, RecordedSchedule):
+        return ScheduleReport(
+            name=candidate.name,
+            sketch=candidate.sketch,
+            sketch_why=candidate.sketch_why,
+            origin=candidate.origin,
+            of_bound={str(size_bytes): share for size_bytes, share in candidate.of_bound},
+            operation=candidate.operation.value,
+            own=candidate.own,
+        )
     return ScheduleReport(
         name=candidate.name,
         sketch=candidate.sketch.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -80,7 +80,8 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         RecordMismatchError: the record has no times for the operations and sizes.
     """
     require_possible(options)
-    ladder = make_settings(options)
+    offers_schedules = record is not None and bool(record.of_run.schedules)
+    ladder = make_settings(options, offers_schedules=offers_schedules)
     if options.own_schedules is not None and not ladder.schedules:
         raise UsageError(
             "--schedules is for a backend that runs schedules, as nccl,executor, or models them, "
@@ -88,32 +89,61 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
         )
     if options.shapes is not None:
         parse_shape_names(options.shapes)
-        if record is not None:
-            raise UsageError("--shapes does not apply to --records: a record is of one shape")
     if options.model is not None:
         ladder = replace(ladder, model=_model(options, Path(options.model)))
     if record is None:
-        return _weighed(ladder, options)
+        return replace(ladder, weights=_weights(options, ladder.operations)[0])
+    replayed = replace(
+        ladder,
+        record=record.digest,
+        recorded_schedules=options.schedules and offers_schedules,
+        laboratory=record.of_run.laboratory,
+    )
     if options.workload is not None:
-        return replace(ladder, record=record.digest)
+        return replayed
     if options.step is not None:
         raise UsageError("--step does not apply to --records: the sizes are those recorded")
-    operations, sizes_bytes = _recorded_keys(options, record)
-    recorded = replace(ladder, operations=operations, sizes_bytes=sizes_bytes, record=record.digest)
-    return _weighed(recorded, options)
+    return _of_record(replayed, record)
 
 
-def _weighed(settings: RunSettings, options: RunOptions) -> RunSettings:
-    return replace(settings, weights=_weights(options, settings.operations)[0])
+def _of_record(settings: RunSettings, record: Record) -> RunSettings:
+    """The settings with the recorded keys and shapes that their options ask for.
+
+    Raises:
+        RecordMismatchError: the record has none of them.
+    """
+    options, whole = settings.options, record.shape
+    recorded = record.of_run.shapes or shapes_named((ShapeName.WHOLE,), whole)
+    named = recorded
+    if options.shapes is not None:
+        named = shapes_named(parse_shape_names(options.shapes), whole)
+        held = [each.shape for each in recorded]
+        if missing := [each for each in named if each.shape not in held]:
+            names = ", ".join(each.name for each in recorded)
+            raise RecordMismatchError(
+                f"{options.records} has no times of communicators of shape {missing[0].name}; it "
+                f"holds {names}: leave out --shapes, or name these"
+            )
+    operations, sizes_bytes = _recorded_keys(settings, record, [each.shape for each in named])
+    weights, of_shapes = _weights(options, operations, [each.name for each in named])
+    shapes = tuple(replace(each, weight=of_shapes.get(each.name, 1.0)) for each in named)
+    return replace(
+        settings,
+        operations=operations,
+        sizes_bytes=sizes_bytes,
+        weights=weights,
+        shapes=() if [each.shape for each in shapes] == [whole] else shapes,
+    )
 
 
 def _weights(
-    options: RunOptions, operations: tuple[Operation, ...]
+    options: RunOptions, operations: Sequence[Operation], names: Sequence[ShapeName] | None = None
 ) -> tuple[tuple[tuple[Operation, float], ...], Mapping[ShapeName, float]]:
-    """Weights of operations, and of shapes."""
+    """Weights of operations, and of shapes; None: those that the options name."""
     if options.weights is None:
         return (), {}
-    names = () if options.shapes is None else parse_shape_names(options.shapes)
+    if names is None:
+        names = () if options.shapes is None else parse_shape_names(options.shapes)
     return parse_weights(options.weights, operations, names)
 
 
@@ -151,19 +181,25 @@ def _model(options: RunOptions, path: Path) -> ModelConstants:
 
 
 def _recorded_keys(
-    options: RunOptions, record: Record
+    settings: RunSettings, record: Record, shapes: Sequence[Shape]
 ) -> tuple[tuple[Operation, ...], tuple[int, ...]]:
-    """The requested operations, and the sizes that can be tuned for all of them."""
+    """The requested operations, and the sizes that can be tuned for all of them on all shapes."""
+    options = settings.options
     least = 0 if options.min_size is None else parse_size(options.min_size)
     most = MAX_SIZE_BYTES if options.max_size is None else parse_size(options.max_size)
-    tasks = [task for task in record.tasks if least <= task.size_bytes <= most]
+    tasks = [
+        task for task in record.tasks if least <= task.size_bytes <= most and task.shape in shapes
+    ]
     if options.operations is not None:
         operations = parse_operations(options.operations)
         tasks = [task for task in tasks if task.operation in operations]
     else:
-        # Records of alltoall have times of NCCL's own choice, and of schedules that are not run.
-        tasks = [task for task in tasks if task.operation in ASKED_ABOUT]
-        operations = tuple(sorted({task.operation for task in tasks}))
+        # Without schedules, records of alltoall have times of NCCL's own choice alone.
+        chosen = (Operation.ALLTOALL,) if settings.recorded_schedules else ()
+        tasks = [task for task in tasks if task.operation in (*ASKED_ABOUT, *chosen)]
+        held = {task.operation for task in tasks}
+        in_order = dict.fromkeys(task.operation for task in record.of_run.keys)
+        operations = tuple(each for each in (in_order or sorted(held)) if each in held)
     if not tasks:
         names = ", ".join(operations) or "any operation"
         raise RecordMismatchError(
@@ -171,17 +207,25 @@ def _recorded_keys(
         )
     tunable = [task for task in tasks if _has_stock(record, task)]
     sizes = [
-        {task.size_bytes for task in tunable if task.operation is operation}
+        {task.size_bytes for task in tunable if (task.operation, task.shape) == (operation, shape)}
         for operation in operations
+        for shape in shapes
     ]
     common = tuple(sorted(set.intersection(*sizes)))
     if not common:
         raise RecordMismatchError(
             f"{options.records} has no size at which NCCL with nothing set was timed for each of "
-            f"{', '.join(operations)}: everything is held against it; record it too (beside "
-            "NAME.csv: NAME_default.csv), or name fewer --operations"
+            f"{', '.join(operations)}{_on_all(shapes)}: everything is held against it; record it "
+            "too (beside NAME.csv: NAME_default.csv), or name fewer --operations"
         )
     return operations, common
+
+
+def _on_all(shapes: Sequence[Shape]) -> str:
+    """Words on several shapes, whose sizes a workload can name one by one."""
+    if len(shapes) == 1:
+        return ""
+    return f" on each of {len(shapes)} shapes (or name fewer --shapes, or the run's --workload)"
 
 
 def _has_stock(record: Record, task: Task) -> bool:

@@ -5,7 +5,7 @@ They are saved in the run, and loaded from there when it continues.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.sketches.sketch_json import sketch_to_json
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import Progress
+from tuccl.words.progress import Progress, Total
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import Run
 
@@ -77,6 +77,27 @@ def sketches_of(part: Part, settings: RunSettings) -> Sequence[Sketch]:
     for sketch in sketches:
         write_atomically(part.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
     return sketches
+
+
+def saved_schedules(
+    topology: Topology,
+    settings: RunSettings,
+    run: Run,
+    shapes: Container[Shape],
+    own_schedules: Sequence[OwnSchedule],
+) -> dict[Shape, dict[Operation, tuple[Candidate, ...]]]:
+    """The schedules that a run has made for these shapes."""
+    return {
+        part.shape: candidates_of(
+            part, settings, sketches_of(part, settings), own_schedules, _no_progress
+        )
+        for part in parts_of(topology, settings, run)
+        if part.shape in shapes
+    }
+
+
+def _no_progress(_stage: str, _done: int, _total: Total, /, share: float | None = None) -> None:
+    """Show nothing of what is loaded."""
 
 
 def candidates_of(

@@ -9,25 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from typing import Protocol
 
 from tuccl.backends.backend_choice import (
     BackendRequest,
     backend_kind,
-    builtins_of,
-    keeps_128_bytes,
     open_backend,
-    promising_of,
     require_backend,
 )
 from tuccl.errors import ProfileLostError, WorkspaceError
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
 from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import Operation, Shape, Table
+from tuccl.lookup_tables.table import Operation, Table
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
-from tuccl.models.placements import PlacementClass, placements
 from tuccl.pipeline.carried_table import (
     Carried,
     all_again,
@@ -44,7 +40,9 @@ from tuccl.pipeline.estimate import (
     schedules_seconds,
     search_seconds,
 )
-from tuccl.pipeline.results import Origin, build_report, build_table
+from tuccl.pipeline.results import Origin, Tried, build_report, build_table
+from tuccl.pipeline.searching.recorded_search import takes_recorded_steps
+from tuccl.pipeline.searching.search_spaces import Candidates, search_spaces
 from tuccl.pipeline.shape_schedules import Part, candidates_of, parts_of, sketches_of
 from tuccl.probes.topology.graph import Topology
 from tuccl.probes.topology.json_form import topology_to_json
@@ -59,15 +57,11 @@ from tuccl.reports.host_record import (
 )
 from tuccl.reports.report import Report
 from tuccl.schedules.candidates import Candidate
-from tuccl.schedules.executor_schedules import executor_space, modelled_space
 from tuccl.schedules.own_schedules import OwnSchedule
 from tuccl.schedules.saved_candidates import are_saved
 from tuccl.sketches.sketch import Sketch
-from tuccl.trials.backend import Backend, Estimating
 from tuccl.trials.config import Task
 from tuccl.trials.events import RunBegins, SchedulesMade, Watch, unwatched
-from tuccl.trials.placement import ANYWHERE
-from tuccl.trials.space import Space
 from tuccl.trials.timing import Timing, timing_of
 from tuccl.tuning.run.results import SearchSpaces, TuningResult
 from tuccl.tuning.run.tune import tune, tune_again
@@ -80,7 +74,6 @@ from tuccl.workspace.atomic_file import require_room, write_atomically
 from tuccl.workspace.measurement_log import MeasurementLog
 from tuccl.workspace.runs import Run, RunRecord, Workspace
 
-_Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
 _PROFILE_LOST = (
     "the old table's process profile takes more than the floor allows from a key of this machine"
 )
@@ -171,7 +164,7 @@ class _Beginning:
     tell: Callable[[str], None]
     watch: Watch
 
-    def candidates(self, measured: Sequence[Task] | None = None) -> _Candidates:
+    def candidates(self, measured: Sequence[Task] | None = None) -> Candidates:
         """Make the schedules for the keys that are measured; None: for all."""
         shapes = None if measured is None else {task.shape for task in measured}
         parts = [
@@ -194,7 +187,7 @@ class _Beginning:
         keys = keys_of(settings, self.request({}).shape) if measured is None else measured
         self.watch(RunBegins(self.topology.name, settings.backend, tuple(keys), settings.budget_s))
 
-    def request(self, candidates: _Candidates) -> BackendRequest:
+    def request(self, candidates: Candidates) -> BackendRequest:
         """Return the request that opens the backend, with these schedules."""
         request = backend_request(
             self.topology, self.settings, self.record, candidates, self.places
@@ -285,7 +278,7 @@ def backend_request(
     topology: Topology,
     settings: RunSettings,
     record: Record | None,
-    candidates: Mapping[Shape, Mapping[Operation, Sequence[Candidate]]] | None = None,
+    candidates: Candidates | None = None,
     places: Places | None = None,
 ) -> BackendRequest:
     """The request that opens a run's backend, with the schedules of the candidates given."""
@@ -301,6 +294,7 @@ def backend_request(
         schedules=shapes.pop(whole, {}),
         shapes=shapes,
         record=record,
+        takes_recorded_steps=takes_recorded_steps(record, settings),
         places=places,
         laboratory=settings.laboratory,
         timing=settings.timing,
@@ -320,7 +314,7 @@ class _Outcome:
     """The result of measuring, and its origin."""
 
     tuning: TuningResult
-    tried: Sequence[Candidate]
+    tried: Sequence[Tried]
     origin: Origin
     timing: Timing
     samples: int
@@ -351,11 +345,13 @@ class _Tuner(Protocol):
     ) -> TuningResult: ...
 
 
-def _measured(begin: _Beginning, candidates: _Candidates, tuner: _Tuner) -> _Outcome:
+def _measured(begin: _Beginning, candidates: Candidates, tuner: _Tuner) -> _Outcome:
     """Open the backend and the log, and tune."""
     settings, request = begin.settings, begin.request(candidates)
     made = [request.schedules, *request.shapes.values()]
+    recorded = () if begin.record is None else begin.record.of_run.schedules
     names = {content: found.name for own in made for content, found in own.items()}
+    names |= {schedule.content_hash: schedule.name for schedule in recorded}
     begin.watch(SchedulesMade(names))
     with (
         open_backend(settings.backend, request) as backend,
@@ -369,7 +365,7 @@ def _measured(begin: _Beginning, candidates: _Candidates, tuner: _Tuner) -> _Out
     ):
         tuning = tuner(
             settings=settings,
-            spaces=_spaces(settings, candidates, request, backend),
+            spaces=search_spaces(settings, candidates, request, log.ring_estimate_us),
             log=log,
             progress=begin.progress,
             seconds_pass=backend_kind(settings.backend).has_workers,
@@ -380,38 +376,9 @@ def _measured(begin: _Beginning, candidates: _Candidates, tuner: _Tuner) -> _Out
         origin = Origin(begin.begun.tuned_at, replace(provenance, machine=request.topology.name))
         timing = source.timing if source else timing_of(backend)
         samples = samples_in(log.contents)
-    tried = [c for of_shape in candidates.values() for found in of_shape.values() for c in found]
+    tried: list[Tried] = [*recorded] if settings.recorded_schedules else []
+    tried += [c for of_shape in candidates.values() for found in of_shape.values() for c in found]
     return _Outcome(tuning, tried, origin, timing, samples)
-
-
-def _spaces(
-    settings: RunSettings, candidates: _Candidates, request: BackendRequest, backend: Backend
-) -> SearchSpaces:
-    """Return the spaces that are searched."""
-    ll128 = keeps_128_bytes(request.topology)
-
-    def schedules(task: Task) -> Space:
-        if task.placement != ANYWHERE:  # The executor sees no estimates.
-            return Space("settings of NCCL alone", ())
-        found = candidates.get(task.shape, {}).get(task.operation, ())
-        promising = [c for c in found if c.promises_for(task.size_bytes)]
-        if backend_kind(settings.backend).has_executor:
-            return executor_space(promising, task.size_bytes, ll128=ll128)
-        return modelled_space(promising, task.size_bytes, ll128=ll128)
-
-    @cache
-    def classes(shape: Shape) -> Sequence[PlacementClass]:
-        is_recorded = backend_kind(settings.backend).needs_record
-        return () if is_recorded else placements(request.topology, shape).classes
-
-    return SearchSpaces(
-        partial(builtins_of, request),
-        schedules,
-        partial(promising_of, request),
-        jobs_run_schedules=backend_kind(settings.backend).has_executor,
-        placements=classes,
-        estimate=backend.ring_estimate_us if isinstance(backend, Estimating) else lambda _: None,
-    )
 
 
 def _written(begin: _Beginning, table: Table, report: Report) -> FinishedRun:

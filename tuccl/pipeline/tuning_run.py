@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from tuccl.errors import UsageError
 from tuccl.measuring.places import Places
 from tuccl.pipeline.carried_table import Carried
 from tuccl.pipeline.estimate import Estimate
 from tuccl.pipeline.preparing import Prepared
 from tuccl.pipeline.record_output import RecordOutput
-from tuccl.pipeline.stages import initialize
+from tuccl.pipeline.searching.recorded_search import recorded_run
+from tuccl.pipeline.shape_schedules import saved_schedules
+from tuccl.pipeline.stages import backend_request, initialize
+from tuccl.records.record import NOT_RECORDED
 from tuccl.records.recording import record_of
 from tuccl.reports.finished_run import FinishedRun
+from tuccl.trials.config import STOCK
 from tuccl.trials.events import Watcher, unwatched
 from tuccl.trials.shapes import shape_text
+from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import describe_keys
+from tuccl.words.counts import count_of
 from tuccl.words.progress import Progress
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
@@ -43,16 +48,13 @@ def run(
         carried: The run before a change, whose table some keys may be kept from; None: none is.
 
     Raises:
-        UsageError: the record's file is an input, or is the record of another run; or there are
-            several shapes, which a record does not hold.
+        UsageError: the record's file is an input, or is the record of another run.
         WorkspaceError: the workspace or the record cannot be written.
         MeasurementError: the backend cannot go on.
     """
     topology, settings = prepared.topology, prepared.settings
     identity = settings.identity(topology)
     if record_to is not None:
-        if settings.shapes:
-            raise UsageError("--record keeps times of one shape: leave out --shapes, or --record")
         record_to.check_run(identity)
     tell(
         f"{topology.name}: {prepared.shape.ranks} GPUs on {prepared.shape.nodes} node(s); "
@@ -81,18 +83,45 @@ def run(
             watch=receiver.note if isinstance(receiver, Watcher) else unwatched,
             carried=carried,
         )
+    if prepared.record is not None:
+        contents = read_log(result.run.measurements, identity)
+        if missing := sum(found.failed == NOT_RECORDED for found in contents.all):
+            tell(
+                f"note: {NOT_RECORDED}: {count_of(missing, 'configuration')} that the search tried"
+            )
     if record_to is not None:
-        _write_record(prepared, result, record_to, tell)
+        _write_record(prepared, result, record_to, tell, carried)
     return result
 
 
 def _write_record(
-    prepared: Prepared, result: FinishedRun, record_to: RecordOutput, tell: Callable[[str], None]
+    prepared: Prepared,
+    result: FinishedRun,
+    record_to: RecordOutput,
+    tell: Callable[[str], None],
+    carried: Carried | None,
 ) -> None:
-    topology = prepared.topology
-    identity = prepared.settings.identity(topology)
+    topology, settings = prepared.topology, prepared.settings
+    identity = settings.identity(topology)
     contents = read_log(result.run.measurements, identity, tell)
-    record = record_of(contents, topology, prepared.shape, identity)
+    if carried is not None and contents.source is None:
+        tell("note: nothing was measured, so no record is written")
+        return
+    several = bool(settings.shapes)
+    keys = [
+        task
+        for task in keys_of(settings, prepared.shape)
+        if contents.known(task.full_name if several else task.name, STOCK).samples_us
+    ]
+    candidates = saved_schedules(
+        topology, settings, result.run, {key.shape for key in keys}, prepared.own_schedules
+    )
+    request = backend_request(topology, settings, prepared.record, candidates)
+    from_the_beginning = carried is None
+    described = recorded_run(
+        settings, request, candidates, keys, contents, from_the_beginning=from_the_beginning
+    )
+    record = record_of(contents, topology, prepared.shape, identity, described)
     record_to.write(record)
     tell(f"record of {len(record.rows)} configurations written to {record_to.path}")
     held_s, measured_s = contents.seconds, result.report.measuring_s

@@ -14,7 +14,7 @@ from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.records.record import Record
-from tuccl.trials.config import STOCK
+from tuccl.trials.config import STOCK, Task
 from tuccl.trials.presets import ASKED_ABOUT
 from tuccl.trials.shapes import NamedShape, ShapeName, shapes_of_machine
 from tuccl.tuning.settings import RunSettings, alltoall_refusal
@@ -61,15 +61,20 @@ def with_workload(
     """
     shapes = shapes_of_machine(whole)
     if record is not None:
-        shapes = (NamedShape(ShapeName.WHOLE, whole),)
+        shapes = record.of_run.shapes or (NamedShape(ShapeName.WHOLE, whole),)
 
     def refusal(operation: Operation, shape: Shape) -> str | None:
         if operation is Operation.ALLTOALL and record is None:
             return alltoall_refusal(settings, shape)
+        if operation is Operation.ALLTOALL and settings.recorded_schedules:
+            return None
         return None if operation in ASKED_ABOUT else f"NCCL asks no tuner about {operation}"
 
-    recorded = None if record is None else _recorded_sizes(record)
-    calls = step_calls(workload, Offer(shapes, refusal, recorded))
+    calls = step_calls(workload, Offer(shapes, refusal))
+    if record is not None:
+        recorded = _recorded_tasks(record)
+        if not (record.of_run.keys and all(key.task in recorded for key in calls.keys)):
+            calls = step_calls(workload, Offer(shapes, refusal, recorded))
     if not calls.keys:
         raise UsageError(f"--workload {settings.options.workload}: {_nothing(calls)}")
     tasks = [key.task for key in calls.keys]
@@ -99,14 +104,10 @@ def workload_notes(settings: RunSettings) -> list[str]:
     return listed
 
 
-def _recorded_sizes(record: Record) -> dict[Operation, list[int]]:
-    """Sizes with configurations to choose from and a time of NCCL with nothing set."""
-    sizes: dict[Operation, list[int]] = {}
-    for task in record.tasks:
-        stock = record.row(task, STOCK)
-        if stock is not None and stock.samples_us:
-            sizes.setdefault(task.operation, []).append(task.size_bytes)
-    return sizes
+def _recorded_tasks(record: Record) -> frozenset[Task]:
+    """Keys with configurations to choose from and a time of NCCL with nothing set."""
+    stocks = ((task, record.row(task, STOCK)) for task in record.tasks)
+    return frozenset(task for task, stock in stocks if stock is not None and stock.samples_us)
 
 
 def _timed_alike(options: RunOptions, workload: Workload, calls: StepCalls) -> RunOptions:

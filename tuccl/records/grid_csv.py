@@ -32,7 +32,7 @@ from tuccl.models.figures import communicator_shape
 from tuccl.probes.topology.graph import Topology
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.record import Record, Row, make_record
-from tuccl.trials.config import DEFAULT_ALGORITHM, Config
+from tuccl.trials.config import DEFAULT_ALGORITHM, Config, Task
 from tuccl.trials.timing import Timing
 
 CUT_SHORT = "cut short: over 4 times slower than NCCL's own choice"
@@ -85,6 +85,7 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
             named by its number.
     """
     timing = Timing(data_type="unknown")  # A grid does not name it.
+    shape = communicator_shape(topology)
     points = list(_points(path, _CONFIG_COLUMNS))
     stock = _stock_beside(path)
     if stock.exists():
@@ -101,15 +102,13 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
         taken_us = sum(point.times_us) or _CUT_FACTOR * defaults.get(key, 0.0)
         rows.append(
             Row(
-                operation=point.operation,
-                size_bytes=point.size_bytes,
+                task=Task(point.operation, point.size_bytes, shape),
                 config=point.config,
                 samples_us=point.times_us,
                 seconds=taken_us * 1e-6 * calls,
                 failed="" if point.times_us else CUT_SHORT,
             )
         )
-    shape = communicator_shape(topology)
     provenance = Provenance("nccl", details=path.stem)
     try:
         return make_record(topology, shape, provenance, timing, rows)

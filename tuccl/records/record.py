@@ -1,21 +1,24 @@
 """`Record`: measurements of one machine, sample by sample, with their conditions.
 
-A row is one configuration on one operation and size. The samples stay in the order of measurement,
-and a failed configuration keeps its reason, so that a replay meets the same failures.
+A row is one configuration on one operation, size and shape of communicators. The samples stay in
+the order of measurement, and a failed configuration keeps its reason, so that a replay meets the
+same failures.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 
 from tuccl.lookup_tables.provenance import Provenance
 from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.probes.topology.graph import Topology
+from tuccl.records.recorded_run import RecordedRun
 from tuccl.trials.config import Config, Task
+from tuccl.trials.placement import ANYWHERE
 from tuccl.trials.timing import Timing
 
 NOT_RECORDED = "not in the record"
@@ -23,12 +26,24 @@ NOT_RECORDED = "not in the record"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The measurements of one configuration on one operation and size."""
+class Request:
+    """A request for samples that a row's configuration had, and its answer."""
 
-    operation: Operation
-    size_bytes: int
-    """As nccl-tests counts it."""
+    asked: int
+    """Samples requested in total, with those of earlier requests."""
+    given: int
+    """Samples it had then: fewer where it was too slow to be worth more."""
+    seconds: float
+    """Duration of this request."""
+    restart_s: float
+    """`Backend.restart_s` afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The measurements of one configuration on one task."""
+
+    task: Task
     config: Config
     samples_us: tuple[float, ...]
     """Times per call, each the mean of one launch, in the order of measurement."""
@@ -36,11 +51,45 @@ class Row:
     """Duration of the measurement, failed attempts included."""
     failed: str = ""
     """Reason why measuring ended early; empty: it did not."""
+    failed_check: bool = True
+    """Whether a failed configuration fails when its data is checked, too."""
+    failed_s: float | None = None
+    """Duration of the failed attempt; None: it did not fail, or this is unknown."""
+    requests: tuple[Request, ...] = ()
+    """Requests in their order; empty: unknown."""
 
     @property
-    def order(self) -> tuple[str, int, Config]:
+    def operation(self) -> Operation:
+        """The operation."""
+        return self.task.operation
+
+    @property
+    def size_bytes(self) -> int:
+        """Size as nccl-tests counts it."""
+        return self.task.size_bytes
+
+    @property
+    def order(self) -> tuple[Shape, str, int, str, Config]:
         """Unique sort key of the rows of a record."""
-        return self.operation.value, self.size_bytes, self.config
+        task = self.task
+        placement = task.placement.text
+        return task.shape, task.operation.value, task.size_bytes, placement, self.config
+
+    @property
+    def digested(self) -> str:
+        """Text with everything that a search reads from the row.
+
+        Of rows without shape and requests it is that of earlier releases, whose runs continue.
+        """
+        row = (
+            f"Row(operation={self.operation!r}, size_bytes={self.size_bytes!r}, "
+            f"config={self.config!r}, samples_us={self.samples_us!r}, seconds={self.seconds!r}, "
+            f"failed={self.failed!r})"
+        )
+        if not self.requests and self.failed_s is None:
+            return row
+        more = (self.task, self.failed_check, self.failed_s, self.requests)
+        return f"{row}{more!r}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +99,7 @@ class Record:
     topology: Topology
     """The machine."""
     shape: Shape
-    """Shape of the communicator."""
+    """Shape of the communicator of all GPUs."""
     provenance: Provenance
     """Backend and versions that measured."""
     timing: Timing
@@ -58,6 +107,8 @@ class Record:
     """Ascending by `Row.order`."""
     run: str = ""
     """Identity of the recorded run; empty: unknown. No figure depends on it."""
+    of_run: RecordedRun = field(default_factory=RecordedRun)
+    """The recorded run's keys, schedules and search, as far as they are known."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -71,37 +122,45 @@ class Record:
         text = self.provenance.describe()  # As in earlier releases, whose runs continue.
         found.update(repr((self.fingerprint, self.shape, text, self.timing)).encode())
         for row in self.rows:
-            found.update(repr(row).encode())
+            found.update(row.digested.encode())
+        if self.of_run != RecordedRun():
+            found.update(repr(self.of_run).encode())
         return found.hexdigest()
 
     @cached_property
-    def _by_task(self) -> dict[tuple[Operation, int], dict[Config, Row]]:
-        found: dict[tuple[Operation, int], dict[Config, Row]] = {}
+    def _by_task(self) -> dict[Task, dict[Config, Row]]:
+        found: dict[Task, dict[Config, Row]] = {}
         for row in self.rows:
-            found.setdefault((row.operation, row.size_bytes), {})[row.config] = row
+            found.setdefault(row.task, {})[row.config] = row
         return found
 
     @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Shapes of the communicators that were tuned."""
+        return tuple(named.shape for named in self.of_run.shapes) or (self.shape,)
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
-        """Operations and sizes with configurations to choose from, ascending."""
+        """Keys with configurations to choose from, ascending.
+
+        They are those of the recorded run; where it is not known, all operations and sizes.
+        """
+        keys = frozenset(self.of_run.keys)
         return tuple(
-            Task(operation, size_bytes, self.shape)
-            for (operation, size_bytes), rows in self._by_task.items()
-            if any(not config.is_default for config in rows)
+            task
+            for task, rows in self._by_task.items()
+            if task.placement == ANYWHERE
+            and (task in keys or not keys)
+            and any(not config.is_default for config in rows)
         )
 
     def configs(self, task: Task) -> tuple[Config, ...]:
         """Return the configurations tried on a task, failed ones included, ascending."""
-        return tuple(self._rows_of(task))
+        return tuple(self._by_task.get(task, {}))
 
     def row(self, task: Task, config: Config) -> Row | None:
         """Return the row of a configuration on a task; None when it was never tried."""
-        return self._rows_of(task).get(config)
-
-    def _rows_of(self, task: Task) -> dict[Config, Row]:
-        if task.shape != self.shape:
-            return {}
-        return self._by_task.get((task.operation, task.size_bytes), {})
+        return self._by_task.get(task, {}).get(config)
 
 
 def make_record(
@@ -111,6 +170,7 @@ def make_record(
     timing: Timing,
     rows: Sequence[Row],
     run: str = "",
+    of_run: RecordedRun | None = None,
 ) -> Record:
     """Return a record with its rows in order.
 
@@ -122,7 +182,8 @@ def make_record(
         check_row(row)
         if before is not None and before.order == row.order:
             raise ValueError(f"{describe_row(row)} stands there twice")
-    return Record(topology, shape, provenance, timing, tuple(ordered), run)
+    described = RecordedRun() if of_run is None else of_run
+    return Record(topology, shape, provenance, timing, tuple(ordered), run, described)
 
 
 def check_row(row: Row) -> None:
@@ -135,20 +196,38 @@ def check_row(row: Row) -> None:
     for sample in row.samples_us:
         if not (isfinite(sample) and sample > 0.0):
             raise ValueError(f"{describe_row(row)}: a sample of {sample} us is no time")
-    if not (isfinite(row.seconds) and row.seconds >= 0.0):
-        raise ValueError(f"{describe_row(row)}: {row.seconds} seconds is no cost")
+    costs = [row.seconds, row.failed_s or 0.0]
+    costs += [cost for each in row.requests for cost in (each.seconds, each.restart_s)]
+    for seconds in costs:
+        if not (isfinite(seconds) and seconds >= 0.0):
+            raise ValueError(f"{describe_row(row)}: {seconds} seconds is no cost")
     if not row.samples_us and not row.failed:
         raise ValueError(f"{describe_row(row)}: neither samples nor a reason for their absence")
+    if row.task.shape.fault:
+        raise ValueError(f"{describe_row(row)}: {row.task.shape.fault}")
     if row.size_bytes < 1:
         raise ValueError(f"{describe_row(row)}: {row.size_bytes} is no size")
     counts = (config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels)
     if min(counts) < 0:
         raise ValueError(f"{describe_row(row)}: {min(counts)} is no count")
+    _check_requests(row)
     if config.is_default:
         if config.protocol or config.nchannels:
             raise ValueError(f"{describe_row(row)}: NCCL's own choice has no protocol or channels")
     else:
         _check_names(row)
+
+
+def _check_requests(row: Row) -> None:
+    before = 0
+    for each in row.requests:
+        if not before < each.given <= min(each.asked, len(row.samples_us)):
+            raise ValueError(
+                f"{describe_row(row)}: {each.given} samples of {each.asked} after {before}"
+            )
+        before = each.given
+    if row.requests and before != len(row.samples_us):
+        raise ValueError(f"{describe_row(row)}: {before} of {len(row.samples_us)} samples asked")
 
 
 def _check_names(row: Row) -> None:

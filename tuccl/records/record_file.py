@@ -1,10 +1,10 @@
-"""The Parquet form of a record: one row per configuration, flat columns.
+"""The Parquet form of a record: one row per configuration on a task, flat columns.
 
 `pandas.read_parquet` shows the rows as they are. The data of the whole record (topology, shape,
-versions, timing) is stored as JSON in the schema metadata under keys that start with
-`tuccl.`; `tuccl.record_version` marks a record and names the version of its form. The topology is
-complete, so that a record can be replayed without any other file. docs/reference/records.md
-describes the columns.
+versions, timing, the recorded run) is stored as JSON in the schema metadata under keys that start
+with `tuccl.`; `tuccl.record_version` marks a record and names the version of its form. The topology
+and the schedules are complete, so that a record can be replayed without any other file. Version 1
+holds one shape of communicators. docs/reference/records.md describes the columns.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.probes.topology.json_form import topology_from_json, topology_to_json
 from tuccl.probes.topology.validation import check_structure
 from tuccl.records.errors import RecordFileError
-from tuccl.records.record import Record, Row, make_record
-from tuccl.trials.config import Config
+from tuccl.records.record import Record, Request, Row, make_record
+from tuccl.records.run_json import run_from_json, run_to_json, shape_from_json
+from tuccl.trials.config import Config, Task
+from tuccl.trials.placement import Placement
 from tuccl.trials.timing import timing_from_json
 from tuccl.workspace.atomic_file import write_atomically
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+_OF_ONE_SHAPE = 1
 
-_COLUMNS: tuple[tuple[str, str, bool], ...] = (
+_COLUMNS_OF_ONE_SHAPE: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
     ("size_bytes", "int64", False),
     ("algorithm", "string", False),
@@ -51,7 +54,21 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("seconds", "float64", False),
     ("failed", "string", True),
 )
-"""Columns: name, Arrow type (`list` is of float64) and whether null is allowed."""
+"""Columns: name, Arrow type (`list` is of float64, `counts` of
+int64) and whether null is allowed."""
+_COLUMNS = (
+    ("ranks", "int64", False),
+    ("nodes", "int64", False),
+    ("ranks_per_node", "int64", False),
+    ("placement", "string", True),
+    *_COLUMNS_OF_ONE_SHAPE,
+    ("failed_check", "bool", False),
+    ("failed_s", "float64", True),
+    ("asked", "counts", False),
+    ("given", "counts", False),
+    ("asked_s", "list", False),
+    ("restart_s", "list", False),
+)
 _SETTINGS = ("settings", "string", True)
 """Column of further process variables, present only where a row has some."""
 _FORM = ParquetForm(
@@ -61,6 +78,7 @@ _FORM = ParquetForm(
     version=RECORD_VERSION,
     columns=_COLUMNS,
     optional_columns=(_SETTINGS,),
+    older_columns={_OF_ONE_SHAPE: _COLUMNS_OF_ONE_SHAPE},
     compression="zstd",
     missing="no record of measurements; make one with `tuccl tune --record FILE`",
     again="record again",
@@ -126,11 +144,12 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
         check_structure(topology)
         record = make_record(
             topology,
-            _shape(metadata["shape"]),
+            shape := _shape(metadata["shape"]),
             _provenance(metadata),
             timing_from_json(metadata["timing"]),
-            [_row(values) for values in rows],
+            [_row(values, shape) for values in rows],
             str(metadata.get("run", "")),
+            run_from_json(metadata["of_run"]) if "of_run" in metadata else None,
         )
     except (
         ProbeError,
@@ -163,6 +182,7 @@ def _metadata(record: Record) -> dict[str, Any]:
         "tuccl": provenance.tuccl_version or "",
         "provenance": provenance_to_json(provenance),
         "timing": asdict(record.timing),
+        "of_run": run_to_json(record.of_run),
     }
 
 
@@ -189,6 +209,8 @@ def _provenance(metadata: dict[str, Any]) -> Provenance:
 
 def _values(row: Row) -> dict[str, Any]:
     return {
+        **asdict(row.task.shape),
+        "placement": row.task.placement.text or None,
         "operation": row.operation.value,
         "size_bytes": row.size_bytes,
         **asdict(row.config),
@@ -196,10 +218,23 @@ def _values(row: Row) -> dict[str, Any]:
         "samples_us": list(row.samples_us),
         "seconds": row.seconds,
         "failed": row.failed or None,
+        "failed_check": row.failed_check,
+        "failed_s": row.failed_s,
+        "asked": [each.asked for each in row.requests],
+        "given": [each.given for each in row.requests],
+        "asked_s": [each.seconds for each in row.requests],
+        "restart_s": [each.restart_s for each in row.requests],
     }
 
 
-def _row(values: dict[str, Any]) -> Row:
+def _row(values: dict[str, Any], whole: Shape) -> Row:
+    """Return the row of its values; one of a record of one shape has neither shape nor requests."""
+    shape = whole
+    if "ranks" in values:
+        shape = shape_from_json([values[name] for name in ("ranks", "nodes", "ranks_per_node")])
+    placement = Placement.parse(values.get("placement") or "")
+    size_bytes = values["size_bytes"]
+    columns = [values.get(name, []) for name in ("asked", "given", "asked_s", "restart_s")]
     pairs = (pair.rpartition("=") for pair in (values.get("settings") or "").split())
     config = Config(
         algorithm=values["algorithm"],
@@ -211,10 +246,12 @@ def _row(values: dict[str, Any]) -> Row:
         settings=tuple(sorted((name, int(value)) for name, _, value in pairs)),
     )
     return Row(
-        operation=Operation(values["operation"]),
-        size_bytes=values["size_bytes"],
+        task=Task(Operation(values["operation"]), size_bytes, shape, placement),
         config=config,
         samples_us=tuple(values["samples_us"]),
         seconds=values["seconds"],
         failed=values["failed"] or "",
+        failed_check=values.get("failed_check", True),
+        failed_s=values.get("failed_s"),
+        requests=tuple(Request(*each) for each in zip(*columns, strict=True)),
     )

@@ -20,9 +20,30 @@ class Placement:
     @property
     def suffix(self) -> str:
         """Part of a task's name, as `/4:0.1`; empty for the default."""
+        return f"/{self.text}" if self.text else ""
+
+    @property
+    def text(self) -> str:
+        """Stride and siblings, as `4:0.1`; empty for the default."""
         if self == ANYWHERE:
             return ""
-        return f"/{self.stride}:{'.'.join(map(str, self.siblings))}"
+        return f"{self.stride}:{'.'.join(map(str, self.siblings))}"
+
+    @classmethod
+    def parse(cls, text: str) -> Placement:
+        """Return the placement of its `text`.
+
+        Raises:
+            ValueError: It is of none.
+        """
+        if not text:
+            return cls()
+        stride, separator, siblings = text.partition(":")
+        numbers = tuple(int(number) for number in siblings.split(".") if number)
+        found = cls(int(stride), numbers)
+        if not separator or found.text != text:
+            raise ValueError(f"{text!a:.40} is no placement")
+        return found
 
 
 ANYWHERE = Placement()

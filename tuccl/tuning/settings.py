@@ -94,6 +94,8 @@ class RunSettings:
     """Identity of the run whose table some keys are kept from; empty: none are."""
     record: str = ""
     """`Record.digest` of the record that is replayed; empty: no record."""
+    recorded_schedules: bool = False
+    """Whether the schedules of that record are searched."""
 
     @property
     def backend(self) -> str:
@@ -104,6 +106,11 @@ class RunSettings:
     def schedules(self) -> bool:
         """Whether schedules are generated and searched in addition to NCCL's built-ins."""
         return self.options.schedules and backend_kind(self.backend).runs_schedules
+
+    @property
+    def searches_schedules(self) -> bool:
+        """Whether schedules are searched, generated ones or those of a record."""
+        return self.schedules or self.recorded_schedules
 
     @property
     def timing(self) -> Timing:
@@ -151,13 +158,14 @@ class RunSettings:
             del parsed["workload"]  # Likewise.
         if not self.retuned_from:
             del parsed["retuned_from"]
+        del parsed["recorded_schedules"]  # `schedules` says it.
         held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
         as_given = {name: value for name, value in options.items() if name not in held_otherwise}
         values = {
             **as_given,
             **parsed,
             "backend": self.backend,
-            "schedules": self.schedules,
+            "schedules": self.searches_schedules,
             "graphs": self.timing.graph,
             "congestion_control": laboratory["congestion_control"],
             "fingerprint": topology.fingerprint(),
@@ -169,8 +177,12 @@ class RunSettings:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def make_settings(options: RunOptions) -> RunSettings:
+def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> RunSettings:
     """Settings from the options of the command line alone, with a ladder of sizes.
+
+    Args:
+        options: The options.
+        offers_schedules: Whether the record that is replayed has schedules.
 
     Raises:
         UsageError: for an unknown name, an empty range of sizes, or a value that does not parse.
@@ -184,7 +196,8 @@ def make_settings(options: RunOptions) -> RunSettings:
         )
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))
-    _require_schedules_for_alltoall(operations, options.backend_name, wanted=options.schedules)
+    if not (options.schedules and offers_schedules):
+        _require_schedules_for_alltoall(operations, options.backend_name, wanted=options.schedules)
     if options.in_place and Operation.ALLTOALL in operations:
         raise UsageError("--in-place: alltoall has no such form; tune it in a run of its own")
     return RunSettings(

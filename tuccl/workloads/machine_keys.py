@@ -38,8 +38,8 @@ class Offer:
     """Communicators of the machine; none twice."""
     refusal: Callable[[Operation, Shape], str | None]
     """Why an operation is not tuned on a shape; None: it is."""
-    recorded: Mapping[Operation, Sequence[int]] | None = None
-    """Sizes that a record has by operation; None: any size can be timed."""
+    recorded: frozenset[Task] | None = None
+    """Keys that a record has; None: any size can be timed."""
 
 
 def step_calls(workload: Workload, offer: Offer) -> StepCalls:
@@ -72,11 +72,15 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
     for (shape, operation), own in sorted(
         sizes.items(), key=lambda item: (order.index(item[0][0]), item[0][1])
     ):
-        recorded = None if offer.recorded is None else offer.recorded.get(operation, ())
-        if recorded is None:
+        if offer.recorded is None:
             keys += _grouped_keys(operation, shape, own)
         else:
-            found, far = _recorded_keys(operation, shape, own, recorded)
+            of_key = [
+                key for key in offer.recorded if (key.operation, key.shape) == (operation, shape)
+            ]
+            found, far = _recorded_keys(
+                operation, shape, own, sorted(key.size_bytes for key in of_key)
+            )
             keys += found
             left_out += far
     return StepCalls(tuple(keys), _merged(left_out), _digest(workload), workload.steps)

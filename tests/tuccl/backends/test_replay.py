@@ -1,10 +1,16 @@
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, small_record
 from tuccl.backends.replay import ReplayBackend
 from tuccl.errors import ConfigurationFailedError
+from tuccl.lookup_tables.table import Operation
+from tuccl.records.record import Request, Row
+from tuccl.records.recorded_run import RecordedRun, RecordedSchedule
+from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config
 from tuccl.trials.timing import Timing
 
@@ -95,3 +101,47 @@ def test_what_failed_when_it_was_recorded_is_not_accepted() -> None:
     backend.check(TASK, FAST)
     with pytest.raises(ConfigurationFailedError, match="hung for 5 s"):
         backend.check(TASK, HUNG)
+
+
+def asked(samples: tuple[float, ...], *requests: Request, **failure: Any) -> ReplayBackend:
+    """A replay of one configuration with the requests that it had."""
+    row = Row(TASK, FAST, samples, 9.0, requests=requests, **failure)
+    return ReplayBackend(replace(RECORD, rows=(row,)), restart_s=3.0)
+
+
+def test_a_recorded_request_is_answered_as_it_was() -> None:
+    requests = Request(1, 1, 4.5, 2.5), Request(9, 3, 0.125, 2.25)
+    backend = asked((8.0, 8.5, 8.25), *requests)
+    assert backend.measure(TASK, FAST, 0, 1) == Measured((8.0,), 4.5)
+    assert backend.restart_s == 2.5
+    # Nine were asked for, and the backend stopped at three.
+    assert backend.measure(TASK, FAST, 1, 8) == Measured((8.5, 8.25), 0.125)
+    assert backend.restart_s == 2.25
+
+
+def test_another_request_than_the_recorded_costs_its_launches() -> None:
+    backend = asked((8.0, 8.5, 8.25), Request(1, 1, 4.5, 2.5), Request(3, 3, 0.125, 2.25))
+    assert backend.measure(TASK, FAST, 0, 3).seconds == pytest.approx(3.0 + 24.75e-6 * 20)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_failure_comes_where_it_came_and_costs_what_it_cost(check: bool) -> None:
+    failure = {"failed": "crashed", "failed_check": check, "failed_s": 0.0}
+    backend = asked((8.0,), Request(1, 1, 4.5, 2.5), **failure)
+    assert backend.measure(TASK, FAST, 0, 1).seconds == 4.5
+    with pytest.raises(ConfigurationFailedError, match="crashed") as caught:
+        backend.measure(TASK, FAST, 1, 2)
+    assert caught.value.seconds == 0.0
+    with pytest.raises(ConfigurationFailedError) if check else nullcontext():
+        backend.check(TASK, FAST)
+
+
+def test_schedules_are_those_whose_steps_the_record_has() -> None:
+    known, unknown = (Config(f"schedule:{digit * 16}", "LL", 1) for digit in "0a")
+    rows = tuple(replace(RECORD.rows[0], config=config) for config in (known, unknown))
+    schedule = RecordedSchedule(
+        "0" * 16, "ring", Operation.ALL_REDUCE, "", b"program", "whole", "", "expert", False, ()
+    )
+    record = replace(RECORD, rows=(*RECORD.rows, *rows), of_run=RecordedRun(schedules=(schedule,)))
+    assert list(ReplayBackend(record).schedules_of(TASK)) == [known]
+    assert list(ReplayBackend(replace(record, of_run=RecordedRun())).schedules_of(TASK)) == []

@@ -91,7 +91,3 @@ def test_a_machine_without_such_communicators_is_told_at_once(run_tuccl: Run) ->
     done = run_tuccl("init", "--topology", "shipped:h200-4gpu", *KEYS, "--shapes", "rail")
     assert done.returncode == 2
     assert "--shapes rail: 4 GPUs on 1 node(s) have no such communicators" in done.stderr
-    record = ("--record", "record.parquet")
-    done = run_tuccl("init", "--topology", "shipped:h200-4gpu", *KEYS, "--shapes", "pairs", *record)
-    assert done.returncode == 2
-    assert "--record keeps times of one shape" in done.stderr

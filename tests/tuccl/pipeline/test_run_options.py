@@ -261,8 +261,9 @@ def test_shapes_are_those_of_the_machine_with_their_weights() -> None:
         settings_of_options(replace(given, weights="pairs=2"), None)
     with pytest.raises(UsageError, match="--shapes 'hosts' is unknown"):
         settings_of_options(replace(given, shapes="hosts"), None)
-    with pytest.raises(UsageError, match="--shapes does not apply to --records"):
-        settings_of_options(replace(REPLAYED, shapes="whole"), tiny_grid())
+    with pytest.raises(RecordMismatchError, match="no times of communicators of shape pairs"):
+        settings_of_options(replace(REPLAYED, shapes="whole,pairs"), tiny_grid())
+    assert settings_of_options(replace(REPLAYED, shapes="whole"), tiny_grid()).shapes == ()
 
 
 def test_the_whole_machine_alone_is_the_run_that_names_no_shape() -> None:

@@ -12,10 +12,14 @@ from tuccl.probes.files.read import read_topology
 from tuccl.probes.nccl_xml.export import topology_to_nccl_xml
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.reading import read_records
+from tuccl.records.record import Request
 from tuccl.records.record_file import write_record
+from tuccl.records.recorded_run import RecordedRun
 from tuccl.records.recording import record_of
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, Task
+from tuccl.trials.placement import Placement
+from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.trials.timing import Timing
 from tuccl.workspace.measurement_lines import Contents
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
@@ -92,6 +96,41 @@ def test_a_record_holds_all_that_was_measured(tmp_path: Path) -> None:
     assert (found[broken].samples_us, found[broken].seconds) == ((), 6.0)
     write_record(tmp_path / "r.parquet", record)
     assert read_records(tmp_path / "r.parquet") == replace(record, topology=machine())
+
+
+class Elsewhere(Engine):
+    """Knows NCCL's estimates, by which placements are told apart."""
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        return None if task.placement == Placement() else 40.0
+
+
+def test_a_record_tells_shapes_placements_requests_and_estimates(tmp_path: Path) -> None:
+    whole, pairs = Shape(4, 1, 4), Shape(2, 1, 2)
+    of_run = RecordedRun(
+        shapes=(NamedShape(ShapeName.WHOLE, whole), NamedShape(ShapeName.PAIRS, pairs))
+    )
+    anywhere = Task(Operation.ALL_GATHER, 4096, pairs)
+    across = replace(anywhere, placement=Placement(2, (0, 1)))
+    tasks = [replace(anywhere, shape=whole), anywhere, across]
+    ring = Config("ring", "LL", 4, 256)
+    with MeasurementLog(tmp_path / "log", Elsewhere(), "id", several_shapes=True) as log:
+        for task in tasks:
+            log.measure(task, ring, 1)
+            log.measure(task, ring, 3)
+        assert log.ring_estimate_us(across) == 40.0
+        assert log.ring_estimate_us(anywhere) is None
+        with pytest.raises(ConfigurationFailedError):
+            log.check(across, ring)
+    record = record_of(read_log(tmp_path / "log", "id"), machine(), whole, "id", of_run)
+    assert [row.task for row in record.rows] == [anywhere, across, replace(anywhere, shape=whole)]
+    first, second, _ = record.rows
+    assert first.requests == (Request(1, 1, 0.25, 0.0), Request(3, 3, 0.25, 0.0))
+    assert (first.failed_s, second.failed_check, second.failed_s) == (None, True, 0.0)
+    assert record.of_run.estimates_us == {across.full_name: 40.0, anywhere.full_name: None}
+    assert [task.shape for task in record.tasks] == [pairs, whole]
+    write_record(tmp_path / "r.parquet", record)
+    assert read_records(tmp_path / "r.parquet") == record
 
 
 def test_there_is_no_record_of_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, machine, rows, small_record
 from tuccl.lookup_tables.provenance import NcclVersion, Provenance
 from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.records.record import Row, make_record
+from tuccl.records.record import Request, Row, make_record
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 
@@ -43,7 +43,7 @@ def test_a_record_knows_its_tasks_and_their_configurations() -> None:
 
 
 def test_sizes_with_nothing_but_stock_are_no_tasks() -> None:
-    stock = Row(Operation.BROADCAST, 64, STOCK, (1.0,), 0.0)
+    stock = Row(Task(Operation.BROADCAST, 64, SHAPE), STOCK, (1.0,), 0.0)
     record = make_record(machine(), SHAPE, MADE, Timing(), [*rows(), stock])
     assert {task.operation for task in record.tasks} == {Operation.ALL_REDUCE}
 
@@ -64,7 +64,13 @@ def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
         ({"seconds": nan}, "nan seconds is no cost"),
         ({"seconds": -1.0}, "-1.0 seconds"),
         ({"samples_us": ()}, "neither samples nor a reason"),
-        ({"size_bytes": 0}, "0 is no size"),
+        ({"task": Task(Operation.ALL_REDUCE, 0, SHAPE)}, "0 is no size"),
+        ({"task": Task(Operation.ALL_REDUCE, 1, Shape(4, 5, 4))}, "1 <= nodes <= ranks"),
+        ({"failed_s": nan}, "nan seconds is no cost"),
+        ({"requests": (Request(3, 3, inf, 0.0),)}, "inf seconds is no cost"),
+        ({"requests": (Request(3, 0, 1.0, 0.0),)}, "0 samples of 3 after 0"),
+        ({"requests": (Request(3, 4, 1.0, 0.0),)}, "4 samples of 3 after 0"),
+        ({"requests": (Request(2, 2, 1.0, 0.0),)}, "2 of 3 samples asked"),
         ({"config": replace(FAST, nthreads=-64)}, "-64 is no count"),
         ({"config": replace(FAST, algorithm="spiral")}, "no algorithm 'spiral'"),
         ({"config": replace(FAST, protocol="LL256")}, "no protocol 'LL256'"),

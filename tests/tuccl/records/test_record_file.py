@@ -11,20 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tuccl.records.small_record import FAST, machine, small_record
+from tests.tuccl.records.small_record import FAST, machine, rows, small_record
 from tuccl.errors import WorkspaceError
 from tuccl.lookup_tables.parquet_form import MOST_ROWS
 from tuccl.lookup_tables.provenance import Provenance
 from tuccl.lookup_tables.table import NcclProtocol, Operation, Shape
 from tuccl.records.errors import RecordFileError
-from tuccl.records.record import Row, make_record
+from tuccl.records.record import Request, Row, make_record
 from tuccl.records.record_file import (
     read_record,
     record_from_parquet_bytes,
     record_to_parquet_bytes,
     write_record,
 )
-from tuccl.trials.config import Config
+from tuccl.trials.config import Config, Task
+from tuccl.trials.placement import Placement
 from tuccl.trials.timing import Timing
 
 GOLDEN = Path(__file__).parent / "golden" / "record_schema.json"
@@ -41,14 +42,36 @@ CONFIGS = st.builds(
         lambda pairs: tuple(sorted(pairs.items()))
     ),
 )  # fmt: skip
-ROWS = st.builds(
-    Row,
+TASKS = st.builds(
+    Task,
     st.sampled_from(list(Operation)),
     st.integers(1, 2**46),
-    CONFIGS,
-    st.lists(TIMES, min_size=1, max_size=6).map(tuple),
-    st.floats(min_value=0.0, max_value=1e6),
-    st.text(max_size=30),
+    st.sampled_from([Shape(2, 1, 2), Shape(4, 2, 2), Shape(3, 2, 0)]),
+    st.sampled_from([Placement(), Placement(1, (0,)), Placement(4, (1, 12))]),
+)
+SECONDS = st.floats(min_value=0.0, max_value=1e6)
+
+
+def asked_for(row: Row, seconds: float, restart_s: float) -> Row:
+    """The row with two requests, the second of which was cut short."""
+    first = Request(1, 1, seconds, restart_s)
+    return replace(row, requests=(first, Request(9, len(row.samples_us), restart_s, seconds)))
+
+
+ROWS = st.builds(
+    asked_for,
+    st.builds(
+        Row,
+        TASKS,
+        CONFIGS,
+        st.lists(TIMES, min_size=2, max_size=6).map(tuple),
+        SECONDS,
+        st.text(max_size=30),
+        st.booleans(),
+        SECONDS,
+    ),
+    SECONDS,
+    SECONDS,
 )
 
 
@@ -126,7 +149,7 @@ def test_every_truncation_is_one_clear_error() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (with_metadata("record_version", 2), "record version 2, this release reads 1"),
+        (with_metadata("record_version", 3), "record version 3, this release reads 1 and 2"),
         (with_metadata("shape", {"ranks": 4}), "holds no valid record"),
         (with_metadata("shape", 7), "holds no valid record"),
         (
@@ -177,7 +200,8 @@ def test_a_file_that_is_not_there_and_one_that_cannot_be_written(tmp_path: Path)
 
 
 def test_a_record_of_a_part_of_the_machine_keeps_its_shape() -> None:
-    pair = replace(small_record(), shape=Shape(2, 1, 2))
+    shape = Shape(2, 1, 2)
+    pair = replace(small_record(), shape=shape, rows=tuple(rows(shape=shape)))
     again = record_from_parquet_bytes(record_to_parquet_bytes(pair), "r")
     assert again.tasks[0].shape == Shape(2, 1, 2)
     assert FAST in again.configs(again.tasks[0])

@@ -7,7 +7,7 @@ from tuccl.lookup_tables.provenance import NcclVersion, Provenance
 from tuccl.lookup_tables.table import Operation
 from tuccl.models.figures import communicator_shape
 from tuccl.records.record import Record, Row, make_record
-from tuccl.trials.config import STOCK, Config
+from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 
 SIZES = (4096, 65536)
@@ -28,6 +28,7 @@ def time_us(operation: Operation, size: int, protocol: str, nchannels: int) -> f
 
 def tiny_rows() -> list[Row]:
     rng = random.Random(5)
+    shape = communicator_shape(machine())
     found = []
     for operation in OPERATIONS:
         for size in SIZES:
@@ -38,7 +39,8 @@ def tiny_rows() -> list[Row]:
                     times[config] = time_us(operation, size, protocol, nchannels)
             for config, base in times.items():
                 samples = tuple(base * rng.uniform(0.99, 1.01) for _ in range(5))
-                found.append(Row(operation, size, config, samples, sum(samples) * 2e-5))
+                task = Task(operation, size, shape)
+                found.append(Row(task, config, samples, sum(samples) * 2e-5))
     return found
 
 

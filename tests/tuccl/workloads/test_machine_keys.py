@@ -124,7 +124,7 @@ def test_the_neighbours_that_span_least_become_one(
 
 def test_a_record_gives_the_nearest_size_and_leaves_out_what_is_far() -> None:
     calls = [call(ALL_REDUCE, size, 1.0, 16, 2) for size in (1000, 5000, 1 << 20)]
-    recorded = {ALL_REDUCE: (1024, 4096)}
+    recorded = frozenset(Task(ALL_REDUCE, size, WHOLE) for size in (1024, 4096))
     made = step_calls(
         workload(*calls, call(ALL_GATHER, 1024, 1.0, 16, 2)), Offer(SHAPES, refusal, recorded)
     )

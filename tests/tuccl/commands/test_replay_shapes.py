@@ -1,0 +1,130 @@
+"""A run of several shapes is recorded, and replayed elsewhere with the same table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tuccl.conftest import Run
+from tests.tuccl.sketches.machines import cluster, hybrid_mesh
+from tuccl.lookup_tables.store import table_from_parquet_bytes
+from tuccl.lookup_tables.table import Shape, Table
+from tuccl.probes.topology.json_form import topology_to_json
+from tuccl.records.record_file import read_record, write_record
+from tuccl.reports.report import Report
+
+SHAPES = ("--shapes", "whole,node,rail")
+KEYS = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
+
+
+def table_of(workspace: Path) -> Table:
+    (path,) = workspace.glob("runs/*/table.parquet")
+    return table_from_parquet_bytes(path.read_bytes(), str(path), lambda _: b"")
+
+
+def choices(workspace: Path) -> list[Any]:
+    """Everything of a table but when and by what it was measured."""
+    table = table_of(workspace)
+    entries = [
+        (each.key, each.builtin, each.schedule, each.time_us, each.default_time_us, each.samples)
+        for each in (*table.entries, *(e for own in table.placements for e in own.entries))
+    ]
+    placements = [(own.shape, own.number, own.example, own.lines) for own in table.placements]
+    return [table.profile, table.schedules, entries, placements]
+
+
+def measured(workspace: Path) -> list[dict[str, Any]]:
+    """The lines of a log below those that name its run."""
+    (path,) = workspace.glob("runs/*/measurements.jsonl")
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()[2:]]
+    return [{name: value for name, value in line.items() if name != "sum"} for line in lines]
+
+
+@pytest.fixture
+def recorded(run_inside: Run, tmp_path: Path) -> Path:
+    """The record of a run over three shapes, with schedules."""
+    (tmp_path / "machine.json").write_text(topology_to_json(cluster(2, 2, 2)), encoding="utf-8")
+    run = ("init", "--topology", "machine.json", *KEYS, *SHAPES)
+    done = run_inside(*run, "--record", "r.parquet", "--workspace", "first")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "machine.json").unlink()
+    return tmp_path / "r.parquet"
+
+
+def test_the_same_search_ends_with_the_same_table(
+    run_inside: Run, recorded: Path, tmp_path: Path
+) -> None:
+    record = read_record(recorded)
+    assert set(record.shapes) == {Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)}
+    again = ("init", "--records", "r.parquet", "--workspace", "again")
+    done = run_inside(*again, "--record", "again.parquet")
+    assert done.returncode == 0, done.stderr
+    assert "note: the recorded search is repeated step by step" in done.stderr
+    assert "not in the record" not in done.stderr
+    assert choices(tmp_path / "again") == choices(tmp_path / "first")
+    assert any(entry[2] for entry in choices(tmp_path / "again")[2]), "a schedule won"
+    assert measured(tmp_path / "again") == measured(tmp_path / "first")
+    second = read_record(tmp_path / "again.parquet")
+    assert (second.rows, second.of_run) == (record.rows, record.of_run)
+    assert second.provenance.replayed
+
+
+def test_another_search_chooses_among_what_was_recorded(
+    run_inside: Run, recorded: Path, tmp_path: Path
+) -> None:
+    words = ("--records", recorded, "--shapes", "rail,node", "--seed", "3", "--json")
+    done = run_inside("init", *words)
+    assert done.returncode == 0, done.stderr
+    assert "it differs from the recorded one in --shapes, --seed" in done.stderr
+    shapes = [Shape(**key["shape"]) for key in json.loads(done.stdout)["keys"]]
+    assert shapes == [Shape(2, 2, 1), Shape(2, 1, 2)]
+
+
+def test_placements_are_replayed_with_their_estimates(run_inside: Run, tmp_path: Path) -> None:
+    (tmp_path / "machine.json").write_text(topology_to_json(hybrid_mesh()), encoding="utf-8")
+    run = ("--shapes", "pairs", "--operations", "all_gather", "--min-size", "256K")
+    done = run_inside(
+        "tune", "--topology", "machine.json", *run, "--max-size", "4M", "--record", "r.parquet",
+        "--workspace", "first",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    record = read_record(tmp_path / "r.parquet")
+    assert len({row.task.placement for row in record.rows}) > 2
+    assert record.of_run.estimates_us
+    done = run_inside("tune", "--records", "r.parquet", "--workspace", "again")
+    assert done.returncode == 0, done.stderr
+    assert choices(tmp_path / "again") == choices(tmp_path / "first")
+    assert table_of(tmp_path / "again").placements
+    assert measured(tmp_path / "again") == measured(tmp_path / "first")
+
+
+def test_a_search_of_points_that_are_not_recorded_says_how_many(
+    run_inside: Run, recorded: Path, tmp_path: Path
+) -> None:
+    """A record that lost rows since lacks what the search asks for."""
+    record = read_record(recorded)
+    kept = [row for row in record.rows if row.config.nchannels != 8]
+    write_record(recorded, replace(record, rows=tuple(kept)))
+    done = run_inside("init", "--records", recorded, "--workspace", "again")
+    assert done.returncode == 0, done.stderr
+    assert "note: not in the record: " in done.stderr
+
+
+def test_the_report_of_a_replay_names_its_schedules(
+    run_inside: Run, recorded: Path, tmp_path: Path
+) -> None:
+    assert run_inside("init", "--records", recorded).returncode == 0
+    reports = [
+        Report.model_validate_json(next(tmp_path.glob(f"{name}/runs/*/report.json")).read_text())
+        for name in ("first", "tuccl-workspace")
+    ]
+    first, again = reports
+    assert again.schedules == first.schedules
+    assert again.shapes == first.shapes
+    assert [key.builtin and key.builtin.config for key in again.keys] == [
+        key.builtin and key.builtin.config for key in first.keys
+    ]

@@ -1,0 +1,85 @@
+"""The spaces that a run searches: those of its backend, or those of the record that it replays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+
+from tuccl.backends.backend_choice import (
+    BackendRequest,
+    backend_kind,
+    builtins_of,
+    has_executor,
+    keeps_128_bytes,
+    promising_of,
+)
+from tuccl.backends.replay import ReplayBackend
+from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.models.placements import PlacementClass, placements
+from tuccl.placing.seen import Estimate
+from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.executor_schedules import executor_space, modelled_space
+from tuccl.trials.config import Task
+from tuccl.trials.placement import ANYWHERE
+from tuccl.trials.space import Space
+from tuccl.tuning.run.results import SearchSpaces
+from tuccl.tuning.settings import RunSettings
+
+Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
+_NO_SCHEDULES = Space("settings of NCCL alone", ())
+
+
+def search_spaces(
+    settings: RunSettings,
+    candidates: Candidates,
+    request: BackendRequest,
+    estimate: Estimate = lambda _: None,
+) -> SearchSpaces:
+    """Return the spaces that are searched.
+
+    Args:
+        settings: Settings of the run.
+        candidates: Schedules that were made, by shape.
+        request: Request of the backend.
+        estimate: NCCL's estimates, by which placements are told apart.
+    """
+
+    @cache
+    def classes(shape: Shape) -> Sequence[PlacementClass]:
+        # What was not recorded elsewhere would count as slower there.
+        known = request.record is None or request.takes_recorded_steps
+        return placements(request.topology, shape).classes if known else ()
+
+    return SearchSpaces(
+        partial(builtins_of, request),
+        partial(_schedules_of, settings, candidates, request),
+        partial(promising_of, request),
+        jobs_run_schedules=has_executor(settings.backend, request.record),
+        placements=classes,
+        estimate=estimate,
+    )
+
+
+def _schedules_of(
+    settings: RunSettings, candidates: Candidates, request: BackendRequest, task: Task
+) -> Space:
+    if task.placement != ANYWHERE:  # The executor sees no estimates.
+        return _NO_SCHEDULES
+    if request.record is not None:
+        return _recorded_schedules(settings, request, task)
+    found = candidates.get(task.shape, {}).get(task.operation, ())
+    promising = [c for c in found if c.promises_for(task.size_bytes)]
+    ll128 = keeps_128_bytes(request.topology)
+    if backend_kind(settings.backend).has_executor:
+        return executor_space(promising, task.size_bytes, ll128=ll128)
+    return modelled_space(promising, task.size_bytes, ll128=ll128)
+
+
+def _recorded_schedules(settings: RunSettings, request: BackendRequest, task: Task) -> Space:
+    record = request.record
+    if record is None or not settings.recorded_schedules:
+        return _NO_SCHEDULES
+    search = record.of_run.search
+    if search is not None and request.takes_recorded_steps:
+        return search.schedules_of(task)
+    return ReplayBackend(record).schedules_of(task)
