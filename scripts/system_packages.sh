@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Install the system tools that some tests run for real: ping, iperf3, ip, tc, Open MPI, and clang,
-# which compiles for GPUs that nvcc no longer knows.
+# Install the system tools that some tests run for real: ping, iperf3, ip, tc, Open MPI, shellcheck,
+# busybox, and clang, which compiles for GPUs that nvcc no longer knows.
 # Needs root and apt-get. Where that is not to be had, or a release does not have a package, it says
 # so: those tests then skip, each with its reason.
 set -euo pipefail
 
-tools=(ping:iputils-ping iperf3:iperf3 ip:iproute2 tc:iproute2 mpirun:openmpi-bin)
+tools=(ping:iputils-ping iperf3:iperf3 ip:iproute2 tc:iproute2 mpirun:openmpi-bin
+       shellcheck:shellcheck busybox:busybox)
 clangs=(19 18 17 16 20 21) # Any of these does; the first that the release has is installed.
 
 has_clang() {

@@ -77,6 +77,7 @@ set -eu
 umask 022
 from=$1
 to=$2
+# shellcheck disable=SC3028 # Container runtimes set it.
 partial=$to/.tuccl-partial-${HOSTNAME:-copy}
 trap 'rm -f "$partial"' EXIT
 trap 'exit 143' TERM

@@ -93,12 +93,23 @@ class JobRoot:
         return Started(done.returncode, done.stderr, loaded)
 
 
-def make_job_root(root: Path, stand_ins: StandIns) -> JobRoot:
-    """A root with sh (dash), bash, and readlink where this host has them."""
+def make_job_root(root: Path, stand_ins: StandIns, programs_too: Sequence[str] = ()) -> JobRoot:
+    """A root with sh (dash), bash, and other programs where this host has them."""
     root.mkdir()
     job = compile_c(root / "job", [NATIVE / "start_communicator.c"], "-ldl")
     programs = {"bin/job": job, "bin/sh": Path("/bin/sh")}
-    for name in ("bash", "dash", "readlink", "cp", "mv", "mkdir", "dirname", "cmp", "rm"):
+    for name in (
+        "bash",
+        "dash",
+        "readlink",
+        "cp",
+        "mv",
+        "mkdir",
+        "dirname",
+        "cmp",
+        "rm",
+        *programs_too,
+    ):
         if (path := shutil.which(name, path="/usr/bin:/bin")) is not None:
             programs[f"bin/{name}"] = Path(path)
     for name, program in programs.items():

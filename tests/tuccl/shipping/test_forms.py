@@ -217,6 +217,15 @@ def test_a_shell_in_a_container_has_the_table(root: JobRoot, shell: str) -> None
     assert started.loaded == (PLACE, sum_of(place_in(root)))
 
 
+@pytest.mark.parametrize("script", ["tuccl.env", "slurm-task-prolog.sh", "kubernetes/copy.sh"])
+def test_shellcheck_takes_the_scripts(shipped: Path, script: str) -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("no shellcheck")
+    command = ["shellcheck", "--shell=sh", str(shipped / script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_bash_finds_a_directory_that_was_moved_and_the_others_are_told(root: JobRoot) -> None:
     moved = root.root / "moved"
     shutil.rmtree(moved, ignore_errors=True)
