@@ -15,10 +15,24 @@ from tuccl.watching.service_files import service_file, slurm_health_check, timer
 
 @pytest.mark.parametrize("name", ["/shared/tuccl", '/shared/of "me" at 5 % $x'])
 def test_systemd_takes_the_units(tmp_path: Path, name: str) -> None:
+    assert complaints_of_systemd(tmp_path, service_file(Path(name)), timer_file()) == []
+
+
+@pytest.mark.parametrize("change", [("ExecStart=", "ExecStart=/no"), ("15min", "15 minuets")])
+def test_systemd_does_not_take_units_that_are_wrong(
+    tmp_path: Path, change: tuple[str, str]
+) -> None:
+    service, timer = service_file(Path("/shared/tuccl")), timer_file()
+    wrong = [text.replace(*change) for text in (service, timer)]
+    assert wrong != [service, timer]
+    assert complaints_of_systemd(tmp_path, *wrong) != []
+
+
+def complaints_of_systemd(folder: Path, service: str, timer: str) -> list[str]:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze")
-    units = {"service": service_file(Path(name)), "timer": timer_file()}
-    paths = [tmp_path / f"tuccl-watch.{kind}" for kind in units]
+    units = {"service": service, "timer": timer}
+    paths = [folder / f"tuccl-watch.{kind}" for kind in units]
     for path, text in zip(paths, units.values(), strict=True):
         path.write_text(text)
     done = subprocess.run(
@@ -27,8 +41,7 @@ def test_systemd_takes_the_units(tmp_path: Path, name: str) -> None:
         text=True,
         check=False,
     )
-    complaints = [line for line in done.stderr.splitlines() if "tuccl-watch" in line]
-    assert complaints == []
+    return [line for line in done.stderr.splitlines() if "tuccl-watch" in line]
 
 
 def test_a_name_that_no_unit_can_hold_is_refused() -> None:
