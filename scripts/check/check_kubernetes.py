@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from kubernetes_builds import PATCHES, KubectlMissingError, build_job, build_pool, mutants
+from kubernetes_builds import PATCHES, KubectlMissingError, build_job, build_nodes, mutants
 from kubernetes_rules import breaches_of_restricted, complaints, pod_of, reduced
 
 PACKAGE = "kubernetes-validate==1.37.0"
@@ -79,8 +79,9 @@ def objects(table: Path) -> Iterator[tuple[str, Any]]:
                         breaches = "; ".join(breaches_of_restricted(pod_of(document)))
                         print(f"Pod Security, restricted: {name}: {breaches or 'taken'}")
                     yield name, document
-            for document in build_pool(table, Path(work, "pool")):
-                yield f"{document['kind']} of a pool", document
+            for name in ("nodes", "h100"):
+                for document in build_nodes(table, Path(work, name), name):
+                    yield f"{document['kind']} for {name}", document
         except KubectlMissingError:
             print("no kubectl: the patches and the kustomizations are not checked")
 

@@ -79,14 +79,14 @@ def build_job(table: Path, work: Path, patch: str) -> list[Any]:
     return _build(table, work, text)
 
 
-def build_pool(table: Path, work: Path) -> list[Any]:
-    """Return the objects of one pool of nodes.
+def build_nodes(table: Path, work: Path, name: str) -> list[Any]:
+    """Return the objects of a kustomization for nodes: `nodes`, or `h100` for one pool.
 
     Raises:
         KubectlMissingError: There is no kubectl.
     """
     work.mkdir()
-    return _build(table, work, guide_block("h100"))
+    return _build(table, work, guide_block(name))
 
 
 def _build(table: Path, work: Path, text: str) -> list[Any]:

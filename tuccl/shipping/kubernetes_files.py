@@ -260,7 +260,8 @@ spec:
 
 def _kustomization(settings: JobSettings) -> str:
     return f"""\
-# {settings.title}: the DaemonSet, once per cluster. Set newName to where the image was pushed to.
+# {settings.title}: the DaemonSet, once per cluster. Name the image's registry in a kustomization of
+# your own that has this folder as a resource: the next ship replaces this file.
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:

@@ -14,7 +14,7 @@ from kubernetes_builds import (
     PATCHES,
     KubectlMissingError,
     build_job,
-    build_pool,
+    build_nodes,
     mutants,
 )
 from kubernetes_rules import breaches_of_restricted, complaints, pod_of
@@ -120,20 +120,22 @@ def test_a_pod_waits_for_the_bundle_on_its_node(shipped: Path) -> None:
     assert copied.index("*.so ") < copied.index("bundle-*.tuccl") < copied.index(" tuccl.env ")
 
 
-def test_a_pool_of_nodes_has_a_daemon_set_of_its_own(
-    shipped: Path, tmp_path: Path, definitions: Any
+@pytest.mark.parametrize(("name", "suffix"), [("nodes", ""), ("h100", "-h100")])
+def test_nodes_have_the_image_of_the_registry_and_a_pool_its_own_daemon_set(
+    shipped: Path, tmp_path: Path, definitions: Any, name: str, suffix: str
 ) -> None:
     try:
-        (daemon,) = build_pool(shipped / "kubernetes", tmp_path / "pool")
+        (daemon,) = build_nodes(shipped / "kubernetes", tmp_path / name, name)
     except KubectlMissingError as error:
         pytest.skip(str(error))
     assert complaints(daemon, definitions) == []
-    assert (daemon["metadata"]["namespace"], daemon["metadata"]["name"]) == (
-        "tuccl-system",
-        "tuccl-files-h100",
-    )
-    assert daemon["spec"]["selector"]["matchLabels"]["pool"] == "h100"
-    assert pod_of(daemon)["nodeSelector"].keys() == {"kubernetes.io/os", "nvidia.com/gpu.product"}
+    found = daemon["metadata"]
+    assert (found["namespace"], found["name"]) == ("tuccl-system", f"tuccl-files{suffix}")
+    pod, image = pod_of(daemon), image_and_config_map(shipped)[0]
+    containers = [*pod["initContainers"], *pod["containers"]]
+    assert {each["image"] for each in containers} == {f"registry.example.com/{image}"}
+    assert ("pool" in daemon["spec"]["selector"]["matchLabels"]) is bool(suffix)
+    assert ("nvidia.com/gpu.product" in pod["nodeSelector"]) is bool(suffix)
 
 
 def test_containers_of_the_image_have_no_rights_that_they_do_not_need(shipped: Path) -> None:
