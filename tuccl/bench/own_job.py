@@ -16,7 +16,7 @@ from statistics import geometric_mean
 
 from tuccl.bench.job_figure import Figure
 from tuccl.bench.ratios import Gain, gain_of_rounds
-from tuccl.reports.step_document import StepSummary
+from tuccl.reports.documents.step import StepSummary
 
 WITHOUT, WITH = "without the table", "with the table"
 

@@ -38,7 +38,7 @@ from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 if TYPE_CHECKING:
-    from tuccl.reports.json_documents import RetunedPart
+    from tuccl.reports.documents.table import RetunedPart
 
 
 _DRY_RUN_RECORDS_NOTHING = "--record keeps what is measured, and --dry-run measures nothing"
@@ -209,7 +209,7 @@ def _tell_plan(retuning: Retuning, as_json: bool) -> int:
     """Print what would be measured again, and why."""
     change, plan = retuning.change, retuning.plan
     if as_json:
-        from tuccl.reports.json_documents import RetunePlanDocument  # noqa: PLC0415 - for JSON
+        from tuccl.reports.documents.table import RetunePlanDocument  # noqa: PLC0415 - for JSON
 
         document = RetunePlanDocument(
             changes=list(change.changes),
@@ -230,7 +230,7 @@ def _tell_plan(retuning: Retuning, as_json: bool) -> int:
 
 
 def _parts(plan: RetunePlan | None) -> list[RetunedPart]:
-    from tuccl.reports.json_documents import RetunedPart  # noqa: PLC0415 - for JSON
+    from tuccl.reports.documents.table import RetunedPart  # noqa: PLC0415 - for JSON
 
     if plan is None:
         return []
@@ -279,7 +279,7 @@ def _retune(
             display.say("note: nothing was measured, so no record is written")
     if as_json:
         from tuccl.console.table_document import table_document  # noqa: PLC0415 - for JSON
-        from tuccl.reports.json_documents import RetuneDocument  # noqa: PLC0415
+        from tuccl.reports.documents.table import RetuneDocument  # noqa: PLC0415
 
         found = table_document(result, gains_of(result))
         document = RetuneDocument(

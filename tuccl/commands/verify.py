@@ -22,7 +22,7 @@ def verify(file: Path, nodes: str | None, as_json: bool) -> int:
     limits = check_limits(algorithm)
     across = None if sizes is None else across_hosts(algorithm, sizes)
     if as_json:
-        from tuccl.reports.json_documents import VerifyDocument  # noqa: PLC0415 - for JSON
+        from tuccl.reports.documents.verify import VerifyDocument  # noqa: PLC0415 - for JSON
 
         found = {
             "file": str(file),

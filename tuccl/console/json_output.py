@@ -22,7 +22,7 @@ def print_json(document: Mapping[str, Any], schema_version: int) -> None:
 
 
 def print_document(document: BaseModel) -> None:
-    """Print a document of `tuccl.reports.json_documents`.
+    """Print a document of `tuccl.reports.documents`.
 
     Raises:
         ValueError: A figure is not a number of JSON.

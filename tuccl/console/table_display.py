@@ -26,6 +26,7 @@ from tuccl.reports.choice_text import (
     describe_schedule,
     profile_text,
 )
+from tuccl.reports.documents.step import step_summary
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
 from tuccl.reports.report import (
     FloorReport,
@@ -34,7 +35,6 @@ from tuccl.reports.report import (
     ProfileReport,
     Report,
 )
-from tuccl.reports.step_document import step_summary
 from tuccl.reports.step_gain import step_of
 from tuccl.trials.shapes import shape_text
 from tuccl.words.counts import count_of

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from tuccl.lookup_tables.table import Entry, SeenPlacement
 from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
-from tuccl.reports.explanation import Explanation, placed_entries
-from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import JobGains, KeyGain
-from tuccl.reports.json_documents import (
+from tuccl.reports.documents.step import step_document
+from tuccl.reports.documents.table import (
     Apart,
     ExplainDocument,
     JobMeans,
@@ -22,7 +20,9 @@ from tuccl.reports.json_documents import (
     TunedKey,
     WithoutExecutor,
 )
-from tuccl.reports.step_document import step_document
+from tuccl.reports.explanation import Explanation, placed_entries
+from tuccl.reports.finished_run import FinishedRun
+from tuccl.reports.job_gains import JobGains, KeyGain
 from tuccl.reports.step_gain import step_of
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tuccl.console.display import print_lines, standard_output
 from tuccl.probes.inputs.printable import printable
-from tuccl.reports.json_documents import (
+from tuccl.reports.documents.workload import (
     WorkloadCallFigures,
     WorkloadDocument,
     WorkloadNotTuned,

@@ -25,7 +25,7 @@ from tuccl.errors import MeasurementError, UsageError
 from tuccl.hosts.rank_answers import RankAnswers, answer_on_ranks
 from tuccl.probes.cluster.launched import DEFAULT_LAUNCHER, launch_command
 from tuccl.probes.inputs.printable import printable
-from tuccl.reports.json_documents import CheckedHost, DoctorDocument
+from tuccl.reports.documents.doctor import CheckedHost, DoctorDocument
 
 _TAGS = 25, 26
 """MPI tags; 23 and 24 are those of `tuccl.hosts.settled_nccl`."""

@@ -9,8 +9,8 @@ from tuccl.html_report.elements import Markup, element, joined
 from tuccl.html_report.figures.key_figures import shape_words
 from tuccl.html_report.key_table import number_cell, sortable_table
 from tuccl.html_report.page import Section
+from tuccl.reports.documents.step import StepDocument, StepKey
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.step_document import StepDocument, StepKey
 from tuccl.words.sizes import format_size
 
 _COLUMNS = (

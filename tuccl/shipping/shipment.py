@@ -35,12 +35,12 @@ from tuccl.lookup_tables.store import table_to_parquet_bytes
 from tuccl.lookup_tables.table import Table
 from tuccl.probes.topology.graph import Topology
 from tuccl.probes.topology.json_form import topology_to_json
+from tuccl.reports.documents.step import StepSummary, step_summary
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
 from tuccl.reports.host_record import HostRecord, is_of_machine, read_host_record, record_host
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
-from tuccl.reports.step_document import StepSummary, step_summary
 from tuccl.reports.step_gain import step_of
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path

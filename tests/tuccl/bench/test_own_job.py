@@ -8,7 +8,7 @@ import pytest
 
 from tuccl.bench.job_figure import Figure, TimeUnit
 from tuccl.bench.own_job import WITH, WITHOUT, JobOutcome, JobRound, JobRun, job_outcome, run_rounds
-from tuccl.reports.step_document import StepSummary
+from tuccl.reports.documents.step import StepSummary
 
 STEP = StepSummary(
     workload="0123456789abcdef",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, placed_pairs
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.tuned_tables import tuned
 from tuccl.bench.contenders import STOCK, ShippedTable
 from tuccl.bench.result import BenchResult, Finding, bench_result

@@ -10,7 +10,7 @@ from tests.tuccl.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.bench.test_result import STOCK_US, measured, shipped
 from tests.tuccl.conftest import Run
 from tests.tuccl.records.tiny_grid import tiny_grid
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.bench.contenders import read_shipped_table
 from tuccl.bench.result import BenchResult, bench_result

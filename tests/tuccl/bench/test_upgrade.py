@@ -9,7 +9,7 @@ import pytest
 
 from tests.tuccl.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.bench.test_result import STOCK_US, TASKS, shipped
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tuccl.bench.contenders import STOCK
 from tuccl.bench.rounds import Measured
 from tuccl.bench.upgrade import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.conftest import Run
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.sketches.machines import cluster
 from tuccl.lookup_tables.bundles.bundle import load_bundle
 from tuccl.lookup_tables.table import Operation, Shape

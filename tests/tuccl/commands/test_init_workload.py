@@ -8,7 +8,7 @@ import pytest
 
 from tests.tuccl.conftest import Run
 from tests.tuccl.records.tiny_grid import tiny_grid
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.lookup_tables.table import Operation
 from tuccl.records.record_file import write_record

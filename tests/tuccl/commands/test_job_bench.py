@@ -14,7 +14,7 @@ from tests.runtime.conftest import compile_c
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run
 from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tuccl.lookup_tables.table import Shape
 
 BENCH = ("workload", "bench", "--rounds", "2")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.html_report.reported import seen
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tuccl.html_report.report import MOST_BYTES
 
 

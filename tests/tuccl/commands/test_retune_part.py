@@ -13,7 +13,7 @@ import pytest
 
 from tests.tuccl.conftest import Run
 from tests.tuccl.pipeline.test_retune_plan import with_halved
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.silent_progress import silent
 from tests.tuccl.sketches.machines import Cable, cluster, machine
 from tests.tuccl.workloads.made_workloads import call, workload, written

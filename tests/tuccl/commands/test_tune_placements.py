@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.conftest import Run, run_in
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.sketches.machines import cluster, hybrid_mesh
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.lookup_tables.bundles.bundle import load_bundle

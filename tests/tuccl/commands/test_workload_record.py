@@ -13,7 +13,7 @@ import pytest
 
 from tests.runtime.profiler_player import build_program
 from tests.tuccl.conftest import Run
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tuccl.lookup_tables.table import Operation
 from tuccl.runtime import EXECUTOR_NAME, profiler_path
 from tuccl.workloads.workload import SourceKind

@@ -16,7 +16,7 @@ import pytest
 
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN
 from tests.tuccl.console.terminal_screen import Screen, Terminal, terminal
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tuccl.console.display import say
 from tuccl.console.live_view import EVERY_S, LiveView, progress_of_run, shown_run
 from tuccl.console.progress import EVERY_VARIABLE

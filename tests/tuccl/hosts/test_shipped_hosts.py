@@ -17,7 +17,7 @@ from tuccl.console.shipped.ship_check_display import check_document, check_lines
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import UsageError
 from tuccl.hosts.shipped_hosts import Reach, verdict_here, verdicts_of_hosts, with_clock
-from tuccl.reports.json_documents import CheckedHost
+from tuccl.reports.documents.doctor import CheckedHost
 from tuccl.shipping.shipment import ship
 
 COMMAND = (sys.executable, "-c", "from tuccl.cli.app import main; main()")

@@ -8,9 +8,9 @@ import pytest
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.lookup_tables.confirmation import Reference
 from tuccl.lookup_tables.table import Operation
+from tuccl.reports.documents.step import step_document
 from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.reports.report import ProfileRatio
-from tuccl.reports.step_document import step_document
 from tuccl.reports.step_gain import StepGain, step_gain
 from tuccl.trials.config import Task
 from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, Why

@@ -76,7 +76,7 @@ def test_the_largest_communicator_of_this_host_is_measured(table_of: TableOf) ->
 
 
 def test_communicators_with_entries_of_their_own_are_measured_apart(table_of: TableOf) -> None:
-    """Of the size without such an entry, all neighbours have the promise of any pair."""
+    """At the size without such an entry all neighbours have the promise of any pair."""
     shape_entry = entry(Operation.ALL_GATHER, 4 * M, 1.2, TWO)
     table = table_of(shape_entry, placements=placed_pairs((8,), (4,)))
     tasks = spot_keys(table, FOUR)

@@ -13,7 +13,7 @@ import pytest
 from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.conftest import Run, TunedWorkspace, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tests.tuccl.watching.watched_tables import GPU, WELL, recorded, states_of, watched_table
 from tuccl.errors import UsageError

@@ -22,7 +22,7 @@ from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 if TYPE_CHECKING:
-    from tuccl.reports.json_documents import CheckedHost
+    from tuccl.reports.documents.doctor import CheckedHost
 
 _TUNER_CSV = "tuner-csv"
 
@@ -40,7 +40,7 @@ def ship(
         Workspace(root).current(), directory, force=force, forms=forms, place=place
     )
     if as_json:
-        from tuccl.reports.json_documents import ShipDocument  # noqa: PLC0415 - for JSON
+        from tuccl.reports.documents.shipped import ShipDocument  # noqa: PLC0415 - for JSON
 
         files = [str(path) for path in shipped.files]
         print_document(ShipDocument(files=files, caveats=list(shipped.caveats)))
@@ -60,7 +60,7 @@ def export(place: Path | None, form: str, output: Path, root: Path, as_json: boo
             another file.
     """
     from tuccl.html_report.figures.places import read_place  # noqa: PLC0415 - slow
-    from tuccl.reports.json_documents import ExportDocument  # noqa: PLC0415 - slow
+    from tuccl.reports.documents.shipped import ExportDocument  # noqa: PLC0415 - slow
     from tuccl.shipping.tuner_csv import MARK, tuner_csv  # noqa: PLC0415 - for this command
 
     if form != _TUNER_CSV:

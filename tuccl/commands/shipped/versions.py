@@ -44,7 +44,7 @@ def rollback(directory: Path, version: str | None, force: bool, as_json: bool) -
     done = rolling.rollback(directory, version, force=force)
     before = None if done.before is None else done.before.number
     if as_json:
-        from tuccl.reports.json_documents import RollbackDocument  # noqa: PLC0415 - for JSON
+        from tuccl.reports.documents.versions import RollbackDocument  # noqa: PLC0415 - for JSON
 
         print_document(
             RollbackDocument(

@@ -14,7 +14,7 @@ from tuccl.bench.step import StepOutcome
 from tuccl.bench.upgrade import UpgradedKey, UpgradeResult
 from tuccl.console.shipped.bench_display import describe_key
 from tuccl.engines.nccl_library import NcclLibrary
-from tuccl.reports.json_documents import (
+from tuccl.reports.documents.bench import (
     BenchDocument,
     BenchedGain,
     BenchedKey,

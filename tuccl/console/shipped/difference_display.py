@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tuccl.console.display import print_lines, standard_output
 from tuccl.probes.inputs.printable import printable
-from tuccl.reports.json_documents import ComparedSide, DiffDocument, DiffKey, KeyPromise
+from tuccl.reports.documents.versions import ComparedSide, DiffDocument, DiffKey, KeyPromise
 from tuccl.reports.table_difference import KeyDifference, Promise, TableDifference
 from tuccl.shipping.table_places import PlacedTable
 from tuccl.trials.shapes import shape_text

@@ -10,7 +10,7 @@ from tuccl.console.display import print_lines
 from tuccl.doctor.diagnosis import Diagnosis
 from tuccl.doctor.findings import Severity
 from tuccl.probes.inputs.printable import printable
-from tuccl.reports.json_documents import DoctorDocument, DoctorFinding, DoctorNccl
+from tuccl.reports.documents.doctor import DoctorDocument, DoctorFinding, DoctorNccl
 from tuccl.words.counts import count_of
 
 _LONGEST = 1000

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from tuccl.console.display import print_lines, standard_output
 from tuccl.probes.inputs.printable import printable
-from tuccl.reports.json_documents import HistoryDocument, KeptVersion, ShownMachine
+from tuccl.reports.documents.shipped import ShownMachine
+from tuccl.reports.documents.versions import HistoryDocument, KeptVersion
 from tuccl.shipping.versions import Version
 from tuccl.words.counts import count_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuccl.console.display import print_lines
 from tuccl.console.json_output import print_document
 from tuccl.probes.inputs.printable import printable
-from tuccl.reports.json_documents import CheckedHost, DoctorFinding, ShipCheckDocument
+from tuccl.reports.documents.doctor import CheckedHost, DoctorFinding, ShipCheckDocument
 from tuccl.words.counts import count_of
 
 _LONGEST = 1000

@@ -14,8 +14,8 @@ from tuccl.lookup_tables.bundles.bundle import BundleEntry
 from tuccl.lookup_tables.table import Entry, Shape
 from tuccl.probes.inputs.printable import printable
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
+from tuccl.reports.documents.shipped import ShowDocument, ShownEntry, ShownMachine
 from tuccl.reports.evidence import Evidence, evidence_of, evidence_of_backend
-from tuccl.reports.json_documents import ShowDocument, ShownEntry, ShownMachine
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
 from tuccl.shipping.shipped_view import ShippedView
 from tuccl.words.counts import count_of

@@ -7,7 +7,7 @@ from socket import gethostname
 
 from tuccl.doctor.findings import Finding
 from tuccl.probes.inputs.printable import printable
-from tuccl.reports.watch_document import WatchDocument, WatchedKey, WatchFinding
+from tuccl.reports.documents.watch import WatchDocument, WatchedKey, WatchFinding
 from tuccl.watching.spot_verdicts import SpotVerdict
 from tuccl.watching.watch import Watched
 

@@ -14,11 +14,11 @@ from tuccl.lookup_tables.errors import TableFileError
 from tuccl.lookup_tables.provenance import Provenance
 from tuccl.lookup_tables.table import Table
 from tuccl.probes.topology.graph import Topology
+from tuccl.reports.documents.step import StepDocument, step_document
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table, read_table_file
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import Report, read_report
-from tuccl.reports.step_document import StepDocument, step_document
 from tuccl.reports.step_gain import step_of
 from tuccl.runtime import EXECUTOR_NAME, has_executor
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest

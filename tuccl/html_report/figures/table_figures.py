@@ -10,9 +10,9 @@ from tuccl.console.table_display import placed_entries_lines, summary_lines
 from tuccl.html_report.figures.key_figures import KeyFigures, keys_of
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.lookup_tables.table import Shape
+from tuccl.reports.documents.step import StepDocument
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner, job_gains
-from tuccl.reports.step_document import StepDocument
 from tuccl.words.counts import count_of
 from tuccl.workspace.measurement_lines import Contents
 

@@ -14,7 +14,7 @@ from tests.tuccl.bench.shipped_tables import M, all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns, build_release
 from tests.tuccl.measuring.test_mpi_places import requires_mpirun
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.commands.shipped.bench import _understood
 from tuccl.inputs.bench_command import BenchCommand

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tuccl.bench.shipped_tables import TWO_RANKS, M
 from tests.tuccl.html_report.reported import reported, seen, with_placements
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tuccl.html_report.comparison_page import comparison_page
 from tuccl.html_report.curves import curve_charts
 from tuccl.html_report.figures.places import ReportedTable
