@@ -47,7 +47,7 @@ class StepSaving(Document):
 class JobBenchDocument(Document):
     """`workload bench`: a job without and with a table, in turn."""
 
-    schema_version: Literal[5] = SCHEMA_VERSION
+    schema_version: Literal[6] = SCHEMA_VERSION
     job: list[str]
     """The command and its arguments."""
     place: str
