@@ -17,12 +17,13 @@ from tuccl.models.placements import PlacementClass
 from tuccl.statistics.estimators import paired_ratios
 from tuccl.statistics.intervals import median_interval
 from tuccl.trials.config import Config, Task
-from tuccl.trials.in_turn import in_turn
+from tuccl.trials.in_turn import Samples, in_turn
 
 Fresh = Callable[[Task, Config, int], Sequence[float]]
 """`fresh(task, config, count)`: this number of samples in us, none of them returned before."""
 PAIRS = 15
-"""Samples of each call and of NCCL's own choice in each class."""
+"""Samples of each call and of NCCL's own choice in each class, at most: a call that was as fast in
+more than half of them is safe, whatever the others are, and takes no more."""
 _ERROR = 0.01
 """Probability that a call which is as fast as NCCL's own choice in a class is called slower."""
 _MOST_LOSS = 0.99
@@ -84,7 +85,7 @@ def slower_at(
     found: dict[Config, list[SlowerAt]] = {config: [] for config in calls}
     for own in classes if len(classes) > 1 else ():
         sample = partial(_sample, fresh, replace(task, placement=own.placement))
-        samples = in_turn((default, *calls), PAIRS, sample)
+        samples = in_turn((default, *calls), PAIRS, sample, partial(_settled, default))
         for config in calls:
             slower = _slower(config, own, samples, default)
             if slower is not None:
@@ -101,6 +102,24 @@ def _sample(fresh: Fresh, task: Task, config: Config) -> float:
     return fresh(task, config, 1)[0]
 
 
+def _settled(default: Config, samples: Samples) -> list[Config]:
+    """Return calls whose median ratio is at least 1 whatever the samples to come; all: NCCL too."""
+    if default not in samples:
+        return []
+    calls = [config for config in samples if config != default]
+    done = [
+        config
+        for config in calls
+        if sum(ratio >= 1.0 for ratio in _ratios(samples[config], samples[default])) > PAIRS // 2
+    ]
+    return [default, *done] if len(done) == len(calls) else done
+
+
+def _ratios(times: Sequence[float], references: Sequence[float]) -> list[float]:
+    """Return the ratios of the turns in which the call was timed."""
+    return paired_ratios(times, references[: len(times)])
+
+
 def _slower(
     config: Config,
     own: PlacementClass,
@@ -109,7 +128,7 @@ def _slower(
 ) -> SlowerAt | None:
     if config not in samples or default not in samples:
         return SlowerAt(config, own, None)
-    ratios = paired_ratios(samples[config], samples[default])
+    ratios = _ratios(samples[config], samples[default])
     ratio = median(ratios)
     if ratio >= 1.0 or (ratio >= _MOST_LOSS and median_interval(ratios, _ERROR).high >= 1.0):
         return None

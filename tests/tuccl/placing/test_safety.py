@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -12,6 +14,8 @@ from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.placements import placements
 from tuccl.placing.safety import PAIRS, SlowerAt, seconds, slower_at, worst
+from tuccl.statistics.estimators import paired_ratios
+from tuccl.statistics.intervals import median_interval
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.placement import Placement
 
@@ -49,8 +53,47 @@ def test_a_call_that_loses_in_a_class_is_named_with_the_class() -> None:
     assert slower.sentence.startswith(
         "tree LL ch2 is left out: slower on communicators such as that of n0/gpu2 and n0/gpu3 (0.8"
     )
-    assert set(machine.taken.values()) == {PAIRS}
     assert {placement for placement, _ in machine.taken} == {own.placement for own in CLASSES}
+    enough = PAIRS // 2 + 1
+    first, second = (own.placement for own in CLASSES[:2])
+    taken = {(own, call): machine.taken[own, call] for own in (first, second) for call in found}
+    assert taken == {
+        (first, FAST): enough, (first, SLOW): enough, (second, FAST): enough, (second, SLOW): PAIRS,
+    }, "a call that was as fast in most turns is safe already"  # fmt: skip
+    assert [machine.taken[own, STOCK] for own in (first, second)] == [enough, PAIRS]
+
+
+class Recorded:
+    """The same recorded times in every class."""
+
+    def __init__(self, times_us: dict[Config, list[float]]) -> None:
+        self.times_us = times_us
+        self.taken: Counter[tuple[Placement, Config]] = Counter()
+
+    def fresh(self, task: Task, config: Config, count: int) -> list[float]:
+        at = self.taken[task.placement, config]
+        self.taken[task.placement, config] += count
+        return self.times_us[config][at : at + count]
+
+
+def test_turns_that_are_spared_would_not_have_changed_the_decision() -> None:
+    rng = random.Random(1)
+    spared = left_out = safe = 0
+    for ratio in (0.985, 0.995, 1.0, 1.005) * 50:
+        stock_us = [rng.gauss(20.0, 0.2) for _ in range(PAIRS)]
+        own_us = [rng.gauss(20.0, 0.2) / ratio for _ in range(PAIRS)]
+        machine = Recorded({STOCK: stock_us, FAST: own_us})
+        found = slower_at(TASK, [FAST], STOCK, CLASSES, machine.fresh)[FAST]
+        ratios = paired_ratios(own_us, stock_us)
+        is_slower = median(ratios) < 0.99 or (
+            median(ratios) < 1.0 and median_interval(ratios, 0.01).high < 1.0
+        )
+        assert bool(found) == is_slower
+        assert all(slower.ratio == median(ratios) for slower in found), "of all turns"
+        spared += machine.taken[CLASSES[0].placement, FAST] < PAIRS
+        left_out += is_slower
+        safe += not is_slower
+    assert min(spared, left_out, safe) > 40
 
 
 def test_a_call_that_does_not_run_in_a_class_is_left_out() -> None:
