@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,35 @@ def need_nvcc() -> None:
         pytest.skip("no nvcc")
 
 
+def put_gpus(folder: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an nvidia-smi on the PATH that runs a shell command."""
+    asked = folder / "nvidia-smi"
+    asked.parent.mkdir(exist_ok=True)
+    asked.write_text(f"#!/bin/sh\n{command}\n")
+    asked.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{asked.parent}:{os.environ['PATH']}")
+
+
+@dataclass(frozen=True)
+class FreshFolder:
+    """A build folder whose compilers CMake has found, which takes it seconds."""
+
+    folder: Path
+    lines: tuple[list[str], ...]
+    """Compiler commands of its first two configurations, on a host with two kinds of GPUs."""
+
+
 @pytest.fixture(scope="module")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a build folder whose compilers CMake has found, which takes it seconds."""
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> FreshFolder:
     folder = tmp_path_factory.mktemp("configured")
-    commands(folder, *([] if shutil.which("nvcc") is None else ["-DTUCCL_BUILD_P2P=ON"]))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        put_gpus(folder.with_name("gpus"), r"printf '9.0\n9.0\n8.6\n'", patch)
+        return FreshFolder(folder, tuple(commands(folder) for _ in range(2)))
+
+
+@pytest.fixture
+def configured(fresh: FreshFolder) -> Path:
+    return fresh.folder
 
 
 def commands(folder: Path, *options: str) -> list[str]:
@@ -79,26 +103,19 @@ def architectures(lines: list[str], source: str) -> set[str]:
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Put an nvidia-smi on the PATH that runs a shell command."""
 
-    def put(command: str) -> None:
-        asked = tmp_path / "bin" / "nvidia-smi"
-        asked.parent.mkdir(exist_ok=True)
-        asked.write_text(f"#!/bin/sh\n{command}\n")
-        asked.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{asked.parent}:{os.environ['PATH']}")
-
-    return put
+    return lambda command: put_gpus(tmp_path / "bin", command, monkeypatch)
 
 
 def test_kernels_are_compiled_for_the_gpus_of_this_machine(
-    tmp_path: Path, gpus: Callable[[str], None]
+    fresh: FreshFolder, gpus: Callable[[str], None]
 ) -> None:
     need_nvcc()
-    gpus(r"printf '9.0\n9.0\n8.6\n'")
-    for _ in range(2):  # CMake remembers what it once took, which is no choice of the user.
-        lines = commands(tmp_path / "build")
+    # CMake remembers what it once took, which is no choice of the user.
+    for lines in fresh.lines:
         for source in ("executor/patterns.cu", "benchmark/kernels.cu"):
             assert architectures(lines, source) == {"sm_90", "compute_90", "sm_86", "compute_86"}
-    lines = commands(tmp_path / "build", "-DCMAKE_CUDA_ARCHITECTURES=80-real")
+    gpus(r"printf '9.0\n9.0\n8.6\n'")
+    lines = commands(fresh.folder, "-DCMAKE_CUDA_ARCHITECTURES=80-real")
     assert architectures(lines, "executor/patterns.cu") == {"sm_80"}
     assert architectures(lines, "benchmark/kernels.cu") == {"sm_80"}
 
@@ -159,13 +176,13 @@ def test_an_executor_that_is_demanded_and_cannot_be_compiled_is_an_error(
     assert "libtuccl-executor.so is not compiled" in done.stderr
 
 
-def test_builds_are_installed_under_the_name_that_is_looked_for(tmp_path: Path) -> None:
+def test_builds_are_installed_under_the_name_that_is_looked_for(configured: Path) -> None:
     need_nvcc()
-    commands(tmp_path, "-DCMAKE_CUDA_ARCHITECTURES=80;90-real")
+    commands(configured, "-DCMAKE_CUDA_ARCHITECTURES=80;90-real")
     for program, folder in (
         (executor_program(), "tuccl/runtime/executor"),
         (p2p_program(), "tuccl/probes/p2p/benchmark"),
     ):
-        script = (tmp_path / folder / "cmake_install.cmake").read_text()
+        script = (configured / folder / "cmake_install.cmake").read_text()
         name = build_name(program, ["80", "90-real"])
         assert f"/{program.import_name}/built/{name}/{program.name}" in script
