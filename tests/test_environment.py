@@ -87,6 +87,15 @@ class Checkout:
         return done.stderr
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether the environment holds this checkout, as make_environment asks."""
+        words = ("scripts/environment_stamp.py", "fresh", ".venv/tuccl-stamp", ".")
+        command = [".venv/bin/python", "-I", *words]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        return done.returncode == 0
+
+    @property
     def stamp(self) -> Path:
         return self.root / ".venv" / "tuccl-stamp"
 
@@ -140,14 +149,23 @@ def test_compiled_files_beside_the_sources_are_no_change(template: Checkout) -> 
 @pytest.mark.parametrize(
     "name", ["small/code.py", "small/further.py", "cmake/x.cmake", "README.md"]
 )
-def test_a_changed_tree_is_installed_into_the_same_environment(
-    template: Checkout, name: str
-) -> None:
-    number = template.number + 1
-    template.write("small/code.py", f"NUMBER = {number}\n")
+def test_a_file_that_changed_or_is_new_is_noticed(template: Checkout, name: str) -> None:
     template.make_quietly()
-    template.write(name, f"NUMBER = {number}\n# Changed.\n")
-    builds = template.builds
+    assert template.is_fresh
+    file = template.root / name
+    before = file.read_text() if file.exists() else None
+    template.write(name, "# Changed.\n")
+    assert not template.is_fresh
+    if before is None:
+        file.unlink()
+    else:
+        file.write_text(before)
+    assert template.is_fresh
+
+
+def test_a_changed_tree_is_installed_into_the_same_environment(template: Checkout) -> None:
+    number, builds = template.number + 1, template.builds
+    template.write("small/code.py", f"NUMBER = {number}\n")
     said = template.make_quietly()
     assert "creating" not in said
     assert (template.builds, template.number) == (builds + 1, number)
