@@ -21,7 +21,7 @@ from tuccl.hosts.probing import probe
 from tuccl.probes.errors import ProbeError
 from tuccl.probes.files.read import read_topology
 
-TIMEOUT_S = 60
+TIMEOUT_S = 150
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np")
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
 
@@ -181,7 +181,7 @@ def test_hosts_that_fail_or_hang_are_named_and_nothing_is_written(
         "slow: no answer within 4 s); mend them, or go on without them with --allow-missing\n"
     )
     assert not (tmp_path / "t.json").exists()
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50
 
 
 def test_with_allow_missing_the_rest_is_the_topology(
@@ -231,7 +231,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_run_with_a_word(
     assert code != 0
     assert re.search(said, " ".join(errors.split())), errors
     assert "Traceback" not in errors
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < 100
 
 
 def _process_of_rank(job: int, rank: str) -> psutil.Process:

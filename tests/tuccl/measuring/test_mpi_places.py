@@ -35,7 +35,7 @@ def run_job(ranks: int, *arguments: str | Path) -> tuple[int, dict[str, Any], st
         ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(ranks), sys.executable,
          "-m", "tests.tuccl.measuring.mpi_measuring_job", *map(str, arguments)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
@@ -85,7 +85,7 @@ def test_a_rank_that_hangs_ends_the_job_with_its_name(tmp_path: Path) -> None:
     assert "tuccl: MPI rank 1 on " in errors
     assert "start the same command again, which continues from here" in errors
     assert "Traceback" not in errors
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
     assert set(workers_left()) <= set(before)
 
 
@@ -104,7 +104,7 @@ def test_a_job_ends_whenever_a_rank_hangs(tmp_path: Path, fate: str, code: int, 
     assert (found, bool(told)) == (code, code == 7), errors
     assert f"tuccl: no answer from rank {lost}: the MPI job is ended" in errors
     assert "finalizes" not in errors, "a rank that does can hang mpirun"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
 
 
 @requires_mpirun

@@ -44,7 +44,7 @@ def run_job(ranks: int, *fates: str) -> tuple[int, dict[str, Any], str]:
         ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(ranks), sys.executable,
          str(JOB), *fates],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
@@ -81,7 +81,7 @@ def test_faulty_ranks_are_named_and_the_others_answer() -> None:
     assert "tuccl: no answer from rank 1, 4, 6: the MPI job is ended" in errors
     assert "Traceback" not in errors
     assert "finalizes" not in errors
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
 
 
 @requires_mpirun
@@ -90,7 +90,7 @@ def test_a_leader_that_is_interrupted_before_all_reported_ends_the_job() -> None
     code, result, errors = run_job(3, "0:interrupted", "1:hang before it reports")
     assert (code, result) == (9, {})
     assert "finalizes" not in errors, "a rank that does can hang mpirun"
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
 
 
 @requires_mpirun
@@ -101,4 +101,4 @@ def test_a_leader_that_is_interrupted_while_ranks_leave_ends_the_job() -> None:
     assert "KeyboardInterrupt" in errors
     assert "tuccl: no answer from rank 1, 2: the MPI job is ended" in errors
     assert "finalizes" not in errors
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
