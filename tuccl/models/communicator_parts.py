@@ -59,14 +59,31 @@ def _parts(topology: Topology, shape: Shape) -> frozenset[str]:
     )
 
 
+def parts_by_sibling(topology: Topology, shape: Shape, stride: int = 1) -> dict[int, str]:
+    """Return the fingerprint of the part that each sibling of a division uses, by its number.
+
+    Of hosts that are alike the first counts, as in `tuccl.models.placements`.
+    """
+    whole = communicator_shape(topology)
+    if shape.nodes > 1 or shape == whole:
+        return dict(enumerate(_fingerprints(topology, shape, stride)))
+    nodes = sorted({gpu.node for gpu in topology.gpus})
+    found: dict[int, str] = {}
+    for group in hosts_alike(topology):
+        if memberships(shape, communicator_shape(group.example), stride) is not None:
+            first = nodes.index(group.nodes[0]) * (whole.ranks_per_node // shape.ranks)
+            found |= dict(enumerate(_fingerprints(group.example, shape, stride), first))
+    return found
+
+
 def _within(shape: Shape, host: Topology) -> Shape:
     """Return the shape; on a host with fewer GPUs than others the communicator of all of them."""
     whole = communicator_shape(host)
     return shape if memberships(shape, whole) is not None else whole
 
 
-def _fingerprints(topology: Topology, shape: Shape) -> Iterable[str]:
-    found = communicators(topology, shape)
+def _fingerprints(topology: Topology, shape: Shape, stride: int = 1) -> Iterable[str]:
+    found = communicators(topology, shape, stride)
     used = [used_links(topology, each.gpus, each.nics) for each in found]
     users = Counter(link for links in used for link in links)
     for each, links in zip(found, used, strict=True):

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from statistics import median
+from types import MappingProxyType
 
 from tuccl.errors import WorkspaceError
 from tuccl.lookup_tables.lookup import check_table, key_order
 from tuccl.lookup_tables.table import Entry, SeenPlacement, Shape, Table
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.retune_plan import RetunePlan, from_the_beginning
+from tuccl.placing.kept import KeptEntries
 from tuccl.probes.topology.graph import Topology
 from tuccl.reports.finished_run import FinishedRun, read_machine
 from tuccl.reports.report import KeyReport, Report, RetunedKey, RetunedReport
@@ -59,6 +61,7 @@ def carried_from(
     tell: Callable[[str], None],
     *,
     jobs_run_schedules: bool,
+    kept: KeptEntries = MappingProxyType({}),
 ) -> Carried:
     """Prepare what a retune takes over.
 
@@ -67,6 +70,7 @@ def carried_from(
         plan: Keys that are kept, and those that are measured.
         tell: Told what is damaged in its log, in a line.
         jobs_run_schedules: Whether the schedules run as in a job, on the executor.
+        kept: Entries of single communicators of the measured keys' shapes that are kept.
     """
     profile = profile_of(old.table)
     old_whole = communicator_shape(read_machine(old.run))
@@ -75,16 +79,24 @@ def carried_from(
         (entry.key.operation, entry.key.shape, entry.tuned_bytes): entry
         for entry in old.table.entries
     }
-    contenders, before = {}, {}
+    placed = [entry for own in old.table.placements for entry in own.entries]
+    contenders, choices = {}, {}
     for task in plan.measured:
-        entry = entries.get((task.operation, task.shape, task.size_bytes))
+        key = (task.operation, task.shape, task.size_bytes)
+        entry = entries.get(key)
         own = () if entry is None else _choices(entry, profile)
-        before[task] = tuple(c for c in own if jobs_run_schedules or not c.is_schedule)
+        elsewhere = [
+            choice
+            for entry in placed
+            if (entry.key.operation, entry.key.shape, entry.tuned_bytes) == key
+            for choice in _choices(entry, profile)
+        ]
+        choices[task] = tuple(c for c in own if jobs_run_schedules or not c.is_schedule)
         earlier = replace(task, shape=_shape_before(task, plan, old.report, old_whole))
         tried = () if log is None else _best(log, _name(earlier, old.report), profile)
-        contenders[task] = tuple(dict.fromkeys((*own, *tried)))
+        contenders[task] = tuple(dict.fromkeys((*own, *elsewhere, *tried)))
     samples = None if log is None else samples_in(log)
-    warm = WarmStart(profile, plan.measured, contenders, before)
+    warm = WarmStart(profile, plan.measured, contenders, choices, kept)
     return Carried(old, plan, warm, samples, jobs_run_schedules)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite
 
@@ -105,13 +105,17 @@ def _placements(
     placed: Sequence[PlacedResult], whole: Shape, fingerprint: str, origin: Origin
 ) -> tuple[SeenPlacement, ...]:
     """Return the communicators with entries of their own; none of a shape without such entries."""
-    with_entries = {each.shape for each in placed if each.keys}
+    with_entries = {each.shape for each in placed if each.has_entries}
     found = []
     for shape, of_shape in groupby(
         sorted(placed, key=lambda each: each.shape), key=lambda each: each.shape
     ):
         for number, own in enumerate(of_shape if shape in with_entries else ()):
-            entries = [entry for key in own.keys if (entry := _entry(key, fingerprint, origin))]
+            entries = [
+                replace(entry, key=replace(entry.key, fingerprint=fingerprint))
+                for entry in own.kept
+            ]
+            entries += [entry for key in own.keys if (entry := _entry(key, fingerprint, origin))]
             found.append(
                 SeenPlacement(
                     shape,

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.pipeline.carried_table import Carried, carried_from
 from tuccl.pipeline.preparing import Prepared
-from tuccl.pipeline.retune_plan import RetunePlan, already_tuned, plan_retune
+from tuccl.pipeline.retune_plan import Fate, RetunePlan, already_tuned, plan_retune
+from tuccl.placing.kept import kept_entries
 from tuccl.probes.comparison.changes import describe_changes
 from tuccl.probes.topology.graph import Topology
+from tuccl.reports.entries_by_settings import entries_by_settings
 from tuccl.reports.finished_run import FinishedRun, finished, read_machine
 from tuccl.reports.report import read_report
 from tuccl.tuning.settings import RunSettings
@@ -121,7 +124,14 @@ def retuning_of(
         return Retuning(change, already_tuned(plan), prepared, None)
     if kind.needs_record:
         return Retuning(change, plan, prepared, None)
-    carried = carried_from(old, plan, tell, jobs_run_schedules=kind.has_executor)
+    kept = kept_entries(
+        before,
+        topology,
+        [each.shape for each in plan.shapes if plan.is_partial and each.fate is Fate.AGAIN],
+        old.table.placements,
+        partial(entries_by_settings, old.table, old.report),
+    )
+    carried = carried_from(old, plan, tell, jobs_run_schedules=kind.has_executor, kept=kept)
     if plan.is_partial:
         settings = replace(settings, retuned_from=carried.identity)
     return Retuning(change, plan, replace(prepared, settings=settings), carried)

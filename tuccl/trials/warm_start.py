@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from tuccl.lookup_tables.table import Entry, Shape
 from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.trials.placement import ANYWHERE, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +22,9 @@ class WarmStart:
     """Configurations of the earlier run to try first, under its profile, the best first."""
     before: Mapping[Task, tuple[Config, ...]]
     """Choices of jobs under the earlier table: the winner, then those where it cannot run."""
+    kept: Mapping[tuple[Shape, Placement], tuple[Entry, ...]] = field(default_factory=dict)
+    """Entries of communicators that are not measured again, by their shape and where they sit."""
+
+    def contenders_of(self, task: Task) -> tuple[Config, ...]:
+        """Return the configurations to try first for a key, wherever its ranks sit."""
+        return self.contenders.get(replace(task, placement=ANYWHERE), ())

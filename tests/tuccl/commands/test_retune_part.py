@@ -140,8 +140,7 @@ def test_entries_that_the_change_does_not_touch_are_kept_as_they_were(
     assert {task.partition("@")[2].partition("/")[0] for task in tasks} == {
         f"{shapes[name].ranks}x{shapes[name].nodes}" for name in measured
     }
-    # A third, and the samples of the hosts that are told apart now.
-    assert 2 * samples < first_samples
+    assert 3 * samples < first_samples
     against = document["against_old"]
     assert (against["kept"], against["measured"]) == (2 * len(kept), 2 * len(measured))
     assert (against["samples"], against["samples_before"]) == (samples, first_samples)
@@ -153,6 +152,36 @@ def test_entries_that_the_change_does_not_touch_are_kept_as_they_were(
     assert Path(str(document["kept"])).name == old.run.root.name
     again = run_inside("retune", "--topology", now)
     assert "the table stands" in again.stderr
+
+
+def test_communicators_that_the_change_does_not_touch_keep_their_entries(
+    run_inside: Run, workspace: Path, tmp_path: Path
+) -> None:
+    """The host whose NVLink did not change has entries of its own, which it had with the other."""
+    before = {entry.tuned_bytes: entry for entry in entries_of(workspace, "node")}
+    report = current_run(workspace).report
+    reports = {key.size_bytes: key for key in report.keys if key.shape == report.shapes["node"]}
+    now = write(tmp_path / "now.json", SLOWER_NVLINK)
+    assert run_inside("retune", "--topology", now).returncode == 0
+    new = current_run(workspace)
+    kept, touched = new.table.placements
+    assert [own.example.split("/")[0] for own in (kept, touched)] == ["n0", "n1"]
+    assert [entry.tuned_bytes for entry in kept.entries] == [
+        size for size, entry in before.items() if entry.builtin is not None
+    ]
+    for entry in kept.entries:
+        old, shown = before[entry.tuned_bytes], reports[entry.tuned_bytes].builtin
+        assert entry.key.fingerprint == new.table.fingerprint
+        assert (entry.builtin, entry.schedule) == (old.builtin, None)
+        assert entry.time_us == old.builtin_time_us
+        assert shown is not None
+        assert entry.confirmation is not None
+        assert entry.confirmation.ratio == shown.ratio
+    record = new.run.record()
+    assert record is not None
+    log = read_log(new.run.measurements, record.identity)
+    of_kept = [each for each in log.all if each.task.endswith("2x1/1:0")]
+    assert sum(len(each.samples_us) for each in of_kept) < 60, "only what serves any host"
 
 
 def test_a_dry_run_says_what_would_be_measured_and_why_and_measures_nothing(

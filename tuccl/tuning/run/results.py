@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.table import Shape
+from tuccl.lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.placing.seen import Estimate, SeenClass
 from tuccl.search.strategy import SearchResult
@@ -76,6 +76,13 @@ class PlacedResult:
     seen: SeenClass
     keys: tuple[KeyResult, ...]
     """Keys with an entry of their own, by a setting of NCCL."""
+    kept: tuple[Entry, ...] = ()
+    """Entries that an earlier run proved, where a change of the machine does not touch them."""
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether there is any entry."""
+        return bool(self.keys or self.kept)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class Searches:
         )
         if self._warm is None:
             return [*raced[:_WARM], *beside, *promising]
-        known = [config for config in self._warm.contenders.get(task, ()) if config in space]
+        known = [config for config in self._warm.contenders_of(task) if config in space]
         return [*known[:_WARM], *promising[:_PROMISING], *beside[:1]]
 
     def _strategy(self) -> Strategy:

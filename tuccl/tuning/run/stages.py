@@ -10,7 +10,7 @@ from functools import partial
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, ProfileLostError
-from tuccl.lookup_tables.table import Shape
+from tuccl.lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.placing import safety
 from tuccl.placing.safety import SlowerAt, slower_at, worst
@@ -94,7 +94,13 @@ class Run:
             for shape in dict.fromkeys(task.shape for task in tasks)
         }
         """Classes with keys of their own, by shape."""
-        self.tasks = tasks = (*tasks, *placed_tasks(tasks, self.seen))
+        self._kept = {} if warm is None else warm.kept
+        """Entries of classes that were tuned before, which have no keys."""
+        searched = {
+            shape: [own for own in of_shape if self._kept_entries(shape, own) is None]
+            for shape, of_shape in self.seen.items()
+        }
+        self.tasks = tasks = (*tasks, *placed_tasks(tasks, searched))
         self.spending = Spending(log, budget_s, watch)
         self.stock = StockTimes(tasks, self.spending, progress)
         reach = None
@@ -327,7 +333,12 @@ class Run:
             between_starts,
             against,
             tuple(
-                PlacedResult(shape, own, tuple(_of_class(keys.values(), shape, own)))
+                PlacedResult(
+                    shape,
+                    own,
+                    tuple(_of_class(keys.values(), shape, own)),
+                    self._kept_entries(shape, own) or (),
+                )
                 for shape, of_shape in self.seen.items()
                 for own in of_shape
             ),
@@ -441,6 +452,10 @@ class Run:
             if held[task] != decision:
                 self._tell_decided(task, held[task], profile)
         return held
+
+    def _kept_entries(self, shape: Shape, own: SeenClass) -> tuple[Entry, ...] | None:
+        """Return the entries of a class that was tuned before; None: it is tuned now."""
+        return self._kept.get((shape, own.placement)) if len(own.classes) == 1 else None
 
     def _classes_of(self, task: Task) -> Sequence[PlacementClass]:
         """Return the classes that an entry of a key serves."""
