@@ -42,6 +42,9 @@ from tuccl.programs.phases import PhasedSchedule
 from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
+from tuccl.sketches.candidates import whole_machine
+from tuccl.sketches.errors import SketchError
+from tuccl.synthesizer.errors import InfeasibleError
 from tuccl.synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
@@ -98,6 +101,12 @@ class SimulatedBackend:
             for content_hash, schedule in own.items()
             if schedule.phases is None and not schedule.node_sizes
         }
+        self._steps = {
+            (shape, content_hash): own[content_hash].steps
+            for shape, own in of_shape.items()
+            for content_hash in own
+            if (shape, content_hash) in self._compiled
+        }
         self._staged: dict[_Schedule, StagedSchedule] = {
             (shape, content_hash): schedule.staged
             for shape, own in of_shape.items()
@@ -114,6 +123,7 @@ class SimulatedBackend:
         self._phased_model = lru_cache(maxsize=None)(self._model_of_shape)
         self._staged_model = lru_cache(maxsize=None)(self._model_of_staged)
         self._time_us = lru_cache(maxsize=None)(self._time_without_noise_us)
+        self._compiled_at = lru_cache(maxsize=None)(self._compile_at)
         self._simulated_us = lru_cache(maxsize=None)(self._simulate_us)
 
     @property
@@ -223,17 +233,20 @@ class SimulatedBackend:
         compiled = self._compiled.get((task.shape, config.schedule))
         if compiled is None:
             raise _unknown(config)
-        if task.placement != ANYWHERE and (
-            self._class_at(task.shape, task.placement).figures
-            != self._siblings.slowest_figures(task.shape)
-        ):
-            raise ConfigurationFailedError("the model has no times of a schedule on other links")
+        placement = task.placement
+        if placement != ANYWHERE:
+            own = self._class_at(task.shape, placement).figures
+            if own == self._siblings.slowest_figures(task.shape):
+                placement = ANYWHERE  # The links that the schedule was made for.
+            else:
+                compiled = self._compiled_at(task.shape, placement, config.schedule)
         # All slots that hold the largest message give the same time: one simulation serves them.
         whole = ceil(compiled.largest_message_bytes(task.size_bytes, config.nchannels))
         slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))
         protocol = config.nccl_protocol
         return self._simulated_us(
             (task.shape, config.schedule),
+            placement,
             task.size_bytes,
             protocol,
             config.nchannels,
@@ -244,6 +257,7 @@ class SimulatedBackend:
     def _simulate_us(
         self,
         schedule: _Schedule,
+        placement: Placement,
         size_bytes: int,
         protocol: NcclProtocol,
         nchannels: int,
@@ -251,7 +265,26 @@ class SimulatedBackend:
         slot_bytes: int,
     ) -> float:
         model = execution_model(protocol, nthreads, nchannels, slot_bytes)
-        return self._compiled[schedule].time_us(size_bytes, model)
+        compiled = self._compiled[schedule]
+        if placement != ANYWHERE:
+            shape, content_hash = schedule
+            compiled = self._compiled_at(shape, placement, content_hash)
+        return compiled.time_us(size_bytes, model)
+
+    def _compile_at(
+        self, shape: Shape, placement: Placement, content_hash: str
+    ) -> CompiledSchedule:
+        """Prepare a schedule on the links that communicators at a placement have.
+
+        Raises:
+            ConfigurationFailedError: They do not connect the ranks of a message.
+        """
+        machine = self._class_at(shape, placement).machine
+        try:
+            sketch = with_network_hops(whole_machine(machine), self._machine, self._constants)
+            return compile_schedule(self._steps[shape, content_hash], sketch)
+        except (SketchError, InfeasibleError) as error:
+            raise ConfigurationFailedError(f"not on these links: {error}") from error
 
 
 def _require_known(nchannels: int, profile: ProcessProfile) -> None:

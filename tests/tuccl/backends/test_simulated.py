@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
+from tests.tuccl.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -15,6 +15,7 @@ from tuccl.models.executor_model import KernelParameters, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
+from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
 from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
@@ -190,3 +191,29 @@ def test_one_schedule_takes_other_times_on_other_shapes() -> None:
     assert rail_us > 2.0 * node_us
     with pytest.raises(MeasurementError, match="is not among those of this run"):
         backend.measure(Task(Operation.ALL_GATHER, MIB, Shape(4, 2, 2)), config, 0, 1)
+
+
+def test_a_schedule_takes_other_times_where_ranks_sit_elsewhere() -> None:
+    """GPUs 0 and 1 of a DGX-1 have one NVLink, GPUs 2 and 3 two; a ring of four is no ring of
+    every other GPU."""
+    mesh, pairs, quads = hybrid_mesh(), Shape(2, 1, 2), Shape(4, 1, 4)
+    sketches = {s: whole_machine(SiblingMachines(mesh).slowest(s)) for s in (pairs, quads)}
+    made = {s: next(iter(expert_algorithms(Collective.ALL_GATHER, sketches[s]))) for s in sketches}
+    hashes = {s: algorithm.content_hash() for s, algorithm in made.items()}
+    backend = SimulatedBackend(
+        *(mesh, {}, 0, 0.0),
+        of_shapes={s: {hashes[s]: Candidate(made[s], sketches[s], "")} for s in sketches},
+    )
+
+    def time_on(own: PlacementClass, shape: Shape) -> float:
+        config = Config(f"schedule:{hashes[shape]}", "Simple", 4, 256, 1 << 20)
+        task = Task(Operation.ALL_GATHER, 64 * MIB, shape, own.placement)
+        (us,) = backend.measure(task, config, 0, 1).samples_us
+        return us
+
+    one_link, two_links = placements(mesh, pairs).classes
+    assert time_on(one_link, pairs) > 1.5 * time_on(two_links, pairs)
+    neighbours, every_other = placements(mesh, quads).classes
+    assert time_on(neighbours, quads) > 0
+    with pytest.raises(ConfigurationFailedError, match="not on these links"):
+        time_on(every_other, quads)
