@@ -61,7 +61,8 @@ def print_table(table: Table, report: Report, gains: JobGains) -> None:
 
 
 def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
-    times = f"{gains.evidence.value}, {report.backend} backend"
+    record = ", from a record" if report.recorded_backend else ""
+    times = f"{gains.evidence.value}, {report.source} backend{record}"
     shown = RichTable(
         title=Text(f"{table.topology_name}: a job here against stock NCCL, in us ({times})"),
         title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),

@@ -120,6 +120,7 @@ def headline(table: TableFigures) -> Markup:
             f"is what a job here {table.times.gets} against stock NCCL: the geometric mean over "
             f"{_scope(table)} ",
             element("span", table.times.value, class_=f"word {table.times.value}"),
+            " from a record" if table.replayed else "",
             class_="over",
         ),
         element("p", f"By shape: {_gains_of_shapes(table)}", class_="over") if table.shapes else "",
@@ -165,11 +166,13 @@ def facts(table: TableFigures, made_at: str) -> Markup:
         "machine": table.topology,
         "fingerprint of its topology": table.fingerprint,
         "GPUs (PCI vendor:device)": ", ".join(table.gpu_models) or "unknown",
-        "backend": f"{table.backend}, {table.times.value}",
+        "backend": backend_text(table),
         "NCCL": table.nccl_version or no_nccl,
         "TuCCL that measured": table.tuccl_version or "not stated",
         "driver, CUDA, GPU": table.details if table.nccl_version else "",
-        "tuned": " to ".join(table.dates),
+        "measured under": ", ".join(table.conditions),
+        "recorded": table.recorded_at,
+        "replayed" if table.replayed else "tuned": " to ".join(table.dates),
         "machine time of measuring": (
             "" if not table.measuring_s else format_seconds(table.measuring_s)
         ),
@@ -183,6 +186,12 @@ def facts(table: TableFigures, made_at: str) -> Markup:
         if text
     )
     return element("dl", *rows, class_="facts")
+
+
+def backend_text(table: TableFigures) -> str:
+    """Return `nccl, measured, from a record`."""
+    record = ", from a record" if table.replayed else ""
+    return f"{table.backend}, {table.times.value}{record}"
 
 
 def gains_section(table: TableFigures, identity: str, title: str) -> Section:

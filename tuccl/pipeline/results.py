@@ -201,7 +201,7 @@ def build_report(
     provenance: Provenance,
 ) -> Report:
     """Build the report: the decision for every key of a table, and its reasons."""
-    evidence = evidence_of(table, settings.backend)
+    evidence = evidence_of(table, provenance.backend)
     in_turn = _profile_ratios(tuning.race.verdict)
     by_hash = {candidate.content_hash: candidate for candidate in candidates}
     return Report(

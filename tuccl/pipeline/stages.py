@@ -327,6 +327,12 @@ class _Outcome:
         report = build_report(
             table, self.tuning, self.tried, begin.settings, self.timing, self.origin.provenance
         )
+        if begin.record is not None:
+            recorded = {
+                "recorded_backend": self.origin.provenance.backend,
+                "recorded_at": begin.record.of_run.begun_at,
+            }
+            report = report.model_copy(update=recorded)
         return table, report
 
 

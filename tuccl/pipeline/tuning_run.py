@@ -117,9 +117,15 @@ def _write_record(
         topology, settings, result.run, {key.shape for key in keys}, prepared.own_schedules
     )
     request = backend_request(topology, settings, prepared.record, candidates)
-    from_the_beginning = carried is None
+    begun = result.run.record()
     described = recorded_run(
-        settings, request, candidates, keys, contents, from_the_beginning=from_the_beginning
+        settings,
+        request,
+        candidates,
+        keys,
+        contents,
+        begun_at="" if begun is None else begun.tuned_at,
+        from_the_beginning=carried is None,
     )
     record = record_of(contents, topology, prepared.shape, identity, described)
     record_to.write(record)

@@ -77,3 +77,5 @@ class RecordedRun:
     """NCCL's estimates for ring with Simple by `Task.full_name`; None: NCCL told none."""
     search: RecordedSearch | None = None
     """None: its steps cannot be taken again."""
+    begun_at: str = ""
+    """When it began: ISO 8601, UTC; empty: unknown."""

@@ -25,6 +25,7 @@ _MOST_SCHEDULE_BYTES = 64 << 20
 def run_to_json(run: RecordedRun) -> dict[str, Any]:
     """Return a JSON object."""
     return {
+        "begun_at": run.begun_at,
         "keys": [_task_to_json(task) for task in run.keys],
         "shapes": [
             [each.name.value, _shape_to_json(each.shape), each.weight] for each in run.shapes
@@ -56,6 +57,7 @@ def run_from_json(values: Mapping[str, Any]) -> RecordedRun:
             for name, us in values["estimates_us"].items()
         },
         search=None if search is None else _search(search),
+        begun_at=str(values["begun_at"]),
     )
 
 

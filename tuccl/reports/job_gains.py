@@ -162,7 +162,7 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
         report: The report of the same run.
         has_executor: Whether this installation has the executor's library.
     """
-    evidence = evidence_of(table, report.backend)
+    evidence = evidence_of(table, report.source)
     entries = {
         (entry.key.operation.value, entry.tuned_bytes, shape): entry
         for entry in table.entries

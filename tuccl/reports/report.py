@@ -197,6 +197,10 @@ class Report(_Model):
 
     version: int
     backend: str
+    recorded_backend: str | None = None
+    """Backend whose record was replayed; None: none was, or a report of an earlier release."""
+    recorded_at: str = ""
+    """When the run of that record began: ISO 8601, UTC; empty: unknown."""
     profile: dict[str, str]
     schedules: dict[str, ScheduleReport]
     """Tried schedules by content hash."""
@@ -227,6 +231,11 @@ class Report(_Model):
     laboratory: Laboratory = Laboratory()
     retuned: RetunedReport | None = None
     """None: no run before, or a report of an earlier release."""
+
+    @property
+    def source(self) -> str:
+        """Backend that took or computed the times, also where a record of it was replayed."""
+        return self.recorded_backend or self.backend
 
     def own_schedules(self, key: KeyReport) -> list[tuple[str, float]]:
         """The user's schedules for a key: names, and shares of the bound that they reach.

@@ -259,7 +259,7 @@ def _source_of(run: Run) -> tuple[Source, Origin]:
     """Return the table of a run with this installation's libraries, and its origin."""
     plugin = plugin_path().read_bytes()
     table, report = _checked_table(run), read_report(run)
-    evidence = evidence_of(table, report.backend)
+    evidence = evidence_of(table, report.source)
     library = executor_path() if has_executor() else None
     gains = job_gains(table, report, has_executor=library is not None)
     origin = Origin(utc_now(), str(absolute(run.root)), gains.speedup)

@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from tests.tuccl.conftest import Run
+from tests.tuccl.html_report.reported import seen
 from tests.tuccl.sketches.machines import cluster, hybrid_mesh
+from tuccl.html_report.figures.run_so_far import read_so_far
 from tuccl.lookup_tables.store import table_from_parquet_bytes
 from tuccl.lookup_tables.table import Shape, Table
 from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.records.record_file import read_record, write_record
+from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import Report
+from tuccl.workspace.runs import Workspace
 
 SHAPES = ("--shapes", "whole,node,rail")
 KEYS = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
@@ -128,3 +132,26 @@ def test_the_report_of_a_replay_names_its_schedules(
     assert [key.builtin and key.builtin.config for key in again.keys] == [
         key.builtin and key.builtin.config for key in first.keys
     ]
+
+
+def test_a_record_of_modelled_times_makes_a_modelled_table_also_without_an_entry(
+    run_inside: Run, recorded: Path, tmp_path: Path
+) -> None:
+    record = read_record(recorded)
+    slow = tuple(
+        row
+        if row.config.is_default
+        else replace(row, samples_us=tuple(9.0 * us for us in row.samples_us), requests=())
+        for row in record.rows
+    )
+    write_record(recorded, replace(record, rows=slow))
+    done = run_inside("init", "--records", recorded, "--seed", "1", "--workspace", "slow")
+    assert done.returncode == 0, done.stderr
+    assert table_of(tmp_path / "slow").entries == ()
+    assert "(modelled, simulated" in done.stdout
+    assert "from a record)" in " ".join(done.stdout.split())
+    assert run_inside("report", "slow").returncode == 0
+    page = " ".join(seen((tmp_path / "tuccl-report.html").read_text()).texts)
+    assert "simulated, modelled, from a record" in page
+    so_far = read_so_far(Workspace(tmp_path / "slow").current(), tmp_path / "slow")
+    assert (so_far.source, so_far.evidence) == ("simulated", Evidence.MODELLED)

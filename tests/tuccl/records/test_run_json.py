@@ -23,6 +23,7 @@ TASKS = tuple(
 XML = "<algo/>" * 100
 BUILTINS = nccl_space(Operation.ALL_REDUCE, WHOLE, knobs=(SOCKET_THREADS,))
 RUN = RecordedRun(
+    begun_at="2026-01-02T03:04:05Z",
     keys=TASKS,
     shapes=(NamedShape(ShapeName.WHOLE, WHOLE), NamedShape(ShapeName.RAIL, RAIL, 2.0)),
     laboratory=Laboratory(2, True, "cubic", (2, 2)),

@@ -50,7 +50,7 @@ class ReportedTable:
     @property
     def evidence(self) -> Evidence:
         """The evidence behind the times."""
-        return evidence_of(self.table, "" if self.report is None else self.report.backend)
+        return evidence_of(self.table, "" if self.report is None else self.report.source)
 
     @property
     def provenance(self) -> Provenance | None:

@@ -13,6 +13,7 @@ from tuccl.bench.bandwidths import busbw_gb_per_s
 from tuccl.errors import WorkspaceError
 from tuccl.html_report.figures.key_figures import Timed, shape_words
 from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
+from tuccl.inputs.run_options import REPLAY
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.run_options import read_options
@@ -26,6 +27,7 @@ from tuccl.trials.config import STOCK, Task
 from tuccl.words.durations import parse_seconds
 from tuccl.words.sizes import format_size
 from tuccl.workspace.measurement_history import Measurement, read_history
+from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Run, RunRecord
 
 _TASK = re.compile(r"([a-z_]+)-(\d+)(?:@(\d+)x(\d+))?", re.ASCII)
@@ -84,6 +86,8 @@ class RunSoFar:
     begun_at: str
     """When it began: ISO 8601, UTC."""
     backend: str
+    source: str
+    """Backend that took or computed the times, also where a record of it is replayed."""
     budget_s: float | None
     """Machine time that measuring may take; None: no limit."""
     machine: Topology | None
@@ -94,7 +98,7 @@ class RunSoFar:
     @property
     def evidence(self) -> Evidence:
         """The evidence behind the times."""
-        return evidence_of_backend(self.backend)
+        return evidence_of_backend(self.source)
 
     @property
     def gain(self) -> float | None:
@@ -118,18 +122,28 @@ def read_so_far(run: Run, place: Path) -> RunSoFar:
     machine = read_machine(run) if run.topology.exists() else None
     history = list(read_history(run.measurements, record.identity))
     names = saved_names(run.schedules)
+    backend = read_options(record.options).backend_name
     full_names = any("@" in measured.task for measured in history)
     keys = _keys(history, machine, names)
     return RunSoFar(
         place=str(place),
         run=run,
         begun_at=record.tuned_at,
-        backend=read_options(record.options).backend_name,
+        backend=backend,
+        source=_source_of(run, record, backend),
         budget_s=_budget_s(record),
         machine=machine,
         keys=keys,
         search=search_progress(keys, history, names, full_names=full_names),
     )
+
+
+def _source_of(run: Run, record: RunRecord, backend: str) -> str:
+    """Return the backend behind a record that is replayed, as the log names it."""
+    if backend != REPLAY:
+        return backend
+    source = read_log(run.measurements, record.identity).source
+    return backend if source is None else source.provenance.backend
 
 
 def _budget_s(record: RunRecord) -> float | None:

@@ -41,6 +41,13 @@ class TableFigures:
     gpu_models: tuple[str, ...]
     times: Evidence
     backend: str
+    """Backend that took or computed the times."""
+    replayed: bool
+    """Whether the times come from a record of it."""
+    recorded_at: str
+    """When the run of that record began; empty: unknown, or there is none."""
+    conditions: tuple[str, ...]
+    """How calls were timed where a job's are not made so: faked nodes, shared GPUs."""
     nccl_version: str | None
     tuccl_version: str | None
     details: str
@@ -94,6 +101,9 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         gpu_models=found.table.gpu_models,
         times=found.evidence,
         backend=_backend(found),
+        replayed=_is_replayed(found),
+        recorded_at="" if report is None else report.recorded_at,
+        conditions=() if report is None else tuple(report.laboratory.conditions()),
         nccl_version=None if version is None else str(version),
         tuccl_version=None if provenance is None else provenance.tuccl_version,
         details="" if provenance is None else provenance.details,
@@ -134,9 +144,15 @@ def geometric_mean(ratios: list[float]) -> float:
 
 def _backend(found: ReportedTable) -> str:
     if found.report is not None:
-        return found.report.backend
+        return found.report.source
     provenance = found.provenance
     return "" if provenance is None else provenance.backend
+
+
+def _is_replayed(found: ReportedTable) -> bool:
+    if found.report is not None:
+        return found.report.recorded_backend is not None
+    return found.provenance is not None and found.provenance.replayed
 
 
 def _remarks(found: ReportedTable, keys: tuple[KeyFigures, ...]) -> tuple[str, ...]:

@@ -94,6 +94,7 @@ def _headline(found: RunSoFar) -> Markup:
 
 def _facts(found: RunSoFar, dates: Dates) -> Markup:
     spent_s = found.search.seconds
+    record = ", from a record" if found.source != found.backend else ""
     budget = "no limit"
     if found.budget_s is not None:
         left_s = max(0.0, found.budget_s - spent_s)
@@ -102,7 +103,7 @@ def _facts(found: RunSoFar, dates: Dates) -> Markup:
     known = {
         "machine": _machine_name(found),
         "fingerprint of its topology": "" if found.machine is None else found.machine.fingerprint(),
-        "backend": f"{found.backend}, {found.evidence.value}",
+        "backend": f"{found.source}, {found.evidence.value}{record}",
         "run": found.run.root.name,
         "begun": found.begun_at,
         "last measurement": "" if last is None else f"{last.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",

@@ -87,6 +87,7 @@ def recorded_run(
     keys: Sequence[Task],
     contents: Contents,
     *,
+    begun_at: str,
     from_the_beginning: bool,
 ) -> RecordedRun:
     """Return what a record tells of its run.
@@ -97,6 +98,7 @@ def recorded_run(
         candidates: Schedules that were made, by shape.
         keys: Keys that were measured.
         contents: Contents of its log.
+        begun_at: When it began: ISO 8601, UTC.
         from_the_beginning: Whether the search began without an earlier table.
     """
     replayed = request.record
@@ -120,6 +122,7 @@ def recorded_run(
         laboratory=settings.laboratory,
         schedules=tuple(schedules),
         search=search,
+        begun_at=begun_at if replayed is None else replayed.of_run.begun_at,
     )
 
 
