@@ -47,19 +47,26 @@ class Starts:
         """Samples of each call under the table's profile."""
         self.samples: Counter[tuple[int, Task]] = Counter()
         """Samples of each key in each start, under the table's profile."""
+        self.drawn: dict[str, float] = {}
+        """How each start varies each call."""
 
     def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-        restarts = config.profile != self.up
-        self.up = config.profile
-        self.starts += restarts and config.profile == STOCK.profile
-        if config.profile == STOCK.profile:
+        profile = config.profile
+        restarts = profile != self.up
+        self.up = profile
+        under_stock = profile == STOCK.profile
+        self.starts += restarts and under_stock
+        if under_stock:
             self.samples[self.starts, task] += repeats
             self.timed[task, config] += repeats
             self.order.append((self.starts, config))
         if config == TREE and self.fails_at == self.starts > 0:
             raise ConfigurationFailedError("it hung", seconds=1.0)
-        start = random.Random(f"{self.seed} {self.starts} {task.name} {config}").gauss(0.0, 0.05)
-        rng = random.Random(f"{self.seed} {first} {self.starts} {task.name} {config}")
+        name = f"{self.starts} {task.name} {config}"
+        if name not in self.drawn:
+            self.drawn[name] = random.Random(f"{self.seed} {name}").gauss(0.0, 0.05)
+        start = self.drawn[name]
+        rng = random.Random(f"{self.seed} {first} {name}")
         time_us = 20.0 / (self.gains.get(task, 1.0) if config == TREE else 1.0)
         return Measured(
             tuple(time_us * math.exp(start + rng.gauss(0.0, 0.1)) for _ in range(repeats)),
