@@ -41,8 +41,11 @@ class TimedTrees:
         return sorted(self.timetable.hops, key=lambda timed: timed.start_us)
 
     def backwards(self) -> list[TimedHop]:
-        """Return the transfers of the reversed schedule: the last to end starts first."""
-        return sorted(self.timetable.hops, key=lambda timed: -timed.end_us)
+        """Return the transfers of the reversed schedule by arrival: the last to start ends first.
+
+        Sums into one chunk are added in this order, so none waits for a later one.
+        """
+        return sorted(self.timetable.hops, key=lambda timed: (-timed.start_us, -timed.end_us))
 
 
 def gather_program(ranks: int, plan: TimedTrees) -> Program:

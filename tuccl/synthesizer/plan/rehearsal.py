@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tuccl.sketches.sketch import Sketch
 from tuccl.synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
@@ -41,7 +42,9 @@ def rehearsed(plan: TimedTrees, piece_bytes: float, sketch: Sketch, *, backwards
         arriving.get((timed.tree, timed.piece, a), [])
         for timed, (a, _) in zip(order, hops, strict=True)
     ]
-    return _times(hops, awaited, piece_bytes, sketch)
+    # Sums of several branches are added to one chunk, in this order.
+    sums = list(arriving.values()) if backwards else []
+    return _times(hops, awaited, sums, piece_bytes, sketch)
 
 
 def rehearsed_two_ways(plan: TimedTwoWays, chunk_bytes: float, sketch: Sketch) -> Times:
@@ -55,17 +58,23 @@ def rehearsed_two_ways(plan: TimedTwoWays, chunk_bytes: float, sketch: Sketch) -
         # A root spreads what the branches brought; every rank passes on what came to it.
         whole = not plan.carries_sum(timed) and rank == plan.trees[chunk].root
         awaited.append(arriving.get((chunk if whole else timed.tree, rank), []))
-    return _times([timed.hop for timed in plan.transfers], awaited, chunk_bytes, sketch)
+    sums = list(arriving.values())
+    return _times([timed.hop for timed in plan.transfers], awaited, sums, chunk_bytes, sketch)
 
 
 def _times(
-    hops: Sequence[Hop], awaited: Sequence[Sequence[int]], piece_bytes: float, sketch: Sketch
+    hops: Sequence[Hop],
+    awaited: Sequence[Sequence[int]],
+    sums: Sequence[Sequence[int]],
+    piece_bytes: float,
+    sketch: Sketch,
 ) -> Times:
     """Return the times of transfers in this order on each connection.
 
     Args:
         hops: The hop of every transfer.
         awaited: For every transfer, those into its sender that it waits for.
+        sums: Transfers into one chunk, which is not written by two at a time.
         piece_bytes: Size of a transfer.
         sketch: The sketch on which the transfers run.
     """
@@ -83,6 +92,8 @@ def _times(
         graph.connections.append((list(sends_range), list(receives_range)))
     for number, before in enumerate(awaited):
         graph.depends += [(receive_of[arrival], send_of[number]) for arrival in before]
+    for arrivals in sums:
+        graph.depends += [(receive_of[a], receive_of[b]) for a, b in pairwise(arrivals)]
     route_messages(graph, sends, sketch)
     return CompiledSchedule(graph, 1).times(piece_bytes, _WIRES)
 

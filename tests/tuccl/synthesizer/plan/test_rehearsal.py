@@ -11,7 +11,7 @@ from tuccl.sketches.sketch import Sketch
 from tuccl.sketches.symmetry import find_symmetries
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.synthesizer.plan.composition import TimedTrees
-from tuccl.synthesizer.plan.list_schedule import Precedence, list_schedule
+from tuccl.synthesizer.plan.list_schedule import Precedence, TimedHop, Timetable, list_schedule
 from tuccl.synthesizer.plan.rehearsal import rehearsed
 from tuccl.synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
@@ -39,6 +39,21 @@ def test_backwards_every_rank_waits_for_all_that_is_added() -> None:
     # 3 -> 0 takes 2 + 1 us, then 0 -> 1 another 1 + 1.
     times = rehearsed(timed, 100_000, star, backwards=True)
     assert times == pytest.approx((5.0, 5.0))
+
+
+def test_sums_into_one_chunk_are_added_in_their_order() -> None:
+    links = {(0, 1): 100.0, (0, 2): 100.0, (0, 3): 10.0}
+    trees = (RouteTree(1, ((1, 0), (0, 2), (0, 3))), RouteTree(1, ((1, 0), (0, 2))))
+    # By arrival, the latest start of the reversed trees first: rank 3's sum precedes rank 2's.
+    hops = [(0, (0, 3)), (0, (0, 2)), (1, (0, 2)), (1, (1, 0)), (0, (1, 0))]
+    timetable = Timetable(
+        tuple(TimedHop(tree, 0, hop, 5.0 - k, 6.0 - k) for k, (tree, hop) in enumerate(hops)), 6.0
+    )
+    times = rehearsed(
+        TimedTrees(trees, 2, 1, timetable), 100_000, direct(4, links, alpha_us=1.0), backwards=True
+    )
+    # Rank 3's takes 10 + 1 us; both sums of rank 2 come behind it, and then two results go on.
+    assert times == pytest.approx((14.0, 14.0))
 
 
 def test_the_longest_path_or_the_longest_wait_goes_first() -> None:
