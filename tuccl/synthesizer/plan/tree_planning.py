@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tuccl.synthesizer.plan.block_planning import plan_blocks
 from tuccl.synthesizer.plan.composition import TimedTrees
 from tuccl.synthesizer.plan.plan_request import (
     LEAST_LOAD_SHARE,
@@ -41,6 +42,8 @@ _SAME = 1 + 1e-9
 
 _FEWER_LOADS = 0.995
 """Ratio to the least load so far that further packed trees must reach."""
+
+_SHARED_OUT = "trees of a linear program, their shares rounded to chunks"
 
 _MOST_FAMILIES = 256
 """Most trees that are searched together; for 32 ranks without symmetry they take seconds."""
@@ -78,15 +81,24 @@ def make_plan(request: PlanRequest) -> Plan:
     """
     started = time.perf_counter()
     start = _best_start(request)
-    seconds = {"greedy": time.perf_counter() - started, "routing": 0.0, "ordering": 0.0}
-    if not good_enough(request, start.rehearsed.end_us):
+    grown = time.perf_counter()
+    blocks = plan_blocks(request, start.rehearsed.end_us)
+    seconds = {
+        "greedy": grown - started,
+        "routing": time.perf_counter() - grown,
+        "ordering": 0.0,
+    }
+    best = blocks.rehearsed if blocks else start.rehearsed
+    if blocks is None and not good_enough(request, best.end_us):
         plan = _solved(request, start)
-        return replace(plan, seconds=seconds | plan.seconds)
-    timed = start.rehearsed.timed
+        total = {stage: seconds[stage] + plan.seconds.get(stage, 0.0) for stage in seconds}
+        return replace(plan, seconds=total)
+    timed = best.timed
     least_us = least_time_us(timed.trees, _costs(request, timed))
-    # The request's bounds prove optimality.
+    # The request's bounds prove optimality, and else that no tree loads ports less by much.
     routing = Routing(tuple(timed.trees), least_us, 0.0, SolveStatus.OPTIMAL, False)
-    return Plan(timed, routing, None, seconds, start.rehearsed.end_us)
+    fallback = None if good_enough(request, best.end_us) else _SHARED_OUT
+    return Plan(timed, routing, fallback, seconds, best.end_us)
 
 
 def _best_start(request: PlanRequest) -> _Start:

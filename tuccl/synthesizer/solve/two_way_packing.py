@@ -18,13 +18,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import highspy
 import numpy as np
 from numpy.typing import NDArray
 
 from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.errors import SolverError
 from tuccl.synthesizer.solve.resources import Hop, resources
+from tuccl.synthesizer.solve.share_program import ShareProgram
 from tuccl.synthesizer.solve.two_way_trees import Spanning, TwoWayTree
 
 _MOST_ROUNDS = 60
@@ -88,14 +87,14 @@ class TwoWayPacking:
             [hop[::-1] for hop in self._hops],
             {hop[::-1]: latency for hop, latency in latency_us.items()},
         )
-        program = _SharesProgram(self._weights, self._loads_us.shape[1])
+        program = ShareProgram(self._weights, self._loads_us.shape[1], demands=1)
         for column in self._columns.values():
-            program.add(column.loads_us, _height_us(column.tree, up, down))
+            program.add(column.loads_us, _height_us(column.tree, up, down), demand=0)
         for _ in range(_MOST_ROUNDS):
             least_us, new = self._priced(up, down)
             for tree in new:
                 column = self._columns[tree] = _Column(tree, self._loads_of(tree))
-                program.add(column.loads_us, _height_us(tree, up, down))
+                program.add(column.loads_us, _height_us(tree, up, down), demand=0)
             optimum_us, prices = program.solve()
             kept = _SMOOTHING if new else 0.0
             settled = not new and np.allclose(self._prices, prices)
@@ -136,51 +135,6 @@ def _height_us(tree: TwoWayTree, up: Spanning, down: Spanning) -> float:
     """Return the time of a chunk alone, up to the root and down from it."""
     towards = [hop[::-1] for hop in reversed(tree.up)]
     return up.height_us(tree.root, towards) + down.height_us(tree.root, tree.down)
-
-
-class _SharesProgram:
-    """Minimises the busiest resources' times plus the mean height over the shares of trees."""
-
-    def __init__(self, weights: Sequence[float], resource_count: int) -> None:
-        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._solver.silent()
-        self._solver.setOptionValue("threads", 1)
-        self._busiest = len(weights)
-        self._count = len(weights) * resource_count
-        for column, weight in enumerate(weights):
-            self._solver.addVar(0.0, highspy.kHighsInf)
-            self._solver.changeColCost(column, weight)
-        for row in range(self._count):
-            busiest = np.array([row // resource_count], dtype=np.int32)
-            self._solver.addRow(-highspy.kHighsInf, 0.0, 1, busiest, np.array([-1.0]))
-        self._solver.addRow(1.0, 1.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
-
-    def add(self, loads_us: _Loads, height_us: float) -> None:
-        """Add a tree by its loads for the whole buffer and its height."""
-        loaded = np.flatnonzero(loads_us)
-        rows = np.append(loaded, self._count).astype(np.int32)
-        values = np.append(loads_us[loaded], 1.0)
-        self._solver.addCol(height_us, 0.0, highspy.kHighsInf, len(rows), rows, values)
-
-    def solve(self) -> tuple[float, _Loads]:
-        """Return the optimum and the price of each resource.
-
-        Raises:
-            SolverError: HiGHS fails on the program.
-        """
-        self._solver.run()
-        status = self._solver.getModelStatus()
-        if status != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(
-                "shares of two-way trees: HiGHS ended with "
-                f"{self._solver.modelStatusToString(status)} instead of an optimum"
-            )
-        duals = np.array(self._solver.getSolution().row_dual[: self._count])
-        return self._solver.getInfo().objective_function_value, np.maximum(0.0, -duals)
-
-    def shares(self) -> list[float]:
-        """Return the share of each tree, in the order in which trees were added."""
-        return list(self._solver.getSolution().col_value[self._busiest :])
 
 
 def _rounded(shares: Sequence[tuple[_Column, float]], chunks: int) -> tuple[TwoWayTree, ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from tuccl.synthesizer.solve.cheapest_tree import cheapest_tree
 from tuccl.synthesizer.solve.resources import Hop
 from tuccl.synthesizer.solve.routes import tree_from_hops
 
@@ -42,8 +43,9 @@ class Spanning:
         latency_us: Latency of each of these hops.
     """
 
-    def __init__(self, hops: Iterable[Hop], latency_us: Mapping[Hop, float]) -> None:
+    def __init__(self, hops: Collection[Hop], latency_us: Mapping[Hop, float]) -> None:
         self._latency_us = latency_us
+        self._ranks = 1 + max(rank for hop in hops for rank in hop)
         self._onward: dict[int, list[int]] = defaultdict(list)
         self._into: dict[int, list[int]] = defaultdict(list)
         for a, b in hops:
@@ -55,6 +57,14 @@ class Spanning:
         parent = self._grown(root, price)
         for _ in range(_MOST_SWEEPS):
             if not self._swept(root, parent, price):
+                break
+        return tree_from_hops(root, ((a, b) for b, a in parent.items())).hops
+
+    def cheapest(self, root: int, price: Mapping[Hop, float]) -> tuple[Hop, ...]:
+        """Return a tree with the least sum of prices, shallow among equals, in travel order."""
+        parent = cheapest_tree(root, self._ranks, price)
+        for _ in range(_MOST_SWEEPS):
+            if not self._flattened(root, parent, price):
                 break
         return tree_from_hops(root, ((a, b) for b, a in parent.items())).hops
 
@@ -94,6 +104,20 @@ class Spanning:
                 cheaper = self._cost((sender, rank), arrival, price)
                 if cheaper < cost - _GAIN and not _is_below(sender, rank, parent):
                     parent[rank], cost, moved = sender, cheaper, True
+                    arrival = self._arrivals(root, parent)
+        return moved
+
+    def _flattened(self, root: int, parent: dict[int, int], price: Mapping[Hop, float]) -> bool:
+        """Give every rank the soonest parent of equal price; return whether any moved."""
+        moved = False
+        arrival = self._arrivals(root, parent)
+        for rank in sorted(parent, key=lambda rank: (-arrival[rank], rank)):
+            limit = price[parent[rank], rank] * (1 + _GAIN) + _GAIN
+            for sender in self._into[rank]:
+                end = arrival[sender] + self._latency_us[sender, rank]
+                sooner = end < arrival[rank] - _GAIN and price[sender, rank] <= limit
+                if sooner and not _is_below(sender, rank, parent):
+                    parent[rank], moved = sender, True
                     arrival = self._arrivals(root, parent)
         return moved
 
