@@ -151,16 +151,16 @@ def test_compiled_files_beside_the_sources_are_no_change(template: Checkout) -> 
 )
 def test_a_file_that_changed_or_is_new_is_noticed(template: Checkout, name: str) -> None:
     template.make_quietly()
-    assert template.is_fresh
+    fresh = [template.is_fresh]
     file = template.root / name
     before = file.read_text() if file.exists() else None
     template.write(name, "# Changed.\n")
-    assert not template.is_fresh
+    fresh.append(template.is_fresh)
     if before is None:
         file.unlink()
     else:
         file.write_text(before)
-    assert template.is_fresh
+    assert [*fresh, template.is_fresh] == [True, False, True]
 
 
 def test_a_changed_tree_is_installed_into_the_same_environment(template: Checkout) -> None:
