@@ -174,7 +174,7 @@ def _gains(state: RunState, width: int, most: int, *, over: bool = False) -> lis
         _labelled(
             "gains",
             f"{mean:.3f}x stock NCCL's speed, mean of {count_of(len(gains), 'key')}: best so far, "
-            f"* decided ({len(state.decided)})",
+            f"* decided ({sum(key in state.decided for key in run.keys)})",
         )
     ]
     names = max(_LABEL, *(len(name) + 1 for name, _ in rows))
@@ -195,10 +195,10 @@ def _gains(state: RunState, width: int, most: int, *, over: bool = False) -> lis
 
 
 def _window(values: Sequence[ValueT], at: ValueT | None, most: int) -> Sequence[ValueT]:
-    """Return at most so many neighbouring values, `at` in their middle."""
+    """Return at most so many neighbouring values, `at` in their middle; the first without it."""
     if len(values) <= most:
         return values
-    middle = 0 if at is None else values.index(at)
+    middle = values.index(at) if at in values else 0
     first = min(max(0, middle - most // 2), len(values) - most)
     return values[first : first + most]
 

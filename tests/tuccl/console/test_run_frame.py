@@ -1,5 +1,7 @@
 """The lines of the live view fit the terminal, whatever the run."""
 
+from dataclasses import replace
+
 import pytest
 from rich.text import Text
 
@@ -8,6 +10,7 @@ from tuccl.console.run_state import RunState
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials import events
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.placement import Placement
 
 WHOLE, NODE = Shape(16, 2, 8), Shape(8, 1, 8)
 RING = Config("ring", "LL128", 16)
@@ -40,6 +43,20 @@ def measured(keys: tuple[Task, ...], budget_s: float | None = None) -> RunState:
 
 def plain(lines: list[Text]) -> list[str]:
     return [line.plain.rstrip() for line in lines]
+
+
+def test_what_is_measured_besides_the_keys_of_a_run_is_not_counted() -> None:
+    """Sizes between two keys, and communicators that have entries of their own."""
+    state = measured(MANY)
+    before = plain(frame(state, 100.0, 60, 30))
+    placed = replace(MANY[0], placement=Placement(2, (0,)))
+    for config, time_us in ((STOCK, 20.0), (RING, 1.0)):
+        state.note(events.SamplesTaken(placed, config, (time_us,), 30.0))
+    state.note(events.KeyDecided(placed, RING, 1.0, None))
+    (gains,) = (line for line in before if line.startswith("gains"))
+    assert gains in plain(frame(state, 100.0, 60, 30))
+    state.note(events.MeasuringBegins(replace(MANY[0], size_bytes=1536), RING, 1))
+    assert gains in plain(frame(state, 100.0, 60, 30))
 
 
 def test_the_lines_of_a_run() -> None:
