@@ -157,3 +157,19 @@ def test_on_an_even_machine_the_table_is_as_without_placements(
     table = tuned(tmp_path)
     assert table.entries
     assert not table.placements
+
+
+def test_report_shows_the_placed_entries_and_the_search(folder: Path, run_inside: Run) -> None:
+    """The log of a run of one named shape names it with each key."""
+    table = tuned(folder)
+    done = run_inside("report", "--output", "page.html", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = check("report", done.stdout)["figures"]
+    (shown,) = figures["tables"]
+    assert [key["placement"] for key in shown["placed"]] == [
+        own.example for own in table.placements for _ in own.entries
+    ]
+    assert all(key["stock"]["low_us"] for key in shown["placed"]), "of its own samples"
+    assert all(key["families"] for key in figures["search"]["keys"])
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert all(own.example in page for own in table.placements if own.entries)

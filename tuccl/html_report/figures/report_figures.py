@@ -71,7 +71,8 @@ def _search(found: ReportedTable, table: TableFigures) -> SearchProgress | None:
         return None
     history = read_history(found.run.measurements, found.identity)
     names = {content: schedule.name for content, schedule in found.report.schedules.items()}
-    progress = search_progress(table.keys, history, names)
+    named = bool(found.report.shapes)
+    progress = search_progress(table.keys, history, names, full_names=named)
     return progress if progress.measurements else None
 
 
