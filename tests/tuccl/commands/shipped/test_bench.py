@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.bench.shipped_tables import M, all_gather_entry, ship_entries
+from tests.tuccl.bench.shipped_tables import M, all_gather_entry, placed_pairs, ship_entries
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns, build_release
 from tests.tuccl.measuring.test_mpi_places import requires_mpirun
@@ -138,6 +138,27 @@ def test_faked_nodes_that_share_gpus_and_a_process_profile_alone(
     assert "; 2 rounds of new processes in " in done.stdout, "fewer tell nothing"
     row = next(line for line in done.stdout.splitlines() if line.startswith("   1K"))
     assert row.endswith("    - NCCL, profile")
+
+
+@pytest.mark.slow
+def test_communicators_are_benched_by_where_ranks_sit(
+    bench: BenchOf, stand_ins: StandIns, tmp_path: Path
+) -> None:
+    """Pairs two apart have an entry that the stand-in is fast by, neighbours one that is slow."""
+    placements = placed_pairs((1,), (8,), size_bytes=SIZE)
+    place = ship_entries(tmp_path / "t", stand_ins, placements=placements)
+    words = ("--rounds", "2", "--json")
+    done = bench(place, *words, STAND_IN_GPUS="4", **STOCK_IS_SLOW)
+    keys = check("bench", done.stdout)["tables"][0]["keys"]
+    assert [key["placement"] for key in keys] == ["gpu0 and gpu1", "gpu0 and gpu2"], done.stderr
+    assert [key["promised"] for key in keys] == pytest.approx([1.5, 2.5])
+    assert [key["runs"] for key in keys] == ["ring Simple ch1", "ring Simple ch8"]
+    slow, fast = (key["gain"]["ratio"] for key in keys)
+    assert fast > 1.5 > slow
+    fewer = bench(place, *words, **STOCK_IS_SLOW)
+    assert (
+        "entries by where ranks sit were timed with 4 ranks on 1 node(s), here run" in fewer.stderr
+    )
 
 
 @pytest.mark.slow
