@@ -205,7 +205,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--entry", action="append", help="only these entries")
     parser.add_argument("--op", action="append", choices=COLLECTIVES, help="only these operations")
     parser.add_argument("--size", action="append", choices=SIZES, help="only these sizes")
-    parser.add_argument("--time-limit", type=float, default=5.0, help="seconds for the solver")
+    parser.add_argument("--time-limit", type=float, default=5.0, help="work of the solver, s")
     parser.add_argument("--sketch", help="only this sketch candidate")
     parser.add_argument("--less", choices=("nic", "link"), help="machines that lack one")
     parser.add_argument("--no-experts", action="store_true")

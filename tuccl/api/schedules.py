@@ -107,7 +107,7 @@ def synthesize(
         root: Root rank of broadcast and reduce.
         sketch: A sketch file, in TuCCL's or TACCL's JSON; None: candidates of its own.
         format: Format to be written; only schedules that it can express are chosen.
-        time_limit_s: Time limit of the solver; the best schedule until then is returned.
+        time_limit_s: Limit of the solver's work, in seconds of an idle core.
         jobs: Number of processes. With several, a script needs `if __name__ == "__main__":`.
         on_stage: Called with the progress.
 

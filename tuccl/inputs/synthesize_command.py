@@ -30,7 +30,11 @@ class SynthesizeCommand(MachineOptions):
     )
     time_limit: str = field(
         default="30s",
-        metadata=option(SEARCH, "Time of the solver on all sketches, as 30s or 2m.", "TIME"),
+        metadata=option(
+            SEARCH,
+            "Work of the solver on all sketches, in seconds of an idle core, as 30s or 2m.",
+            "TIME",
+        ),
     )
     jobs: int | None = field(
         default=None,

@@ -54,13 +54,12 @@ def synthesize_fitting(
     """
     first = synthesize(collective, sketch, size_bytes, options, root)
     yield first
-    left_s = options.time_limit_s - first.seconds["routing"]
-    if options.trees_per_rank or left_s <= 0 or not misfits(sketch, first.algorithm, size_bytes):
+    if options.trees_per_rank or not misfits(sketch, first.algorithm, size_bytes):
         return
     chunking = sketch.chunking_for(size_bytes)
     sources = 1 if collective.has_root else sketch.ranks
     parts = contributions(collective, sketch.ranks)
     counts = chunking.fitting_counts(size_bytes, sources, parts) if chunking else ()
     if counts:
-        fitting = replace(options, counts=counts, time_limit_s=left_s)
+        fitting = replace(options, counts=counts)
         yield synthesize(collective, sketch, size_bytes, fitting, root)

@@ -35,16 +35,16 @@ from tuccl.synthesizer.prove.verifier import verify
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Collective and sizes of schedules, and time limits of the solver."""
+    """Collective and sizes of schedules, and limits of the search."""
 
     collective: Collective
     sizes_bytes: Sequence[int]
     """Sizes to search schedules for, as nccl-tests counts them."""
     search_s: float
-    """Time limit of the solver in one search."""
+    """Limit of the solver's work in one search, in seconds of an idle core."""
     root: int = 0
     whole_s: float = inf
-    """Time after which no further sketch is begun, if there is a schedule."""
+    """Time by the clock after which no further sketch is begun, if there is a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def make_schedules(
     """Search every sketch for every size, and make its expert algorithms.
 
     Args:
-        wanted: Collective, sizes and time limits.
+        wanted: Collective, sizes and limits.
         sketches: Sketches to use, the most promising first.
         take: Returns what to keep of a schedule; where it raises, the search or expert has failed.
         progress: Called with the number of sketches that are done, and the share of all pieces.
@@ -154,7 +154,9 @@ def make_schedules(
         whole.add(attempt)
     if too_late := sketches[len(attempts) // per_sketch :]:
         names = ", ".join(sketch.name for sketch in too_late)
-        whole.notes.append(f"sketches not tried, because the time limit was over: {names}")
+        whole.notes.append(
+            f"sketches not tried, because time was over; another run may differ: {names}"
+        )
     return whole
 
 

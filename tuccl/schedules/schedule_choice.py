@@ -23,6 +23,10 @@ from tuccl.synthesizer.simulate.simulator import ExecutionModel, Times, simulate
 
 WIRES_ALONE = ExecutionModel()
 
+_CLOCK_FACTOR = 20.0
+"""Ratio of the time after which no further sketch is begun to the limit of work; far enough that no
+load reaches it in practice, since a slower machine shall not make other schedules."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -33,7 +37,8 @@ class Request:
     """Size as nccl-tests counts it."""
     root: int = 0
     time_limit_s: float = 30.0
-    """Time limit of the solver on all sketches; no further sketch is begun after it."""
+    """Limit of the solver's work on all sketches, in seconds of an idle core. After many times as
+    long by the clock no further sketch is begun, and a note says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def _choose(
     size_bytes, limit_s = request.size_bytes, request.time_limit_s
     search_s = limit_s / len(sketches)
     found = make_schedules(
-        Wanted(request.collective, (size_bytes,), search_s, request.root, limit_s),
+        Wanted(request.collective, (size_bytes,), search_s, request.root, limit_s * _CLOCK_FACTOR),
         sketches,
         partial(_timed, size_bytes),
         lambda done, _share: progress(len(left_out) + done),

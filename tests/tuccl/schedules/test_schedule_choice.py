@@ -57,9 +57,11 @@ def test_the_chunks_of_a_sketch_are_kept(sketches: tuple[Sketch, ...]) -> None:
 def test_when_the_time_is_over_sketches_are_left_out_by_name(
     sketches: tuple[Sketch, ...],
 ) -> None:
-    choice = choose_schedule(request(time_limit_s=1e-3), sketches)
+    choice = choose_schedule(request(time_limit_s=1e-5), sketches)
     names = ", ".join(sketch.name for sketch in sketches[1:])
-    assert choice.notes == (f"sketches not tried, because the time limit was over: {names}",)
+    assert choice.notes == (
+        f"sketches not tried, because time was over; another run may differ: {names}",
+    )
     assert {tried.sketch.name for tried in choice.tried} == {sketches[0].name}
 
 

@@ -14,7 +14,7 @@ from tuccl.synthesizer.plan.timetabling import LEAST_PIECE_BYTES, Rehearsed, reh
 from tuccl.synthesizer.plan.tree_planning import Plan
 from tuccl.synthesizer.solve.path_routing import PairRouting, route_pairs
 from tuccl.synthesizer.solve.resources import resources
-from tuccl.synthesizer.solve.solver import SolveStatus
+from tuccl.synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,7 @@ def plan_pairs(request: PlanRequest) -> PairPlan:
     rehearsed, pairs = best
     optimal = pairs.routing.status is SolveStatus.OPTIMAL
     fallback = None if optimal else "the solver stopped at its limit"
+    if fallback and pairs.routing.cut_by_clock:
+        fallback = f"{fallback}; {CUT_BY_CLOCK}"
     plan = Plan(rehearsed.timed, pairs.routing, fallback, seconds, rehearsed.end_us)
     return PairPlan(plan, pairs)

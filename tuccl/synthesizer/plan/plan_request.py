@@ -30,6 +30,7 @@ class PlanRequest:
     block_bytes: float
     """Bytes that each source spreads."""
     time_limit_s: float
+    """Limit of the solver's work, in seconds of an idle core."""
     gap: float
     trees: tuple[int, ...]
     """Numbers of trees per source to try, in ascending order."""

@@ -32,7 +32,7 @@ from tuccl.synthesizer.solve.packing import packed_trees
 from tuccl.synthesizer.solve.resources import Hop, Resources, resources
 from tuccl.synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
 from tuccl.synthesizer.solve.shallow_packing import shallow_trees
-from tuccl.synthesizer.solve.solver import SolveStatus
+from tuccl.synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 from tuccl.synthesizer.solve.tree_routing import Routing, route_trees
 
 _SETTLED = 1.004
@@ -223,8 +223,14 @@ def _solved(request: PlanRequest, start: _Start) -> Plan:
 
 
 def _fallback(routing: Routing) -> str | None:
+    """Return why the routes are no proved optimum, and whether another run may give others."""
+    reason = _reason(routing)
+    return f"{reason}; {CUT_BY_CLOCK}" if reason and routing.cut_by_clock else reason
+
+
+def _reason(routing: Routing) -> str | None:
     if routing.status is None:
-        until = ", until the time limit" if routing.limit_hit else ""
+        until = ", until the limit of work" if routing.limit_hit else ""
         return f"routed one tree after another{until}: too many variables to solve together"
     if routing.status is SolveStatus.OPTIMAL:
         return None

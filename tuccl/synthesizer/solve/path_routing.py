@@ -46,7 +46,7 @@ def route_pairs(
     Args:
         sketch: The sketch of the paths.
         costs: Its resources for the size of a chunk.
-        time_limit_s: Time limit of the solver.
+        time_limit_s: Limit of the solver's work, in seconds of an idle core.
         gap: Relative gap at which the solver may stop.
         paths_per_pair: Paths, and chunks, of a pair's block.
 
@@ -77,7 +77,9 @@ def route_pairs(
     found = expand(trees)
     bound = outcome.bound if outcome.bound == outcome.bound else 0.0
     limit_hit = outcome.status is not SolveStatus.OPTIMAL
-    routing = Routing(found, least_time_us(found, costs), bound, outcome.status, limit_hit)
+    least_us = least_time_us(found, costs)
+    cut = outcome.cut_by_clock
+    routing = Routing(found, least_us, bound, outcome.status, limit_hit, cut)
     return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found), paths_per_pair)
 
 

@@ -3,7 +3,9 @@
 PuLP reports a solve that hit its time limit as optimal, and leaves arbitrary numbers in the
 variables if there is no solution, so the outcome is read from the solver itself where possible.
 With one thread and a fixed seed the same model has the same solution if it ends by its gap or node
-limit; a solve that ends by the time limit depends on the machine, and its status says so.
+limit. So limits in seconds are limits of work: nodes, by an estimate of their time on an idle core
+that depends on the model alone. The clock ends only solves that take many times as long; their
+outcome depends on the machine, and says so.
 """
 
 from __future__ import annotations
@@ -21,8 +23,28 @@ _SEED = 1
 _NO_SOLVER = "no MILP solver: neither HiGHS nor CBC is installed; run `pip install highspy`"
 _HIGHS_OPTIMAL = "Optimal"
 _HIGHS_INFEASIBLE = {"Infeasible", "Primal infeasible or unbounded"}
+_HIGHS_TIME_LIMIT = "Time limit reached"
 _HIGHS_FEASIBLE_POINT = 2
 """`kSolutionStatusFeasible` of HiGHS."""
+
+_MOST_NODES = 200
+"""Most nodes of a search tree, however much work is allowed."""
+
+_ITERATIONS_PER_NODE = 9
+"""Simplex iterations of a node of the models that are solved here, roughly."""
+
+_ITERATIONS_OF_ROOT = 400
+"""Simplex iterations at the root node, roughly, where the solver does not count them."""
+
+_WORK_PER_S = 4e6
+"""Simplex iterations times rows and columns of the model that an idle core does in a second."""
+
+_CLOCK_FACTOR = 20.0
+_LEAST_CLOCK_S = 60.0
+"""The clock ends a solve after the limit of its work times the factor, or after this if longer."""
+
+CUT_BY_CLOCK = "a solve was cut by its time limit; another run may differ"
+"""Note on a result whose solves did not all end by their work."""
 
 
 class SolveStatus(StrEnum):
@@ -46,7 +68,10 @@ class SolveOutcome:
     """Objective of the solution; NaN without one."""
     bound: float
     """Proved bound on the objective; NaN if the solver reports none."""
-    seconds: float
+    work_s: float
+    """Seconds of an idle core by the solver's count of iterations, the same on every machine."""
+    cut_by_clock: bool = False
+    """Whether the clock ended the solve, so that another run may give another outcome."""
 
     @property
     def solved(self) -> bool:
@@ -90,32 +115,37 @@ def require_solver() -> None:
         raise SolverError(_NO_SOLVER)
 
 
-def solve(
-    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int = 200
-) -> SolveOutcome:
+def solve(problem: pulp.LpProblem, work_limit_s: float, gap: float) -> SolveOutcome:
     """Minimise a problem; on success its variables hold the solution.
+
+    Args:
+        problem: The problem.
+        work_limit_s: Limit of the search, in estimated seconds of an idle core. A limit of less
+            than a node gives no solution.
+        gap: Relative gap at which the solver may stop.
 
     Raises:
         SolverError: No solver is installed, or it failed.
     """
-    started = time.perf_counter()
+    size = len(problem.variables()) + problem.numConstraints()
+    nodes = int(min(_MOST_NODES, work_limit_s * _WORK_PER_S / (_ITERATIONS_PER_NODE * size)))
+    if nodes < 1:
+        return SolveOutcome(SolveStatus.NO_SOLUTION, float("nan"), float("nan"), 0.0)
+    clock_s = max(_LEAST_CLOCK_S, _CLOCK_FACTOR * work_limit_s)
     try:
         if pulp.HiGHS(msg=False).available():
-            outcome = _solve_with_highs(problem, time_limit_s, gap, max_nodes)
-        else:
-            outcome = _solve_with_cbc(problem, time_limit_s, gap, max_nodes)
+            return _solve_with_highs(problem, clock_s, gap, nodes)
+        return _solve_with_cbc(problem, clock_s, gap, nodes)
     except pulp.PulpSolverError as error:
         raise SolverError(f"the MILP solver failed on {problem.name}: {error}") from error
-    status, objective, bound = outcome
-    return SolveOutcome(status, objective, bound, time.perf_counter() - started)
 
 
 def _solve_with_highs(
-    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int
-) -> tuple[SolveStatus, float, float]:
+    problem: pulp.LpProblem, clock_s: float, gap: float, max_nodes: int
+) -> SolveOutcome:
     solver = pulp.HiGHS(
         msg=False,
-        timeLimit=time_limit_s,
+        timeLimit=clock_s,
         gapRel=gap,
         threads=1,
         random_seed=_SEED,
@@ -129,34 +159,46 @@ def _solve_with_highs(
     model = problem.solverModel
     info = model.getInfo()
     ended = model.modelStatusToString(model.getModelStatus())
+    size = model.getNumCol() + model.getNumRow()
+    work_s = max(0, info.simplex_iteration_count) * size / _WORK_PER_S
+    cut = ended == _HIGHS_TIME_LIMIT
+    nan = float("nan")
     if ended in _HIGHS_INFEASIBLE:
-        return SolveStatus.INFEASIBLE, float("nan"), float("nan")
+        return SolveOutcome(SolveStatus.INFEASIBLE, nan, nan, work_s)
     if info.primal_solution_status != _HIGHS_FEASIBLE_POINT:
-        return SolveStatus.NO_SOLUTION, float("nan"), info.mip_dual_bound
+        return SolveOutcome(SolveStatus.NO_SOLUTION, nan, info.mip_dual_bound, work_s, cut)
     for variable, value in zip(problem.variables(), model.getSolution().col_value, strict=True):
         variable.varValue = value
     status = SolveStatus.OPTIMAL if ended == _HIGHS_OPTIMAL else SolveStatus.FEASIBLE
-    return status, info.objective_function_value, info.mip_dual_bound
+    objective = info.objective_function_value
+    return SolveOutcome(status, objective, info.mip_dual_bound, work_s, cut)
 
 
 def _solve_with_cbc(
-    problem: pulp.LpProblem, time_limit_s: float, gap: float, max_nodes: int
-) -> tuple[SolveStatus, float, float]:
-    solver = _cbc(time_limit_s, gap, max_nodes)
+    problem: pulp.LpProblem, clock_s: float, gap: float, max_nodes: int
+) -> SolveOutcome:
+    solver = _cbc(clock_s, gap, max_nodes)
     if solver is None:
         raise SolverError(_NO_SOLVER)
+    started = time.perf_counter()
     problem.solve(solver)
+    cut = time.perf_counter() - started >= clock_s
+    size = len(problem.variables()) + problem.numConstraints()
+    work_s = _ITERATIONS_OF_ROOT * size / _WORK_PER_S
     nan = float("nan")
     if problem.sol_status == pulp.LpSolutionOptimal:
         objective = float(pulp.value(problem.objective))
-        return SolveStatus.OPTIMAL, objective, objective - gap * abs(objective)
+        bound = objective - gap * abs(objective)
+        return SolveOutcome(SolveStatus.OPTIMAL, objective, bound, work_s, cut)
     if problem.sol_status == pulp.LpSolutionIntegerFeasible:
-        return SolveStatus.FEASIBLE, float(pulp.value(problem.objective)), nan
+        objective = float(pulp.value(problem.objective))
+        return SolveOutcome(SolveStatus.FEASIBLE, objective, nan, work_s, cut)
     infeasible = problem.sol_status == pulp.LpSolutionInfeasible
-    return (SolveStatus.INFEASIBLE if infeasible else SolveStatus.NO_SOLUTION), nan, nan
+    status = SolveStatus.INFEASIBLE if infeasible else SolveStatus.NO_SOLUTION
+    return SolveOutcome(status, nan, nan, work_s, cut)
 
 
-def _cbc(time_limit_s: float, gap: float, max_nodes: int) -> pulp.LpSolver | None:
+def _cbc(clock_s: float, gap: float, max_nodes: int) -> pulp.LpSolver | None:
     """Return CBC from the path, else PuLP's own, else None."""
     for kind in (pulp.COIN_CMD, pulp.PULP_CBC_CMD):
         with warnings.catch_warnings():
@@ -164,7 +206,7 @@ def _cbc(time_limit_s: float, gap: float, max_nodes: int) -> pulp.LpSolver | Non
             warnings.simplefilter("ignore", DeprecationWarning)
             solver = kind(
                 msg=False,
-                timeLimit=time_limit_s,
+                timeLimit=clock_s,
                 gapRel=gap,
                 threads=1,
                 maxNodes=max_nodes,

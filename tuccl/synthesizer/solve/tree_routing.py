@@ -58,7 +58,9 @@ class Routing:
     status: SolveStatus | None
     """Outcome of the solve; None if the solver did not solve the whole problem."""
     limit_hit: bool
-    """Whether a limit of time or nodes ended the search; the result may then vary."""
+    """Whether a limit of work ended the search."""
+    cut_by_clock: bool = False
+    """Whether the clock ended a solve; another run may then give other trees."""
 
 
 def route_trees(
@@ -74,24 +76,26 @@ def route_trees(
         sketch: The sketch of the trees.
         costs: Its resources for the size of a chunk.
         start: One tree per family, for instance of a greedy schedule.
-        time_limit_s: Time limit of all solver runs together.
+        time_limit_s: Limit of the work of all solver runs together, in seconds of an idle core.
         gap: Relative gap at which the solver may stop.
 
     Raises:
         SolverError: No solver works.
     """
     if len(start) * len(costs.of_edge) > MAX_BINARIES:
-        trees, limit_hit = _one_by_one(sketch, costs, start, time_limit_s, gap)
-        found = expand(trees)
-        return Routing(found, least_time_us(found, costs), 0.0, None, limit_hit)
+        return _one_by_one(sketch, costs, start, time_limit_s, gap)
     outcome, trees = _solve_families(sketch, costs, start, {}, time_limit_s, gap)
     bound = 0.0
     if outcome.bound == outcome.bound:
         # Arrivals are at most T, so this bounds T alone.
         bound = max(0.0, outcome.bound / (1 + _SHALLOW))
     found = expand(trees)
-    limit_hit = outcome.status in {SolveStatus.FEASIBLE, SolveStatus.NO_SOLUTION}
-    return Routing(found, least_time_us(found, costs), bound, outcome.status, limit_hit)
+    least_us = least_time_us(found, costs)
+    return Routing(found, least_us, bound, outcome.status, _limited(outcome), outcome.cut_by_clock)
+
+
+def _limited(outcome: SolveOutcome) -> bool:
+    return outcome.status in {SolveStatus.FEASIBLE, SolveStatus.NO_SOLUTION}
 
 
 def _one_by_one(
@@ -100,31 +104,32 @@ def _one_by_one(
     start: Mapping[Family, RouteTree],
     time_limit_s: float,
     gap: float,
-) -> tuple[dict[Family, RouteTree], bool]:
-    """Re-optimise each family's tree with all others fixed, in turn, until none changes.
-
-    Returns the best trees, and whether the time limit ended the search.
-    """
-    left = time_limit_s
+) -> Routing:
+    """Re-optimise each family's tree with all others fixed, in turn, until none changes."""
+    left, limited, cut = time_limit_s, False, False
     current = dict(start)
     best, best_us = dict(start), least_time_us(expand(current), costs)
     for _ in range(_MAX_SWEEPS):
         before = dict(current)
         for family in start:
             if left <= 0:
-                return best, True
+                found = expand(best)
+                return Routing(found, least_time_us(found, costs), 0.0, None, True, cut)
             others = {key: tree for key, tree in current.items() if key != family}
             mine = {family: current[family]}
             share = min(left, 2 * time_limit_s / len(start))
             outcome, mine = _solve_families(sketch, costs, mine, others, share, gap)
-            left -= outcome.seconds
+            left -= outcome.work_s
+            limited = limited or _limited(outcome)
+            cut = cut or outcome.cut_by_clock
             current |= mine
         now_us = least_time_us(expand(current), costs)
         if now_us < best_us:
             best, best_us = dict(current), now_us
         if current == before:
             break
-    return best, False
+    found = expand(best)
+    return Routing(found, least_time_us(found, costs), 0.0, None, limited, cut)
 
 
 def _solve_families(

@@ -14,7 +14,6 @@ Shares are rounded to chunks, so the more chunks the nearer to the program's opt
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,6 +27,9 @@ from tuccl.synthesizer.solve.two_way_trees import Spanning, TwoWayTree
 
 _MOST_ROUNDS = 60
 """Most rounds of pricing; each offers a tree for every root."""
+
+_HOPS_PER_S = 600_000
+"""Hops that an idle core prices in a second, roughly; so limits do not depend on the clock."""
 
 _CLOSE_ENOUGH = 0.995
 """Ratio of the prices' bound to the optimum over the known trees at which pricing ends."""
@@ -77,10 +79,13 @@ class TwoWayPacking:
 
         Chunks with the same tree lie evenly among the rest.
 
+        Args:
+            chunks: Number of chunks.
+            time_limit_s: Limit of the work, in seconds of an idle core.
+
         Raises:
             SolverError: HiGHS fails on the linear program.
         """
-        until = time.perf_counter() + time_limit_s
         latency_us = resources(self._sketch, self._size_bytes / chunks).latency_us
         down = Spanning(self._hops, latency_us)
         up = Spanning(
@@ -90,7 +95,7 @@ class TwoWayPacking:
         program = ShareProgram(self._weights, self._loads_us.shape[1], demands=1)
         for column in self._columns.values():
             program.add(column.loads_us, _height_us(column.tree, up, down), demand=0)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(self._most_rounds(time_limit_s)):
             least_us, new = self._priced(up, down)
             for tree in new:
                 column = self._columns[tree] = _Column(tree, self._loads_of(tree))
@@ -99,11 +104,14 @@ class TwoWayPacking:
             kept = _SMOOTHING if new else 0.0
             settled = not new and np.allclose(self._prices, prices)
             self._prices = kept * self._prices + (1 - kept) * prices
-            late = time.perf_counter() > until
-            if least_us >= optimum_us * _CLOSE_ENOUGH or settled or late:
+            if least_us >= optimum_us * _CLOSE_ENOUGH or settled:
                 break
         used = zip(self._columns.values(), program.shares(), strict=True)
         return _rounded([pair for pair in used if pair[1] > _LEAST_SHARE], chunks)
+
+    def _most_rounds(self, time_limit_s: float) -> int:
+        of_a_round = 2 * self._sketch.ranks * len(self._hops)
+        return max(1, int(min(_MOST_ROUNDS, time_limit_s * _HOPS_PER_S / of_a_round)))
 
     def _priced(self, up: Spanning, down: Spanning) -> tuple[float, list[TwoWayTree]]:
         """Return the least cost of a tree at the current prices, and the trees that are new."""

@@ -22,8 +22,7 @@ def test_no_tree_is_cheaper(data: st.DataObject) -> None:
     }
     parent = cheapest_tree(root, ranks, price)
     assert set(parent) == set(range(ranks)) - {root}
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_weighted_edges_from((a, b, cost) for (a, b), cost in price.items() if b != root)
+    graph = nx.DiGraph((a, b, {"weight": cost}) for (a, b), cost in price.items() if b != root)
     tree = nx.DiGraph((a, b) for b, a in parent.items())
     assert nx.is_arborescence(tree)
     least = nx.minimum_spanning_arborescence(graph).size(weight="weight")

@@ -7,7 +7,14 @@ import pytest
 
 from tuccl.synthesizer.errors import SolverError
 from tuccl.synthesizer.solve import solver
-from tuccl.synthesizer.solve.solver import SolveStatus, add_binary, add_variable, solve
+from tuccl.synthesizer.solve.solver import (
+    _ITERATIONS_PER_NODE,
+    _WORK_PER_S,
+    SolveStatus,
+    add_binary,
+    add_variable,
+    solve,
+)
 
 
 def _cover(sets: int) -> pulp.LpProblem:
@@ -38,7 +45,7 @@ def test_a_contradiction_is_infeasible() -> None:
     assert math.isnan(outcome.objective)
 
 
-def test_without_time_there_is_no_claim_of_optimality() -> None:
+def _pigeons() -> pulp.LpProblem:
     problem = pulp.LpProblem("pigeons", pulp.LpMinimize)
     sits = {(p, h): add_binary(problem, f"x{p}_{h}") for p in range(30) for h in range(29)}
     worst = add_variable(problem, "worst", 0.0)
@@ -47,8 +54,28 @@ def test_without_time_there_is_no_claim_of_optimality() -> None:
         problem += pulp.lpSum(sits[p, h] for h in range(29)) == 1
     for h in range(29):
         problem += pulp.lpSum((1 + p * h % 7) * sits[p, h] for p in range(30)) <= worst
-    outcome = solve(problem, 0.0, 0.0)
+    return problem
+
+
+def test_without_work_there_is_no_claim_of_optimality() -> None:
+    outcome = solve(_pigeons(), 0.0, 0.0)
+    assert outcome.status is SolveStatus.NO_SOLUTION
+    assert not outcome.cut_by_clock
+
+
+def test_a_solve_that_the_clock_ends_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "_LEAST_CLOCK_S", 0.0)
+    monkeypatch.setattr(solver, "_CLOCK_FACTOR", 1e-3)
+    outcome = solve(_pigeons(), 1.0, 0.0)
+    assert outcome.cut_by_clock
     assert outcome.status in {SolveStatus.NO_SOLUTION, SolveStatus.FEASIBLE}
+
+
+def test_work_is_counted_alike_in_every_run() -> None:
+    once, again = (solve(_pigeons(), 0.5, 0.0) for _ in range(2))
+    assert once == again
+    assert once.work_s > 0
+    assert not once.cut_by_clock
 
 
 def test_cbc_answers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +106,8 @@ def test_a_node_limit_gives_what_was_found_and_no_claim_of_optimality() -> None:
     problem += (
         pulp.lpSum(w * x for w, x in zip(weights, taken, strict=True)) <= sum(weights) / 2 + 0.5
     )
-    outcome = solve(problem, time_limit_s=10.0, gap=0.0, max_nodes=1)
+    a_node_s = _ITERATIONS_PER_NODE * (len(weights) + 1) / _WORK_PER_S
+    outcome = solve(problem, 1.5 * a_node_s, gap=0.0)
     assert outcome.status in {SolveStatus.FEASIBLE, SolveStatus.OPTIMAL}
     assert outcome.bound <= outcome.objective
     assert all(x.varValue is not None for x in taken)
