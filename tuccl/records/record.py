@@ -141,17 +141,16 @@ class Record:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Keys with configurations to choose from, ascending.
+        """Keys of the recorded run, ascending.
 
-        They are those of the recorded run; where it is not known, all operations and sizes.
+        Where it is not known, all operations and sizes with configurations to choose from.
         """
         keys = frozenset(self.of_run.keys)
         return tuple(
             task
             for task, rows in self._by_task.items()
             if task.placement == ANYWHERE
-            and (task in keys or not keys)
-            and any(not config.is_default for config in rows)
+            and (task in keys if keys else any(not config.is_default for config in rows))
         )
 
     def configs(self, task: Task) -> tuple[Config, ...]:

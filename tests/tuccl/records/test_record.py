@@ -7,6 +7,7 @@ from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, machine, r
 from tuccl.lookup_tables.provenance import NcclVersion, Provenance
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.records.record import Request, Row, make_record
+from tuccl.records.recorded_run import RecordedRun
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing
 
@@ -88,3 +89,12 @@ def test_what_cannot_have_been_measured_is_named(change: dict[str, object], said
     with pytest.raises(ValueError, match="all_reduce") as caught:
         made(changed)
     assert said in str(caught.value)
+
+
+def test_the_keys_of_a_known_run_are_its_tasks_whatever_was_tried_on_them() -> None:
+    key = Task(Operation.BROADCAST, 64, SHAPE)
+    stock = Row(key, STOCK, (1.0,), 0.0)
+    record = make_record(
+        machine(), SHAPE, MADE, Timing(), [*rows(), stock], of_run=RecordedRun(keys=(key,))
+    )
+    assert record.tasks == (key,), "sizes between keys were timed for borders alone"
