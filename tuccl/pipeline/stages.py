@@ -51,9 +51,8 @@ from tuccl.records.record import Record
 from tuccl.reports.finished_run import FinishedRun, finished
 from tuccl.reports.host_record import (
     host_record_text,
-    is_of_machine,
     read_host_record,
-    record_host,
+    record_node,
 )
 from tuccl.reports.report import Report
 from tuccl.schedules.candidates import Candidate
@@ -141,11 +140,13 @@ def initialize(
 
 def _record_host(run: Run, topology: Topology) -> None:
     """Write down what this host is, if it is one of the machine and the run has none yet."""
-    if read_host_record(run.host) is None and (record := record_host()) is not None:
-        models = {gpu.model for gpu in topology.gpus}
-        # Faked nodes are parts of one host, or share all of its GPUs.
-        if is_of_machine(record, models, (topology.ranks_per_node, len(topology.gpus))):
-            write_atomically(run.host, host_record_text(record))
+    if read_host_record(run.host) is not None:
+        return
+    models = {gpu.model for gpu in topology.gpus}
+    # Faked nodes are parts of one host, or share all of its GPUs.
+    record = record_node(models, (topology.ranks_per_node, len(topology.gpus)))
+    if record is not None:
+        write_atomically(run.host, host_record_text(record))
 
 
 @dataclass(frozen=True)

@@ -48,21 +48,42 @@ class HostRecord:
         return topology_from_json(json.dumps(self.structure), f"the structure of {self.host}")
 
 
-def record_host() -> HostRecord | None:
-    """Return this host as it is now; None where it cannot be probed."""
+def record_host(*, every_gpu: bool = False) -> HostRecord | None:
+    """Return this host as it is now; None where it cannot be probed.
+
+    Args:
+        every_gpu: Whether GPUs count that CUDA_VISIBLE_DEVICES hides from this process.
+    """
     try:
-        return host_record(probe_structure(), read_gpu_states())
+        return host_record(probe_structure(every_gpu=every_gpu), read_gpu_states())
     except ProbeError:
         return None
 
 
-def probe_structure() -> Topology:
+def record_node(gpu_models: Collection[str], gpus: Collection[int]) -> HostRecord | None:
+    """Return this host as it is now; None where it cannot be a node of a machine.
+
+    A rank of a job may see its own GPU alone: then all GPUs of the host count.
+
+    Args:
+        gpu_models: As for `is_of_machine`.
+        gpus: Likewise.
+    """
+    for every_gpu in (False, True):
+        record = record_host(every_gpu=every_gpu)
+        if record is not None and is_of_machine(record, gpu_models, gpus):
+            return record
+    return None
+
+
+def probe_structure(*, every_gpu: bool = False) -> Topology:
     """Return the topology of this host without measurements.
 
     Raises:
         ProbeError: It cannot be probed.
     """
-    return probe_host(HostProbeOptions(measure_p2p=False, check_matrix=False)).topology
+    options = HostProbeOptions(measure_p2p=False, check_matrix=False, every_gpu=every_gpu)
+    return probe_host(options).topology
 
 
 def host_record(topology: Topology, states: GpuStates) -> HostRecord:

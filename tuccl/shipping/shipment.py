@@ -38,7 +38,7 @@ from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports.documents.step import StepSummary, step_summary
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
-from tuccl.reports.host_record import HostRecord, is_of_machine, read_host_record, record_host
+from tuccl.reports.host_record import HostRecord, read_host_record, record_node
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import step_of
@@ -346,10 +346,8 @@ def _host_of(run: Run, machine: Topology | None, evidence: Evidence) -> HostReco
     kept = read_host_record(run.host)
     if kept is not None or machine is None or evidence is not Evidence.MEASURED:
         return kept
-    here = record_host()
     models = {gpu.model for gpu in machine.gpus}
-    counts = (machine.ranks_per_node, len(machine.gpus))
-    return here if here is not None and is_of_machine(here, models, counts) else None
+    return record_node(models, (machine.ranks_per_node, len(machine.gpus)))
 
 
 def _checked_table(run: Run) -> Table:

@@ -8,20 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.tuccl.probes.host.sysfs_host import GPUS, write_host
+from tests.tuccl.probes.nvidia.nvml_session import RecordedNvml, session
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tests.tuccl.watching.watched_tables import GPU, recorded
 from tuccl.pipeline import stages
 from tuccl.probes.errors import ProbeError
 from tuccl.probes.files.read import read_topology
 from tuccl.probes.files.shipped import shipped_machines
+from tuccl.probes.host import probe
+from tuccl.probes.host.probe import HostProbeOptions
+from tuccl.probes.nvidia import nvml
+from tuccl.probes.pci.tree import DirectoryTree
 from tuccl.probes.topology.graph import Topology
 from tuccl.probes.topology.json_form import topology_to_json
+from tuccl.reports import host_record
 from tuccl.reports.host_record import (
     HostRecord,
     host_record_text,
     is_of_machine,
     read_host_record,
     record_host,
+    record_node,
 )
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipment import ship
@@ -71,15 +79,32 @@ def test_a_host_of_other_gpus_is_not_of_the_machine(record: HostRecord) -> None:
     assert not is_of_machine(record, {"10de:20b2"}, (4,))
 
 
+def test_a_rank_that_sees_one_gpu_records_all_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_host(tmp_path / "root")
+    inventory = probe.read_inventory(DirectoryTree(root), HostProbeOptions(root))
+    monkeypatch.setattr(probe, "read_inventory", lambda *_: inventory)
+    monkeypatch.setattr(nvml, "NvmlCalls", lambda: RecordedNvml(session()))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    found = record_node(H200, (4, 8))
+    assert found is not None
+    assert [gpu.bus_id for gpu in found.topology().gpus] == list(GPUS)
+    seen = record_node(H200, (1, 2))
+    assert seen is not None
+    assert [gpu.bus_id for gpu in seen.topology().gpus] == [GPUS[2]]
+    assert record_node(H200, (8,)) is None
+
+
 def test_a_run_records_its_host_once_and_ship_puts_it_into_the_manifest(
     record: HostRecord, machine: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of_one_rank(tmp_path / "run")
     run.topology.write_text(topology_to_json(machine))
-    monkeypatch.setattr(stages, "record_host", lambda: record)
+    monkeypatch.setattr(host_record, "record_host", lambda **_: record)
     stages._record_host(run, machine)
     later = replace(record, driver="590.1")
-    monkeypatch.setattr(stages, "record_host", lambda: later)
+    monkeypatch.setattr(host_record, "record_host", lambda **_: later)
     stages._record_host(run, machine)
     assert read_host_record(run.host) == record
     ship(run, tmp_path / "shipped")
@@ -94,7 +119,7 @@ def test_a_host_of_another_machine_is_not_recorded(
 ) -> None:
     run = Run(tmp_path)
     fewer = replace(machine, devices=tuple(d for d in machine.devices if d.name != "n0/gpu3"))
-    monkeypatch.setattr(stages, "record_host", lambda: record)
+    monkeypatch.setattr(host_record, "record_host", lambda **_: record)
     stages._record_host(run, fewer)
     assert not run.host.exists()
 

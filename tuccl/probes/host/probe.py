@@ -24,6 +24,7 @@ from tuccl.probes.network.addresses import (
 )
 from tuccl.probes.network.instruments.tools import MEASURING, MEASURING_RDMA, missing_tools
 from tuccl.probes.network.ports import NetworkPort
+from tuccl.probes.nvidia.cuda_visible import VARIABLE
 from tuccl.probes.nvidia.matrix_check import check_with_nvidia_smi
 from tuccl.probes.nvidia.nvml import NvmlFacts, read_nvml
 from tuccl.probes.nvidia.nvml_inventory import gpu_classes, join_nvml
@@ -59,6 +60,8 @@ class HostProbeOptions:
     measure_p2p: bool = True
     p2p_timeout_s: float = 60.0
     """Time limit of the measurement of all GPU pairs."""
+    every_gpu: bool = False
+    """Whether GPUs count that CUDA_VISIBLE_DEVICES hides from this process."""
     check_matrix: bool = True
     """Whether to compare nvidia-smi's matrix of GPUs, which takes a second and adds only notes."""
 
@@ -92,7 +95,9 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
         ports = network_ports(topology, inventory, identity.hostname, {})
         return HostReport(identity, topology, ports)
     on_progress("asking NVML")
-    facts = read_nvml(classes=gpu_classes(inventory))
+    hidden = VARIABLE if options.every_gpu else ""
+    environment = {name: value for name, value in os.environ.items() if name != hidden}
+    facts = read_nvml(environment=environment, classes=gpu_classes(inventory))
     topology = describe_host(inventory, facts, identity.hostname)
     has_cuda = facts.records or any(gpu.model.startswith(_NVIDIA) for gpu in topology.gpus)
     if has_cuda and options.check_matrix:
