@@ -5,8 +5,9 @@ They are saved in the run, and loaded from there when it continues.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tuccl.backends.backend_choice import backend_kind, keeps_128_bytes
@@ -112,7 +113,7 @@ def candidates_of(
         return {}
     machine = whole_machine(part.topology)
     if _runs_across_hosts(settings, part):
-        found = _across_hosts(settings, part, machine)
+        found = _across_hosts(settings, part, machine, progress)
     else:
         found = _schedules(settings, part, sketches, machine, progress)
     if backend_kind(settings.backend).has_executor and part.shape.nodes == 1:
@@ -140,35 +141,54 @@ def _runs_across_hosts(settings: RunSettings, part: Part) -> bool:
 
 
 def _across_hosts(
-    settings: RunSettings, part: Part, machine: Sketch
+    settings: RunSettings, part: Part, machine: Sketch, progress: Progress
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Load the saved schedules across hosts, or make and save them."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
-    for operation in settings.operations_of(part.shape):
+    operations = settings.operations_of(part.shape)
+    for number, operation in enumerate(operations):
+
+        def report(share: float, number: int = number) -> None:
+            total = len(operations)
+            progress(part.stage, number, total, share=(number + share) / total)
+
+        report(0.0)
         directory = part.schedules / operation.value
         candidates = load_candidates(directory, [machine])
         if candidates is None:
             sizes_bytes = settings.sizes_of(operation, part.shape)
-            candidates = _plans_and_rounds(operation, part.topology, machine, sizes_bytes)
+            candidates = _plans_and_rounds(operation, part.topology, machine, sizes_bytes, report)
             save_candidates(directory, candidates)
         found[operation] = candidates
+    progress(part.stage, len(operations), len(operations), share=1.0)
     return found
 
 
 def _plans_and_rounds(
-    operation: Operation, topology: Topology, machine: Sketch, sizes_bytes: Sequence[int]
+    operation: Operation,
+    topology: Topology,
+    machine: Sketch,
+    sizes_bytes: Sequence[int],
+    report: Callable[[float], None],
 ) -> tuple[Candidate, ...]:
     """Return plans of phases for equal nodes, and schedules in rounds where rails lack NICs."""
-    ll128 = keeps_128_bytes(topology)
+    in_rounds = partial(
+        staged_candidates,
+        operation,
+        topology,
+        machine,
+        sizes_bytes,
+        ll128=keeps_128_bytes(topology),
+        progress=report,
+    )
     if not topology.ranks_per_node:
-        return staged_candidates(operation, topology, machine, sizes_bytes, ll128=ll128)
+        return in_rounds()
     grid = grid_figures(topology)
     plans = phased_candidates(operation, grid, machine, sizes_bytes)
     if grid.machine.nics_per_node >= topology.ranks_per_node:
         return plans
-    rivals_us = fastest_us(plans, grid, sizes_bytes, ll128=ll128)
-    rounds = staged_candidates(operation, topology, machine, sizes_bytes, rivals_us, ll128=ll128)
-    return (*plans, *rounds)
+    rivals_us = fastest_us(plans, grid, sizes_bytes, ll128=keeps_128_bytes(topology))
+    return (*plans, *in_rounds(rivals_us))
 
 
 def _schedules(

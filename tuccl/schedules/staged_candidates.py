@@ -9,7 +9,7 @@ one with the fewest rounds at every size, since no round has been measured on su
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, product
 from math import inf, log
@@ -41,6 +41,8 @@ OPERATIONS = frozenset(
 """Operations that have such candidates."""
 MOST_STEPS = 20_000
 """Most steps of an algorithm that is cut and proved: seconds of work."""
+_ALGORITHMS_SHARE = 0.6
+"""Share of the time for making algorithms; the rest is cutting them."""
 _MOST_RANKS_OF_SKETCHES = 32
 """Most ranks for which algorithms of sketches are made beside the machine's: seconds as well."""
 
@@ -77,6 +79,7 @@ def staged_candidates(
     rivals_us: Mapping[int, float] = MappingProxyType({}),
     *,
     ll128: bool = True,
+    progress: Callable[[float], None] = lambda _share: None,
 ) -> tuple[Candidate, ...]:
     """Return the candidates of an operation, each with the sizes that it is for.
 
@@ -87,14 +90,18 @@ def staged_candidates(
         sizes_bytes: Sizes that are tuned.
         rivals_us: Modelled time of the fastest plan by size, where there are plans.
         ll128: Whether the links keep 128 bytes in order, which LL128 needs.
+        progress: Called with the share of the work that is done.
     """
     sizes = node_sizes_of(machine)
     if operation not in OPERATIONS or not sizes or max(sizes) > MOST_RANKS:
         return ()
     collective = Collective(operation.value)
-    algorithms = _algorithms(collective, topology, machine)
-    tried = [_cut(each, topology, machine, sizes_bytes, ll128=ll128) for each in algorithms]
-    cuts = [each for each in tried if each is not None]
+    algorithms = list(_algorithms(collective, topology, machine))
+    cuts = []
+    for number, algorithm in enumerate(algorithms):
+        progress(_ALGORITHMS_SHARE + (1.0 - _ALGORITHMS_SHARE) * number / len(algorithms))
+        if (found_cut := _cut(algorithm, topology, machine, sizes_bytes, ll128=ll128)) is not None:
+            cuts.append(found_cut)
     promised: dict[int, list[int]] = {}
     for size_bytes in sizes_bytes:
         for number in _near_fastest(cuts, size_bytes, rivals_us.get(size_bytes, inf)):

@@ -14,6 +14,7 @@ from tuccl.pipeline.shape_schedules import candidates_of, parts_of, sketches_of
 from tuccl.schedules.candidates import Candidate
 from tuccl.trials.shapes import ShapeName, shapes_named
 from tuccl.tuning.settings import RunSettings
+from tuccl.words.progress import Total
 from tuccl.workspace.runs import Run
 
 MACHINE = cluster(2, 2, 2)
@@ -63,6 +64,25 @@ def test_nodes_of_different_sizes_have_schedules_in_rounds(tmp_path: Path) -> No
             hashes.append([candidate.content_hash for candidate in own])
     assert len(hashes[0]) >= 2
     assert all(each == hashes[0] for each in hashes), "what runs is what is modelled"
+
+
+def test_making_schedules_in_rounds_shows_how_far_it_is(tmp_path: Path) -> None:
+    told: list[tuple[str, int, Total, float | None]] = []
+
+    def progress(stage: str, done: int, total: Total, /, share: float | None = None) -> None:
+        told.append((stage, done, total, share))
+
+    machine = Uneven((2, 1), 1, "mesh").topology()
+    settings = RunSettings((Operation.ALL_REDUCE, Operation.ALL_GATHER), (64 << 10,))
+    (part,) = parts_of(machine, settings, Run(tmp_path))
+    candidates_of(part, settings, (), (), progress)
+    assert {(stage, total) for stage, _, total, _ in told} == {("schedules", 2)}
+    dones = [done for _, done, _, _ in told]
+    shares = [share for *_, share in told if share is not None]
+    assert (dones, shares) == (sorted(dones), sorted(shares))
+    assert (dones[0], dones[-1], shares[0], shares[-1]) == (0, 2, 0.0, 1.0)
+    assert dones.count(0) > 3, "each algorithm of an operation moves it on"
+    assert len(set(shares)) == len(shares)
 
 
 def test_nodes_with_fewer_nics_than_gpus_have_plans_and_rounds(tmp_path: Path) -> None:
