@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -25,7 +25,8 @@ MOST_BYTES = 1 << 17
 class ReadyCommand:
     """The process that forks, as its client sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start it; what Python and the loader read at their start is the same for all its runs."""
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # -P: the package is the installed one, as for users, and not that of this checkout.
@@ -35,16 +36,23 @@ class ReadyCommand:
                 command,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
 
     def run(
-        self, folder: Path, command: Sequence[str], given: str = "", limit_s: float = 300
+        self,
+        folder: Path,
+        command: Sequence[str],
+        given: str = "",
+        limit_s: float = 300,
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run`, of a command whose first word is the path of `tuccl`."""
-        request = {"command": command, "folder": str(folder), "environment": dict(os.environ)}
+        variables = dict(os.environ if environment is None else environment)
+        request = {"command": command, "folder": str(folder), "environment": variables}
         stdin, to_child = os.pipe()
         from_child, streams = zip(os.pipe(), os.pipe(), strict=True)
         socket.send_fds(self._requests, [json.dumps(request).encode()], [stdin, *streams])

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from tests.runtime.conftest import compile_c
 from tests.tuccl.conftest import TINY_RUN, run_in
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
+from tests.tuccl.ready_command import ReadyCommand
 from tuccl.engines.nccl_library import NcclLibraryError, SeveralNcclsError
 from tuccl.hosts.settled_nccl import HostNccl, tell_nccl
 
@@ -26,17 +27,17 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> StandIns:
     return build_stand_ins(tmp_path_factory.getbasetemp())
 
 
-@pytest.fixture
-def system(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an NCCL 2.27.3 that does nothing but say so."""
-    source = tmp_path / "old.c"
+    folder = tmp_path_factory.mktemp("system")
+    source = folder / "old.c"
     source.write_text("int ncclGetVersion(int *v) { *v = 22703; return 0; }\n")
-    (tmp_path / "system").mkdir()
-    compile_c(tmp_path / "system" / "libnccl.so.2", [source], "-fPIC", "-shared")
-    return tmp_path / "system"
+    compile_c(folder / "libnccl.so.2", [source], "-fPIC", "-shared")
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def several(stand_ins: StandIns, system: Path) -> dict[str, str]:
     """A host with four GPUs and two NCCLs."""
     return {
@@ -47,14 +48,24 @@ def several(stand_ins: StandIns, system: Path) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="module")
+def ready(several: dict[str, str]) -> Iterator[ReadyCommand]:
+    """Runs `tuccl` on that host with its modules loaded; under MPI the others start it."""
+    command = ReadyCommand({**os.environ, **several})
+    yield command
+    command.close()
+
+
 @pytest.fixture
-def with_torch(stand_ins: StandIns, system: Path, several: dict[str, str]) -> dict[str, str]:
+def with_torch(
+    stand_ins: StandIns, system: Path, several: dict[str, str], tmp_path: Path
+) -> dict[str, str]:
     """The same host with a torch that brings one of them; the other is the system's."""
-    packages = system.with_name("packages")
+    packages = tmp_path / "packages"
     (packages / "torch" / "lib").mkdir(parents=True)
     (packages / "torch" / "__init__.py").write_text("raise RuntimeError\n")
     shutil.copy(stand_ins.nccl, packages / "torch" / "lib")
-    driver = system.with_name("driver")
+    driver = tmp_path / "driver"
     driver.mkdir()
     (driver / "libcuda.so.1").symlink_to(stand_ins.folder / "libcuda.so.1")
     return {
@@ -81,10 +92,15 @@ def tuccl(
     ],
 )
 def test_several_and_no_torch_are_asked_about_before_anything_is_probed(
-    tmp_path: Path, several: dict[str, str], system: Path, words: tuple[str, ...]
+    tmp_path: Path,
+    ready: ReadyCommand,
+    several: dict[str, str],
+    system: Path,
+    words: tuple[str, ...],
 ) -> None:
     (tmp_path / "here").mkdir()
-    done = tuccl(tmp_path / "here", several, *words)
+    here = {**os.environ, **several}
+    done = ready.run(tmp_path / "here", ["tuccl", *words], environment=here)
     assert (done.returncode, done.stdout) == (3, "")
     *before, last = done.stderr.splitlines()
     assert last.startswith("tuccl: different NCCLs here: 2.28.9 in ")
@@ -96,11 +112,12 @@ def test_several_and_no_torch_are_asked_about_before_anything_is_probed(
 
 
 def test_no_nccl_at_all_is_told_before_anything_is_probed(
-    tmp_path: Path, stand_ins: StandIns, several: dict[str, str]
+    tmp_path: Path, ready: ReadyCommand, several: dict[str, str]
 ) -> None:
     (tmp_path / "here").mkdir()
-    nowhere = {**several, "TUCCL_NCCL_LIBRARY": str(tmp_path / "none")}
-    done = tuccl(tmp_path / "here", nowhere, "init", "--backend", "nccl")
+    nowhere = {**os.environ, **several, "TUCCL_NCCL_LIBRARY": str(tmp_path / "none")}
+    words = ["tuccl", "init", "--backend", "nccl"]
+    done = ready.run(tmp_path / "here", words, environment=nowhere)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
     assert "is no NCCL that can be loaded" in done.stderr
     assert list((tmp_path / "here").iterdir()) == []
