@@ -1,9 +1,10 @@
 """The installed command, and a small machine to run it on."""
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +59,6 @@ class TunedWorkspace:
 
     root: Path
     stdout: str
-    seconds: float
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -131,14 +131,24 @@ def run_inside(
 
 
 @pytest.fixture(scope="session")
-def finished_init(tuccl_command: str, tmp_path_factory: pytest.TempPathFactory) -> TunedWorkspace:
-    """Made once, by the command, for all tests of what comes after it."""
-    folder = tmp_path_factory.mktemp("finished-init")
-    machine = shipped_machines()["h200-4gpu"]
-    started = time.monotonic()
-    done = run_in(folder, [tuccl_command, "init", "--topology", machine, *SMALL_RUN])
-    assert done.returncode == 0, done.stderr
-    return TunedWorkspace(folder / "tuccl-workspace", done.stdout, time.monotonic() - started)
+def finished_init(
+    tuccl_command: str, ready_command: ReadyCommand, tmp_path_factory: pytest.TempPathFactory
+) -> TunedWorkspace:
+    """Made once in a run of the tests, by the command, for all tests of what comes after it."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / "finished-init"
+    with (base / "finished-init.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "stdout").exists():
+            folder.mkdir()
+            machine = str(shipped_machines()["h200-4gpu"])
+            words = [tuccl_command, "init", "--topology", machine, *SMALL_RUN]
+            done = ready_command.run(folder, words)
+            assert done.returncode == 0, done.stderr
+            (folder / "stdout").write_text(done.stdout)
+    return TunedWorkspace(folder / "tuccl-workspace", (folder / "stdout").read_text())
 
 
 @pytest.fixture

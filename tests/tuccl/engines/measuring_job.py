@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from measuring_job import JobError, wait_for_all, without_tables
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.kept_builds import ROOT, compiler_words, content_sum, kept
+from tests.runtime.conftest import CC, RUNTIME
+
 RANK = Path(__file__).with_name("measuring_rank.py")
 
 
@@ -33,7 +37,7 @@ class JobResult:
 
 
 def build_libraries(folder: Path) -> Path:
-    """Compile plugin and measuring library of this checkout with cc.
+    """Compile plugin and measuring library of this checkout with cc, if they are not kept.
 
     Returns:
         A folder for PYTHONPATH, where `tuccl.runtime` finds them.
@@ -43,15 +47,22 @@ def build_libraries(folder: Path) -> Path:
     """
     target = folder / "tuccl" / "runtime"
     target.mkdir(parents=True)
-    for script, name in (
-        ("build_plugin.sh", "libnccl-tuner-tuccl.so"),
-        ("build_measure.sh", "libtuccl-measure.so"),
+    for script, name, sources in (
+        ("build_plugin.sh", "libnccl-tuner-tuccl.so", RUNTIME),
+        ("build_measure.sh", "libtuccl-measure.so", RUNTIME / "measure"),
     ):
-        command = ["sh", str(ROOT / "scripts" / "make" / script), str(target / name)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise JobError(f"{name} does not compile: {done.stderr.strip()}")
+        path = ROOT / "scripts" / "make" / script
+        inputs = [path, *sorted(RUNTIME.glob("*.[ch]")), *sorted(sources.glob("*.[ch]"))]
+        build = partial(_run_script, path, name)
+        shutil.copy(kept(content_sum(compiler_words(CC), inputs), build) / name, target)
     return folder
+
+
+def _run_script(script: Path, name: str, folder: Path) -> None:
+    command = ["sh", str(script), str(folder / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise JobError(f"{name} does not compile: {done.stderr.strip()}")
 
 
 def run_job(
