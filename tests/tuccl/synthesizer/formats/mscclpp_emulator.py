@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -36,6 +37,7 @@ ELEMENTS = 4
 
 SIGNALS = {OperationName.SIGNAL, OperationName.RELAXED_SIGNAL}
 WAITS = {OperationName.WAIT, OperationName.RELAXED_WAIT}
+_ON_SEMAPHORES = SIGNALS | WAITS | {OperationName.SEM_ACQUIRE, OperationName.SEM_RELEASE}
 _TO_PACKETS = {OperationName.PUT_PACKETS, OperationName.COPY_PACKETS}
 _FROM_PACKETS = {OperationName.UNPACK_PACKETS}
 _SUMS = {OperationName.REDUCE, OperationName.REDUCE_SEND}
@@ -103,8 +105,9 @@ class Emulator:
             moved = False
             for hurried in (False, True):
                 for thread in self._turn():
-                    speed = speeds.setdefault(id(thread), self.rng.choice([0.05, 0.5, 1.0]))
-                    if hurried or self.rng.random() < speed:
+                    if id(thread) not in speeds:
+                        speeds[id(thread)] = self.rng.choice([0.05, 0.5, 1.0])
+                    if hurried or self.rng.random() < speeds[id(thread)]:
                         moved = self._step(thread) or moved
                 if moved:
                     break
@@ -148,7 +151,7 @@ class Emulator:
         name = operation.name
         if name is OperationName.NOP:
             return self._synchronise(thread)
-        if name in SIGNALS | WAITS | {OperationName.SEM_ACQUIRE, OperationName.SEM_RELEASE}:
+        if name in _ON_SEMAPHORES:
             done = self._signal_or_wait(thread, operation)
         else:
             done = self._move(thread, operation)
@@ -196,10 +199,9 @@ class Emulator:
     def _mine(self, thread: _Thread, operation: Operation) -> np.ndarray:
         """Return the elements that this thread handles, which differ between operations."""
         assert operation.src_buff is not None
+        call = self.ranks[thread.rank].call
         size = operation.src_buff[0].size * ELEMENTS
-        key = (thread.rank, thread.block.id, thread.at, self.ranks[thread.rank].call)
-        owner = np.random.default_rng(key).integers(0, THREADS, size)
-        return np.flatnonzero(owner == thread.number)
+        return _elements(thread.rank, thread.block.id, thread.at, call, size)[thread.number]
 
     def _move(self, thread: _Thread, operation: Operation) -> bool:
         name, mine = operation.name, self._mine(thread, operation)
@@ -294,6 +296,13 @@ class Emulator:
             for thread in state.threads
             if thread.at < len(thread.block.ops)
         )
+
+
+@cache
+def _elements(rank: int, block: int, at: int, call: int, size: int) -> list[np.ndarray]:
+    """Return the elements of an operation that each thread handles."""
+    owner = np.random.default_rng((rank, block, at, call)).integers(0, THREADS, size)
+    return [np.flatnonzero(owner == number) for number in range(THREADS)]
 
 
 def _take(counter: Counter[T], key: T) -> bool:
