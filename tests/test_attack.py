@@ -15,6 +15,7 @@ import attack_shm
 import pytest
 from attack import table
 from attack_findings import Findings
+from attack_input_files import good_files
 from attack_mutations import TEXT, Mutation, json_structure
 
 from tests.runtime.conftest import RUNTIME, compile_c
@@ -82,6 +83,14 @@ def test_time_and_memory_of_a_command_are_bounded(
     monkeypatch.setattr(attack_children, "MOST_S", 10.0)
     ended = attack_children.run_child(lambda: bytearray(2 << 30).clear(), tmp_path)
     assert ended.fault == "traceback: MemoryError"
+
+
+def test_a_good_input_that_takes_too_long_to_make_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attack_children, "MOST_S", 0.0)
+    with pytest.raises(RuntimeError, match=r"^tuccl synthesize .*: took more than 0 s$"):
+        good_files(tmp_path / "good", {"schedule.xml"})
 
 
 RACKS = tuple(target for target in attack_inputs.TARGETS if target.file == "racks.txt")

@@ -66,7 +66,8 @@ def good_files(folder: Path, wanted: Collection[str]) -> None:
             continue
         ended = run_command(words, folder)
         if ended.code:
-            raise RuntimeError(f"tuccl {' '.join(words)}: {ended.stderr.strip()[-500:]}")
+            why = ended.fault or ended.stderr.strip()[-500:]
+            raise RuntimeError(f"tuccl {' '.join(words)}: {why}")
         preload(ended)
 
 
