@@ -345,7 +345,7 @@ def test_another_machine_gives_a_run_of_its_own_and_the_old_one_stays(
     workspace = Workspace(tuned.root)
     old = workspace.current()
     bundle = old.bundle.read_bytes()
-    assert run_tuccl("init", "--topology", a100, *SMALL_RUN).returncode == 0
+    assert run_tuccl("init", "--topology", a100, *TINY_RUN).returncode == 0
     assert workspace.current().root != old.root
     assert old.bundle.read_bytes() == bundle
     back = run_tuccl("init", "--topology", h200, *SMALL_RUN)
