@@ -25,7 +25,8 @@ CANNOT_SERVE = {
 VARIANTS = [f"topo_8p6l_{nics}nic.xml" for nics in range(1, 6)] + [
     path.name
     for path in FILES
-    if re.search(r"_\d$", path.stem) and path.with_name(f"{path.stem[:-2]}.xml") in FILES
+    if re.search(r"_n?\d$", path.stem)
+    and path.with_name(f"{path.stem.rpartition('_')[0]}.xml") in FILES
 ]
 """Files of machines that another file has without NICs, or with NICs elsewhere."""
 TAKE_LONGEST = ["topo_16p1h.xml", "topo_8p_ts1.xml"]
