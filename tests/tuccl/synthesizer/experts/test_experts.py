@@ -28,9 +28,10 @@ SKETCHES = {
     "torus": torus(4),
 }
 LARGER_NODES = [
-    ("2x8", collective) for collective in COLLECTIVES if collective is not Collective.ALL_REDUCE
+    *(("2x8", collective) for collective in COLLECTIVES if collective is not Collective.ALL_REDUCE),
+    *((f"1x{ranks}", collective) for ranks in (10, 11, 12, 14, 15) for collective in COLLECTIVES),
 ]
-"""Slow cases, which the cases of 2 x 3, 2 x 4 and 3 x 3 cover in less time."""
+"""Slow cases, which 2 x 3, 2 x 4 and 3 x 3, and 2 to 9, 13 and 16 ranks cover in less time."""
 
 
 def _sent(algorithm: Algorithm) -> int:
