@@ -12,9 +12,11 @@ import pytest
 from tests.tuccl.conftest import Run
 from tests.tuccl.html_report.reported import seen
 from tests.tuccl.sketches.machines import cluster, hybrid_mesh
+from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.html_report.figures.run_so_far import read_so_far
+from tuccl.lookup_tables.bundles.bundle import load_bundle
 from tuccl.lookup_tables.store import table_from_parquet_bytes
-from tuccl.lookup_tables.table import Shape, Table
+from tuccl.lookup_tables.table import Operation, Shape, Table
 from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.records.record_file import read_record, write_record
 from tuccl.reports.evidence import Evidence
@@ -72,6 +74,13 @@ def test_the_same_search_ends_with_the_same_table(
     assert choices(tmp_path / "again") == choices(tmp_path / "first")
     assert any(entry[2] for entry in choices(tmp_path / "again")[2]), "a schedule won"
     assert measured(tmp_path / "again") == measured(tmp_path / "first")
+    assert run_inside("ship", "shipped", "--workspace", "again").returncode == 0
+    bundle = load_bundle(next(tmp_path.glob("shipped/bundle-*.tuccl")))
+    for shape in record.shapes:
+        found = bundle.lookup(Operation.ALL_REDUCE, 64 << 10, shape)
+        assert found is not None
+        assert found.schedule is not None
+    assert all(stored.program for stored in bundle.schedules)
     second = read_record(tmp_path / "again.parquet")
     assert (second.rows, second.of_run) == (record.rows, record.of_run)
     assert second.provenance.replayed
@@ -155,3 +164,25 @@ def test_a_record_of_modelled_times_makes_a_modelled_table_also_without_an_entry
     assert "simulated, modelled, from a record" in page
     so_far = read_so_far(Workspace(tmp_path / "slow").current(), tmp_path / "slow")
     assert (so_far.source, so_far.evidence) == ("simulated", Evidence.MODELLED)
+
+
+def test_the_keys_of_a_workload_are_replayed_on_its_own_shapes(
+    run_inside: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "machine.json").write_text(topology_to_json(cluster(2, 2, 2)), encoding="utf-8")
+    calls = (
+        call(Operation.ALL_REDUCE, 5000, 2.0, ranks=4, nodes=2),
+        call(Operation.ALL_GATHER, 70_000, 1.0, ranks=2, nodes=2),
+    )
+    job = ("--workload", written(tmp_path / "job.json", workload(*calls)), "--budget", "5s")
+    first = ("init", "--topology", "machine.json", *job, "--workspace", "first")
+    done = run_inside(*first, "--record", "r.parquet")
+    assert done.returncode == 0, done.stderr
+    done = run_inside("init", "--records", "r.parquet", *job, "--workspace", "again")
+    assert done.returncode == 0, done.stderr
+    assert "note: the recorded search is repeated step by step" in done.stderr
+    assert choices(tmp_path / "again") == choices(tmp_path / "first")
+    assert measured(tmp_path / "again") == measured(tmp_path / "first")
+    refused = run_inside("init", "--records", "r.parquet", "--workspace", "third")
+    assert refused.returncode == 2, refused.stderr
+    assert "or the run's --workload" in refused.stderr
