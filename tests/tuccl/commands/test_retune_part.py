@@ -28,6 +28,7 @@ from tuccl.pipeline.run_options import read_options
 from tuccl.pipeline.tuning_run import run
 from tuccl.probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from tuccl.probes.topology.json_form import topology_to_json
+from tuccl.records.record_file import read_record
 from tuccl.reports.finished_run import current_run
 from tuccl.trials.config import Task
 from tuccl.trials.events import Event, KeyDecided, RunBegins
@@ -374,3 +375,26 @@ def test_a_retuned_table_is_as_good_as_one_from_the_beginning(
     found = check("diff", run_inside("diff", fresh, workspace, "--json").stdout)
     assert found["common"] == 6
     assert found["speedup"] > 0.98
+
+
+def test_what_is_measured_again_is_recorded_and_nothing_else(
+    run_inside: Run, workspace: Path, tmp_path: Path
+) -> None:
+    record = ("--record", "r.parquet")
+    refused = run_inside("retune", "--dry-run", *record)
+    assert (refused.returncode, "--dry-run measures nothing" in refused.stderr) == (2, True)
+    same = run_inside("retune", "--topology", write(tmp_path / "same.json", BEFORE), *record)
+    assert same.returncode == 0, same.stderr
+    assert "note: nothing was measured, so no record is written" in same.stderr
+    assert not (tmp_path / "r.parquet").exists()
+    now = write(tmp_path / "now.json", SLOWER_NVLINK)
+    done = run_inside("retune", "--topology", now, *record)
+    assert done.returncode == 0, done.stderr
+    found = read_record(tmp_path / "r.parquet")
+    shapes = current_run(workspace).report.shapes
+    assert {row.task.shape for row in found.rows} == {shapes["whole"], shapes["node"]}
+    assert {task.shape for task in found.tasks} == {shapes["whole"], shapes["node"]}
+    assert found.of_run.search is None, "it began from the earlier table"
+    done = run_inside("tune", "--records", "r.parquet", "--workspace", "elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert set(current_run(tmp_path / "elsewhere").report.shapes) == {"whole", "node"}

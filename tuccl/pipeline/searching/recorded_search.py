@@ -101,7 +101,7 @@ def recorded_run(
         begun_at: When it began: ISO 8601, UTC.
         from_the_beginning: Whether the search began without an earlier table.
     """
-    replayed = request.record
+    replayed, measured = request.record, {key.shape for key in keys}
     tried = {recorded.config.schedule for recorded in contents.all}
     made = {c.content_hash: c for of in candidates.values() for each in of.values() for c in each}
     schedules = [_recorded(c, with_steps=name in tried) for name, c in sorted(made.items())]
@@ -118,7 +118,7 @@ def recorded_run(
         )
     return RecordedRun(
         keys=tuple(keys),
-        shapes=settings.shapes,
+        shapes=tuple(each for each in settings.shapes if each.shape in measured),
         laboratory=settings.laboratory,
         schedules=tuple(schedules),
         search=search,
