@@ -26,7 +26,7 @@
 enum {
     MOST_RANKS = 8,
     MOST_HELD = 64,
-    SLOT_BYTES = 1 << 18,
+    SLOT_BYTES = 1 << 20,
     ALLTOALL = 5,
     SYSTEM_ERROR = 2,
     INVALID_ARGUMENT = 4
