@@ -46,7 +46,7 @@ def run(stand_ins: StandIns, tmp_path: Path) -> Run:
             stand_ins.variables | variables,
             libraries=stand_ins.libraries,
             controlled=controlled,
-            limit_s=60,
+            limit_s=200,
         )
 
     return run_steps
@@ -263,7 +263,7 @@ def test_a_plugin_that_cannot_be_loaded_is_noticed(stand_ins: StandIns, tmp_path
             stand_ins.variables,
             libraries=tmp_path / "broken",
             controlled=True,
-            limit_s=30,
+            limit_s=200,
         )
 
 
