@@ -8,6 +8,7 @@ import highspy
 import numpy as np
 
 from tuccl.synthesizer.bounds.edge_orbits import EdgeOrbits
+from tuccl.synthesizer.bounds.quiet_highs import QuietHighs
 from tuccl.synthesizer.errors import SolverError
 
 
@@ -15,9 +16,7 @@ class FlowProgram:
     """Maximises a rate over flows on edge orbits; rows can be added between solutions."""
 
     def __init__(self, orbits: EdgeOrbits) -> None:
-        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._solver.silent()
-        self._solver.setOptionValue("threads", 1)
+        self._solver = QuietHighs()
         for capacity in orbits.capacity_gb_per_s:
             self._solver.addVar(0.0, capacity)
         self._rate = len(orbits.capacity_gb_per_s)

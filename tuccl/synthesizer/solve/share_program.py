@@ -12,6 +12,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
+from tuccl.synthesizer.bounds.quiet_highs import QuietHighs
 from tuccl.synthesizer.errors import SolverError
 
 Loads = NDArray[np.float64]
@@ -28,9 +29,7 @@ class ShareProgram:
     """
 
     def __init__(self, weights: Sequence[float], resource_count: int, demands: int) -> None:
-        self._solver = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._solver.silent()
-        self._solver.setOptionValue("threads", 1)
+        self._solver = QuietHighs()
         self._busiest = len(weights)
         self._count = len(weights) * resource_count
         for column, weight in enumerate(weights):

@@ -17,6 +17,7 @@ from enum import StrEnum
 
 import pulp
 
+from tuccl.synthesizer.bounds.quiet_highs import QuietHighs
 from tuccl.synthesizer.errors import SolverError
 
 _SEED = 1
@@ -143,20 +144,20 @@ def solve(problem: pulp.LpProblem, work_limit_s: float, gap: float) -> SolveOutc
 def _solve_with_highs(
     problem: pulp.LpProblem, clock_s: float, gap: float, max_nodes: int
 ) -> SolveOutcome:
-    solver = pulp.HiGHS(
-        msg=False,
-        timeLimit=clock_s,
-        gapRel=gap,
-        threads=1,
-        random_seed=_SEED,
-        mip_max_nodes=max_nodes,
-    )
-    # The steps of `problem.solve` without the last: PuLP does not know the status of a node limit
-    # and reports every other limit as optimal.
-    solver.createAndConfigureSolver(problem)
+    options = {
+        "time_limit": clock_s,
+        "mip_rel_gap": gap,
+        "random_seed": _SEED,
+        "mip_max_nodes": max_nodes,
+    }
+    model = problem.solverModel = QuietHighs()
+    for name, value in options.items():
+        model.setOptionValue(name, value)
+    # The steps of `problem.solve` between the first, whose solver prints, and the last: PuLP does
+    # not know the status of a node limit and reports every other limit as optimal.
+    solver = pulp.HiGHS(msg=False)
     solver.buildSolverModel(problem)
     solver.callSolver(problem)
-    model = problem.solverModel
     info = model.getInfo()
     ended = model.modelStatusToString(model.getModelStatus())
     size = model.getNumCol() + model.getNumRow()
