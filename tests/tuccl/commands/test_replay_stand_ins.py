@@ -12,7 +12,7 @@ from tests.tuccl.commands.test_replay_shapes import choices, measured
 from tests.tuccl.conftest import Run
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.html_report.reported import seen
-from tests.tuccl.reports.test_json_documents import check
+from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.sketches.machines import cluster
 from tuccl.lookup_tables.table import Shape
 from tuccl.probes.topology.json_form import topology_to_json
