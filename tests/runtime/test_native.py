@@ -9,8 +9,8 @@ from tests.runtime.conftest import compile_c
 from tests.runtime.write_bundles import write_bundles
 
 NATIVE = Path(__file__).resolve().parent / "native"
-MEMORY = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-THREADS = ("-O1", "-g", "-fsanitize=thread")
+MEMORY = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+THREADS = ("-O1", "-g1", "-fsanitize=thread")
 
 
 def needs_runtime(folder: Path, *flags: str) -> None:
