@@ -81,24 +81,28 @@ def make_plan(request: PlanRequest) -> Plan:
     """
     started = time.perf_counter()
     start = _best_start(request)
-    grown = time.perf_counter()
-    blocks = plan_blocks(request, start.rehearsed.end_us)
-    seconds = {
-        "greedy": grown - started,
-        "routing": time.perf_counter() - grown,
-        "ordering": 0.0,
-    }
-    best = blocks.rehearsed if blocks else start.rehearsed
-    if blocks is None and not good_enough(request, best.end_us):
-        plan = _solved(request, start)
-        total = {stage: seconds[stage] + plan.seconds.get(stage, 0.0) for stage in seconds}
-        return replace(plan, seconds=total)
-    timed = best.timed
-    least_us = least_time_us(timed.trees, _costs(request, timed))
-    # The request's bounds prove optimality, and else that no tree loads ports less by much.
-    routing = Routing(tuple(timed.trees), least_us, 0.0, SolveStatus.OPTIMAL, False)
-    fallback = None if good_enough(request, best.end_us) else _SHARED_OUT
-    return Plan(timed, routing, fallback, seconds, best.end_us)
+    seconds = {"greedy": time.perf_counter() - started, "routing": 0.0, "ordering": 0.0}
+    if good_enough(request, start.rehearsed.end_us):
+        # The request's bounds prove optimality.
+        return _unsolved(request, start.rehearsed, None, seconds)
+    plan = _solved(request, start)
+    solved = time.perf_counter()
+    blocks = plan_blocks(request, plan.end_us)
+    seconds |= plan.seconds
+    seconds["routing"] += time.perf_counter() - solved
+    if blocks is None:
+        return replace(plan, seconds=seconds)
+    fallback = None if good_enough(request, blocks.rehearsed.end_us) else _SHARED_OUT
+    return _unsolved(request, blocks.rehearsed, fallback, seconds)
+
+
+def _unsolved(
+    request: PlanRequest, best: Rehearsed, fallback: str | None, seconds: dict[str, float]
+) -> Plan:
+    """Return the plan of routes that no integer program found."""
+    least_us = least_time_us(best.timed.trees, _costs(request, best.timed))
+    routing = Routing(tuple(best.timed.trees), least_us, 0.0, SolveStatus.OPTIMAL, False)
+    return Plan(best.timed, routing, fallback, seconds, best.end_us)
 
 
 def _best_start(request: PlanRequest) -> _Start:

@@ -113,8 +113,8 @@ def _one_by_one(
         before = dict(current)
         for family in start:
             if left <= 0:
-                found = expand(best)
-                return Routing(found, least_time_us(found, costs), 0.0, None, True, cut)
+                limited = True
+                break
             others = {key: tree for key, tree in current.items() if key != family}
             mine = {family: current[family]}
             share = min(left, 2 * time_limit_s / len(start))
