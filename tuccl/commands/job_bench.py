@@ -208,7 +208,7 @@ class _Runs:
         if code != 0:
             last = " | ".join(text.split("\n")[-_LAST_LINES:]).strip(" |")
             raise JobFailedError(f"the job ended with exit code {code} {variant}: {last!a:.600}")
-        if variant == WITH and not self.load_seen:
+        if variant == WITH and number == 1:
             self._require_load(number)
         run = JobRun(self._figure.of_run(text, seconds), seconds)
         self._tell(number, variant, run)
