@@ -322,7 +322,7 @@ def test_an_upgrade_that_chooses_better_takes_the_worth_of_an_entry(
     new = build_release(tmp_path / "new", 22903)
     shipped = ship_entries(tmp_path / "shipped", stand_ins, all_gather_entry(8, size_bytes=65536))
     words = (shipped, "--rounds", "4", "--nccl", new, "--plain", "--json")
-    done = bench(*words, TUCCL_NCCL_LIBRARY=str(old), STAND_IN_SLOW_MS="5")
+    done = bench(*words, TUCCL_NCCL_LIBRARY=str(old), STAND_IN_SLOW_MS="20")
     document = check("bench-upgrade", done.stdout)
     assert (document["old"]["version"], document["new"]["version"]) == ("2.28.9", "2.29.3")
     (key,) = document["keys"]
