@@ -10,9 +10,9 @@ from tuccl.bench.job_figure import Figure
 from tuccl.bench.own_job import JobOutcome, JobRun, Saving
 from tuccl.inputs.workload_bench_command import WorkloadBenchCommand
 from tuccl.probes.inputs.printable import printable
+from tuccl.reports.documents.bench import BenchedGain
 from tuccl.reports.documents.job_bench import (
     JobBenchDocument,
-    JobGain,
     JobRoundFigures,
     JobRunFigures,
     StepSaving,
@@ -69,7 +69,7 @@ def job_bench_document(
             JobRoundFigures(without=_run(each.without), with_table=_run(each.with_table))
             for each in outcome.rounds
         ],
-        gain=JobGain(ratio=outcome.gain.ratio, low=outcome.gain.low, high=outcome.gain.high),
+        gain=BenchedGain(ratio=outcome.gain.ratio, low=outcome.gain.low, high=outcome.gain.high),
         load_seen=outcome.load_seen,
         saving=None
         if saving is None

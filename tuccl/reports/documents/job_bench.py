@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from tuccl.reports.documents.bench import BenchedGain
 from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 
 
@@ -20,14 +21,6 @@ class JobRoundFigures(Document):
 
     without: JobRunFigures
     with_table: JobRunFigures
-
-
-class JobGain(Document):
-    """A job's speed with the table over that without."""
-
-    ratio: float
-    low: float
-    high: float
 
 
 class StepSaving(Document):
@@ -60,7 +53,8 @@ class JobBenchDocument(Document):
     """Numbers at the beginning of each run that do not count."""
     higher_is_better: bool
     rounds: list[JobRoundFigures]
-    gain: JobGain
+    gain: BenchedGain
+    """The job's speed with the table over that without."""
     load_seen: bool
     """Whether NCCL's log shows that the job loaded the table; false: there is no such log."""
     saving: StepSaving | None
