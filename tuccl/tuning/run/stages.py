@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from statistics import median
 
-from tuccl.errors import ConfigurationFailedError, ProfileLostError
+from tuccl.errors import ProfileLostError
 from tuccl.lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.placing import safety
@@ -28,8 +26,8 @@ from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.profile_race import RaceResult, hold, race
 from tuccl.tuning.profile_visits import ratio_of_schedule
 from tuccl.tuning.race_progress import RaceProgress
+from tuccl.tuning.run.comparison_before import ComparisonBefore
 from tuccl.tuning.run.results import (
-    AgainstBefore,
     KeyResult,
     PlacedResult,
     SearchSpaces,
@@ -51,8 +49,6 @@ _FIRST_VISIT_SHARE = 0.25
 network they would take all of it."""
 _FINALISTS = 2
 """Finalists of each search."""
-BEFORE_SAMPLES = 9
-"""Samples of a choice of an earlier table that the new one is compared with."""
 _SEARCH_SAMPLES = 60
 """Samples per key, at stock's speed, whose cost the race leaves to the searches."""
 _STARTS_SHARE = 0.3
@@ -125,8 +121,12 @@ class Run:
         )
         self._warm = warm
         """Results that the searches begin from; None: they begin from nothing."""
-        self._earlier = warm or earlier
-        """Table that the result is compared with; None: there is none."""
+        self._before = ComparisonBefore(
+            warm or earlier,
+            self.spending,
+            self.stock,
+            jobs_run_schedules=spaces.jobs_run_schedules,
+        )
         self._kept_s = 0.0
         """Seconds reserved for the stages after the searches."""
         self._search_s = 0.0
@@ -152,7 +152,7 @@ class Run:
         self._kept_s += (1 + searches) * safety.seconds(
             self.stock.sample_s, self._spaces.placements
         )
-        self._kept_s += restart_s + borders_s + self._against_s
+        self._kept_s += restart_s + borders_s + self._before.seconds
         if self.stock.is_unsteady():
             # A key's entry may have a winner of each search.
             most_s = _STARTS_SHARE * self.spending.left_s
@@ -321,9 +321,10 @@ class Run:
             )
             for task in self.tasks
         }
-        earlier, between_starts = self._earlier, self.stock.between_starts()
+        between_starts = self.stock.between_starts()
         decided = {task: confirmed[task] for task in self.anywhere}
-        against = () if earlier is None else self._against(decided, profile, earlier)
+        # Before the seconds are read, which it adds to.
+        against = self._before.times(decided, profile)
         return TuningResult(
             profile,
             tuned.raced,
@@ -343,41 +344,6 @@ class Run:
                 for own in of_shape
             ),
         )
-
-    def _against(
-        self, confirmed: Mapping[Task, Decision], profile: ProcessProfile, earlier: WarmStart
-    ) -> tuple[AgainstBefore, ...]:
-        """Time the earlier table's choices where the budget allows it."""
-        if self.spending.left_s < self._against_s:
-            return ()
-        found = []
-        for task, decision in confirmed.items():
-            now = decision.winner if self._spaces.jobs_run_schedules else None
-            if now is None and decision.builtin is not None:
-                now = decision.builtin.config
-            for before in (*earlier.before.get(task, ()), earlier.profile.default):
-                with suppress(ConfigurationFailedError):
-                    times_us = [
-                        self._median_us(task, config) for config in (before, now or profile.default)
-                    ]
-                    found.append(
-                        AgainstBefore(
-                            task, before, times_us[0], now or profile.default, times_us[1]
-                        )
-                    )
-                    break
-        return tuple(found)
-
-    @property
-    def _against_s(self) -> float:
-        """Seconds of the comparison with an earlier table; 0 where there is none."""
-        if self._earlier is None:
-            return 0.0
-        return self.spending.restart_s + BEFORE_SAMPLES * sum(self.stock.sample_s.values())
-
-    def _median_us(self, task: Task, config: Config) -> float:
-        repeats = max(BEFORE_SAMPLES, self.spending.asked(task, config))
-        return median(self.spending.measure(task, config, repeats).samples_us)
 
     def search(
         self,
