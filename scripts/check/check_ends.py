@@ -32,10 +32,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from executor_job import environment_of, node_sizes_of, start, write_job, write_schedules  # noqa: E402
+from executor_job import (  # noqa: E402
+    environment_of,
+    gpus_here,
+    node_sizes_of,
+    start,
+    variables_of_sharing,
+    write_job,
+    write_schedules,
+)
 from measuring_job import JobError  # noqa: E402
 
-from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 
 M = 1 << 20
@@ -236,9 +243,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Run all trials."""
-    arguments.gpus = arguments.gpus or count_gpus(1)
+    arguments.gpus_here = gpus_here(arguments, 1)
+    arguments.gpus = arguments.gpus or arguments.gpus_here
     arguments.node_sizes = node_sizes_of(arguments)
     arguments.ranks = sum(arguments.node_sizes)
+    arguments.sharing = variables_of_sharing(arguments, arguments.gpus_here)
     (folder / "schedules").mkdir()
     kernels = write_schedules(arguments, folder / "schedules")[str(arguments.ranks)]
     done = []

@@ -35,12 +35,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from executor_job import node_sizes_of, run_job  # noqa: E402
+from executor_job import (  # noqa: E402
+    gpus_here,
+    node_sizes_of,
+    run_job,
+    variables_of_sharing,
+)
 from lifecycle_rank import BY_NCCL_ALONE, CASES, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
 
-from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 
 
@@ -185,7 +189,9 @@ def parse_arguments() -> argparse.Namespace:
         help="let the ranks appear as those of several nodes: their number, or sizes such as 3+1",
     )
     parser.add_argument(
-        "--share-gpus", action="store_true", help="each node has all GPUs, which MPS must share"
+        "--share-gpus",
+        action="store_true",
+        help="each node has all GPUs, and its ranks take turns on them; needs MPS",
     )
     parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
     parser.add_argument(
@@ -237,9 +243,11 @@ def main() -> int:
     report: dict[str, Any] = {"seed": arguments.seed}
     code = 2
     try:
-        arguments.gpus = arguments.gpus or count_gpus(2)
+        arguments.gpus_here = gpus_here(arguments, 2)
+        arguments.gpus = arguments.gpus or arguments.gpus_here
         arguments.node_sizes = node_sizes_of(arguments)
         arguments.ranks = sum(arguments.node_sizes)
+        arguments.sharing = variables_of_sharing(arguments, arguments.gpus_here)
         report["ranks"] = arguments.ranks
         with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
             code = max([check(arguments, part, Path(folder), report) for part in arguments.part])

@@ -210,7 +210,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--nccl", help="an NCCL to preload in both, where PyTorch's is too old")
     parser.add_argument("--repeats", type=int, default=1, help="pairs of jobs that train")
-    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     add_arguments(parser)
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()

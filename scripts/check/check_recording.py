@@ -29,7 +29,9 @@ sys.path.insert(0, str(ROOT))
 
 from measuring_job import JobError, without_tables  # noqa: E402
 
+from tuccl.engines.gpu_sharing import sharing_variables  # noqa: E402
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.runtime import PROFILER_NAME  # noqa: E402
 from tuccl.statistics.distributions import student_quantile  # noqa: E402
@@ -47,11 +49,14 @@ class Jobs:
         self._arguments = arguments
         self._folder = folder
         self._started = 0
-        self.ranks: int = arguments.gpus or count_gpus(2)
+        gpus = count_gpus(1)
+        self.ranks: int = arguments.gpus or gpus
         libraries = folder / "libraries"
         build_profiler(libraries)
         self._environment = without_tables(os.environ)
         self._environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(libraries)])
+        if self.ranks > gpus:
+            self._environment |= sharing_variables(find_nccl(), self.ranks, gpus)
 
     def run(self, *, records: bool) -> tuple[list[dict[str, Any]], Path]:
         """Run a job; return the results of its ranks, and the workload's path.
@@ -213,7 +218,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument(
+        "--gpus", type=int, help="ranks, on the first GPUs in turn (default: one a GPU)"
+    )
     parser.add_argument("--steps", type=int, default=2000, help="of each part of the loop")
     parser.add_argument("--rounds", type=int, default=6, help="each starts the job twice")
     parser.add_argument("--limit", type=float, default=180, help="seconds until a job is killed")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -55,14 +56,17 @@ def job_command(part: str, arguments: argparse.Namespace) -> list[str]:
     words = [sys.executable, str(ROOT / "scripts" / "check" / "torch_job.py"), part]
     words += ["--nodes", str(arguments.nodes), "--limit", str(arguments.limit)]
     words += ["--steps", str(arguments.steps), "--layers", str(arguments.layers)]
+    words += [] if arguments.gpus is None else ["--gpus", str(arguments.gpus)]
     return words + (["--share-gpus"] if arguments.share_gpus else [])
 
 
 def machine_words(arguments: argparse.Namespace) -> list[str]:
     """Return the options of `tuccl init` for the ranks of the jobs."""
-    if arguments.nodes == 1:
-        return []
-    words = ["--nodes", str(arguments.nodes), "--fake-nodes"]
+    words = shlex.split(arguments.machine)
+    if arguments.nodes > 1:
+        words += ["--nodes", str(arguments.nodes)]
+    if arguments.nodes > 1 or arguments.share_gpus:
+        words += ["--fake-nodes"]
     return words + (["--share-gpus"] if arguments.share_gpus else [])
 
 
@@ -107,6 +111,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--budget", default="180s", help="machine time of each `tuccl init`")
     parser.add_argument("--pairs", type=int, default=5, help="runs without and with the table")
     add_arguments(parser)
+    parser.add_argument(
+        "--machine", default="", metavar="OPTIONS", help="further options of `tuccl init`"
+    )
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()
 

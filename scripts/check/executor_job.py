@@ -20,6 +20,8 @@ from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.engines.gpu_sharing import sharing_variables
+from tuccl.engines.nccl_environment import count_gpus
 from tuccl.engines.nccl_library import find_nccl
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import TucclError
@@ -56,12 +58,37 @@ def node_sizes_of(arguments: argparse.Namespace) -> list[int]:
     ranks = laboratory.ranks(arguments.gpus)
     if not sizes and ranks % nodes:
         raise TucclError(f"{ranks} ranks are not {nodes} equal nodes")
-    needed = laboratory.devices(ranks) if nodes > 1 else ranks
-    if needed > arguments.gpus:
+    if ranks > arguments.gpus and not arguments.share_gpus:
         raise TucclError(
-            f"--nodes {arguments.nodes} needs {needed} GPUs, there are {arguments.gpus}"
+            f"--nodes {arguments.nodes} needs {ranks} GPUs, there are {arguments.gpus}"
         )
     return list(laboratory.node_sizes(ranks)) or [ranks]
+
+
+def gpus_here(arguments: argparse.Namespace, least: int) -> int:
+    """Return the number of GPUs that the ranks may use.
+
+    Raises:
+        NoGpuError: They are fewer than `least`, or 1 where ranks share them.
+    """
+    if arguments.share_gpus:
+        return count_gpus(1)
+    return arguments.gpus or count_gpus(least)
+
+
+def variables_of_sharing(arguments: argparse.Namespace, gpus: int) -> dict[str, str]:
+    """Return the variables of ranks where those of one node share GPUs; else none.
+
+    Args:
+        arguments: The command line, with `node_sizes`.
+        gpus: Number of GPUs of this host.
+
+    Raises:
+        TucclError: NCCL cannot do that.
+    """
+    if max(arguments.node_sizes) <= gpus:
+        return {}
+    return sharing_variables(find_nccl(arguments.nccl), sum(arguments.node_sizes), gpus)
 
 
 def run_job(
@@ -89,7 +116,7 @@ def write_job(arguments: argparse.Namespace, folder: Path, words: Mapping[str, A
         "folder": str(folder),
         "nccl": str(find_nccl(arguments.nccl).path.resolve()),
         "ranks": arguments.ranks,
-        "gpus": arguments.gpus,
+        "gpus": min(arguments.gpus, arguments.gpus_here),
         "wanted": asdict(wanted_of(arguments, kernels)),
         "seed": arguments.seed,
         **words,
@@ -114,6 +141,7 @@ def environment_of(arguments: argparse.Namespace, folder: Path, rank: int) -> di
     """The environment of a rank with the executor preloaded."""
     environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
     environment |= executor_variables(arguments.executor, folder / _BUNDLE)
+    environment |= arguments.sharing
     # Tools such as compute-sanitizer also use LD_PRELOAD.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))

@@ -121,7 +121,7 @@ def main() -> int:
     """Run the rank; return 0."""
     folder, steps = Path(sys.argv[1]), int(sys.argv[2])
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     loop = Loop(device, ranks)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ sys.path.insert(0, str(ROOT))
 
 from measuring_job import JobError, wait_for_all  # noqa: E402
 
+from tuccl.engines.gpu_sharing import sharing_variables  # noqa: E402
 from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.seating import appearing_as  # noqa: E402
 
@@ -41,12 +43,15 @@ class TorchJob:
     """The ranks of a job and what they do."""
 
     gpus: int
+    """Number of GPUs that the ranks take in turn."""
     nodes: int
     ranks: int
     words: Mapping[str, int]
     """Numbers of steps, layers and rounds."""
     limit_s: float
     """Seconds until the job is killed."""
+    sharing: Mapping[str, str] = field(default_factory=dict)
+    """Variables of ranks where those of one node share a GPU."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> TorchJob:
@@ -54,13 +59,21 @@ class TorchJob:
 
         Raises:
             JobError: The ranks are not equal nodes.
+            NoGpuError: There are no GPUs.
+            NoSharingError: NCCL takes no two ranks of a node on one GPU.
         """
-        gpus = getattr(arguments, "gpus", None) or count_gpus(1)
-        ranks = gpus * (arguments.nodes if arguments.share_gpus else 1)
+        shares = arguments.share_gpus
+        gpus_here = count_gpus(1) if shares or arguments.gpus is None else arguments.gpus
+        gpus = arguments.gpus or gpus_here
+        ranks = gpus * (arguments.nodes if shares else 1)
         if ranks % arguments.nodes or ranks < 2:
             raise JobError(f"{ranks} ranks are not {arguments.nodes} equal nodes of a job")
         words = {name: getattr(arguments, name) for name in ("steps", "layers", "rounds")}
-        return cls(gpus, arguments.nodes, ranks, words | {"groups": GROUPS}, arguments.limit)
+        words |= {"groups": GROUPS}
+        in_node = ranks // arguments.nodes > gpus_here
+        sharing = sharing_variables(find_nccl(), ranks, gpus_here) if in_node else {}
+        used = min(gpus, gpus_here)
+        return cls(used, arguments.nodes, ranks, words, arguments.limit, sharing)
 
     def run(self, part: str, folder: Path, environment: EnvironmentOf) -> list[dict[str, Any]]:
         """Run a part in new processes and return the results of all ranks.
@@ -90,7 +103,7 @@ class TorchJob:
             with (folder / f"out{rank}").open("wb") as out:
                 yield subprocess.Popen(
                     [*command, str(folder / "job.json"), str(rank)],
-                    env={**environment(rank), **faked},
+                    env={**environment(rank), **self.sharing, **faked},
                     stdout=out,
                     stderr=subprocess.STDOUT,
                 )
@@ -118,8 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", type=int, default=1, help="let the ranks appear as those of several nodes"
     )
+    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument(
-        "--share-gpus", action="store_true", help="each node has all GPUs, which MPS must share"
+        "--share-gpus",
+        action="store_true",
+        help="each node has all GPUs, and ranks take turns on them where --gpus says more; "
+        "needs MPS",
     )
     parser.add_argument("--limit", type=float, default=60, help="seconds until a job is killed")
 

@@ -217,8 +217,10 @@ def _places(request: BackendRequest) -> Places:
 
 def _nccl_variables(request: BackendRequest) -> dict[str, str]:
     # Ranks of an MPI job count the GPUs of their own hosts, when their workers start.
-    gpus = 1 if request.places else request.laboratory.devices(request.shape.ranks)
-    return nccl_worker_variables(gpus, shared=request.laboratory.share_gpus)
+    laboratory, ranks = request.laboratory, request.shape.ranks
+    gpus = 1 if request.places else laboratory.devices(ranks)
+    sharing = ranks if laboratory.gpus else 0
+    return nccl_worker_variables(gpus, shared=laboratory.share_gpus, ranks_on_gpus=sharing)
 
 
 def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:

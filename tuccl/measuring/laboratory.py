@@ -6,10 +6,11 @@ its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuccl.errors import UsageError
 from tuccl.measuring.congestion import loopback_notes
+from tuccl.probes.topology.figure_text import counted
 
 
 def parse_node_sizes(text: str, name: str = "--fake-nodes") -> tuple[int, tuple[int, ...]]:
@@ -39,6 +40,8 @@ class Laboratory:
     """TCP's algorithm between faked nodes over loopback; empty: none are faked, or unknown."""
     sizes: tuple[int, ...] = ()
     """Number of ranks of each faked node; empty: all have as many."""
+    gpus: int = 0
+    """Number of GPUs of this host, where they are fewer than a node has ranks; 0: they suffice."""
 
     def node_sizes(self, ranks: int) -> tuple[int, ...]:
         """Return the number of ranks of each faked node; empty where none are faked."""
@@ -47,8 +50,15 @@ class Laboratory:
         return self.sizes or (ranks // self.nodes,) * self.nodes
 
     def devices(self, ranks: int) -> int:
-        """Return the number of devices that these ranks need."""
-        return max(self.node_sizes(ranks)) if self.share_gpus else ranks
+        """Return the number of devices that these ranks use."""
+        if not self.share_gpus:
+            return ranks
+        largest_node = max(self.node_sizes(ranks) or (ranks,))
+        return min(largest_node, self.gpus or largest_node)
+
+    def on_gpus(self, ranks: int, gpus: int) -> Laboratory:
+        """Return this laboratory on a host of `gpus` GPUs, fewer than a node has ranks or not."""
+        return replace(self, gpus=gpus) if self.devices(ranks) > gpus else self
 
     def ranks(self, devices: int) -> int:
         """Return the number of ranks on these devices."""
@@ -62,22 +72,23 @@ class Laboratory:
         if not self.share_gpus:
             return loopback
         # Jobs that use the table do not share GPUs.
-        shared = (
-            f"each GPU is used by {self._ranks_of_a_gpu} ranks, one of each faked node, side by "
-            "side through MPS"
-        )
-        return [*loopback, shared]
+        return [*loopback, f"{self._who_shares}, side by side through MPS"]
 
     @property
-    def _ranks_of_a_gpu(self) -> str:
-        return f"up to {self.nodes}" if self.sizes else str(self.nodes)
+    def _who_shares(self) -> str:
+        if self.gpus:
+            host = f"all ranks, also those of one node, share {counted(self.gpus, 'GPU')}"
+            return f"{host} of this host, so their links are those within a GPU"
+        ranks = f"up to {self.nodes}" if self.sizes else str(self.nodes)
+        return f"each GPU is used by {ranks} ranks, one of each faked node"
 
     def conditions(self) -> list[str]:
         """Return the conditions of measurement, in a few words each."""
         faked = f"nodes faked over TCP with {self.congestion_control}"
         return [
             *([faked] if self.congestion_control else []),
-            *(["faked nodes shared the GPUs"] if self.share_gpus else []),
+            *(["faked nodes shared the GPUs"] if self.share_gpus and not self.gpus else []),
+            *(["ranks of a node shared a GPU"] if self.gpus else []),
         ]
 
     def changes_since(self, before: Laboratory) -> tuple[str, ...]:

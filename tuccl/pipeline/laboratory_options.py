@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tuccl.backends.backend_choice import backend_kind
+from tuccl.engines.nccl_environment import NoGpuError, count_gpus
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.congestion import congestion_control
@@ -34,14 +35,27 @@ def laboratory_of(options: RunOptions, topology: Topology) -> Laboratory:
     """The laboratory of the options, in which this host appears as another machine.
 
     Raises:
-        UsageError: The machine is one node, for which GPUs are not shared.
+        UsageError: The machine is one node, which has no more GPUs than this host.
     """
     if not options.fake_nodes:
         return Laboratory()
-    nodes = topology.node_count
-    if options.share_gpus and nodes < 2:
-        raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
+    nodes, ranks = topology.node_count, len(topology.gpus)
     per_node = Counter(topology.node_of_rank)
     sizes = tuple(per_node[node] for node in range(nodes))
     uneven = sizes if topology.ranks_per_node == 0 else ()
-    return Laboratory(nodes, options.share_gpus, congestion_control(), uneven)
+    control = congestion_control() if nodes > 1 else ""
+    laboratory = Laboratory(nodes, options.share_gpus, control, uneven)
+    if not options.share_gpus:
+        return laboratory
+    shared = laboratory.on_gpus(ranks, _gpus_here() or ranks)
+    if nodes < 2 and not shared.gpus:
+        raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
+    return shared
+
+
+def _gpus_here() -> int:
+    """Return the number of GPUs; 0 where there are none, which the backend will tell."""
+    try:
+        return count_gpus()
+    except NoGpuError:
+        return 0

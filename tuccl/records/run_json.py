@@ -94,6 +94,7 @@ def _laboratory(values: Mapping[str, Any]) -> Laboratory:
         type(found.nodes) is int
         and type(found.share_gpus) is bool
         and isinstance(found.congestion_control, str)
+        and type(found.gpus) is int
     ):
         raise TypeError("a laboratory whose members are of other types")
     return found

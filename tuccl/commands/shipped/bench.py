@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.bench.contenders import STOCK, Contender
@@ -27,7 +27,7 @@ from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.console.progress import shown_progress
 from tuccl.console.shipped.bench_display import print_bench, print_upgrade
-from tuccl.engines.gpu_sharing import require_mps
+from tuccl.engines.gpu_sharing import require_mps, sharing_variables
 from tuccl.engines.nccl_environment import check_environment, count_gpus
 from tuccl.engines.nccl_library import (
     LIBRARY_VARIABLE,
@@ -173,14 +173,16 @@ def _laboratory(command: BenchCommand) -> Laboratory:
     """Return the nodes that this host appears as.
 
     Raises:
-        UsageError: They are no nodes, or one that shares GPUs.
+        UsageError: They are no nodes, or one that shares GPUs and whose ranks are not given.
     """
     nodes, sizes = parse_node_sizes(command.fake_nodes)
-    if command.share_gpus and nodes == 1:
-        raise UsageError("--share-gpus says what GPUs faked nodes have: two --fake-nodes or more")
-    if nodes == 1:
-        return Laboratory()
-    return Laboratory(nodes, command.share_gpus, congestion_control(), sizes)
+    if command.share_gpus and nodes == 1 and command.gpus is None:
+        raise UsageError(
+            "--share-gpus says what GPUs faked nodes have: name two --fake-nodes or more, or with "
+            "--gpus how many GPUs this host appears to have"
+        )
+    control = congestion_control() if nodes > 1 else ""
+    return Laboratory(nodes, command.share_gpus, control, sizes)
 
 
 def _upgrade(command: BenchCommand, environment: Mapping[str, str]) -> Upgrade | None:
@@ -240,21 +242,25 @@ def _bench_here(wanted: _Wanted) -> int:
         nccl = nccl_of_host(wanted.environment)
         tell_nccl([nccl], required=True)
         laboratory = wanted.laboratory
-        gpus = count_gpus(command.gpus or (1 if command.share_gpus else 2))
-        devices = command.gpus or gpus
-        ranks = laboratory.ranks(devices)
-        if laboratory.devices(ranks) > devices:
-            raise UsageError(
-                f"--fake-nodes {command.fake_nodes} needs {laboratory.devices(ranks)} GPUs, here "
-                f"are {devices}; --share-gpus lets each node have them all"
-            )
+        gpus = count_gpus(1 if command.share_gpus else command.gpus or 2)
+        wanted_gpus = command.gpus or gpus
+        ranks = laboratory.ranks(wanted_gpus)
         if laboratory.share_gpus:
-            require_mps(devices)
-        if laboratory.nodes > 1:
-            display.say_notes(laboratory.notes())
+            laboratory = laboratory.on_gpus(ranks, min(gpus, wanted_gpus))
+            require_mps(laboratory.devices(ranks))
+        elif ranks > wanted_gpus:
+            raise UsageError(
+                f"--fake-nodes {command.fake_nodes} needs {ranks} GPUs, here are {wanted_gpus}; "
+                "--share-gpus lets each node have them all"
+            )
         environment = {**wanted.environment, **nccl.variables}
+        if laboratory.gpus:
+            library = find_nccl(None, environment)
+            environment |= sharing_variables(library, ranks, laboratory.gpus)
+        if laboratory.nodes > 1 or laboratory.gpus:
+            display.say_notes(laboratory.notes())
         with closing(LocalPlaces(ranks, laboratory.devices(ranks), environment)) as places:
-            return _bench(wanted, found, places)
+            return _bench(replace(wanted, laboratory=laboratory), found, places)
 
 
 def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> int:

@@ -249,7 +249,7 @@ def test_wrong_data_and_a_table_that_nccl_refuses_are_no_result(
         (("here", "--workspace", "there"), "name here or --workspace there, not both"),
         (
             ("--share-gpus",),
-            "what GPUs faked nodes have: two --fake-nodes or more",
+            "what GPUs faked nodes have: name two --fake-nodes or more",
         ),
         (("--fake-nodes", "3+"), "is no number of nodes and no sizes, such as 2 or 3+1"),
         (("--gpus", "0"), "one at least"),
