@@ -241,6 +241,23 @@ def test_a_start_that_fails_on_a_machine_that_worked_is_tried_again(
     assert "cannot be used here: the device is gone" in backend.incidents[0]
 
 
+def test_a_profile_whose_restart_fails_after_a_hang_is_tried_again(
+    open_backend: OpenBackend, tmp_path: Path
+) -> None:
+    """CUDA's MPS refuses all clients for seconds after a hung one was killed."""
+    fault = tmp_path / "fault-of-rank-"
+    backend, _ = open_backend(
+        2, FAULTY, least_deadline_s=1.0, variables={"FAULTY_START": str(fault)}
+    )
+    proved = Config("ring", "Simple", 1, buffer_bytes=48 << 10)
+    backend.measure(TASK, proved, 0, 1)
+    for rank in range(2):
+        Path(f"{fault}{rank}").touch()
+    with pytest.raises(ConfigurationFailedError, match="hung: no answer from rank 0, 1 within"):
+        backend.measure(TASK, replace(proved, nchannels=faults.ONE_HANGS), 0, 1)
+    assert len(backend.measure(TASK, proved, 1, 2).samples_us) == 2
+
+
 def test_a_machine_on_which_nothing_runs_ends_the_measuring(open_backend: OpenBackend) -> None:
     backend, places = open_backend(2, start_timeout_s=5.0)
     stop = threading.Event()
@@ -257,7 +274,7 @@ def test_a_machine_on_which_nothing_runs_ends_the_measuring(open_backend: OpenBa
     killer.start()
     time.sleep(0.2)  # Those that are up die first.
     try:
-        with pytest.raises(MeasurementError, match="could not be brought up 3 times in a row"):
+        with pytest.raises(MeasurementError, match="could not be brought up 4 times in a row"):
             backend.measure(TASK, GOOD, 0, 1)
     finally:
         stop.set()
