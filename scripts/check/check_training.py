@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -62,12 +61,12 @@ def job_command(part: str, arguments: argparse.Namespace) -> list[str]:
 
 def machine_words(arguments: argparse.Namespace) -> list[str]:
     """Return the options of `tuccl init` for the ranks of the jobs."""
-    words = shlex.split(arguments.machine)
-    if arguments.nodes > 1:
-        words += ["--nodes", str(arguments.nodes)]
-    if arguments.nodes > 1 or arguments.share_gpus:
-        words += ["--fake-nodes"]
-    return words + (["--share-gpus"] if arguments.share_gpus else [])
+    words = [] if arguments.nodes == 1 else ["--nodes", str(arguments.nodes)]
+    words += ["--fake-nodes"] if arguments.nodes > 1 or arguments.share_gpus else []
+    words += ["--share-gpus"] if arguments.share_gpus else []
+    if arguments.gpus is not None:
+        words += ["--node-gpus", ",".join([str(arguments.gpus)] * arguments.nodes)]
+    return words
 
 
 def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -111,9 +110,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--budget", default="180s", help="machine time of each `tuccl init`")
     parser.add_argument("--pairs", type=int, default=5, help="runs without and with the table")
     add_arguments(parser)
-    parser.add_argument(
-        "--machine", default="", metavar="OPTIONS", help="further options of `tuccl init`"
-    )
     parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()
 

@@ -33,6 +33,7 @@ from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.seating import appearing_as  # noqa: E402
 
 TRAININGS = ("training", "sharded", "mesh", "tensor_parallel")
+WORDS = ("steps", "layers", "rounds", "at_once_bytes")
 GROUPS = 5
 """Groups that the part `groups` creates."""
 EnvironmentOf = Callable[[int], Mapping[str, str]]
@@ -68,7 +69,7 @@ class TorchJob:
         ranks = gpus * (arguments.nodes if shares else 1)
         if ranks % arguments.nodes or ranks < 2:
             raise JobError(f"{ranks} ranks are not {arguments.nodes} equal nodes of a job")
-        words = {name: getattr(arguments, name) for name in ("steps", "layers", "rounds")}
+        words = {name: getattr(arguments, name) for name in WORDS}
         words |= {"groups": GROUPS}
         in_node = ranks // arguments.nodes > gpus_here
         sharing = sharing_variables(find_nccl(), ranks, gpus_here) if in_node else {}
@@ -89,6 +90,7 @@ class TorchJob:
         folder.mkdir()
         job = {"part": part, "ranks": self.ranks, "folder": str(folder), "gpus": self.gpus}
         job |= {"local_ranks": self.ranks // self.nodes, "words": dict(self.words)}
+        job["limit_s"] = self.limit_s
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         begin = time.monotonic()
         processes = list(self._start(folder, environment))
@@ -103,7 +105,7 @@ class TorchJob:
             with (folder / f"out{rank}").open("wb") as out:
                 yield subprocess.Popen(
                     [*command, str(folder / "job.json"), str(rank)],
-                    env={**environment(rank), **self.sharing, **faked},
+                    env={**self.sharing, **environment(rank), **faked},
                     stdout=out,
                     stderr=subprocess.STDOUT,
                 )
@@ -128,6 +130,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=200, help="of training")
     parser.add_argument("--layers", type=int, default=80, help="of decoding")
     parser.add_argument("--rounds", type=int, default=100, help="of streams")
+    parser.add_argument(
+        "--at-once-bytes", type=int, default=4 << 20, help="largest calls of shapes at once"
+    )
     parser.add_argument(
         "--nodes", type=int, default=1, help="let the ranks appear as those of several nodes"
     )

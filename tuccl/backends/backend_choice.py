@@ -35,7 +35,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
 from tuccl.trials.backend import Backend
 from tuccl.trials.config import Config, Task
-from tuccl.trials.presets import SOCKET_THREADS, nccl_space, stock_space
+from tuccl.trials.presets import MIN_CHANNELS, SOCKET_THREADS, nccl_space, stock_space
 from tuccl.trials.space import Space
 from tuccl.trials.timing import Timing
 
@@ -79,6 +79,11 @@ class BackendRequest:
     def machines(self) -> SiblingMachines:
         """The machines that the communicators of each shape see."""
         return SiblingMachines(self.topology)
+
+    @property
+    def keeps_128_bytes(self) -> bool:
+        """Whether LL128 may run: not between ranks of a node that share a GPU, for NCCL neither."""
+        return keeps_128_bytes(self.topology) and not self.laboratory.gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +146,13 @@ def builtins_of(request: BackendRequest, task: Task) -> Space:
         return ReplayBackend(request.record).space_of(task)
     if not request.tunes_nccl:
         return stock_space()
-    ll128 = keeps_128_bytes(request.topology)
+    ll128 = request.keeps_128_bytes
+    # Ranks that share a GPU have no multiprocessors for that many channels.
+    least_channels = (0,) if request.laboratory.gpus else MIN_CHANNELS
     knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
-    return nccl_space(task.operation, task.shape, ll128=ll128, knobs=knobs)
+    return nccl_space(
+        task.operation, task.shape, ll128=ll128, min_nchannels=least_channels, knobs=knobs
+    )
 
 
 def has_executor(name: str, record: Record | None) -> bool:

@@ -13,16 +13,19 @@ from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.option import require_bounds
 from tuccl.probes.errors import UnknownNicSpeedError
 from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate
+from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate, with_shared_gpus
 from tuccl.probes.topology.validation import validate
 
 
-def load_machine(options: MachineOptions, machine: Topology | None = None) -> Topology:
+def load_machine(
+    options: MachineOptions, machine: Topology | None = None, *, share_gpus: bool = False
+) -> Topology:
     """Return the machine, valid and ready to be tuned.
 
     Args:
         options: The description of the machine, and of the network that joins its copies.
         machine: The machine itself, where the options name none.
+        share_gpus: Whether nodes may have more GPUs than it, on which ranks take turns.
 
     Raises:
         UsageError: The options are impossible.
@@ -38,8 +41,11 @@ def load_machine(options: MachineOptions, machine: Topology | None = None) -> To
         latency_us=options.network_latency_us,
         layout=_layout(options.network_layout),
     )
+    node_gpus = _node_gpus(options)
+    if share_gpus and node_gpus is not None and max(node_gpus) > len(machine.gpus):
+        machine = with_shared_gpus(machine, max(node_gpus))
     try:
-        topology = replicate(machine, options.nodes, network, _node_gpus(options))
+        topology = replicate(machine, options.nodes, network, node_gpus)
     except UnknownNicSpeedError as error:
         raise UnknownNicSpeedError(f"{error} in Gb/s per NIC, as --network-gbps 200") from error
     validate(topology)

@@ -88,7 +88,7 @@ def prepare(
         if backend_kind(settings.backend).measures_nccl:
             settings = replace(settings, nccl=version_here())
         machine = None if given.topology is not None else probed()
-        topology = load_machine(given, machine)
+        topology = load_machine(given, machine, share_gpus=given.share_gpus)
         if machine is None:
             note(topology.notes)
         whole = communicator_shape(topology)

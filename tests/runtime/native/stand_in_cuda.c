@@ -16,6 +16,7 @@ enum {
     INVALID_VALUE = 1,
     NO_DEVICE = 100,
     MPS_ENABLED = 133,
+    MULTIPROCESSOR_COUNT = 16,
     ARGUMENT_BYTES = 128,
     MOST_NODES = 4096
 };
@@ -95,7 +96,10 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     const char *shared = getenv("STAND_IN_MPS");
     if (shared != NULL && strcmp(shared, "unknown") == 0)
         return INVALID_VALUE;
-    *value = attribute == MPS_ENABLED && shared != NULL && device < atoi(shared);
+    if (attribute == MULTIPROCESSOR_COUNT)
+        *value = 132;
+    else
+        *value = attribute == MPS_ENABLED && shared != NULL && device < atoi(shared);
     return SUCCESS;
 }
 

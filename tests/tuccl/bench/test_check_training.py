@@ -25,16 +25,16 @@ def test_a_saving_may_be_off_by_five_hundredths_of_the_step() -> None:
 
 def test_job_and_table_are_of_the_same_ranks() -> None:
     job = Namespace(nodes=2, share_gpus=True, gpus=None, limit=60.0, steps=200, layers=80)
-    job.machine = ""
     words = "mesh --nodes 2 --limit 60.0 --steps 200 --layers 80 --share-gpus"
     assert " ".join(job_command("mesh", job)[2:]) == words
     assert machine_words(job) == ["--nodes", "2", "--fake-nodes", "--share-gpus"]
-    assert machine_words(Namespace(nodes=1, share_gpus=False, machine="")) == []
+    assert machine_words(Namespace(nodes=1, share_gpus=False, gpus=None)) == []
 
 
-def test_four_ranks_of_one_node_may_share_a_gpu() -> None:
-    job = Namespace(nodes=1, share_gpus=True, gpus=4, limit=60.0, steps=200, layers=80)
-    job.machine = "--topology four.json"
-    assert " ".join(job_command("mesh", job)[-3:]) == "--gpus 4 --share-gpus"
-    words = ["--topology", "four.json", "--fake-nodes", "--share-gpus"]
-    assert machine_words(job) == words
+def test_ranks_of_a_node_may_share_a_gpu() -> None:
+    job = Namespace(nodes=2, share_gpus=True, gpus=2, limit=60.0, steps=200, layers=80)
+    assert " ".join(job_command("mesh", job)[-3:]) == "--gpus 2 --share-gpus"
+    faked = ["--fake-nodes", "--share-gpus", "--node-gpus"]
+    assert machine_words(job) == ["--nodes", "2", *faked, "2,2"]
+    job.nodes, job.gpus = 1, 4
+    assert machine_words(job) == [*faked, "4"]

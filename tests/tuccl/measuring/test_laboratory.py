@@ -34,3 +34,17 @@ def test_ranks_and_devices_of_faked_nodes() -> None:
     both = Laboratory(2, share_gpus=True, sizes=(2, 1))
     assert (both.node_sizes(3), both.devices(3), both.ranks(2)) == ((2, 1), 2, 3)
     assert both.notes()[-1].startswith("each GPU is used by up to 2 ranks")
+
+
+def test_one_gpu_stands_in_for_nodes_of_several() -> None:
+    shared = Laboratory(2, share_gpus=True, sizes=(3, 1))
+    assert shared.on_gpus(4, 3) == shared
+    squeezed = shared.on_gpus(4, 1)
+    assert (squeezed.gpus, squeezed.devices(4), squeezed.node_sizes(4)) == (1, 1, (3, 1))
+    assert squeezed.notes()[-1].startswith(
+        "all ranks, also those of one node, share 1 GPU of this host"
+    )
+    assert "ranks of a node shared a GPU" in squeezed.conditions()
+    host = Laboratory(1, share_gpus=True).on_gpus(4, 2)
+    assert (host.devices(4), host.node_sizes(4)) == (2, ())
+    assert Laboratory(1, share_gpus=True).on_gpus(4, 4).gpus == 0

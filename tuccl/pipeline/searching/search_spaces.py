@@ -10,7 +10,6 @@ from tuccl.backends.backend_choice import (
     backend_kind,
     builtins_of,
     has_executor,
-    keeps_128_bytes,
     promising_of,
 )
 from tuccl.backends.replay import ReplayBackend
@@ -69,10 +68,8 @@ def _schedules_of(
         return _recorded_schedules(settings, request, task)
     found = candidates.get(task.shape, {}).get(task.operation, ())
     promising = [c for c in found if c.promises_for(task.size_bytes)]
-    ll128 = keeps_128_bytes(request.topology)
-    if backend_kind(settings.backend).has_executor:
-        return executor_space(promising, task.size_bytes, ll128=ll128)
-    return modelled_space(promising, task.size_bytes, ll128=ll128)
+    space = executor_space if backend_kind(settings.backend).has_executor else modelled_space
+    return space(promising, task.size_bytes, ll128=request.keeps_128_bytes)
 
 
 def _recorded_schedules(settings: RunSettings, request: BackendRequest, task: Task) -> Space:

@@ -100,6 +100,34 @@ def replicate(
     )
 
 
+def with_shared_gpus(machine: Topology, gpus: int) -> Topology:
+    """Return a host that appears to have `gpus` GPUs: further ones are its own again, in turn.
+
+    A GPU that appears again has the links of the real one, whose time and links both share.
+
+    Args:
+        machine: The host.
+        gpus: Number of GPUs that it appears to have; no fewer than it has.
+
+    Raises:
+        InvalidTopologyError: It has no GPU.
+    """
+    real = machine.gpus
+    if not real:
+        raise InvalidTopologyError(f"'{machine.name}' has no GPU that several ranks could share")
+    devices, links = list(machine.devices), list(machine.links)
+    for number in range(len(real), gpus):
+        shared = real[number % len(real)]
+        host = shared.name.rpartition("/")[0]
+        name = f"{host}/gpu{number}" if host else f"gpu{number}"
+        devices.append(replace(shared, name=name, index=number, bus_id=""))
+        for link in machine.links:
+            if shared.name in {link.src, link.dst}:
+                src, dst = (name if end == shared.name else end for end in (link.src, link.dst))
+                links.append(replace(link, src=src, dst=dst))
+    return replace(machine, devices=tuple(devices), links=tuple(links))
+
+
 def _with_gpus(cluster: Topology, node_gpus: Sequence[int], most: int) -> Topology:
     """Return a cluster whose nodes keep so many of their GPUs."""
     if not all(1 <= kept <= most for kept in node_gpus):

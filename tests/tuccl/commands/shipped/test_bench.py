@@ -143,6 +143,24 @@ def test_faked_nodes_that_share_gpus_and_a_process_profile_alone(
 
 
 @pytest.mark.slow
+def test_one_gpu_stands_in_for_a_host_of_four(
+    bench: BenchOf, stand_ins: StandIns, tmp_path: Path
+) -> None:
+    entry = all_gather_entry(8, 0.01, SIZE, shape=Shape(4, 1, 4))
+    place = ship_entries(tmp_path / "t", stand_ins, entry)
+    words = ("--gpus", "4", "--share-gpus", "--rounds", "2", "--json")
+    single = {"STAND_IN_GPUS": "1", "STAND_IN_MPS": "1", **STOCK_IS_SLOW}
+    done = bench(place, *words, STAND_IN_NCCL_VERSION="23007", **single)
+    assert done.returncode == 0, done.stderr
+    document = check("bench", done.stdout)
+    assert document["shape"] == {"ranks": 4, "nodes": 1, "ranks_per_node": 4}
+    assert "share 1 GPU of this host" in done.stderr
+    old = bench(place, *words, **single)
+    assert old.returncode == 3
+    assert "NCCL 2.28.9 takes no two ranks of a node on one GPU" in old.stderr
+
+
+@pytest.mark.slow
 def test_communicators_are_benched_by_where_ranks_sit(
     bench: BenchOf, stand_ins: StandIns, tmp_path: Path
 ) -> None:

@@ -3,9 +3,15 @@ from dataclasses import replace
 import pytest
 
 from tests.tuccl.probes.machines import ring, shipped
+from tests.tuccl.sketches.machines import virtual_machine
 from tuccl.probes.errors import InvalidTopologyError, UnknownNicSpeedError
 from tuccl.probes.topology.graph import DeviceKind, LinkKind, Provenance
-from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate
+from tuccl.probes.topology.replicate import (
+    Network,
+    NetworkLayout,
+    replicate,
+    with_shared_gpus,
+)
 from tuccl.probes.topology.validation import validate
 
 
@@ -54,6 +60,19 @@ def test_nodes_may_keep_some_of_their_gpus() -> None:
     for wrong in ((8, 8, 9), (8, 8, 0)):
         with pytest.raises(InvalidTopologyError, match=r"cannot be made of .* whose nodes have 8"):
             replicate(shipped(), 3, Network(1.7), wrong)
+
+
+def test_a_gpu_may_appear_as_several() -> None:
+    machine = virtual_machine(2, 1)
+    shared = with_shared_gpus(machine, 5)
+    assert [gpu.name for gpu in shared.gpus] == [f"n0/gpu{number}" for number in range(5)]
+    assert len({device.name for device in shared.devices}) == len(shared.devices)
+    # Two links, to the processor and from it, for each of the three further ones.
+    assert len(shared.links) == len(machine.links) + 6
+    validate(shared)
+    assert with_shared_gpus(machine, 2).devices == machine.devices
+    with pytest.raises(InvalidTopologyError, match="has no GPU that several ranks could share"):
+        with_shared_gpus(virtual_machine(0, 1), 2)
 
 
 def test_a_thousand_gpus() -> None:
