@@ -132,7 +132,15 @@ def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[
         left = end(folder, processes, trial.end)
         begin = time.monotonic()
         hung = await_ends(left, begin + arguments.limit)
-        return {"seconds": time.monotonic() - begin, "hung": hung, "ranks": results(folder, left)}
+        seconds = time.monotonic() - begin
+        ranks = results(folder, left)
+        silent = [rank for rank, _ in left if rank not in ranks]
+        return {
+            "seconds": seconds,
+            "hung": hung,
+            "ranks": ranks,
+            "outputs": outputs(folder, silent),
+        }
     finally:
         for process in processes:
             process.kill()
@@ -194,6 +202,12 @@ def results(
     }
 
 
+def outputs(folder: Path, ranks: Sequence[int]) -> dict[int, str]:
+    """The end of the output of ranks that left no result, where Python says how they crashed."""
+    texts = {rank: (folder / f"out{rank}").read_text("utf-8", "replace") for rank in ranks}
+    return {rank: text[-1500:] for rank, text in texts.items()}
+
+
 def shared_files() -> set[str]:
     """Files of all processes in shared memory."""
     return {path.name for path in Path("/dev/shm").iterdir()}  # noqa: S108 - the place of NCCL's
@@ -221,6 +235,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
     parser.add_argument("--trials", type=int, default=14)
+    parser.add_argument("--first", type=int, default=0, help="number of the first trial")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--nodes", default="2", metavar="NODES", help="number of nodes, or sizes such as 3+1"
@@ -251,7 +266,8 @@ def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     (folder / "schedules").mkdir()
     kernels = write_schedules(arguments, folder / "schedules")[str(arguments.ranks)]
     done = []
-    for number, trial in enumerate(trials_of(kernels, arguments.trials, arguments.seed)):
+    trials = trials_of(kernels, arguments.first + arguments.trials, arguments.seed)
+    for number, trial in enumerate(trials[arguments.first :], arguments.first):
         found = run_trial(arguments, folder / str(number), trial)
         right = is_right(found, arguments.ranks)
         said = sorted({result["why"] for result in found["ranks"].values()})
@@ -262,6 +278,8 @@ def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
             f"{'; hung: ' + str(found['hung']) if found['hung'] else ''}",
             flush=True,
         )
+        for rank, text in found["outputs"].items():
+            print(f"  rank {rank} left no result; its output ends: {text!r}", flush=True)
         done.append({"trial": asdict(trial), "right": right, **found})
     return done
 

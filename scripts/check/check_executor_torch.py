@@ -39,7 +39,7 @@ from tuccl.engines.executor_library import PRELOAD_VARIABLE  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.words.sizes import format_size  # noqa: E402
 
-PARTS = ("latency", *TRAININGS, "decoding", "streams", "groups", "unpreloaded")
+PARTS = ("latency", *TRAININGS, "decoding", "streams", "groups", "unpreloaded", "shapes")
 TOLERANCE = 0.01
 """Largest relative distance of two losses of the same step: sums of 32-bit floats in another
 order differ in the last bits, and training amplifies that."""
@@ -87,6 +87,10 @@ class Variants:
         last = rank == self.ranks - 1
         if variant == "unpreloaded":
             return self.of["stock" if last else "executor"] | {"NCCL_DEBUG": "WARN"}
+        if variant == "explained":
+            explained = {"TUCCL_EXPLAIN": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
+            explained["NCCL_DEBUG_FILE"] = str(self._folder / f"log{rank}")
+            return self.of["executor"] | explained
         return dict(self.of[variant])
 
 
@@ -112,6 +116,10 @@ def check(variants: Variants, part: str) -> dict[str, Any]:
     """Run a part under stock NCCL and the executor; `right` says whether both are correct."""
     if part == "unpreloaded":
         return check_unpreloaded(variants)
+    if part == "shapes":
+        executor = variants.run(part, "explained")
+        used = all(of["executor"] + of["plugin"] > 0 for of in executor["shapes"].values())
+        return {"executor": executor, "right": used and not executor["wrong"]}
     stock = variants.run(part, "stock")
     executor = variants.run(part, "executor")
     found: dict[str, Any] = {"stock": stock, "executor": executor}
@@ -167,7 +175,7 @@ def compare_losses(stock: list[float], again: list[float], executor: list[float]
 
 def tell(part: str, found: Mapping[str, Any]) -> None:
     """Print the result of a part."""
-    stock, executor = found["stock"], found["executor"]
+    stock, executor = found.get("stock", {}), found["executor"]
     print(f"{part}: {'right' if found['right'] else 'NOT RIGHT'} ({executor['versions']})")
     for mode in ("eager_us", "graph_us"):
         for size, stock_us in stock.get(mode, {}).items():
@@ -197,7 +205,14 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
         )
     if part == "unpreloaded":
         print(f"  {executor['warnings']} warnings of {executor['groups']} communicators")
-    if "wrong" in executor:
+    for shape, of in executor.get("shapes", {}).items():
+        print(
+            f"  {shape:<14}{of['calls']:>3} calls: {of['executor']} by the executor, "
+            f"{of['plugin']} by the plugin's entries, {of['no_entry']} without an entry"
+        )
+    if part == "shapes":
+        print(f"  wrong results: {executor['wrong']}, {executor['rounds']} rounds at once")
+    elif "wrong" in executor:
         print(f"  wrong results: {stock['wrong']} without, {executor['wrong']} with the executor")
 
 

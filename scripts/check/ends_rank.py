@@ -10,6 +10,7 @@ calls came back.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ from tuccl.errors import TucclError
 POLL_S = 0.02
 RETURNS_WITHIN_S = 10.0
 """Time that the thread of the calls has to come back after an abort."""
+ABORTS_WITHIN_S = 15.0
 IN_PROGRESS = 7
 """ncclInProgress, which is no error."""
 
@@ -114,6 +116,7 @@ def run(session: Session, job: dict[str, Any]) -> dict[str, Any]:
             session.say(str(calls.done))
         time.sleep(POLL_S)
     begin = time.monotonic()
+    faulthandler.dump_traceback_later(ABORTS_WITHIN_S)  # An abort that hangs says so.
     session.seen.call("ncclCommAbort", calls.communicator)
     return {
         "why": why,

@@ -117,6 +117,7 @@ def write_job(arguments: argparse.Namespace, folder: Path, words: Mapping[str, A
         "nccl": str(find_nccl(arguments.nccl).path.resolve()),
         "ranks": arguments.ranks,
         "gpus": min(arguments.gpus, arguments.gpus_here),
+        "one_by_one": bool(arguments.sharing),
         "wanted": asdict(wanted_of(arguments, kernels)),
         "seed": arguments.seed,
         **words,
@@ -139,9 +140,9 @@ def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:
 
 def environment_of(arguments: argparse.Namespace, folder: Path, rank: int) -> dict[str, str]:
     """The environment of a rank with the executor preloaded."""
-    environment = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
+    inherited = {name: value for name, value in os.environ.items() if name not in TAKEN_OUT}
+    environment = {**arguments.sharing, **inherited}
     environment |= executor_variables(arguments.executor, folder / _BUNDLE)
-    environment |= arguments.sharing
     # Tools such as compute-sanitizer also use LD_PRELOAD.
     preloaded = os.environ.get(PRELOAD_VARIABLE, ""), environment[PRELOAD_VARIABLE]
     environment[PRELOAD_VARIABLE] = " ".join(filter(None, preloaded))

@@ -113,6 +113,8 @@ class Checker:
         self._seen = session.seen
         self._executor = session.executor
         self._streams = [cuda.stream() for _ in range(STREAMS)]
+        # Ranks that share a GPU may each have other calls on it, none of which can go on.
+        self._one_by_one: bool = session.one_by_one
         self._slots = [Slot(cuda) for _ in range(BATCH)]
         self._communicators = {
             ranks: session.join(ranks, str(ranks))
@@ -174,6 +176,8 @@ class Checker:
             self._cuda.run_as_graph(stream, put)
         else:
             put()
+        if self._one_by_one:
+            self._cuda.wait(stream)
 
     def close(self) -> None:
         """Leave all communicators."""

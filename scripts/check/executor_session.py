@@ -34,6 +34,7 @@ class Session:
         self.ranks: int = job["ranks"]
         self.kernels: Mapping[str, Mapping[str, Mapping[str, str]]] = job["wanted"]["kernels"]
         """Content hashes, as in `Wanted.kernels`."""
+        self.one_by_one: bool = job["one_by_one"]
         self.cuda = Cuda(rank % job["gpus"])
         self.real = Nccl(job["nccl"], as_seen=False)
         self.seen = Nccl(job["nccl"], as_seen=True)

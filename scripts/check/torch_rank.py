@@ -8,6 +8,7 @@ It uses nothing of TuCCL but the executor's count of calls, if the executor is l
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import statistics
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch_shapes import shapes
 from torch_training import TRAININGS
 
 K, M = 1 << 10, 1 << 20
@@ -54,14 +56,13 @@ class Job:
         """A tensor of zeros as 16-bit floats, which sums do not change."""
         return torch.zeros(size_bytes // 2, dtype=torch.float16, device=self.device)
 
-
-def executor_calls() -> int:
-    """Calls that TuCCL's executor ran in this process; 0 without it."""
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "tuccl_executor_calls"):
-        return 0
-    library.tuccl_executor_calls.restype = ctypes.c_uint64
-    return int(library.tuccl_executor_calls())
+    def executor_calls(self) -> int:
+        """Calls that TuCCL's executor ran in this process; 0 without it."""
+        library = ctypes.CDLL(None)
+        if not hasattr(library, "tuccl_executor_calls"):
+            return 0
+        library.tuccl_executor_calls.restype = ctypes.c_uint64
+        return int(library.tuccl_executor_calls())
 
 
 def captured(job: Job, act: Callable[[], object]) -> Any:
@@ -207,6 +208,7 @@ PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "decoding": decoding,
     "streams": streams,
     "groups": groups_anew,
+    "shapes": shapes,
 }
 
 
@@ -214,11 +216,13 @@ def main() -> int:
     """Run the rank; return 0. A failure leaves its traceback in the rank's output."""
     words = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
+    # A rank that hangs says where before it is killed.
+    faulthandler.dump_traceback_later(0.9 * words["limit_s"])
     job = Job(words, rank)
     begin = time.monotonic()
     result = PARTS[words["part"]](job)
     result["part_seconds"] = time.monotonic() - begin
-    result["executor_calls"] = executor_calls()
+    result["executor_calls"] = job.executor_calls()
     result["versions"] = f"torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
     path = Path(words["folder"]) / f"result{rank}.json"
     path.write_text(json.dumps(result), encoding="utf-8")
