@@ -106,7 +106,7 @@ def value_axis(unit: str, values: Sequence[float]) -> dict[str, Any]:
 def line(
     name: str,
     x: Sequence[float],
-    y: Sequence[float],
+    y: Sequence[float | None],
     *,
     colour: str,
     dash: str,
@@ -121,7 +121,7 @@ def line(
     Args:
         name: Name in the legend.
         x: Places.
-        y: Values.
+        y: Values; None: the line has a gap there.
         colour: Variable of the page.
         dash: Dash of the line.
         symbol: Symbol of the markers; None: no markers.

@@ -69,7 +69,7 @@ def _chart(
     name = keys[0].curve
     measure, unit = ("bus bandwidth", "GB/s") if is_bandwidth else ("time of a call", "µs")
     series = [found for found in _series(keys) if found.points]
-    traces = [_trace(found, times, is_bandwidth=is_bandwidth) for found in series]
+    traces = [_trace(found, keys, times, is_bandwidth=is_bandwidth) for found in series]
     traces += _bound(keys, is_bandwidth=is_bandwidth)
     sizes = [key.size_bytes for key in keys]
     told = "; ".join(_told(found, unit, is_bandwidth=is_bandwidth) for found in series)
@@ -83,7 +83,7 @@ def _chart(
         traces=traces,
         layout={
             "xaxis": size_axis(sizes),
-            "yaxis": value_axis(unit, [value for trace in traces for value in trace["y"]]),
+            "yaxis": value_axis(unit, [y for trace in traces for y in trace["y"] if y is not None]),
         },
     )
 
@@ -125,26 +125,36 @@ def _without_executor(key: KeyFigures) -> str:
     return "without the executor" if key.runner is Runner.EXECUTOR else key.runs
 
 
-def _trace(series: _Series, times: Evidence, *, is_bandwidth: bool) -> Trace:
-    values = [_value(key, timed.time_us, is_bandwidth) for key, timed, _ in series.points]
+def _trace(
+    series: _Series, keys: Sequence[KeyFigures], times: Evidence, *, is_bandwidth: bool
+) -> Trace:
+    """Return the line of a series, which ends where a size of the chart has no time of it."""
+    known = {key.size_bytes: (key, timed, runs) for key, timed, runs in series.points}
+    first, last = series.points[0][0].size_bytes, series.points[-1][0].size_bytes
+    sizes = [key.size_bytes for key in keys if first <= key.size_bytes <= last]
+    values: list[float | None] = []
     below: list[float | None] = []
     above: list[float | None] = []
-    for (key, timed, _), value in zip(series.points, values, strict=True):
-        bounds = [
-            None if bound is None else _value(key, bound, is_bandwidth)
-            for bound in (timed.low_us, timed.high_us)
-        ]
-        low, high = reversed(bounds) if is_bandwidth else bounds
-        below.append(None if low is None else max(0.0, value - low))
-        above.append(None if high is None else max(0.0, high - value))
+    for size_bytes in sizes:
+        value = low = high = None
+        if size_bytes in known:
+            key, timed, _ = known[size_bytes]
+            value, low, high = (
+                None if time_us is None else _value(key, time_us, is_bandwidth)
+                for time_us in (timed.time_us, timed.low_us, timed.high_us)
+            )
+            low, high = (high, low) if is_bandwidth else (low, high)
+        values.append(value)
+        below.append(None if value is None or low is None else max(0.0, value - low))
+        above.append(None if value is None or high is None else max(0.0, high - value))
     return line(
         f"{series.name}, {times.value}",
-        [key.size_bytes for key, _, _ in series.points],
+        sizes,
         values,
         colour=series.colour,
         dash=DASHES[times],
         symbol=series.symbol,
-        hover=[_hover(series.name, *point, times) for point in series.points],
+        hover=[_hover(series.name, *known[size], times) if size in known else "" for size in sizes],
         below=below,
         above=above,
     )

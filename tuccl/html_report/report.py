@@ -230,7 +230,7 @@ def _curves(table: TableFigures) -> Section:
             f"{_LINES[table.times]}; dotted: a bound that follows from the links alone and assumes "
             "that no switch reduces or multicasts. It is of the part of the machine that a "
             "communicator has. There is none where a time is below it, and none between faked "
-            "nodes, whose network is only assumed."
+            "nodes, whose network is only assumed, or where ranks of a node share a GPU."
         ),
         (
             "Bars: for stock NCCL between the quartiles of its samples; for the others the bounds "

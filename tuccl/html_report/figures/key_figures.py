@@ -190,13 +190,15 @@ def _bounded_keys(found: ReportedTable, keys: tuple[KeyFigures, ...]) -> tuple[K
 def _bound(found: ReportedTable, operation: Operation, shape: Shape) -> TimeBound | None:
     """Return the bound on a shape's part of the machine.
 
-    None where it is too large, the solver fails, or the network is only assumed: between faked
-    nodes there is none.
+    None where it is too large, the solver fails, or the links are not those of the description:
+    between faked nodes there is no network, and ranks that share a GPU have no links.
     """
     if found.machine is None or found.report is None or shape.ranks > _MOST_BOUNDED_RANKS:
         return None
     laboratory = found.report.laboratory
     if shape.nodes > 1 and (laboratory.nodes > 1 or laboratory.congestion_control):
+        return None
+    if laboratory.gpus:
         return None
     try:
         part = SiblingMachines(found.machine).slowest(shape)

@@ -77,6 +77,13 @@ def test_faked_nodes_have_no_bound_across_them(laboratory: Laboratory) -> None:
     assert {key.shape for key in keys if key.bound_us is not None} == {NODE}
 
 
+def test_ranks_that_share_a_gpu_have_no_bound() -> None:
+    found = of_three_shapes()
+    laboratory = Laboratory(2, share_gpus=True, gpus=1)
+    report = report_of(found).model_copy(update={"laboratory": laboratory})
+    assert not any(key.bound_us for key in keys_of(replace(found, report=report), None))
+
+
 def test_a_bound_that_a_time_is_below_is_not_given() -> None:
     found = of_three_shapes()
     keys = [
