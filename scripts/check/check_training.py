@@ -23,6 +23,8 @@ from typing import Any
 
 from torch_job import TRAININGS, add_arguments
 
+from tuccl.engines.nccl_environment import count_gpus
+
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PARTS = ("mesh", "tensor_parallel", "decoding")
 MOST_APART = 0.05
@@ -69,6 +71,23 @@ def machine_words(arguments: argparse.Namespace) -> list[str]:
     return words
 
 
+def import_trace(
+    job: Sequence[str], trace: Path, workload: str, arguments: argparse.Namespace
+) -> None:
+    """Run a job under PyTorch's profiler and write the workload of its trace.
+
+    Raises:
+        CommandError: The job failed, or its trace has no collectives.
+    """
+    traced = subprocess.run([*job, "--trace", str(trace)], check=False, stdout=sys.stderr)
+    if traced.returncode != 0:
+        raise CommandError(f"the traced job ended with code {traced.returncode}")
+    ranks = arguments.gpus or count_gpus(1)
+    of_node = ranks if arguments.share_gpus else ranks // arguments.nodes
+    words = ("workload", "import", str(trace), "--ranks-per-node", str(of_node))
+    tuccl(*words, "-o", workload)
+
+
 def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Record, tune, ship and bench a job; return the document of the bench.
 
@@ -77,8 +96,11 @@ def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, A
     """
     job, workload = job_command(part, arguments), str(folder / f"{part}.json")
     workspace, shipped = (str(folder / f"{part}-{name}") for name in ("workspace", "shipped"))
-    steps = arguments.steps if part in TRAININGS else DECODED_TOKENS
-    tuccl("workload", "record", "-o", workload, "--steps", str(steps), "--", *job)
+    if arguments.traces and part in TRAININGS:
+        import_trace(job, folder / f"{part}-trace.json", workload, arguments)
+    else:
+        steps = arguments.steps if part in TRAININGS else DECODED_TOKENS
+        tuccl("workload", "record", "-o", workload, "--steps", str(steps), "--", *job)
     tuned = ["init", "--workload", workload, "--workspace", workspace]
     tuccl(*tuned, "--budget", arguments.budget, *machine_words(arguments))
     tuccl("ship", shipped, "--workspace", workspace)
@@ -108,6 +130,11 @@ def parse_arguments() -> argparse.Namespace:
     parts = (*TRAININGS, "decoding")
     parser.add_argument("--parts", nargs="+", choices=parts, default=DEFAULT_PARTS)
     parser.add_argument("--budget", default="180s", help="machine time of each `tuccl init`")
+    parser.add_argument(
+        "--traces",
+        action="store_true",
+        help="take workloads from PyTorch's traces, which tell what computation hides",
+    )
     parser.add_argument("--pairs", type=int, default=5, help="runs without and with the table")
     add_arguments(parser)
     parser.add_argument("--json", type=Path, help="write everything to this file")

@@ -53,6 +53,8 @@ class TorchJob:
     """Seconds until the job is killed."""
     sharing: Mapping[str, str] = field(default_factory=dict)
     """Variables of ranks where those of one node share a GPU."""
+    trace: str = ""
+    """File for a trace of rank 0's last steps; empty: none is made."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> TorchJob:
@@ -73,8 +75,8 @@ class TorchJob:
         words |= {"groups": GROUPS}
         in_node = ranks // arguments.nodes > gpus_here
         sharing = sharing_variables(find_nccl(), ranks, gpus_here) if in_node else {}
-        used = min(gpus, gpus_here)
-        return cls(used, arguments.nodes, ranks, words, arguments.limit, sharing)
+        used, trace = min(gpus, gpus_here), str(arguments.trace or "")
+        return cls(used, arguments.nodes, ranks, words, arguments.limit, sharing, trace)
 
     def run(self, part: str, folder: Path, environment: EnvironmentOf) -> list[dict[str, Any]]:
         """Run a part in new processes and return the results of all ranks.
@@ -90,7 +92,7 @@ class TorchJob:
         folder.mkdir()
         job = {"part": part, "ranks": self.ranks, "folder": str(folder), "gpus": self.gpus}
         job |= {"local_ranks": self.ranks // self.nodes, "words": dict(self.words)}
-        job["limit_s"] = self.limit_s
+        job |= {"limit_s": self.limit_s, "trace": self.trace}
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         begin = time.monotonic()
         processes = list(self._start(folder, environment))
@@ -143,6 +145,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="each node has all GPUs, and ranks take turns on them where --gpus says more; "
         "needs MPS",
     )
+    parser.add_argument("--trace", type=Path, help="file for a trace of the last training steps")
     parser.add_argument("--limit", type=float, default=60, help="seconds until a job is killed")
 
 

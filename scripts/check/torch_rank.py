@@ -39,6 +39,7 @@ class Job:
         self.ranks: int = job["ranks"]
         self.local_ranks: int = job["local_ranks"]
         self.words: dict[str, Any] = job["words"]
+        self.trace: str = job["trace"]
         self._folder = Path(job["folder"])
         self._groups_made = 0
         self.device = torch.device("cuda", rank % job["gpus"])

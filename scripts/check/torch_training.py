@@ -28,6 +28,10 @@ WARM_UP_STEPS = 20
 """Steps that no time is taken of: allocations and connections are made in them."""
 
 
+TRACED_STEPS = 5
+"""Steps that a trace has."""
+
+
 class TrainingJob(Protocol):
     """A rank of a job, which has its GPU and joins the process group."""
 
@@ -36,6 +40,8 @@ class TrainingJob(Protocol):
     local_ranks: int
     words: dict[str, Any]
     device: Any
+    trace: str
+    """File for a trace of PyTorch's profiler; empty: none is made."""
 
     def join(self) -> None:
         """Create the default process group."""
@@ -66,6 +72,7 @@ def train(job: TrainingJob, model: Any, part: int) -> dict[str, Any]:
     generator = torch.Generator(device="cpu").manual_seed(100 + part)
     losses, times_us = [], []
     begin = time.monotonic()
+    profiler = profiler_of(job)
     for step in range(job.words["steps"]):
         start = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
         # Each token is the previous one plus 7, which the model can learn.
@@ -80,9 +87,28 @@ def train(job: TrainingJob, model: Any, part: int) -> dict[str, Any]:
         if step >= WARM_UP_STEPS:
             times_us.append((time.monotonic() - begin_step) * 1e6)
         losses.append(loss.detach())
+        if profiler is not None:
+            profiler.step()
+    if profiler is not None:
+        profiler.stop()
     values = torch.stack(losses).tolist()
     step_us = statistics.median(times_us) if times_us else 0.0
     return {"losses": values, "step_us": step_us, "seconds": time.monotonic() - begin}
+
+
+def profiler_of(job: TrainingJob) -> Any:
+    """PyTorch's profiler of the last steps of rank 0, started; None: no trace is wanted."""
+    if not job.trace or job.rank != 0:
+        return None
+    wait = max(1, job.words["steps"] - TRACED_STEPS - 1)
+    profiler = torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],
+        schedule=torch.profiler.schedule(wait=wait, warmup=1, active=TRACED_STEPS),
+        record_shapes=True,
+        on_trace_ready=lambda done: done.export_chrome_trace(job.trace),
+    )
+    profiler.start()
+    return profiler
 
 
 def replicated(job: TrainingJob) -> dict[str, Any]:

@@ -5,7 +5,8 @@ round, so that a drift of the machine affects both alike. The gain is the geomet
 rounds' ratios, with Student's interval on their logarithms, as for a bench of keys.
 
 What the table predicts is the time that a step's collectives take less, as if they ran one after
-another. A job that overlaps them with computation gains less.
+another, or without what computation hides of them where the workload's recording tells that. A job
+that overlaps them with computation gains less than the former.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Saving:
     workload: str
     """16 hex digits over the workload that the table was tuned for."""
     predicted_us: float
-    """The collectives' time without the table less that with it, if nothing overlaps."""
+    """The collectives' time without the table less that with it."""
+    overlap_known: bool
+    """Whether it leaves out what computation hides; else it is as if nothing overlaps."""
     measured_us: float
     low_us: float
     high_us: float
@@ -115,4 +118,6 @@ def _saving(step: StepSummary, step_us: float, gain: Gain) -> Saving:
     measured, low, high = (
         step_us * (1.0 - 1.0 / ratio) for ratio in (gain.ratio, gain.low, gain.high)
     )
-    return Saving(step.workload, step.stock_us - step.table_us, measured, low, high, step_us)
+    known = step.saved_us is not None
+    predicted = step.stock_us - step.table_us if step.saved_us is None else step.saved_us
+    return Saving(step.workload, predicted, known, measured, low, high, step_us)

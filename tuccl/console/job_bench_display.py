@@ -76,6 +76,7 @@ def job_bench_document(
         else StepSaving(
             workload=saving.workload,
             predicted_us=saving.predicted_us,
+            overlap_known=saving.overlap_known,
             measured_us=saving.measured_us,
             low_us=saving.low_us,
             high_us=saving.high_us,
@@ -107,11 +108,12 @@ def _verdict(outcome: JobOutcome) -> str:
 
 def _saving_line(saving: Saving) -> str:
     share = 100.0 / saving.step_us
+    overlap = "besides what computation hides" if saving.overlap_known else "if nothing overlaps"
     return (
         f"a step of {saving.step_us:.0f} us takes {saving.measured_us:.0f} us less "
         f"({saving.low_us:.0f} to {saving.high_us:.0f}; {saving.measured_us * share:.1f} %); its "
         f"collectives were to take {saving.predicted_us:.0f} us less "
-        f"({saving.predicted_us * share:.1f} %), if nothing overlaps (workload {saving.workload})"
+        f"({saving.predicted_us * share:.1f} %), {overlap} (workload {saving.workload})"
     )
 
 

@@ -12,8 +12,14 @@ def step_line(step: StepSummary, evidence: Evidence | None) -> str:
     return (
         f"{step_words(step.steps)}: {step.stock_us:.1f} us of communication with stock NCCL, "
         f"{step.table_us:.1f} us with the table (gain {gain_words(step)}{times}); "
-        f"{untuned_words(step.untuned_share, step.left_out_share)}"
+        f"{_saved_words(step)}{untuned_words(step.untuned_share, step.left_out_share)}"
     )
+
+
+def _saved_words(step: StepSummary) -> str:
+    if step.saved_us is None:
+        return ""
+    return f"the step is {step.saved_us:.1f} us shorter, the recorded computation hides the rest; "
 
 
 def step_words(steps: float | None) -> str:

@@ -54,6 +54,7 @@ def workload_report(file: Path, workload: Workload) -> WorkloadDocument:
                 calls_per_step=call.calls_per_step,
                 bytes_per_step=call.bytes_per_step,
                 us_per_call=call.us_per_call,
+                exposed_us_per_call=call.exposed_us_per_call,
                 share_of_calls=_share(call.calls_per_step, all_calls),
                 share_of_bytes=_share(call.bytes_per_step, all_bytes),
             )
@@ -101,7 +102,9 @@ def _rows(workload: Workload) -> RichTable:
         title=Text(f"calls of one rank, per {per}"),
         title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
     )  # fmt: skip
-    figures = ("calls", "of calls", "bytes", "of bytes", "us")
+    figures: tuple[str, ...] = ("calls", "of calls", "bytes", "of bytes", "us")
+    tells_exposed = any(call.exposed_us_per_call is not None for call in workload.calls)
+    figures += ("exposed us",) if tells_exposed else ()
     headings = ("communicator", "operation", "type", "size", "place", *figures)
     for heading in headings:
         right = heading in {"size", *figures}
@@ -121,9 +124,14 @@ def _rows(workload: Workload) -> RichTable:
             f"{100 * _share(call.calls_per_step, workload.calls_per_step):.1f} %",
             _amount(call.bytes_per_step),
             f"{100 * _share(call.bytes_per_step, workload.bytes_per_step):.1f} %",
-            "-" if call.us_per_call is None else f"{call.us_per_call:.1f}",
+            _time(call.us_per_call),
+            *([_time(call.exposed_us_per_call)] if tells_exposed else []),
         )
     return shown
+
+
+def _time(time_us: float | None) -> str:
+    return "-" if time_us is None else f"{time_us:.1f}"
 
 
 def _communicator(call: WorkloadCall) -> str:

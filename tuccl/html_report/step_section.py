@@ -28,11 +28,17 @@ _HOW = (
     "computation counts in full. A key stands for the calls of neighbouring sizes, of which each "
     "counts by its own size."
 )
+_HIDDEN = (
+    "The time by which a step is shorter counts of each call no more than the time for which the "
+    "recorded computation waited for it."
+)
 
 
 def step_section(step: StepDocument, times: Evidence) -> Section:
     """Return the section, with a row for each key where they are known."""
     parts = [element("p", step_line(step, times)), element("p", _HOW)]
+    if step.saved_us is not None:
+        parts.append(element("p", _HIDDEN))
     if step.keys:
         rows = [element("tr", *_cells(key, step.stock_us), class_=times.value) for key in step.keys]
         caption = f"Keys of {step_words(step.steps)}; times {times.value}."

@@ -1,8 +1,9 @@
 """`StepGain`: what a step of a workload gains from a table on this installation.
 
 A step's time is the sum of its calls' times, as if they ran one after another: what overlaps with
-each other or with computation counts in full. Stock NCCL's times are taken as they are; the gain of
-each key has the bounds of its own comparisons, and keys are independent.
+each other or with computation counts in full. Where the recording tells what computation hides, the
+step's saving counts of each call what the computation waits for. Stock NCCL's times are taken as
+they are; the gain of each key has the bounds of its own comparisons, and keys are independent.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class StepGain:
     """Bounds of the gain; each is wrong with a probability of 2.5 %."""
     keys: tuple[KeyTime, ...]
     """Those that take longest with stock NCCL first."""
+    saved_us: float | None = None
+    """Time by which a step is shorter, less what computation hides; None: that is unknown."""
 
     @property
     def gain(self) -> float:
@@ -76,14 +79,17 @@ def step_gain(calls: StepCalls, gains: JobGains, start_error: float = START_ERRO
         curves.setdefault((task.operation, task.shape), []).append(gain)
     served: dict[Task, float] = {}
     keys = []
+    saved_us = 0.0
     for key in calls.keys:
         table_us = 0.0
-        for size_bytes, time_us in times[key.task].items():
+        for size in key.sizes:
+            size_bytes, time_us = size.size_bytes, times[key.task][size.size_bytes]
             curve = curves[key.task.operation, key.task.shape]
             serving = _serving(curve, size_bytes) or by_task[key.task]
             own_us = time_us / serving.speedup
             served[_task_of(serving)] = served.get(_task_of(serving), 0.0) + own_us
             table_us += own_us
+            saved_us += size.saved_us(time_us, own_us)
         of_key_us = sum(times[key.task].values())
         keys.append(KeyTime(key.task, key.calls_per_step, of_key_us, table_us))
     whole_us = sum(key.stock_us for key in keys)
@@ -97,6 +103,7 @@ def step_gain(calls: StepCalls, gains: JobGains, start_error: float = START_ERRO
         sum(key.table_us for key in keys),
         Interval(whole_us / bounds.high, whole_us / bounds.low if bounds.low > 0.0 else math.inf),
         tuple(sorted(keys, key=lambda key: (-key.stock_us, key.task))),
+        saved_us if calls.tells_exposed_time else None,
     )
 
 

@@ -49,7 +49,7 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
         workload: The workload.
         offer: The keys that the run can tune.
     """
-    sizes: dict[tuple[Shape, Operation], dict[int, float]] = {}
+    sizes: dict[tuple[Shape, Operation], dict[int, SizeCalls]] = {}
     left_out = [
         LeftOut(
             printable(kind.operation),
@@ -66,7 +66,9 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
             left_out.append(_left_out(call, refused or _no_shape(offer)))
             continue
         own = sizes.setdefault((shape, call.operation), {})
-        own[call.size_bytes] = own.get(call.size_bytes, 0.0) + call.calls_per_step
+        more = SizeCalls(call.size_bytes, call.calls_per_step, call.exposed_us_per_call)
+        before = own.get(call.size_bytes)
+        own[call.size_bytes] = more if before is None else before.with_more(more)
     keys: list[KeyCalls] = []
     order = [named.shape for named in offer.shapes]
     for (shape, operation), own in sorted(
@@ -87,8 +89,18 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
 
 
 def _digest(workload: Workload) -> str:
-    """16 hex digits over the calls, whatever recording of them was read."""
-    calls = tuple(replace(call, us_per_call=None) for call in workload.calls)
+    """16 hex digits over the calls, whatever recording of them was read.
+
+    Times differ from recording to recording; whether exposed times are known decides what is told.
+    """
+    calls = tuple(
+        replace(
+            call,
+            us_per_call=None,
+            exposed_us_per_call=None if call.exposed_us_per_call is None else 0.0,
+        )
+        for call in workload.calls
+    )
     source = replace(workload.source, kind=SourceKind.CSV, files=(), left_out=())
     text = workload_text(replace(workload, source=source, calls=calls))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -143,17 +155,19 @@ def _merged(left_out: Sequence[LeftOut]) -> tuple[LeftOut, ...]:
     return tuple(sorted(merged, key=lambda each: (-each.bytes_per_step, each.calls, each.reason)))
 
 
-def _grouped_keys(operation: Operation, shape: Shape, calls: Mapping[int, float]) -> list[KeyCalls]:
+def _grouped_keys(
+    operation: Operation, shape: Shape, calls: Mapping[int, SizeCalls]
+) -> list[KeyCalls]:
     """Return keys for calls of these sizes, each tuned at the size that moves most bytes."""
     whole = [(_timed_size(operation, size, shape), size) for size in sorted(calls)]
     timed: dict[int, list[int]] = {}
     for timed_bytes, size in whole:
         timed.setdefault(timed_bytes, []).append(size)
-    moved = {at: sum(calls[size] * size for size in own) for at, own in timed.items()}
+    moved = {at: sum(calls[size].bytes_per_step for size in own) for at, own in timed.items()}
     keys = []
     for group in grouped_sizes(list(timed), MOST_SIZES):
         at = max(group, key=lambda size: (moved[size], size))
-        own = [SizeCalls(size, calls[size]) for member in group for size in timed[member]]
+        own = [calls[size] for member in group for size in timed[member]]
         keys.append(KeyCalls(Task(operation, at, shape), tuple(own)))
     return keys
 
@@ -179,7 +193,7 @@ def _timed_size(operation: Operation, size_bytes: int, shape: Shape) -> int:
 
 
 def _recorded_keys(
-    operation: Operation, shape: Shape, calls: Mapping[int, float], recorded: Sequence[int]
+    operation: Operation, shape: Shape, calls: Mapping[int, SizeCalls], recorded: Sequence[int]
 ) -> tuple[list[KeyCalls], list[LeftOut]]:
     """Return keys at the nearest recorded sizes, and the calls that are far from all."""
     near: dict[int, list[SizeCalls]] = {}
@@ -187,10 +201,11 @@ def _recorded_keys(
     for size in sorted(calls):
         at = min(recorded, key=lambda known: abs(log(known / size)), default=None)
         if at is not None and max(at / size, size / at) <= _NEAR:
-            near.setdefault(at, []).append(SizeCalls(size, calls[size]))
+            near.setdefault(at, []).append(calls[size])
         else:
             name = f"{operation} of {format_size(size)}"
             reason = f"the record has no size within a factor of {_NEAR:g}"
-            far.append(LeftOut(name, Why.SIZE, reason, calls[size], calls[size] * size))
+            count, moved = calls[size].calls_per_step, calls[size].bytes_per_step
+            far.append(LeftOut(name, Why.SIZE, reason, count, moved))
     keys = [KeyCalls(Task(operation, at, shape), tuple(own)) for at, own in sorted(near.items())]
     return keys, far

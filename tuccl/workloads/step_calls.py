@@ -29,6 +29,32 @@ class SizeCalls:
     size_bytes: int
     calls_per_step: float
     """Calls of one rank."""
+    exposed_us: float | None = None
+    """Time of a call in which the rank's GPU computes nothing; None: unknown."""
+
+    @property
+    def bytes_per_step(self) -> float:
+        """Bytes of these calls."""
+        return self.calls_per_step * self.size_bytes
+
+    def with_more(self, more: SizeCalls) -> SizeCalls:
+        """Return both together; their exposed time is unknown where that of one is."""
+        count = self.calls_per_step + more.calls_per_step
+        exposed_us = None
+        if self.exposed_us is not None and more.exposed_us is not None:
+            both_us = self.exposed_us * self.calls_per_step + more.exposed_us * more.calls_per_step
+            exposed_us = both_us / count
+        return SizeCalls(self.size_bytes, count, exposed_us)
+
+    def saved_us(self, stock_us: float, table_us: float) -> float:
+        """Return by how much a step is shorter where its calls of this size take less time.
+
+        A step waits for a call no longer than its exposed time; where that is unknown, all of it.
+        """
+        less_us = stock_us - table_us
+        if self.exposed_us is None:
+            return less_us
+        return min(less_us, self.exposed_us * self.calls_per_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +73,7 @@ class KeyCalls:
     @property
     def bytes_per_step(self) -> float:
         """Bytes of these calls."""
-        return sum(each.calls_per_step * each.size_bytes for each in self.sizes)
+        return sum(each.bytes_per_step for each in self.sizes)
 
     @property
     def reach_bytes(self) -> tuple[int, int]:
@@ -96,6 +122,11 @@ class StepCalls:
     def calls_per_step(self) -> float:
         """Calls of one rank that are tuned."""
         return sum(key.calls_per_step for key in self.keys)
+
+    @property
+    def tells_exposed_time(self) -> bool:
+        """Whether the exposed time of any call is known."""
+        return any(size.exposed_us is not None for key in self.keys for size in key.sizes)
 
     @property
     def bytes_per_step(self) -> float:

@@ -114,6 +114,8 @@ class WorkloadCall:
     """Calls of one rank."""
     us_per_call: float | None
     """Time of a call as the recording has it, with its wait for other ranks; None: not in it."""
+    exposed_us_per_call: float | None = None
+    """The part of that time in which the rank's GPU computes nothing; None: unknown."""
 
     @property
     def bytes_per_step(self) -> float:

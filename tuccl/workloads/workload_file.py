@@ -74,6 +74,8 @@ class _Call(_Form):
     """Calls of one rank."""
     us_per_call: _Count | None
     """Time in the recording; null: not in it."""
+    exposed_us_per_call: _Amount | None = None
+    """The part of it in which the GPU computes nothing; null: unknown."""
 
     @model_validator(mode="after")
     def _nodes_have_ranks(self) -> _Call:

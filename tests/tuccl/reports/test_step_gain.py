@@ -122,6 +122,28 @@ def test_sizes_of_a_key_gain_what_the_entry_that_serves_them_gains() -> None:
     assert found.table_us == pytest.approx(2.0 + 8.0)
 
 
+def test_a_step_saves_no_more_than_it_waits_for() -> None:
+    """The schedule saves 14 us a call, the built-in 8 us, and a call without entry nothing."""
+
+    def saved(*exposed_us: float | None) -> float | None:
+        keys = tuple(
+            KeyCalls(Task(Operation.ALL_REDUCE, size, FOUR_GPUS), (SizeCalls(size, 2.0, time_us),))
+            for size, time_us in zip((SCHEDULE, BUILTIN, NEITHER), exposed_us, strict=True)
+        )
+        return step_gain(StepCalls(keys, (), "digest", 1.0), gains()).saved_us
+
+    assert saved(16.0, 16.0, 16.0) == pytest.approx(2 * 14.0 + 2 * 8.0)
+    assert saved(3.0, 16.0, 0.0) == pytest.approx(2 * 3.0 + 2 * 8.0)
+    assert saved(0.0, None, 0.0) == pytest.approx(2 * 8.0)
+    assert saved(None, None, None) is None
+
+
+def test_calls_of_one_size_have_the_mean_of_their_exposed_times() -> None:
+    both = SizeCalls(4096, 3.0, 10.0).with_more(SizeCalls(4096, 1.0, 2.0))
+    assert both == SizeCalls(4096, 4.0, 8.0)
+    assert both.with_more(SizeCalls(4096, 1.0)) == SizeCalls(4096, 5.0)
+
+
 def test_the_document_has_the_shares_of_what_is_left_out() -> None:
     left_out = (
         LeftOut("send", Why.OPERATION, "no table has this operation", 1.0, 1024.0),

@@ -148,3 +148,9 @@ def test_the_digest_is_of_the_calls_whatever_recording_has_them() -> None:
     again = replace(first, source=source, calls=timed)
     offer = Offer(SHAPES, refusal)
     assert step_calls(again, offer) == step_calls(first, offer)
+    hidden = [
+        replace(first, calls=tuple(replace(each, exposed_us_per_call=us) for each in first.calls))
+        for us in (1.0, 2.0)
+    ]
+    digests = {step_calls(each, offer).digest for each in (first, *hidden)}
+    assert len(digests) == 2

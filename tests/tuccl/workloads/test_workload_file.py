@@ -36,6 +36,7 @@ GRADIENTS = WorkloadCall(
     graph=False,
     calls_per_step=4.0,
     us_per_call=812.5,
+    exposed_us_per_call=0.0,
 )
 WEIGHTS = WorkloadCall(
     operation=Operation.ALL_GATHER,

@@ -29,7 +29,9 @@ class StepSaving(Document):
     workload: str
     """16 hex digits over the workload that the table was tuned for."""
     predicted_us: float
-    """The collectives' time with stock NCCL less that with the table, if nothing overlaps."""
+    """The collectives' time with stock NCCL less that with the table."""
+    overlap_known: bool
+    """Whether that leaves out what computation hides; else it is as if nothing overlaps."""
     measured_us: float
     low_us: float
     high_us: float

@@ -35,6 +35,9 @@ class _Calls:
     """Number of communicators that make them."""
     time_us: float = 0.0
     timed: int = 0
+    exposed_us: float = 0.0
+    compared: int = 0
+    """Number of calls whose exposed time is known."""
 
 
 def assemble(
@@ -110,6 +113,9 @@ def _tuned(
                 time_us, timed = view.times_us.get(form, (0.0, 0))
                 calls.time_us += time_us
                 calls.timed += int(timed)
+                exposed_us, compared = view.exposed_us.get(form, (0.0, 0))
+                calls.exposed_us += exposed_us
+                calls.compared += int(compared)
     return sorted_calls(
         WorkloadCall(
             operation=Operation(form.operation),
@@ -123,6 +129,9 @@ def _tuned(
             graph=form.graph,
             calls_per_step=_rounded(max(calls.by_member.values())),
             us_per_call=_rounded(calls.time_us / calls.timed) if calls.time_us > 0 else None,
+            exposed_us_per_call=(
+                _rounded(calls.exposed_us / calls.compared) if calls.compared else None
+            ),
         )
         for (ranks, nodes, form), calls in found.items()
     )

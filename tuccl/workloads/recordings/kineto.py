@@ -1,8 +1,9 @@
 """Reader of traces of PyTorch's profiler (Kineto): one file per rank.
 
 A call is a CPU event `record_param_comms` whose arguments name the collective, its elements and its
-process group (PyTorch 2.3 and later). Kernels have the same arguments and tell the time. What CUDA
-graphs launch has kernels, but no such events.
+process group (PyTorch 2.3 and later). Kernels have the same arguments and tell the time, and
+with those of the computation beside them how much of it is exposed. What CUDA graphs launch has
+kernels, but no such events.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from tuccl.words.sizes import MAX_SIZE_BYTES
 from tuccl.workloads.errors import RecordingError
+from tuccl.workloads.recordings.exposed import Span, exposed_times_us
 from tuccl.workloads.recordings.json_text import LONGEST_VALUE, DamagedJsonError, JsonText
 from tuccl.workloads.recordings.observed_calls import CallForm, Observed, RankCalls
 from tuccl.workloads.recordings.recording_file import RecordingFile
@@ -57,11 +59,17 @@ _DATATYPES = {
     "float8_e4m3fn": Datatype.FLOAT8E4M3,
     "float8_e5m2": Datatype.FLOAT8E5M2,
 }
+_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+"""Categories of what runs on a GPU."""
 _UNNAMED = "collectives without name and size, as PyTorch before 2.3 records them"
 _UNKNOWN = "collectives of a type that NCCL lacks, or without a size"
 _OUTSIDE = "calls outside the profiler's steps"
 _DAMAGED = "damaged events"
 _BY_GRAPH = "kernels of NCCL that CUDA graphs launched, whose sizes no trace has"
+
+
+_Sums = dict[tuple[Hashable, int, CallForm], list[float]]
+"""Sum and number of times, by group, ranks and form of the calls."""
 
 
 @dataclass(slots=True)
@@ -77,7 +85,12 @@ class _Trace:
     """Number of each call's form."""
     kinds: dict[tuple[Hashable, int, CallForm], int] = field(default_factory=dict)
     """Group, ranks and form of calls, with their number."""
-    times: dict[tuple[Hashable, int, CallForm], list[float]] = field(default_factory=dict)
+    timed: list[tuple[Hashable, int, CallForm] | None] = field(default_factory=list)
+    """Group, ranks and form of each kernel of NCCL; None: without arguments."""
+    spans: list[Span] = field(default_factory=list)
+    """Beginning and end of these kernels."""
+    work: list[Span] = field(default_factory=list)
+    """Beginning and end of everything else on the GPU."""
     members: dict[Hashable, frozenset[Hashable]] = field(default_factory=dict)
     graph_launches: set[int] = field(default_factory=set)
     kernels: Counter[int] = field(default_factory=Counter)
@@ -136,6 +149,7 @@ class KinetoReader:
 
     def _add_calls(self, trace: _Trace, member: Hashable, rank: int | None) -> None:
         views: dict[tuple[Hashable, int], RankCalls] = {}
+        times, exposed = _times(trace)
         kinds = list(trace.kinds)
         counts: Counter[int] = Counter()
         for begun_us, number in zip(trace.begun_us, trace.numbers, strict=True):
@@ -158,8 +172,25 @@ class KinetoReader:
                 form.operation, form.size_bytes, form.datatype, in_place=form.in_place, graph=graph
             )
             view.calls[seen] += count
-            if (times := trace.times.get((group, ranks, form))) is not None:
-                view.times_us[seen] = times
+            kind = (group, ranks, form)
+            if kind in times:
+                view.times_us[seen], view.exposed_us[seen] = times[kind], exposed[kind]
+
+
+def _times(trace: _Trace) -> tuple[_Sums, _Sums]:
+    """Return times of calls and their exposed parts, as sums with their numbers."""
+    times: _Sums = {}
+    exposed: _Sums = {}
+    each_exposed_us = exposed_times_us(trace.spans, trace.work)
+    for kind, (begun_us, ended_us), exposed_us in zip(
+        trace.timed, trace.spans, each_exposed_us, strict=True
+    ):
+        if kind is not None:
+            for sums, time_us in ((times, ended_us - begun_us), (exposed, exposed_us)):
+                total = sums.setdefault(kind, [0.0, 0])
+                total[0] += time_us
+                total[1] += 1
+    return times, exposed
 
 
 def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[tuple[str, Any]]:
@@ -217,8 +248,8 @@ def _take(trace: _Trace, event: Any) -> None:
             trace.steps.add(name)
             trace.first_us = min(trace.first_us, begun_us)
             trace.last_us = max(trace.last_us, begun_us + lasted_us)
-    elif event.get("cat") == "kernel" and name.startswith("nccl"):
-        _take_kernel(trace, event, arguments or {})
+    elif event.get("cat") in _WORK:
+        _take_span(trace, event, arguments or {}, is_nccl=name.startswith("nccl"))
     elif name in {"cudaGraphLaunch", "hipGraphLaunch"} and arguments:
         correlation = _integer(arguments.get("correlation"), 0)
         trace.graph_launches.add(-1 if correlation is None else correlation)
@@ -242,14 +273,22 @@ def _take_call(trace: _Trace, event: Mapping[str, Any], arguments: Mapping[str, 
     trace.members.setdefault(kind[0], _group_members(arguments))
 
 
-def _take_kernel(trace: _Trace, event: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    lasted_us = _number(event.get("dur"))
+def _take_span(
+    trace: _Trace, event: Mapping[str, Any], arguments: Mapping[str, Any], *, is_nccl: bool
+) -> None:
+    """Take what ran on the GPU."""
+    begun_us, lasted_us = _number(event.get("ts")), _number(event.get("dur"))
+    span = None if begun_us is None or lasted_us is None else (begun_us, begun_us + lasted_us)
+    if not is_nccl:
+        if span is not None:
+            trace.work.append(span)
+        return
     kind = _kind(arguments) if "Collective name" in arguments else None
-    if kind is not None and lasted_us is not None:
-        total = trace.times.setdefault(kind, [0.0, 0])
-        total[0] += lasted_us
-        total[1] += 1
-    elif (correlation := _integer(arguments.get("correlation"), 0)) is not None:
+    if span is not None:
+        trace.timed.append(kind)
+        trace.spans.append(span)
+    correlation = _integer(arguments.get("correlation"), 0)
+    if (kind is None or span is None) and correlation is not None:
         trace.kernels[correlation] += 1
 
 

@@ -55,6 +55,8 @@ class RankCalls:
     calls: Counter[CallForm] = field(default_factory=Counter)
     times_us: dict[CallForm, list[float]] = field(default_factory=dict)
     """Sum and number of the times of calls."""
+    exposed_us: dict[CallForm, list[float]] = field(default_factory=dict)
+    """Sum and number of the times in which no computation runs beside them; empty: unknown."""
 
     @property
     def place(self) -> tuple[int, str]:

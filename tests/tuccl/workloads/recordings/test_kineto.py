@@ -67,6 +67,22 @@ def test_times_are_those_of_kernels(tmp_path: Path) -> None:
     assert [each.us_per_call for each in found.calls] == [None, 200.0]
 
 
+def test_what_computation_hides_of_a_call_is_told(tmp_path: Path) -> None:
+    """A multiplication covers 60 of the first call's 100 us, a copy 10 of the second's 50."""
+    calls = [event(ts=100.0), event(ts=400.0)]
+    kernels = [kernel(calls[0], 100.0), kernel(calls[1], 50.0)]
+    work = [
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 80.0, "dur": 80.0, "args": {}},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH", "ts": 390.0, "dur": 20.0},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0.0, "dur": 900.0, "args": {}},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": "soon", "dur": 80.0, "args": {}},
+    ]
+    (only,) = workload(tmp_path, trace([*calls, *kernels, *work])).calls
+    assert (only.us_per_call, only.exposed_us_per_call) == (75.0, 40.0)
+    (without,) = workload(tmp_path, trace(calls)).calls
+    assert without.exposed_us_per_call is None
+
+
 def test_traces_of_several_ranks_count_a_call_once(tmp_path: Path) -> None:
     """Ranks 0 to 3 in groups {0, 1} and {2, 3}, and one of all."""
     texts = []

@@ -1,0 +1,66 @@
+"""The part of each collective's time in which its GPU computes nothing: what a faster call saves.
+
+A training hides collectives behind computation. A call that takes less time shortens the step by no
+more than the time for which the computation waits for it, its exposed time.
+
+Units: microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+Span = tuple[float, float]
+"""Beginning and end of what ran on a GPU."""
+
+
+class _Change(IntEnum):
+    """A change at a time; at one time spans end before others begin."""
+
+    WORK_ENDS = 0
+    CALL_ENDS = 1
+    WORK_BEGINS = 2
+    CALL_BEGINS = 3
+
+
+def exposed_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[float]:
+    """Return each call's exposed time: that in which no work runs beside it.
+
+    Calls that wait at the same time divide it, so that the sum is the time in which the GPU runs
+    calls alone.
+
+    Args:
+        calls: The kernels of collectives.
+        work: All other kernels, and copies.
+    """
+    exposed_us = [0.0] * len(calls)
+    running: set[int] = set()
+    working = 0
+    before_us = 0.0
+    for at_us, change, number in sorted(_changes(calls, work)):
+        if running and not working:
+            for call in running:
+                exposed_us[call] += (at_us - before_us) / len(running)
+        before_us = at_us
+        match change:
+            case _Change.CALL_BEGINS:
+                running.add(number)
+            case _Change.CALL_ENDS:
+                running.discard(number)
+            case _Change.WORK_BEGINS:
+                working += 1
+            case _Change.WORK_ENDS:
+                working -= 1
+    return exposed_us
+
+
+def _changes(calls: Sequence[Span], work: Sequence[Span]) -> Iterator[tuple[float, _Change, int]]:
+    for spans, begins, ends in (
+        (calls, _Change.CALL_BEGINS, _Change.CALL_ENDS),
+        (work, _Change.WORK_BEGINS, _Change.WORK_ENDS),
+    ):
+        for number, (begun_us, ended_us) in enumerate(spans):
+            if ended_us > begun_us:
+                yield begun_us, begins, number
+                yield ended_us, ends, number
