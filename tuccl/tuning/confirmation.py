@@ -11,7 +11,8 @@ gives one ratio per key, of samples taken in turn, since the machine changes wit
 second. A call becomes an entry if the lower bound of the mean logarithm shows a gain, at a false
 discovery rate of 1 % over the keys. Keys that are proved, or gain nothing on average, are closed,
 and later starts time the rest. Where the budget does not pay for the fewest starts of all keys,
-each takes fewer samples, and the keys that promise least for their seconds are left out.
+also because a start took longer than was told, each takes fewer samples, and the keys that promise
+least for their seconds are left out.
 """
 
 from __future__ import annotations
@@ -151,22 +152,28 @@ def confirmed_over_starts(
         starts behind them; 0: the decisions are unchanged.
     """
     check = _Check(decisions, default, spending, sample_s)
-    check.fit((spending.left_s - keep_s) / _FEWEST_STARTS)
     between = [config for config in other_defaults if config.profile != default.profile]
     starts = 0
-    overrun = 1.0  # Cost of the previous start over its plan.
+    over_s = 0.0  # Cost of the previous start beyond its plan.
     while check.open and starts < MOST_STARTS:
+        missing = max(1, _FEWEST_STARTS - starts)
+        start_s = (spending.left_s - keep_s) / missing - over_s
+        if starts < _FEWEST_STARTS:
+            check.fit(start_s, begun=starts > 0)
         planned_s = check.seconds_of_start()
-        needed_s = overrun * planned_s * (1 if starts else _FEWEST_STARTS)
-        if spending.left_s - keep_s < needed_s:
+        if planned_s > start_s:
             break
         progress(starts)
-        before_s = spending.spent_s
+        restarts_s, before_s = 2.0 * spending.restart_s, spending.spent_s
         if not _switch_profile(between, list(decisions), spending):
             break
+        check.start_profile()
         starts += 1
+        started_s = spending.spent_s
         check.time(starts)
-        overrun = max(1.0, (spending.spent_s - before_s) / planned_s)
+        # Restarts and samples apart: what samples take less than planned pays for no restart.
+        over_s = max(0.0, started_s - before_s - restarts_s)
+        over_s += max(0.0, spending.spent_s - started_s - (planned_s - restarts_s))
         if starts in _LOOKS.planned:
             check.look(starts, last=starts == MOST_STARTS)
     if starts < _FEWEST_STARTS:
@@ -232,11 +239,17 @@ class _Check:
             self._set_calls(task)
         self.open = [task for task in self.decisions if task in self._logs]
 
-    def fit(self, start_s: float) -> None:
-        """Fit a start to these seconds: without borrowed calls, by fewer samples, by fewer keys."""
+    def fit(self, start_s: float, *, begun: bool) -> None:
+        """Fit a start to these seconds: without borrowed calls, by fewer samples, by fewer keys.
+
+        Args:
+            start_s: Seconds of a start.
+            begun: Whether a start has timed the calls: borrowed ones stay then.
+        """
         if self.seconds_of_start() <= start_s:
             return
-        self.drop_borrowed()
+        if not begun:
+            self.drop_borrowed()
         while self._most_samples > _FEW and self.seconds_of_start() > start_s:
             self._most_samples = max(_FEW, self._most_samples // 4 * 2)
         if 2.0 * self._spending.restart_s >= start_s:
@@ -261,14 +274,17 @@ class _Check:
         """Seconds that the next start takes."""
         return 2.0 * self._spending.restart_s + sum(map(self._seconds, self.open))
 
+    def start_profile(self) -> None:
+        """Start the workers under the table's profile."""
+        with suppress(ConfigurationFailedError):
+            self._spending.fresh(self.open[0], self._default, 1)
+
     def time(self, starts: int) -> None:
         """Time the open keys in start number `starts`.
 
         The call that comes first runs on colder connections. In the first start, and in every
         second start after it, that is not NCCL's own choice, so that no entry profits by it.
         """
-        with suppress(ConfigurationFailedError):
-            self._spending.fresh(self.open[0], self._default, 1)  # Starts the table's profile.
         if starts == 1:
             is_right = self._spending.is_right
             self.drop_borrowed([t for t, call in self._borrowed.items() if not is_right(t, call)])

@@ -436,6 +436,28 @@ def test_starts_that_cost_more_than_planned_end_earlier(tmp_path: Path) -> None:
     assert spending.spent_s <= 40.0
 
 
+def test_starts_that_take_longer_than_told_leave_seconds_for_the_fewest_that_decide(
+    tmp_path: Path,
+) -> None:
+    """Two of three starts would be spent for nothing."""
+
+    class Late(Starts):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            late_s = 0.6 if config.profile != self.up else 0.0
+            measured = super().measure(task, config, first, repeats)
+            return replace(measured, seconds=measured.seconds + late_s)
+
+    machine = Late(dict.fromkeys(TASKS, 1.3))
+    # Eight keys fit into three starts of 3.4 s. The restarts of the second take 1.2 s more, which
+    # leave the third 3.4 s, 3.2 of them for restarts: one key has it.
+    budget_s = RESTART_S + 0.6 + 10.2
+    decided, starts = check(tmp_path, machine, dict.fromkeys(TASKS, PROVED), budget_s)
+    assert starts == 3
+    assert len(decided) == 1
+    spent_s = sum(SAMPLE_S[task] * count for (_, task), count in machine.samples.items())
+    assert spent_s + 2.0 * 1.6 * machine.starts <= budget_s
+
+
 def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
     """180 keys of each kind: gains of 15 % are nearly always entries, losses of 4 % hardly ever."""
     entered = Counter[float]()
