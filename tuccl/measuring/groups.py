@@ -141,7 +141,7 @@ class Groups:
 
     @property
     def start_s(self) -> float:
-        """Mean duration of the starts so far."""
+        """Mean duration of the starts so far, with the end of the group before."""
         return sum(self._starts_s) / len(self._starts_s) if self._starts_s else _EXPECTED_START_S
 
     def under(
@@ -156,10 +156,11 @@ class Groups:
                 place is lost.
         """
         whole = self._whole_of(shape)
+        began = time.monotonic()
         for key in [key for key in self._running if key != (profile, whole)]:
             self._running.pop(key).leader.end()
         if (profile, whole) not in self._running:
-            self._running[profile, whole] = self._start(profile, whole)
+            self._running[profile, whole] = self._start(profile, whole, began)
         return self._running[profile, whole].communicator(shape, placement)
 
     def profile_up(self, shape: Shape) -> ProcessProfile:
@@ -215,8 +216,7 @@ class Groups:
             self._shape = shape
         return shape if memberships(shape, self._shape) is None else self._shape
 
-    def _start(self, profile: ProcessProfile, shape: Shape) -> Group:
-        began = time.monotonic()
+    def _start(self, profile: ProcessProfile, shape: Shape, began: float) -> Group:
         leader = Leader(self._places, self._engine)
         seats = [
             Seat(seat.place, {**self._variables, **seat.environment, **profile.environment})
