@@ -49,7 +49,7 @@ class Jobs:
         self._arguments = arguments
         self._folder = folder
         self._started = 0
-        gpus = count_gpus(1)
+        gpus = count_gpus(2 if arguments.gpus is None else 1)
         self.ranks: int = arguments.gpus or gpus
         libraries = folder / "libraries"
         build_profiler(libraries)

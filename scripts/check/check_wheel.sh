@@ -42,7 +42,8 @@ bare() {
 compile_python() {
   local maker=$work/maker
   bare bullseye "$maker" gcc,libc6-dev,make,zlib1g-dev,libssl-dev,libffi-dev,libsqlite3-dev,libbz2-dev,liblzma-dev,xz-utils
-  echo "deb-src [trusted=yes] ${TUCCL_WHEEL_MIRROR:-http://deb.debian.org/debian} bookworm main" \
+  # The mirror that debootstrap took, and whose keys the root has.
+  sed -n 's/^deb \([^ ]*\) bullseye .*/deb-src \1 bookworm main/p' "$maker/etc/apt/sources.list" \
     > "$maker/etc/apt/sources.list.d/bookworm.list"
   cp /etc/resolv.conf "$maker/etc/resolv.conf"
   cat > "$maker/compile.sh" << 'SHELL'

@@ -120,7 +120,7 @@ class ComparedTables(Document):
 class BenchDocument(Document):
     """`bench`: tables against stock NCCL on this machine."""
 
-    schema_version: Literal[6] = SCHEMA_VERSION
+    schema_version: Literal[7] = SCHEMA_VERSION
     shape: Shape
     """Shape of the communicator of all GPUs."""
     data_type: str
@@ -178,7 +178,7 @@ class BenchedNccl(Document):
 class BenchUpgradeDocument(Document):
     """`bench --nccl` with another release than jobs load: what the upgrade changes."""
 
-    schema_version: Literal[6] = SCHEMA_VERSION
+    schema_version: Literal[7] = SCHEMA_VERSION
     place: str
     """The directory that was given."""
     bundle_crc: str

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 """Raised when a member is added or removed, or changes its meaning."""
 
 

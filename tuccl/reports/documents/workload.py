@@ -64,7 +64,7 @@ class WorkloadNotTuned(Document):
 class WorkloadDocument(Document):
     """`workload import` and `show`: the collectives that a job calls."""
 
-    schema_version: Literal[6] = SCHEMA_VERSION
+    schema_version: Literal[7] = SCHEMA_VERSION
     file: str
     """The workload's file."""
     source: WorkloadOrigin
