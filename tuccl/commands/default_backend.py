@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from tuccl.console import display
 from tuccl.engines.nccl_environment import NoGpuError, count_gpus
 from tuccl.engines.nccl_library import NcclLibraryError, SeveralNcclsError, find_nccl
+from tuccl.inputs.machine import load_machine
 from tuccl.inputs.run_options import NCCL, NCCL_AND_EXECUTOR, SIMULATED, RunOptions
 from tuccl.lookup_tables.program_header import executor_serves
 from tuccl.models.figures import communicator_shape
@@ -83,11 +84,16 @@ def with_served_backend(chosen: RunOptions, probed: Callable[[], Topology]) -> R
 
     Args:
         chosen: Options whose backend was chosen here.
-        probed: Probes the machine.
+        probed: Probes the hosts, of which fake nodes are copies.
+
+    Raises:
+        UsageError: The options of the nodes are impossible.
+        ProbeError: The machine cannot be used.
     """
     if chosen.backend != NCCL_AND_EXECUTOR:
         return chosen
-    if executor_serves(communicator_shape(probed())):
+    tuned = load_machine(chosen, probed(), share_gpus=chosen.share_gpus)
+    if executor_serves(communicator_shape(tuned)):
         return chosen
     display.say(
         f"backend: {NCCL}: the executor serves 2 to 8 GPUs, on several nodes at most 8 on each"

@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tests.tuccl.sketches.machines import cluster
+from tests.tuccl.sketches.machines import cluster, virtual_machine
 from tuccl.commands.default_backend import with_backend, with_served_backend
 from tuccl.inputs.run_options import RunOptions
 from tuccl.probes.topology.graph import Topology
@@ -99,6 +100,15 @@ def test_nccl_alone_is_timed_where_no_executor_serves_the_machine(
     chosen = RunOptions(backend="nccl,executor")
     assert with_served_backend(chosen, lambda: machine).backend == backend
     assert ("the executor serves 2 to 8 GPUs" in capsys.readouterr().err) == (backend == "nccl")
+
+
+def test_nodes_that_share_the_only_gpu_are_served_by_the_executor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nodes = RunOptions(nodes=2, node_gpus="2,2", fake_nodes=True, network_gbps=10)
+    chosen = replace(nodes, backend="nccl,executor", share_gpus=True)
+    assert with_served_backend(chosen, lambda: virtual_machine(1, 1)).backend == "nccl,executor"
+    assert capsys.readouterr().err == ""
 
 
 def test_a_machine_is_not_probed_for_a_backend_that_any_machine_has() -> None:
