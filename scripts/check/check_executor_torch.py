@@ -174,7 +174,7 @@ def compare_losses(stock: list[float], again: list[float], executor: list[float]
 
 
 def tell(part: str, found: Mapping[str, Any]) -> None:
-    """Print the result of a part."""
+    """Print the result of a part, as soon as it is known."""
     stock, executor = found.get("stock", {}), found["executor"]
     print(f"{part}: {'right' if found['right'] else 'NOT RIGHT'} ({executor['versions']})")
     for mode in ("eager_us", "graph_us"):
@@ -242,6 +242,7 @@ def main() -> int:
                 try:
                     found[part] = check(variants, part)
                     code = max(code, 0 if found[part]["right"] else 1)
+                    tell(part, found[part])
                 except JobError as error:
                     print(f"{part}: {error}", file=sys.stderr)
                     code = 2
@@ -250,8 +251,6 @@ def main() -> int:
         code = 2
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    for part, outcome in found.items():
-        tell(part, outcome)
     return code
 
 
