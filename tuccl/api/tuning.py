@@ -72,6 +72,7 @@ def tune(
     budget_s: float | None = None,
     floor: float | None = None,
     weights: Mapping[str, float] | None = None,
+    max_channels: int | None = None,
     seed: int = 0,
     cycles: int = 1,
     plain: bool = False,
@@ -110,6 +111,8 @@ def tune(
             None: 0.99, or 0.9 for a workload.
         weights: Weights of operations and shapes in the choice of the process profile; 1 where not
             named.
+        max_channels: Most channels that an entry asks NCCL for, and thread blocks of a schedule's
+            kernel; None: as many as there are.
         seed: Seed of search and simulated noise; the same seed gives the same table.
         cycles: Greatest number of passes of a search.
         plain: Time calls one by one, rather than in CUDA graphs.
@@ -149,6 +152,7 @@ def tune(
         budget=None if budget_s is None else f"{budget_s:f}s",
         floor=_floor(floor, workload),
         weights=None if weights is None else _weights(weights),
+        max_channels=max_channels,
         seed=seed,
         cycles=cycles,
         plain=plain,

@@ -34,6 +34,7 @@ from tuccl.runtime import PluginMissingError, executor_path
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
 from tuccl.trials.backend import Backend
+from tuccl.trials.channel_bound import with_channels_up_to
 from tuccl.trials.config import Config, Task
 from tuccl.trials.presets import MIN_CHANNELS, SOCKET_THREADS, nccl_space, stock_space
 from tuccl.trials.space import Space
@@ -70,6 +71,8 @@ class BackendRequest:
     """Conditions under which workers time calls."""
     tunes_nccl: bool = True
     """Whether NCCL's own algorithms are searched."""
+    max_channels: int | None = None
+    """Most channels of a configuration that is searched; None: as many as NCCL has."""
     measures_nccl: bool = False
     """Whether NCCL itself is timed, which reads variables that no model has."""
     tell: Callable[[str], None] = lambda _: None
@@ -138,7 +141,11 @@ def require_backend(name: str, request: BackendRequest) -> None:
 
 
 def builtins_of(request: BackendRequest, task: Task) -> Space:
-    """Return the space of NCCL's settings for a task: the record's, or all that NCCL has."""
+    """Return the space of NCCL's settings for a task: the record's, or what NCCL has."""
+    return with_channels_up_to(_all_builtins_of(request, task), request.max_channels)
+
+
+def _all_builtins_of(request: BackendRequest, task: Task) -> Space:
     if request.record is not None:
         search = request.record.of_run.search if request.takes_recorded_steps else None
         if search is not None:

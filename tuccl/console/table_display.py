@@ -283,6 +283,8 @@ def _cost_lines(report: Report) -> list[str]:
     if report.in_place:
         line += ", in place"
     line = ", ".join([line, *report.laboratory.conditions()])
+    if report.max_channels is not None:
+        line += f", --max-channels {report.max_channels}"
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"

@@ -155,6 +155,16 @@ class RunOptions(MachineOptions):
         ),
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
+    max_channels: int | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Most channels that an entry asks NCCL for, and thread blocks of a schedule's kernel, "
+            "for jobs that compute meanwhile; NCCL's own choice stays as it is.",
+            "N",
+            bounds=(1, 64),
+        ),
+    )
     seed: int = field(
         default=0, metadata=option(SEARCH, "Seed of search and simulated noise.", "N")
     )

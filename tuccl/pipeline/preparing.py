@@ -51,7 +51,7 @@ class Prepared:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the run, apart from those on the machine."""
-        notes = workload_notes(self.settings)
+        notes = workload_notes(self.settings, self.workload)
         how = "" if self.record is None else replay_note(self.record, self.settings)
         laboratory = self.settings.laboratory.notes()
         return (*laboratory, *notes, *_left_out(self), *filter(None, [how]))

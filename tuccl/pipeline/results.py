@@ -215,6 +215,7 @@ def build_report(
         keys=[_key_report(key, evidence, provenance, in_turn.get(key.task)) for key in tuning.keys],
         measuring_s=tuning.spent_s,
         budget_s=settings.budget_s,
+        max_channels=settings.options.max_channels,
         graphs=timing.graph,
         in_place=timing.in_place,
         starts=tuning.starts,

@@ -300,6 +300,7 @@ def backend_request(
         laboratory=settings.laboratory,
         timing=settings.timing,
         tunes_nccl=kind.tunes_nccl,
+        max_channels=settings.options.max_channels,
         measures_nccl=kind.measures_nccl,
     )
 

@@ -6,6 +6,7 @@ options that say the same are refused beside it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from tuccl.workloads.workload import Workload
 from tuccl.workloads.workload_file import read_workload
 
 _NAMED_BY_WORKLOAD = ("operations", "min_size", "max_size", "step", "shapes", "weights")
+
+_MOSTLY = 0.5
 
 
 def workload_of_options(options: RunOptions) -> Workload | None:
@@ -90,18 +93,28 @@ def with_workload(
     )
 
 
-def workload_notes(settings: RunSettings) -> list[str]:
+def workload_notes(settings: RunSettings, workload: Workload | None) -> list[str]:
     """Notes on the calls that a run of a workload leaves out, and on how it times the others."""
     calls = settings.workload
-    if calls is None:
+    if calls is None or workload is None:
         return []
-    listed = [*calls.left_out_notes]
+    listed = [*calls.left_out_notes, *_hidden(settings, workload)]
     if backend_kind(settings.backend).measures_nccl:
         timing = settings.timing
         graphs = "in CUDA graphs" if timing.graph else "one by one, outside of CUDA graphs"
         place = "in place" if timing.in_place else "out of place"
         listed.append(f"the workload's calls are timed {graphs}, {place}")
     return listed
+
+
+def _hidden(settings: RunSettings, workload: Workload) -> Iterator[str]:
+    """Yield a note where computation hides most of the calls, and may lose by faster ones."""
+    share = workload.hidden_share
+    if share is not None and share >= _MOSTLY and settings.options.max_channels is None:
+        yield (
+            f"computation hides {share:.0%} of the calls' time, and shares the GPU with them; they "
+            "are timed alone: --max-channels N bounds what they take of it"
+        )
 
 
 def _recorded_tasks(record: Record) -> frozenset[Task]:

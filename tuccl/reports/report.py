@@ -209,6 +209,8 @@ class Report(_Model):
     """Seconds of machine time that measuring took."""
     budget_s: float | None = None
     """Limit of `measuring_s`; None: no limit."""
+    max_channels: int | None = None
+    """Most channels of the configurations that were searched; None: no limit."""
     graphs: bool = True
     """Whether calls were timed in CUDA graphs."""
     in_place: bool = False

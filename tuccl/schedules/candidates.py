@@ -109,6 +109,12 @@ class Candidate:
         """The operation."""
         return self.steps.collective if self.phases is None else self.phases.collective
 
+    @property
+    def rail_channels(self) -> int:
+        """Most channels that its calls along rails ask NCCL for; 0: NCCL's own count, or none."""
+        phases = () if self.phases is None else self.phases.phases
+        return max((phase.rail.nchannels for phase in phases if phase.rail is not None), default=0)
+
     @cached_property
     def content_hash(self) -> str:
         """Hash that identifies the schedule in configurations and in the table."""

@@ -161,6 +161,8 @@ class RunSettings:
         del parsed["recorded_schedules"]  # `schedules` says it.
         held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
         as_given = {name: value for name, value in options.items() if name not in held_otherwise}
+        if self.options.max_channels is None:
+            del as_given["max_channels"]  # As in runs of releases without it, which continue.
         values = {
             **as_given,
             **parsed,

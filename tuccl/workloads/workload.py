@@ -171,6 +171,16 @@ class Workload:
         tuned = sum(call.bytes_per_step for call in self.calls)
         return tuned + sum(kind.bytes_per_step for kind in self.not_tuned)
 
+    @property
+    def hidden_share(self) -> float | None:
+        """The share of the calls' time in which the GPU computes, too; None: unknown."""
+        spent_us = exposed_us = 0.0
+        for call in self.calls:
+            if call.us_per_call is not None and call.exposed_us_per_call is not None:
+                spent_us += call.calls_per_step * call.us_per_call
+                exposed_us += call.calls_per_step * min(call.us_per_call, call.exposed_us_per_call)
+        return 1.0 - exposed_us / spent_us if spent_us > 0.0 else None
+
 
 def sorted_calls(calls: Iterable[WorkloadCall]) -> tuple[WorkloadCall, ...]:
     """Return calls by shape, the largest first, then by operation, size, and all the rest."""

@@ -203,6 +203,7 @@ def test_a_backend_that_cannot_be_had_is_one_error(tmp_path: Path) -> None:
         ({"floor": 2.0}, "--floor"),
         ({"weights": {"broadcast": 2.0}}, "is not tuned here"),
         ({"cycles": 0}, "--cycles 0"),
+        ({"max_channels": 65}, "--max-channels 65"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(

@@ -68,13 +68,19 @@ def test_another_space_budget_strategy_or_record_is_another_run() -> None:
     base = settings_of_options(REPLAYED, grid)
     different = [
         settings_of_options(replace(REPLAYED, **change), grid)
-        for change in ({"budget": "20s"}, {"strategy": "tpe"}, {"seed": 1}, {"max_size": "4K"})
+        for change in (
+            {"budget": "20s"},
+            {"strategy": "tpe"},
+            {"seed": 1},
+            {"max_size": "4K"},
+            {"max_channels": 8},
+        )
     ]
     different.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
     newer = replace(grid.provenance, nccl_version=NcclVersion(2, 30, 3), details="NCCL 2.30.3")
     different.append(settings_of_options(REPLAYED, replace(grid, provenance=newer)))
     identities = {settings.identity(topology) for settings in (base, *different)}
-    assert len(identities) == 7
+    assert len(identities) == 8
     assert base.identity(topology) == settings_of_options(REPLAYED, tiny_grid()).identity(topology)
 
 

@@ -48,6 +48,8 @@ def search_settings(settings: RunSettings) -> dict[str, JsonValue]:
         "floor": settings.floor,
         "weights": [[operation.value, weight] for operation, weight in settings.weights],
         "schedules": settings.searches_schedules,
+        # Left out where none is given, as in records of releases without it.
+        **({} if options.max_channels is None else {"max_channels": options.max_channels}),
     }
 
 
@@ -69,8 +71,8 @@ def replay_note(record: Record, settings: RunSettings) -> str:
     now = search_settings(settings)
     changed = [
         _LABELS.get(name, f"--{name.replace('_', '-')}")
-        for name in now
-        if search.settings.get(name) != now[name]
+        for name in {**search.settings, **now}
+        if search.settings.get(name) != now.get(name)
     ]
     if not changed:
         return "the recorded search is repeated step by step"

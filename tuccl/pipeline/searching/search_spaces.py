@@ -18,6 +18,7 @@ from tuccl.models.placements import PlacementClass, placements
 from tuccl.placing.seen import Estimate
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
+from tuccl.trials.channel_bound import with_channels_up_to
 from tuccl.trials.config import Task
 from tuccl.trials.placement import ANYWHERE
 from tuccl.trials.space import Space
@@ -64,10 +65,19 @@ def _schedules_of(
 ) -> Space:
     if task.placement != ANYWHERE:  # The executor sees no estimates.
         return _NO_SCHEDULES
+    most = request.max_channels
+    return with_channels_up_to(_all_schedules_of(settings, candidates, request, task), most)
+
+
+def _all_schedules_of(
+    settings: RunSettings, candidates: Candidates, request: BackendRequest, task: Task
+) -> Space:
     if request.record is not None:
         return _recorded_schedules(settings, request, task)
     found = candidates.get(task.shape, {}).get(task.operation, ())
     promising = [c for c in found if c.promises_for(task.size_bytes)]
+    if request.max_channels is not None:
+        promising = [c for c in promising if c.rail_channels <= request.max_channels]
     space = executor_space if backend_kind(settings.backend).has_executor else modelled_space
     return space(promising, task.size_bytes, ll128=request.keeps_128_bytes)
 
