@@ -26,7 +26,7 @@ from typing import cast
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from noisy_machine import NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E402
+from noisy_machine import HANGING, NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E402
 
 from tuccl.lookup_tables.table import Operation, Shape  # noqa: E402
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
@@ -40,7 +40,7 @@ from tuccl.tuning.spending import Spending  # noqa: E402
 from tuccl.tuning.stock_times import StockTimes  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
-NOISES = (NVSWITCH, TCP, UNEVEN)
+NOISES = (NVSWITCH, TCP, UNEVEN, HANGING)
 SHAPE = Shape(4, 2, 2)
 TASKS = tuple(Task(Operation.ALL_REDUCE, 1 << bits, SHAPE) for bits in range(10, 22))
 GAINS = (1.0, 1.01, 1.0, 1.03, 1.0, 1.12) * 2

@@ -23,6 +23,8 @@ _DISTURBED_SHARE = 0.02
 _DISTURBED = 0.1
 _ALTERNATION = 2.0
 _NOISIER = 5.0
+_HANGING_SHARE = 0.25
+_HANG = 10.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Noise:
     """Period of the keys of which every second launch takes twice as long; 0: no such keys."""
     noisier: tuple[int, ...] = ()
     """Indices of keys that vary five times as much from start to start."""
+    hanging: tuple[int, ...] = ()
+    """Indices of keys of which a call takes ten times as long in one of four starts."""
 
 
 NVSWITCH = Noise("NVSwitch", sample=0.002, common=0.002, own=0.003)
@@ -48,6 +52,9 @@ TCP = Noise("TCP", sample=0.10, common=0.08, own=0.05, alternating=3)
 """Noise over loopback on four H200: ratios of one start were 6.6 to 7.4 % off those of others."""
 UNEVEN = Noise("uneven", sample=0.03, common=0.05, own=0.02, noisier=(2, 3))
 """Noise in which two keys differ from start to start far more than others."""
+HANGING = Noise("hanging", sample=0.03, common=0.05, own=0.02, hanging=(2,))
+"""Noise in which one key takes ten times as long in some starts, as all_reduce of 16 MB in rounds
+did on four ranks of one GPU (docs/lab/across-hosts.md)."""
 
 
 @dataclass
@@ -96,7 +103,11 @@ class NoisyMachine:
         common = self._shifts.setdefault(None, gauss(0.0, noise.common))
         if (task, config) not in self._shifts:
             noisier = self.tasks.index(task) in noise.noisier
-            self._shifts[task, config] = gauss(0.0, noise.own * (_NOISIER if noisier else 1.0))
+            shift = gauss(0.0, noise.own * (_NOISIER if noisier else 1.0))
+            hangs = self.tasks.index(task) in noise.hanging
+            if hangs and self._random.random() < _HANGING_SHARE:
+                shift += math.log(_HANG)
+            self._shifts[task, config] = shift
         log = common + self._shifts[task, config] + gauss(0.0, noise.sample)
         factor = math.exp(log) / self.speed.get((task, config), 1.0)
         if self._random.random() < _DISTURBED_SHARE:

@@ -4,7 +4,8 @@ A few starts say little about the variance of one key, so the variances of all k
 (Snedecor and Cochran, Statistical Methods, 8th edition, 12.2); the key's own counts where it is
 larger. A key whose variance exceeds the pool's by more than chance explains leaves the pool and is
 judged by its own starts, with their few degrees of freedom (a preliminary test: Bancroft, Annals of
-Mathematical Statistics 15, 1944, p. 190).
+Mathematical Statistics 15, 1944, p. 190). It does not count for the other keys either: one call
+that hangs for 50 ms in one start would hide whatever the others gain or lose.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
 
 from tuccl.statistics.distributions import fisher_quantile
@@ -24,6 +26,8 @@ from tuccl.statistics.estimators import (
 _MISTAKEN = 0.04
 """Probability that a key as noisy as the pool is taken out of it. A key wrongly taken out needs
 more starts; a key wrongly left in is proved by luck."""
+_OUTLYING = 0.01
+"""Probability that any of keys that are equally noisy is left out of their pool, at each test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,29 @@ class PooledVariance:
 
     @classmethod
     def of(cls, groups: Iterable[Sequence[float]]) -> PooledVariance:
-        """Pool the values of each key; a key with a single value adds nothing."""
-        squares, degrees = 0.0, 0
-        for values in groups:
-            if len(values) > 1:
-                squares += _squares(values)
-                degrees += len(values) - 1
-        return cls(squares, degrees)
+        """Pool the values of each key, without those that are far noisier than all others.
+
+        The largest variance is held against the pool of the others, then the next largest, until
+        one is no outlier: Cochran's test (Annals of Eugenics 11, 1941, p. 47; ISO 5725-2) by the
+        F distribution, which takes keys with different numbers of values, too. A key with a single
+        value adds nothing.
+        """
+        known = [cls(_squares(values), len(values) - 1) for values in groups if len(values) > 1]
+        known.sort(key=lambda key: key.variance)
+        quieter = list(
+            accumulate(known, lambda a, b: cls(a.squares + b.squares, a.degrees + b.degrees))
+        )
+        while len(known) > 1 and known[-1]._is_outlier(quieter[-2], of=len(known)):
+            known.pop()
+            quieter.pop()
+        return quieter[-1] if quieter else cls(0.0, 0)
+
+    def _is_outlier(self, others: PooledVariance, of: int) -> bool:
+        """Whether the largest of so many variances exceeds the others by more than chance does."""
+        alike = 1.0 - _OUTLYING / of
+        return self.variance > others.variance * fisher_quantile(
+            alike, self.degrees, others.degrees
+        )
 
     @property
     def variance(self) -> float:

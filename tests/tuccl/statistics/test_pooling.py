@@ -2,6 +2,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tuccl.statistics.distributions import fisher_quantile, student_quantile
 from tuccl.statistics.pooling import MeanError, PooledDeviation, PooledVariance
@@ -17,6 +19,32 @@ def test_variances_are_pooled_by_their_degrees() -> None:
     assert (pool.squares, pool.degrees) == (4.0, 3)
     assert pool.variance == pytest.approx(4.0 / 3.0)
     assert PooledVariance.of([]).variance == 0.0
+
+
+def test_a_key_far_noisier_than_all_others_does_not_count_for_them() -> None:
+    quiet = [[0.0, 2.0]] * 5
+    # Variances of 2 with one degree each; F of 1 and 5 degrees is 37.7 at 1 - 0.01 / 6.
+    assert fisher_quantile(1.0 - 0.01 / 6, 1, 5) == pytest.approx(37.7, abs=0.05)
+    hangs = PooledVariance.of([*quiet, [0.0, 20.0]])
+    assert (hangs.squares, hangs.degrees) == (10.0, 5)
+    two_hang = PooledVariance.of([[0.0, 400.0], *quiet, [0.0, 20.0]])
+    assert (two_hang.squares, two_hang.degrees) == (10.0, 5)
+    louder = PooledVariance.of([*quiet, [0.0, 6.0]])
+    assert (louder.squares, louder.degrees) == (28.0, 6)
+
+
+@given(st.lists(st.lists(st.floats(-9, 9), min_size=1, max_size=5), max_size=9))
+def test_the_order_of_keys_does_not_matter(groups: list[list[float]]) -> None:
+    pool = PooledVariance.of(groups)
+    again = PooledVariance.of(groups[::-1])
+    assert again.degrees == pool.degrees
+    assert again.squares == pytest.approx(pool.squares)
+
+
+def test_keys_that_are_alike_are_all_pooled_but_for_one_in_a_hundred_pools() -> None:
+    rng = np.random.default_rng(5)
+    pools = [PooledVariance.of(rng.normal(0.0, 1.0, (12, 3)).tolist()) for _ in range(2000)]
+    assert 0.004 <= np.mean([pool.degrees < 24 for pool in pools]) <= 0.02
 
 
 def test_a_key_like_the_others_is_known_as_well_as_all_of_them() -> None:

@@ -5,12 +5,17 @@
 
 import pytest
 from bench_statistics import entry_rates, profile_rates
-from noisy_machine import NVSWITCH, TCP, UNEVEN, Noise
+from noisy_machine import HANGING, NVSWITCH, TCP, UNEVEN, Noise
 
 
 @pytest.mark.parametrize(
     ("noise", "found"),
-    [(NVSWITCH, {1.01: 0.9, 1.03: 1.0, 1.12: 1.0}), (TCP, {1.12: 0.8}), (UNEVEN, {1.12: 0.95})],
+    [
+        (NVSWITCH, {1.01: 0.9, 1.03: 1.0, 1.12: 1.0}),
+        (TCP, {1.12: 0.8}),
+        (UNEVEN, {1.03: 0.15, 1.12: 0.95}),
+        (HANGING, {1.03: 0.4, 1.12: 0.95}),
+    ],
     ids=lambda value: value.name if isinstance(value, Noise) else "",
 )
 def test_entries_are_gains_and_gains_become_entries(
