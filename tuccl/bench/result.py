@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 from tuccl.bench.contenders import STOCK, ShippedTable
 from tuccl.bench.ratios import Gain, falls_short, key_gains, mean_gain
@@ -18,6 +18,9 @@ from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Timing
 from tuccl.workloads.step_calls import StepCalls
+
+_FAR_BELOW = 0.5
+"""Share of a key's median gain below which a round's is far off: noise of TCP is 15 %."""
 
 
 class Finding(StrEnum):
@@ -43,6 +46,14 @@ class KeyOutcome:
     """The gain that the table states; None where it states none."""
     promise_bounds: Interval | None
     """Bounds of that gain; None where the table states none."""
+    round_gains: tuple[float, ...]
+    """Gain in each round, which has processes of its own."""
+
+    @property
+    def has_slow_start(self) -> bool:
+        """Whether it was slower than stock NCCL in a round, by far for this key."""
+        worst = min(self.round_gains)
+        return worst < 1.0 and worst < _FAR_BELOW * median(self.round_gains)
 
     @property
     def finding(self) -> Finding | None:
@@ -157,6 +168,7 @@ def _outcome(table: ShippedTable, measured: Measured, calls: StepCalls | None) -
             _runner(table, task, measured.runners[table.name][task]),
             table.promised(task),
             table.promise_bounds(task),
+            tuple(us / own for us, own in zip(stock_us[task], own_us[task], strict=True)),
         )
         for task, gain in gains.items()
     )

@@ -114,6 +114,23 @@ def test_a_loss_and_a_broken_promise_are_findings_only_beyond_the_noise() -> Non
     assert not result.has_findings, "half a per cent is within the noise"
 
 
+def test_a_key_that_is_slow_in_one_start_is_told_and_hides_no_other() -> None:
+    found = measured({"tables/a": (4.0, 8.0, 2.0, 0.9)})
+    # Seen on GPUs: twice as fast in two starts, fifteen times slower in the third.
+    found.times_us["tables/a"][TASKS[1]] = [2.0, 240.0, 2.0]
+    result = bench_result(found, [shipped()], TWO_RANKS, Timing())
+    keys = result.tables[0].keys
+    assert [key.has_slow_start for key in keys] == [False, True, False, False]
+    assert keys[1].round_gains == (8.0, 16.16 / 240.0, 15.84 / 2.0)
+    assert keys[1].finding is None, "three starts cannot tell how often"
+    assert keys[3].finding is Finding.SLOWER_THAN_STOCK
+    lines = bench_lines(result, 120)
+    assert "far slower in one start than in others: all_reduce 2K, 8.000x, 0.067x, 7.920x" in lines
+    row = next(line for line in lines if line.startswith("   2K "))
+    assert "±>100" in row
+    check("bench", bench_document(result, found).model_dump_json())
+
+
 def test_what_the_executor_did_not_take_is_told_and_held_to_its_promise() -> None:
     result = result_of(2.0, 1.0, 2.0, 1.0, ran="nccl")
     (outcome,) = result.tables

@@ -37,6 +37,7 @@ _HEADINGS = (
     f"{_KEY_HEADINGS} {_TIME_HEADINGS} {_TIME_HEADINGS} {'gain':^11} {'said':>5} what runs",
     f"{'':26} {_TIME_UNITS} {_TIME_UNITS}",
 )
+_MOST_ERROR = 100.0
 _FINDINGS = {
     Finding.SLOWER_THAN_STOCK: "slower than stock NCCL",
     Finding.SLOWER_THAN_PROMISED: "slower than the table promised",
@@ -165,8 +166,9 @@ def _short_ratio(ratio: float) -> str:
 
 
 def _with_error(gain: Gain) -> str:
-    """`1.080±0.008`: half of the interval."""
-    return f"{_short_ratio(gain.ratio)}±{_short_ratio((gain.high - gain.low) / 2.0)}"
+    """`1.080±0.008`: half of the interval, if it says anything."""
+    half = (gain.high - gain.low) / 2.0
+    return f"{_short_ratio(gain.ratio)}±{_short_ratio(half) if half < _MOST_ERROR else '>100'}"
 
 
 def _between(gain: Gain) -> str:
@@ -189,6 +191,11 @@ def _summary(outcome: TableOutcome, result: BenchResult, columns: int) -> Iterat
             yield f"{text}, beyond the noise: no key"
         for key in found:
             line = f"{text}: {_key_name(key.task, result)}, {_between(key.gain)}{_promise(key)}"
+            yield from _wrapped(line, columns, "  ")
+    for key in outcome.keys:
+        if key.has_slow_start:
+            gains = ", ".join(f"{_short_ratio(gain)}x" for gain in key.round_gains)
+            line = f"far slower in one start than in others: {_key_name(key.task, result)}, {gains}"
             yield from _wrapped(line, columns, "  ")
     left = [
         key
