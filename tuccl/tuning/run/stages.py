@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from tuccl.errors import ProfileLostError
-from tuccl.lookup_tables.table import Entry, Shape
-from tuccl.models.placements import PlacementClass
 from tuccl.placing import safety
-from tuccl.placing.safety import SlowerAt, slower_at, worst
-from tuccl.placing.seen import SeenClass, placed_tasks, seen_classes
 from tuccl.search.strategy import SearchResult
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.events import KeyDecided, Watch
@@ -27,13 +23,8 @@ from tuccl.tuning.profile_race import RaceResult, hold, race
 from tuccl.tuning.profile_visits import ratio_of_schedule
 from tuccl.tuning.race_progress import RaceProgress
 from tuccl.tuning.run.comparison_before import ComparisonBefore
-from tuccl.tuning.run.results import (
-    KeyResult,
-    PlacedResult,
-    SearchSpaces,
-    Tuned,
-    TuningResult,
-)
+from tuccl.tuning.run.placed_keys import PlacedKeys
+from tuccl.tuning.run.results import KeyResult, SearchSpaces, Tuned, TuningResult
 from tuccl.tuning.run.searches import Searches
 from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.settings import RunSettings
@@ -56,14 +47,6 @@ _STARTS_SHARE = 0.3
 less."""
 
 
-def _of_class(keys: Iterable[KeyResult], shape: Shape, seen: SeenClass) -> Iterator[KeyResult]:
-    """Yield the keys of a class that have an entry."""
-    for key in keys:
-        task, builtin = key.task, key.decision.builtin
-        if (task.shape, task.placement) == (shape, seen.placement) and builtin is not None:
-            yield key
-
-
 class Run:
     """The stages of one run over its keys, and their shared state."""
 
@@ -83,21 +66,11 @@ class Run:
         budget_s = math.inf if settings.budget_s is None else settings.budget_s
         self.anywhere = tuple(tasks)
         """The keys of all siblings of a shape."""
-        self.seen = {
-            shape: seen_classes(
-                shape, spaces.placements(shape), settings.operations_of(shape), spaces.estimate
-            )
-            for shape in dict.fromkeys(task.shape for task in tasks)
-        }
-        """Classes with keys of their own, by shape."""
-        self._kept = {} if warm is None else warm.kept
-        """Entries of classes that were tuned before, which have no keys."""
-        searched = {
-            shape: [own for own in of_shape if self._kept_entries(shape, own) is None]
-            for shape, of_shape in self.seen.items()
-        }
-        self.tasks = tasks = (*tasks, *placed_tasks(tasks, searched))
         self.spending = Spending(log, budget_s, watch)
+        self.placed = PlacedKeys(
+            tasks, settings, spaces, {} if warm is None else warm.kept, self.spending.fresh
+        )
+        self.tasks = tasks = (*tasks, *self.placed.tasks)
         self.stock = StockTimes(tasks, self.spending, progress)
         reach = None
         if settings.workload is not None:
@@ -135,8 +108,6 @@ class Run:
         """Seconds of the short searches before the race, by key."""
         self._looked: dict[Task, list[Config]] = {}
         """Schedules of these searches by key, fastest first."""
-        self._slower: dict[tuple[Task, Config], tuple[SlowerAt, ...]] = {}
-        """Calls that were timed where ranks sit elsewhere, and the classes where they lose."""
 
     def weigh(self, stock_us: Mapping[Task, float]) -> None:
         """Weigh the keys by stock NCCL's times, where a workload makes their calls."""
@@ -333,16 +304,7 @@ class Run:
             tuned.starts,
             between_starts,
             against,
-            tuple(
-                PlacedResult(
-                    shape,
-                    own,
-                    tuple(_of_class(keys.values(), shape, own)),
-                    self._kept_entries(shape, own) or (),
-                )
-                for shape, of_shape in self.seen.items()
-                for own in of_shape
-            ),
+            self.placed.results(keys.values()),
         )
 
     def search(
@@ -407,40 +369,11 @@ class Run:
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile
     ) -> dict[Task, Decision]:
         """Leave out the calls that are slower on communicators whose ranks sit elsewhere."""
-        held = {}
-        for task, decision in decisions.items():
-            calls = [won.config for won in (decision.builtin, decision.schedule) if won]
-            if new := [config for config in calls if (task, config) not in self._slower]:
-                fresh, default = self.spending.fresh, profile.default
-                slower = slower_at(task, new, default, self._classes_of(task), fresh)
-                self._slower |= {(task, config): found for config, found in slower.items()}
-            held[task] = self._without_slower(task, decision, self._classes_of(task))
-            if held[task] != decision:
-                self._tell_decided(task, held[task], profile)
+        held = self.placed.left_out_where_slower(decisions, profile)
+        for task, decision in held.items():
+            if decision != decisions[task]:
+                self._tell_decided(task, decision, profile)
         return held
-
-    def _kept_entries(self, shape: Shape, own: SeenClass) -> tuple[Entry, ...] | None:
-        """Return the entries of a class that was tuned before; None: it is tuned now."""
-        return self._kept.get((shape, own.placement)) if len(own.classes) == 1 else None
-
-    def _classes_of(self, task: Task) -> Sequence[PlacementClass]:
-        """Return the classes that an entry of a key serves."""
-        for own in self.seen[task.shape]:
-            if own.placement == task.placement:
-                return own.classes
-        return self._spaces.placements(task.shape)
-
-    def _without_slower(
-        self, task: Task, decision: Decision, classes: Sequence[PlacementClass]
-    ) -> Decision:
-        """Return a decision without the calls that are slower on some of these classes."""
-        found = {
-            won.config: at
-            for won in (decision.builtin, decision.schedule)
-            if won is not None
-            and (at := worst(at for at in self._slower[task, won.config] if at.own in classes))
-        }
-        return decision.without(found) if found else decision
 
     def locate(
         self, decisions: Mapping[Task, Decision], profile: ProcessProfile
