@@ -289,11 +289,100 @@ void memory_by_need() {
     CHECK(created().count("staging 2097152 33554432") == 2);
     std::vector<tuccl::Greeting> greetings(2);
     for (tuccl::Greeting &greeting : greetings)
-        greeting = {
-            tuccl::kGreetingMagic, tuccl::kExecutorVersion, 7, 1, 0, 0, 0, {}, 5, 0, 0, 0, 0, {}};
+        greeting = {tuccl::kGreetingMagic,
+                    tuccl::kExecutorVersion,
+                    7,
+                    1,
+                    1,
+                    0,
+                    0,
+                    0,
+                    {},
+                    5,
+                    0,
+                    0,
+                    0,
+                    0,
+                    {}};
     CHECK(tuccl::judge(greetings).serve);
     greetings[1].staging++;
     CHECK(!tuccl::judge(greetings).serve);
+}
+
+// Threadblocks of an all_reduce on a communicator that two ranks make, or its child.
+int blocks_of(Rank &rank, ncclComm_t comm) {
+    meet_threads();
+    if (rank.rank == 0)
+        (void)stand_in::take_notes();
+    meet_threads();
+    AllReduce call(rank);
+    CHECK(call.start(comm, &rank.stream) == 0);
+    rank.stream.wait();
+    CHECK(call.is_right());
+    meet_threads();
+    static int found;
+    if (rank.rank == 0) {
+        const Notes notes;
+        for (found = 64; found > 0; found--)
+            if (notes.count("executor 4 rank 0, blocks " + std::to_string(found)) == 1 &&
+                notes.count("executor 4 rank 1, blocks " + std::to_string(found)) == 1)
+                break;
+    }
+    meet_threads();
+    return found;
+}
+
+ncclComm_t child_of(ncclComm_t comm, ncclConfig *config) {
+    ncclComm_t child = nullptr;
+    CHECK(ncclCommSplit(comm, 0, 0, &child, config) == 0);
+    return child;
+}
+
+// The table has 8 threadblocks. A communicator's bound is its own, or its parent's; NCCL's variable
+// goes before it. The smallest of all ranks holds.
+void bounded_blocks() {
+    ncclUniqueId id = {};
+    CHECK(ncclGetUniqueId(&id) == 0);
+    in_threads(2, [&](Rank &rank) {
+        ncclConfig config;
+        config.maxCTAs = rank.rank == 0 ? 5 : 3;
+        CHECK(ncclCommInitRankConfig(&rank.comm, 2, id, rank.rank, &config) == 0);
+        CHECK(blocks_of(rank, rank.comm) == 3);
+        ncclConfig free;
+        ncclConfig larger;
+        larger.maxCTAs = 64;
+        ncclConfig before_the_field; // NCCL 2.14 to 2.16.
+        before_the_field.size = offsetof(ncclConfig, cgaClusterSize);
+        before_the_field.maxCTAs = 1;
+        struct {
+            ncclConfig *config;
+            int blocks;
+        } const children[] = {{nullptr, 3}, {&free, 8}, {&larger, 8}, {&before_the_field, 8}};
+        for (const auto &made : children) {
+            ncclComm_t child = child_of(rank.comm, made.config);
+            CHECK(blocks_of(rank, child) == made.blocks && ncclCommDestroy(child) == 0);
+        }
+        struct {
+            const char *ctas;
+            const char *channels;
+            int blocks;
+        } const variables[] = {{"6", "", 6},   {"", "2", 2},
+                               {"6", "4", 4},  {"0", "", 3},
+                               {"0x4", "", 4}, {"many", "", 3},
+                               {"-2", "0", 3}, {"99999999", "", 8},
+                               {"", "9e9", 3}, {"999999999999999999999", "", 3}};
+        for (const auto &set : variables) {
+            meet_threads();
+            if (rank.rank == 0) {
+                setenv("NCCL_MAX_CTAS", set.ctas, 1);
+                setenv("NCCL_MAX_NCHANNELS", set.channels, 1);
+            }
+            meet_threads();
+            ncclComm_t child = child_of(rank.comm, nullptr);
+            CHECK(blocks_of(rank, child) == set.blocks && ncclCommDestroy(child) == 0);
+        }
+        CHECK(ncclCommDestroy(rank.comm) == 0);
+    });
 }
 
 void not_blocking() {
@@ -632,6 +721,7 @@ std::vector<Scenario> communicator_scenarios() {
         {"different_tables", different_tables},
         {"nothing_to_greet_for", nothing_to_greet_for},
         {"memory_by_need", memory_by_need},
+        {"bounded_blocks", bounded_blocks},
         {"not_blocking", not_blocking},
         {"not_blocking_in_one_thread", not_blocking_in_one_thread},
         {"abort_while_setting_up", abort_while_setting_up},

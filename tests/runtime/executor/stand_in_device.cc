@@ -163,7 +163,7 @@ int tuccl_device_supports(const struct tuccl_device_comm *comm, const struct tuc
 int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call *call,
                         void *stream) {
     stand_in::note("executor " + std::to_string(call->operation) + " rank " +
-                   std::to_string(comm->rank));
+                   std::to_string(comm->rank) + ", blocks " + std::to_string(call->nchannels));
     launched++;
     const stand_in::Part part = {call->send, call->receive,   call->count, call->operation,
                                  call->type, call->reduction, call->root,  call->stride_bytes};

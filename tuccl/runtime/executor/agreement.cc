@@ -48,6 +48,13 @@ Verdict judge(const std::vector<Greeting> &greetings) {
     return {true, false, {}};
 }
 
+uint16_t most_blocks(const std::vector<Greeting> &greetings) {
+    uint16_t most = greetings.front().most_blocks;
+    for (const Greeting &greeting : greetings)
+        most = std::min(most, greeting.most_blocks);
+    return most;
+}
+
 bool obeys_requests(const std::vector<Greeting> &greetings) {
     return std::all_of(greetings.begin(), greetings.end(),
                        [](const Greeting &greeting) { return greeting.obeys_requests != 0; });

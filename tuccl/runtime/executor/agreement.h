@@ -12,7 +12,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 6; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 7; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -20,7 +20,8 @@ struct Greeting {
     uint32_t magic;
     uint32_t version;
     uint32_t sum;
-    uint32_t wanted;
+    uint16_t wanted;
+    uint16_t most_blocks; // Of this rank's kernels.
     uint64_t host;
     uint64_t process; // Equal for ranks of one process.
     uint64_t number;  // Number of this set-up; rank 0's is used.
@@ -41,6 +42,9 @@ struct Verdict {
 };
 
 Verdict judge(const std::vector<Greeting> &greetings);
+
+// Returns the most threadblocks of a kernel that all ranks allow.
+uint16_t most_blocks(const std::vector<Greeting> &greetings);
 
 // Whether the plugins of all rails do.
 bool obeys_requests(const std::vector<Greeting> &greetings);

@@ -107,8 +107,10 @@ std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle,
         const tuccl_range_record range = shape->of_operation[operation];
         for (uint32_t i = range.first; i < range.first + range.count; i++) {
             Rule rule = {};
-            if (make_rule(bundle->entries[i], *bundle, operation, grid, &rule))
-                plan->decision.add(operation, rule);
+            if (!make_rule(bundle->entries[i], *bundle, operation, grid, &rule))
+                continue;
+            rule.nchannels = std::min(rule.nchannels, plan->most_blocks);
+            plan->decision.add(operation, rule);
         }
     }
     if (plan->decision.rule_count() > 0 || (chooses && has_program_for(bundle->programs, grid)))

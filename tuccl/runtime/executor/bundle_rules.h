@@ -16,7 +16,8 @@ namespace tuccl {
 bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint32_t operation,
                const Grid &grid, Rule *rule);
 
-// Loads rules and programs for a communicator. Returns the fault, empty on success.
+// Loads rules, within the plan's bound of threadblocks, and programs for a communicator. Returns
+// the fault, empty on success.
 //
 // chooses: whether the process will make choices per call, so that programs without rules suffice.
 std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, const Grid &grid,

@@ -9,6 +9,7 @@ extern "C" {
 #include "bundle.h"
 }
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -24,8 +25,11 @@ bool reduces(CallKind kind) {
 // Returns the choice as a rule of this communicator.
 bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32_t operation,
                  uint64_t bytes, Rule *rule) {
-    return serving.chooses && bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
-           make_rule(entry, *serving.bundle, operation, serving.grid, rule);
+    if (!serving.chooses || bytes < entry.min_bytes || bytes > entry.max_bytes ||
+        !make_rule(entry, *serving.bundle, operation, serving.grid, rule))
+        return false;
+    rule->nchannels = std::min(rule->nchannels, serving.most_blocks);
+    return true;
 }
 
 // The operation of a schedule across hosts; nothing for another one.

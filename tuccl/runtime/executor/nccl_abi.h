@@ -1,8 +1,8 @@
 // NCCL's C interface as far as the interposer passes calls through it: NCCL 2.4 to 2.29.
 //
 // The build has no nccl.h. These state binary facts: enumerations are ints, ncclUniqueId is 128
-// bytes by value, communicators are only handed on, and so are configurations, of which one field
-// is read.
+// bytes by value, communicators are only handed on, and so are configurations, of which two fields
+// are read.
 #ifndef TUCCL_EXECUTOR_NCCL_ABI_H
 #define TUCCL_EXECUTOR_NCCL_ABI_H
 

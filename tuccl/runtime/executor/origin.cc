@@ -2,15 +2,12 @@
 
 #include "executor.h"
 #include "log.h"
+#include "nccl_config.h"
 #include "random_number.h"
 #include "real_nccl.h"
 #include "roll_listener.h"
 #include "roll_table.h"
 
-#include <algorithm>
-#include <climits>
-#include <cstddef>
-#include <cstring>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -27,6 +24,7 @@ struct Family {
     std::optional<RollPlace> place;
     uint64_t children;
     bool shares;
+    uint16_t most_blocks;
 };
 
 struct Families {
@@ -37,17 +35,6 @@ struct Families {
 Families &families() {
     static Families *const only = new Families;
     return *only;
-}
-
-bool shares_resources(const ncclConfig *config) {
-    NcclConfigStart start = {};
-    std::memcpy(&start.size, config, sizeof start.size);
-    if (start.size < offsetof(NcclConfigStart, split_share) + sizeof start.split_share)
-        return false;
-    std::memcpy(&start, config, std::min(start.size, sizeof start));
-    constexpr int kUndefined = INT_MIN;
-    return start.magic == kNcclConfigMagic && start.split_share != 0 &&
-           start.split_share != kUndefined;
 }
 
 template <typename Number> std::string bytes_of(const Number &number) {
@@ -130,7 +117,10 @@ std::vector<Origin> origins_here(size_t ranks) {
 
 Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfig *config) {
     Origin origin;
-    origin.shares = config != nullptr && shares_resources(config);
+    if (config != nullptr) {
+        origin.shares = shares_resources(config);
+        origin.most_blocks = most_blocks(config);
+    }
     origin.table = read_table();
     origin.secret = secret_of_id(id);
     origin.place = marked_place(id);
@@ -160,6 +150,7 @@ Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
         origin.reach = family.reach;
         origin.place = family.place;
         origin.shares = config != nullptr ? shares_resources(config) : family.shares;
+        origin.most_blocks = config != nullptr ? most_blocks(config) : family.most_blocks;
     }
     origin.table = read_table();
     origin.birth = std::make_shared<Birth>(parent);
@@ -186,8 +177,8 @@ void accept(const Origin &origin) {
 void remember_origin(ncclComm_t comm, const Origin &origin) {
     Families &all = families();
     const std::lock_guard<std::mutex> lock(all.mutex);
-    all.by_comm[comm] = {origin.is_known, origin.secret, origin.reach, origin.place, 0,
-                         origin.shares};
+    all.by_comm[comm] = {origin.is_known, origin.secret,     origin.reach, origin.place, 0,
+                         origin.shares,   origin.most_blocks};
 }
 
 void forget_origin(ncclComm_t comm) {

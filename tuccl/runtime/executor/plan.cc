@@ -103,8 +103,9 @@ Plan begin_plan(const Table &table) {
     return plan;
 }
 
-Plan make_plan(const Table &table, const Grid &grid) {
+Plan make_plan(const Table &table, const Grid &grid, uint16_t most_blocks) {
     Plan plan = begin_plan(table);
+    plan.most_blocks = most_blocks;
     if (!table.fault.empty() || table.bundle == nullptr)
         return plan;
     plan.fault = take_bundle_rules(table.bundle, grid, table.chooses, &plan);

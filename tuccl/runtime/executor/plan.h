@@ -4,6 +4,7 @@
 
 #include "decision.h"
 #include "grid.h"
+#include "nccl_config.h"
 #include "network_need.h"
 
 #include <memory>
@@ -37,6 +38,7 @@ struct Plan {
     uint32_t sum = 0;
     std::string source;
     std::string fault;
+    uint16_t most_blocks = kAnyBlocks; // Threadblocks of a kernel.
     Decision decision;
     tuccl_staging staging = {}; // Staging memory for the decision's calls, or for any.
     uint64_t scratch_bytes = 0; // Memory between phases; 0 on one node.
@@ -57,7 +59,8 @@ struct Plan {
 // The plan before the ranks' nodes are known; it has no rules.
 Plan begin_plan(const Table &table);
 
-Plan make_plan(const Table &table, const Grid &grid);
+// most_blocks: threadblocks of a kernel that all ranks allow.
+Plan make_plan(const Table &table, const Grid &grid, uint16_t most_blocks);
 
 } // namespace tuccl
 

@@ -55,12 +55,13 @@ uint32_t sum_of(const void *data, size_t bytes) {
     return tuccl_crc32(0, static_cast<const unsigned char *>(data), bytes);
 }
 
-Greeting greet(const Plan &plan) {
+Greeting greet(const Plan &plan, uint16_t most_blocks) {
     Greeting greeting = {};
     greeting.magic = kGreetingMagic;
     greeting.version = kExecutorVersion;
     greeting.sum = plan.sum;
     greeting.wanted = plan.wanted ? 1 : 0;
+    greeting.most_blocks = most_blocks;
     greeting.staging = plan.chooses ? 1 : 0;
     greeting.host = host_identity();
     static const uint64_t process = random_number();
@@ -134,6 +135,12 @@ std::string describe(const Rails &rails) {
     return text;
 }
 
+std::string describe_bound(uint16_t most_blocks) {
+    return most_blocks == kAnyBlocks
+               ? std::string()
+               : ", kernels of up to " + std::to_string(most_blocks) + " threadblocks";
+}
+
 // `rails` may be NULL.
 void tell(const Plan &plan, const Place &place, const Grid &grid, const Rails *rails,
           const Verdict &verdict) {
@@ -142,7 +149,7 @@ void tell(const Plan &plan, const Place &place, const Grid &grid, const Rails *r
                  plan.sum, describe(grid).c_str());
     else if (verdict.serve)
         log_info("executor serves rank %d of %d%s: %s (CRC %08x), %zu ranges%s, %.1f MiB of "
-                 "device memory%s",
+                 "device memory%s%s",
                  place.rank, place.ranks,
                  grid.nodes > 1 ? (" (" + describe(grid) + ")").c_str() : "", plan.source.c_str(),
                  plan.sum, plan.decision.rule_count(),
@@ -150,7 +157,8 @@ void tell(const Plan &plan, const Place &place, const Grid &grid, const Rails *r
                  static_cast<double>(staging_bytes(plan.staging, grid.local_ranks) +
                                      plan.scratch_bytes) /
                      (1 << 20),
-                 rails != nullptr ? describe(*rails).c_str() : "");
+                 rails != nullptr ? describe(*rails).c_str() : "",
+                 describe_bound(plan.most_blocks).c_str());
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
     else
@@ -251,7 +259,7 @@ const char *connect_rails(const Exchange &exchange, Parts *parts) {
 const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Origin &origin,
                   const Waiting &waiting, Parts *parts, Verdict *verdict) {
     const auto gives_up = [&waiting] { return waiting.is_over(); };
-    Greeting mine = greet(parts->plan);
+    Greeting mine = greet(parts->plan, with_variables(origin.most_blocks));
     mine.does_not_block = waiting.start.blocks ? 0 : 1;
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
@@ -265,7 +273,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         *verdict = {false, false, obstacle};
         return nullptr;
     }
-    parts->plan = make_plan(*origin.table, parts->grid);
+    parts->plan = make_plan(*origin.table, parts->grid, most_blocks(greetings));
     if (parts->plan.fault.empty() && !parts->plan.has_something())
         return nullptr; // On all ranks alike: they have the same table.
     if (parts->plan.fault.empty() && parts->grid.nodes > 1 && shares_with_rails(origin))
@@ -325,6 +333,7 @@ Serving serving_of(Parts *parts) {
     serving.local = std::move(parts->local);
     serving.decision = std::move(parts->plan.decision);
     serving.chooses = parts->plan.chooses;
+    serving.most_blocks = parts->plan.most_blocks;
     serving.rails = parts->rails;
     serving.number = parts->number;
     if (parts->grid.nodes > 1) {

@@ -20,6 +20,7 @@ set(executor_host_sources
   ${executor_folder}/local_ranks.cc
   ${executor_folder}/log.cc
   ${executor_folder}/nccl_call.cc
+  ${executor_folder}/nccl_config.cc
   ${executor_folder}/network_roll.cc
   ${executor_folder}/new_communicators.cc
   ${executor_folder}/origin.cc

@@ -1,0 +1,65 @@
+#include "nccl_config.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+namespace tuccl {
+
+namespace {
+
+constexpr int kUndefined = INT_MIN;
+
+// The fields that this version of NCCL's configuration has; the others are undefined.
+NcclConfigStart read(const ncclConfig *config) {
+    NcclConfigStart start = {};
+    start.max_blocks = start.split_share = kUndefined;
+    size_t size = 0;
+    std::memcpy(&size, config, sizeof size);
+    const size_t known = std::min(size, sizeof start);
+    for (const size_t end : {offsetof(NcclConfigStart, split_share) + sizeof start.split_share,
+                             offsetof(NcclConfigStart, max_blocks) + sizeof start.max_blocks})
+        if (end <= known) {
+            std::memcpy(&start, config, end);
+            break;
+        }
+    if (start.magic != kNcclConfigMagic)
+        start.max_blocks = start.split_share = kUndefined;
+    return start;
+}
+
+// As NCCL reads its variables; 0 where it has no positive number.
+uint16_t positive(const char *name) {
+    const char *text = std::getenv(name);
+    if (text == nullptr || text[0] == '\0')
+        return 0;
+    char *end = nullptr;
+    errno = 0;
+    const long long value = std::strtoll(text, &end, 0);
+    if (errno != 0 || end == text || value <= 0)
+        return 0;
+    return static_cast<uint16_t>(std::min<long long>(value, kAnyBlocks));
+}
+
+} // namespace
+
+bool shares_resources(const ncclConfig *config) {
+    const int share = read(config).split_share;
+    return share != 0 && share != kUndefined;
+}
+
+uint16_t most_blocks(const ncclConfig *config) {
+    const int most = read(config).max_blocks;
+    return most > 0 ? static_cast<uint16_t>(std::min<int>(most, kAnyBlocks)) : kAnyBlocks;
+}
+
+uint16_t with_variables(uint16_t of_config) {
+    const uint16_t of_process = positive("NCCL_MAX_CTAS");
+    const uint16_t channels = positive("NCCL_MAX_NCHANNELS");
+    const uint16_t most = of_process != 0 ? of_process : of_config;
+    return channels != 0 ? std::min(most, channels) : most;
+}
+
+} // namespace tuccl

@@ -1,0 +1,26 @@
+// What a communicator's configuration and NCCL's variables say to the executor, too.
+#ifndef TUCCL_EXECUTOR_NCCL_CONFIG_H
+#define TUCCL_EXECUTOR_NCCL_CONFIG_H
+
+#include "nccl_abi.h"
+
+#include <cstdint>
+
+namespace tuccl {
+
+// Whether the configuration lets what is split from its communicator share its resources.
+bool shares_resources(const ncclConfig *config);
+
+// No bound on the threadblocks of a kernel.
+constexpr uint16_t kAnyBlocks = UINT16_MAX;
+
+// Returns the most threadblocks (`maxCTAs`) that the configuration allows a kernel of NCCL.
+uint16_t most_blocks(const ncclConfig *config);
+
+// Returns the bound of NCCL_MAX_CTAS, which goes before the configuration's for NCCL, or else
+// `of_config`, under that of NCCL_MAX_NCHANNELS.
+uint16_t with_variables(uint16_t of_config);
+
+} // namespace tuccl
+
+#endif
