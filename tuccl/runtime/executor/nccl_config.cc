@@ -55,7 +55,7 @@ uint16_t most_blocks(const ncclConfig *config) {
     return most > 0 ? static_cast<uint16_t>(std::min<int>(most, kAnyBlocks)) : kAnyBlocks;
 }
 
-uint16_t with_variables(uint16_t of_config) {
+uint16_t bounded_by_variables(uint16_t of_config) {
     const uint16_t of_process = positive("NCCL_MAX_CTAS");
     const uint16_t channels = positive("NCCL_MAX_NCHANNELS");
     const uint16_t most = of_process != 0 ? of_process : of_config;

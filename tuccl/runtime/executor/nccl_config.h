@@ -19,7 +19,7 @@ uint16_t most_blocks(const ncclConfig *config);
 
 // Returns the bound of NCCL_MAX_CTAS, which goes before the configuration's for NCCL, or else
 // `of_config`, under that of NCCL_MAX_NCHANNELS.
-uint16_t with_variables(uint16_t of_config);
+uint16_t bounded_by_variables(uint16_t of_config);
 
 } // namespace tuccl
 

@@ -28,8 +28,8 @@ struct Origin {
     // Whether its configuration lets what is split from it share its resources, among them the flag
     // by which NCCL aborts.
     bool shares = false;
-    uint16_t most_blocks =
-        kAnyBlocks; // Threadblocks of a kernel, as its configuration bounds them.
+    // Threadblocks of a kernel, as its configuration bounds them.
+    uint16_t most_blocks = kAnyBlocks;
 };
 
 // Opens a roll on the network for an id that NCCL has just made, and marks the id, where a

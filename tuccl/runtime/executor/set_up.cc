@@ -259,7 +259,7 @@ const char *connect_rails(const Exchange &exchange, Parts *parts) {
 const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Origin &origin,
                   const Waiting &waiting, Parts *parts, Verdict *verdict) {
     const auto gives_up = [&waiting] { return waiting.is_over(); };
-    Greeting mine = greet(parts->plan, with_variables(origin.most_blocks));
+    Greeting mine = greet(parts->plan, bounded_by_variables(origin.most_blocks));
     mine.does_not_block = waiting.start.blocks ? 0 : 1;
     std::vector<Greeting> greetings;
     if (const char *fault = exchange->round(mine, &greetings))
