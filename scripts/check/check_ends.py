@@ -4,11 +4,11 @@
 
 Ranks make calls by one schedule in a loop. After a random time the last rank is killed (SIGKILL),
 stopped (SIGSTOP), or all are told to abort from a second thread. The ranks that are left watch
-their communicator as a framework does, abort it, and must end within --limit seconds. The trials go
-through all schedules across nodes and the three ends; every seventh one is NCCL's own call, to
-compare with. Under MPS the death of a process fails the others on its GPU, too (CUDA error 719),
-and new ones are refused for some seconds (807): such a start is tried again. Memory of the GPUs and
-files of /dev/shm are compared before and after.
+their communicator as a framework does, abort it, and must end within --limit seconds; of one that
+hangs a debugger tells the stacks. The trials go through all schedules across nodes and the three
+ends; every seventh one is NCCL's own call, to compare with. Under MPS the death of a process fails
+the others on its GPU, too (CUDA error 719), and new ones are refused for some seconds (807): such a
+start is tried again. Memory of the GPUs and files of /dev/shm are compared before and after.
 
 Exit code 0: all ranks ended and nothing was left; 1: not so; 2: a job could not start.
 """
@@ -55,6 +55,10 @@ MPS_NOT_READY = "CUDA error 807"
 STARTS = 4
 """Most starts of a job while MPS recovers."""
 RECOVERS_S = 5.0
+DEBUGGERS = ("cuda-gdb", "gdb")
+DEPTH = 12
+"""Frames of a thread that are told."""
+STACKS_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -135,11 +139,13 @@ def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[
         seconds = time.monotonic() - begin
         ranks = results(folder, left)
         silent = [rank for rank, _ in left if rank not in ranks]
+        stacks = native_stacks([processes[rank] for rank in hung])
         return {
             "seconds": seconds,
             "hung": hung,
             "ranks": ranks,
             "outputs": outputs(folder, silent),
+            "stacks": dict(zip(hung, stacks, strict=True)),
         }
     finally:
         for process in processes:
@@ -206,6 +212,36 @@ def outputs(folder: Path, ranks: Sequence[int]) -> dict[int, str]:
     """The end of the output of ranks that left no result, where Python says how they crashed."""
     texts = {rank: (folder / f"out{rank}").read_text("utf-8", "replace") for rank in ranks}
     return {rank: text[-1500:] for rank, text in texts.items()}
+
+
+def native_stacks(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
+    """Stacks of all threads of ranks that hang, by the first debugger that is here."""
+    debugger = next(filter(None, map(shutil.which, DEBUGGERS)), None)
+    if debugger is None:
+        return [f"none of {', '.join(DEBUGGERS)} is here to tell"] * len(processes)
+    found = []
+    for process in processes:
+        command = [
+            debugger,
+            "-p",
+            str(process.pid),
+            "-batch",
+            "-ex",
+            f"thread apply all bt {DEPTH}",
+        ]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=STACKS_WITHIN_S, check=False
+            )
+            found.append("\n".join(filter(is_of_stack, done.stdout.splitlines())))
+        except subprocess.TimeoutExpired:
+            found.append(f"{debugger} took longer than {STACKS_WITHIN_S:.0f} s")
+    return found
+
+
+def is_of_stack(line: str) -> bool:
+    """Whether a debugger's line is a thread or a frame."""
+    return line.startswith(("Thread ", "#"))
 
 
 def shared_files() -> set[str]:
@@ -280,6 +316,8 @@ def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         )
         for rank, text in found["outputs"].items():
             print(f"  rank {rank} left no result; its output ends: {text!r}", flush=True)
+        for rank, text in found["stacks"].items():
+            print(f"  rank {rank} hangs, thread by thread:\n{text}", flush=True)
         done.append({"trial": asdict(trial), "right": right, **found})
     return done
 

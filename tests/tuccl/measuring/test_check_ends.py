@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,6 +45,12 @@ def test_a_rank_that_does_not_end_is_told(
 
     monkeypatch.setattr(script, "trials_of", small)
     monkeypatch.setattr(script, "STALL_S", 60.0)
+    debugger = tmp_path / "debugger"
+    debugger.write_text(
+        '#!/bin/sh\necho "Attaching to $2"\necho "Thread 1 of $2"\necho "#0 poll"\n'
+    )
+    debugger.chmod(0o755)
+    monkeypatch.setattr(script, "DEBUGGERS", ("no-debugger", str(debugger)))
     words = ["--executor", stand_ins.executor, "--nccl", stand_ins.nccl, "--gpus", 2]
     words += ["--nodes", "1", "--trials", 1, "--limit", 0.3, "--json", tmp_path / "ends.json"]
     monkeypatch.setattr(sys, "argv", ["check_ends.py", *map(str, words)])
@@ -54,3 +61,13 @@ def test_a_rank_that_does_not_end_is_told(
     assert "hung: [0]" in said
     (found,) = json.loads((tmp_path / "ends.json").read_text("utf-8"))
     assert found["hung"] == [0]
+    thread, frame = found["stacks"]["0"].split("\n")
+    assert thread.startswith("Thread 1 of ")
+    assert frame == "#0 poll"
+    assert f"rank 0 hangs, thread by thread:\n{thread}\n{frame}\n" in said
+
+
+def test_a_debugger_that_is_not_here_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "DEBUGGERS", ("no-debugger",))
+    with subprocess.Popen(["true"]) as process:
+        assert script.native_stacks([process]) == ["none of no-debugger is here to tell"]
