@@ -71,7 +71,7 @@ def replay_note(record: Record, settings: RunSettings) -> str:
     now = search_settings(settings)
     changed = [
         _LABELS.get(name, f"--{name.replace('_', '-')}")
-        for name in {**search.settings, **now}
+        for name in {**now, **search.settings}
         if search.settings.get(name) != now.get(name)
     ]
     if not changed:
