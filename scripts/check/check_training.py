@@ -102,6 +102,8 @@ def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, A
         steps = arguments.steps if part in TRAININGS else DECODED_TOKENS
         tuccl("workload", "record", "-o", workload, "--steps", str(steps), "--", *job)
     tuned = ["init", "--workload", workload, "--workspace", workspace]
+    if arguments.max_channels is not None:
+        tuned += ["--max-channels", str(arguments.max_channels)]
     tuccl(*tuned, "--budget", arguments.budget, *machine_words(arguments))
     tuccl("ship", shipped, "--workspace", workspace)
     bench = ["workload", "bench", "--table", shipped, "--rounds", str(arguments.pairs)]
@@ -134,6 +136,9 @@ def parse_arguments() -> argparse.Namespace:
         "--traces",
         action="store_true",
         help="take workloads from PyTorch's traces, which tell what computation hides",
+    )
+    parser.add_argument(
+        "--max-channels", type=int, help="bound of `tuccl init`, as jobs compute beside their calls"
     )
     parser.add_argument("--pairs", type=int, default=5, help="runs without and with the table")
     add_arguments(parser)
