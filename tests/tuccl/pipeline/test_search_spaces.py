@@ -1,0 +1,50 @@
+"""The spaces of a run whose calls take a bounded share of a GPU."""
+
+from __future__ import annotations
+
+from tests.tuccl.sketches.machines import cluster
+from tuccl.backends.backend_choice import BackendRequest
+from tuccl.inputs.run_options import RunOptions
+from tuccl.lookup_tables.table import Operation
+from tuccl.models.figures import communicator_shape
+from tuccl.models.grid_figures import grid_figures
+from tuccl.pipeline.searching.search_spaces import search_spaces
+from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.phased_candidates import phased_candidates
+from tuccl.sketches.candidates import whole_machine
+from tuccl.trials.config import PHASES_PREFIX, Task
+from tuccl.trials.space import Space
+from tuccl.tuning.settings import make_settings
+
+TOPOLOGY = cluster(2, 2, 1)
+TASK = Task(Operation.ALL_REDUCE, 1 << 26, communicator_shape(TOPOLOGY))
+CANDIDATES = phased_candidates(
+    TASK.operation, grid_figures(TOPOLOGY), whole_machine(TOPOLOGY), (TASK.size_bytes,)
+)
+
+
+def schedules_within(max_channels: int | None) -> Space:
+    settings = make_settings(RunOptions(topology="shipped:a100-8gpu-8nic"))
+    request = BackendRequest(TOPOLOGY, TASK.shape, max_channels=max_channels)
+    candidates = {TASK.shape: {TASK.operation: CANDIDATES}}
+    return search_spaces(settings, candidates, request).schedules(TASK)
+
+
+def hashes(candidates: list[Candidate]) -> set[str]:
+    return {f"{PHASES_PREFIX}{candidate.content_hash}" for candidate in candidates}
+
+
+def test_schedules_whose_calls_along_rails_take_more_are_left_out() -> None:
+    tried = [c for c in CANDIDATES if c.promises_for(TASK.size_bytes)]
+    by_channels = {n: [c for c in tried if c.rail_channels == n] for n in (0, 1, 2)}
+    assert all(by_channels.values()), "NCCL's own count, and settings of one and two channels"
+    names = {family.algorithm for family in schedules_within(None).families}
+    assert names == hashes(tried)
+    names = {family.algorithm for family in schedules_within(1).families}
+    assert names == hashes([*by_channels[0], *by_channels[1]])
+
+
+def test_kernels_within_nodes_have_no_more_thread_blocks() -> None:
+    assert max(config.nchannels for config in schedules_within(None)) == 32
+    assert max(config.nchannels for config in schedules_within(16)) == 16
+    assert {config.nchannels for config in schedules_within(3)} == {2}
