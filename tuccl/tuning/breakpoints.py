@@ -27,6 +27,7 @@ from tuccl.tuning.spending import Fresh
 _HALVINGS = 2
 """A border is known to a quarter of a step."""
 _PAIRS = 5
+_NEW_WINNERS = 0.25
 _GRAIN_BYTES = 16
 """Granularity per rank: NCCL's widest access, so that no size needs special treatment in NCCL."""
 
@@ -38,6 +39,20 @@ def seconds(all_keys_s: float) -> float:
         all_keys_s: Seconds of one sample of every key, in total.
     """
     return all_keys_s * _HALVINGS * _PAIRS * 2
+
+
+def seconds_again(all_keys_s: float, before_s: float) -> float:
+    """Machine time to reserve for borders that are located once more, for winners that changed.
+
+    Few winners change, and what was compared is kept: as much as the first time, and at least a
+    quarter of the upper limit, as winners may be new.
+
+    Args:
+        all_keys_s: As for `seconds`.
+        before_s: Seconds that the borders took the first time.
+    """
+    most_s = seconds(all_keys_s)
+    return min(most_s, max(before_s, _NEW_WINNERS * most_s))
 
 
 class Borders:

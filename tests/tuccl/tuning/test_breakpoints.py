@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tuccl.errors import ConfigurationFailedError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import STOCK, Config, Task
-from tuccl.tuning.breakpoints import Borders
+from tuccl.tuning.breakpoints import Borders, seconds, seconds_again
 
 SHAPE = Shape(4, 1, 4)
 LOW_LATENCY, BANDWIDTH = Config("ring", "LL", 4), Config("ring", "Simple", 4)
@@ -41,6 +41,13 @@ def test_a_crossing_is_found_to_an_eighth_of_a_step(at_bytes: int, found: int) -
     assert end == pytest.approx(found, rel=1e-3)
     assert all(size % 64 == 0 for size in machine.sizes)
     assert len(machine.sizes) == 2
+
+
+def test_borders_that_are_located_again_cost_as_much_as_before_or_a_quarter_of_the_most() -> None:
+    assert seconds(0.8) == pytest.approx(16.0)  # Two halvings of five pairs.
+    assert seconds_again(0.8, before_s=8.0) == pytest.approx(8.0)
+    assert seconds_again(0.8, before_s=0.0) == pytest.approx(4.0)
+    assert seconds_again(0.8, before_s=40.0) == pytest.approx(16.0)
 
 
 def test_where_neighbours_agree_nothing_is_measured() -> None:

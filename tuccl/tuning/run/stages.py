@@ -102,6 +102,8 @@ class Run:
         )
         self._kept_s = 0.0
         """Seconds reserved for the stages after the searches."""
+        self._borders_s = 0.0
+        """Seconds that the borders took the last time."""
         self._search_s = 0.0
         """Seconds that the race leaves to the searches."""
         self._short_s: dict[Task, float] = {}
@@ -142,7 +144,7 @@ class Run:
             self.spending,
             self.stock,
             lambda starts: self._progress("starts", starts, AtMost(confirmation.MOST_STARTS)),
-            breakpoints.seconds(sum(self.stock.sample_s.values())),
+            breakpoints.seconds_again(sum(self.stock.sample_s.values()), self._borders_s),
         )
         if starts:
             self._progress("starts", starts, starts)
@@ -380,10 +382,12 @@ class Run:
     ) -> dict[Task, tuple[int, int]]:
         """Locate the range of sizes that each key serves."""
         self._progress("borders", 0, 1)
+        before_s = self.spending.spent_s
         winners = {}
         for task, decision in decisions.items():
             winners[task] = decision.winner or profile.default
         ranges = self._borders.ranges(winners)
+        self._borders_s = self.spending.spent_s - before_s
         self._progress("borders", 1, 1)
         return ranges
 
