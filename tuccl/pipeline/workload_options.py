@@ -26,8 +26,8 @@ from tuccl.workloads.workload import Workload
 from tuccl.workloads.workload_file import read_workload
 
 _NAMED_BY_WORKLOAD = ("operations", "min_size", "max_size", "step", "shapes", "weights")
-
-_MOSTLY = 0.5
+_MOSTLY_HIDDEN = 0.5
+"""Hidden share of the calls' time from which a run says that they may cost the computation."""
 
 
 def workload_of_options(options: RunOptions) -> Workload | None:
@@ -110,7 +110,7 @@ def workload_notes(settings: RunSettings, workload: Workload | None) -> list[str
 def _hidden(settings: RunSettings, workload: Workload) -> Iterator[str]:
     """Yield a note where computation hides most of the calls, and may lose by faster ones."""
     share = workload.hidden_share
-    if share is not None and share >= _MOSTLY and settings.options.max_channels is None:
+    if share is not None and share >= _MOSTLY_HIDDEN and settings.options.max_channels is None:
         yield (
             f"computation hides {share:.0%} of the calls' time, and shares the GPU with them; they "
             "are timed alone: --max-channels N bounds what they take of it"

@@ -28,6 +28,7 @@ _HALVINGS = 2
 """A border is known to a quarter of a step."""
 _PAIRS = 5
 _NEW_WINNERS = 0.25
+"""Share of the upper limit that is reserved in any case for winners that are new."""
 _GRAIN_BYTES = 16
 """Granularity per rank: NCCL's widest access, so that no size needs special treatment in NCCL."""
 

@@ -38,6 +38,7 @@ _HEADINGS = (
     f"{'':26} {_TIME_UNITS} {_TIME_UNITS}",
 )
 _MOST_ERROR = 100.0
+"""Half of an interval from which its size tells nothing and would not fit its column."""
 _FINDINGS = {
     Finding.SLOWER_THAN_STOCK: "slower than stock NCCL",
     Finding.SLOWER_THAN_PROMISED: "slower than the table promised",

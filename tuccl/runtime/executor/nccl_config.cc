@@ -12,22 +12,14 @@ namespace {
 
 constexpr int kUndefined = INT_MIN;
 
-// The fields that this version of NCCL's configuration has; the others are undefined.
-NcclConfigStart read(const ncclConfig *config) {
+// Returns a field of the configuration; undefined where it is of a version without the field.
+int field(const ncclConfig *config, int NcclConfigStart::*member, size_t offset) {
     NcclConfigStart start = {};
-    start.max_blocks = start.split_share = kUndefined;
-    size_t size = 0;
-    std::memcpy(&size, config, sizeof size);
-    const size_t known = std::min(size, sizeof start);
-    for (const size_t end : {offsetof(NcclConfigStart, split_share) + sizeof start.split_share,
-                             offsetof(NcclConfigStart, max_blocks) + sizeof start.max_blocks})
-        if (end <= known) {
-            std::memcpy(&start, config, end);
-            break;
-        }
-    if (start.magic != kNcclConfigMagic)
-        start.max_blocks = start.split_share = kUndefined;
-    return start;
+    std::memcpy(&start.size, config, sizeof start.size);
+    if (start.size < offset + sizeof(int))
+        return kUndefined;
+    std::memcpy(&start, config, std::min(start.size, sizeof start));
+    return start.magic == kNcclConfigMagic ? start.*member : kUndefined;
 }
 
 // As NCCL reads its variables; 0 where it has no positive number.
@@ -46,12 +38,14 @@ uint16_t positive(const char *name) {
 } // namespace
 
 bool shares_resources(const ncclConfig *config) {
-    const int share = read(config).split_share;
+    const int share =
+        field(config, &NcclConfigStart::split_share, offsetof(NcclConfigStart, split_share));
     return share != 0 && share != kUndefined;
 }
 
 uint16_t most_blocks(const ncclConfig *config) {
-    const int most = read(config).max_blocks;
+    const int most =
+        field(config, &NcclConfigStart::max_blocks, offsetof(NcclConfigStart, max_blocks));
     return most > 0 ? static_cast<uint16_t>(std::min<int>(most, kAnyBlocks)) : kAnyBlocks;
 }
 
