@@ -137,6 +137,32 @@ void abort_of_a_hanging_call(Seat &seat) {
     CHECK(stand_in_live_communicators() == 0);
 }
 
+// A call of NCCL's own hangs, because rank 0 alone makes it. The rails' memory is freed when its
+// kernel has ended, which the job's communicator must be aborted, or revoked, for.
+void ended_while_nccl_hangs(Seat &seat, bool revokes) {
+    const ncclComm_t comm = seat.started();
+    setenv("STAND_IN_ABORT_FREES", "1", 1);
+    setenv("STAND_IN_UNHEARD_ABORT", "1", 1);
+    std::vector<int> data(kSliced, 1);
+    if (seat.rank == 0)
+        CHECK(tuccl::real_nccl().AllReduce(data.data(), data.data(), kSliced, kInt32, kSum, comm,
+                                           &seat.stream) == 0);
+    seat.meet("hangs");
+    if (revokes)
+        CHECK(ncclCommRevoke(comm, 0) == 0 && stand_in_live_communicators() == 1);
+    CHECK(ncclCommAbort(comm) == 0 && stand_in_live_communicators() == 0);
+    seat.stream.wait();
+    seat.meet("ended");
+}
+
+void abort_while_nccl_hangs(Seat &seat) {
+    ended_while_nccl_hangs(seat, false);
+}
+
+void revoke_while_nccl_hangs(Seat &seat) {
+    ended_while_nccl_hangs(seat, true);
+}
+
 // An error that NCCL finds on the rail is one of the job's communicator, also when the thread that
 // looks for errors has ended the executor's part.
 void rail_breaks(Seat &seat) {
@@ -239,6 +265,8 @@ std::vector<PhaseScenario> phase_failure_scenarios() {
         {"rails_end", rails_end},
         {"abort_during_calls", abort_during_calls},
         {"abort_of_a_hanging_call", abort_of_a_hanging_call},
+        {"abort_while_nccl_hangs", abort_while_nccl_hangs},
+        {"revoke_while_nccl_hangs", revoke_while_nccl_hangs},
         {"rail_breaks", rail_breaks},
         {"revoke", revoke},
     };

@@ -6,7 +6,9 @@
 // connected in their first call of each route, which depends on its size (as NCCL's own choice of
 // an algorithm does) or, with STAND_IN_PLUGIN, on the executor's request; STAND_IN_CONNECT=FAULT
 // says how this process fails then (enum Fault). With STAND_IN_UNHEARD_ABORT a rank's abort does
-// not reach the others, as between GPUs of a host. STAND_IN_ADDRESS is the address in its ids.
+// not reach the others, as between GPUs of a host. With STAND_IN_ABORT_FREES an abort returns when
+// no kernel runs on its device, and a revocation ends its kernels. STAND_IN_ADDRESS is the address
+// in its ids.
 #include "nccl_abi.h"
 #include "rail_request.h"
 #include "stand_in_config.h"
@@ -360,6 +362,8 @@ int ncclCommAbort(ncclComm_t comm) {
         comm->meeting->abort();
     comm->splitting->abort();
     comm->connecting->abort();
+    if (std::getenv("STAND_IN_ABORT_FREES") != nullptr)
+        stand_in::Device::of(comm->device).free();
     give_bytes(comm);
     // Other threads may still look at it.
     const std::lock_guard<std::mutex> lock(meetings.mutex);
@@ -446,6 +450,8 @@ int ncclGroupSimulateEnd(ncclSimInfo *) {
 }
 int ncclCommRevoke(ncclComm_t comm, int) {
     note("nccl Revoke rank " + std::to_string(comm->rank));
+    if (std::getenv("STAND_IN_ABORT_FREES") != nullptr)
+        comm->meeting->abort();
     return 0;
 }
 int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *made,

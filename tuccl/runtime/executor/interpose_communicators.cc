@@ -1,4 +1,5 @@
 // NCCL's functions that create and end communicators, as the job calls them.
+#include "aborting.h"
 #include "detached_work.h"
 #include "group.h"
 #include "new_communicators.h"
@@ -69,13 +70,22 @@ int destroy(ncclComm_t comm) {
     return result;
 }
 
-// Ends the rails' kernels, which the executor's abort does not reach.
-void abort_rails(Communicator *communicator) {
+// Starts to end the rails' kernels, which the executor's abort does not reach.
+Aborting abort_rails(Communicator *communicator) {
     const std::shared_ptr<Rails> rails = communicator->rails();
     if (rails == nullptr)
-        return;
+        return {};
     communicator->wait_for_calls();
-    rails->abort();
+    return rails->start_abort();
+}
+
+// Aborts NCCL's communicator beside the rails: each may have a kernel that hangs.
+int abort_with_rails(ncclComm_t comm, Communicator *communicator) {
+    if (communicator == nullptr)
+        return real_nccl().CommAbort(comm);
+    communicator->give_up();
+    const Aborting rails = abort_rails(communicator);
+    return real_nccl().CommAbort(comm);
 }
 
 int abort(ncclComm_t comm) {
@@ -84,11 +94,7 @@ int abort(ncclComm_t comm) {
     cancel_set_up(comm);
     forget_origin(comm);
     Communicator *communicator = Register::of_process().take(comm);
-    if (communicator != nullptr) {
-        communicator->give_up();
-        abort_rails(communicator);
-    }
-    const int result = real_nccl().CommAbort(comm);
+    const int result = abort_with_rails(comm, communicator);
     if (communicator == nullptr)
         return result;
     const int device = communicator->device_number();
@@ -97,18 +103,31 @@ int abort(ncclComm_t comm) {
     return result;
 }
 
-// Stops the executor on a communicator that continues to exist; its further calls are NCCL's.
-void give_up(ncclComm_t comm) {
+// Stops the executor on a communicator that continues to exist; its further calls are NCCL's. Its
+// rails end beside what NCCL does with it while the result lives.
+Aborting give_up(ncclComm_t comm) {
     Communicator *communicator = Register::of_process().find(comm);
     if (communicator == nullptr)
-        return;
+        return {};
     {
         const InUse use(communicator, comm);
         if (!use.exists())
-            return;
+            return {};
         communicator->give_up();
     }
-    abort_rails(communicator);
+    return abort_rails(communicator);
+}
+
+int shrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *created,
+           ncclConfig *config, int flags) {
+    const Aborting rails = (flags & kNcclShrinkAbort) != 0 ? give_up(comm) : Aborting();
+    return real_nccl().CommShrink(comm, excluded, excluded_count, created, config, flags);
+}
+
+int revoke(ncclComm_t comm, int flags) {
+    cancel_set_up(comm);
+    const Aborting rails = give_up(comm);
+    return real_nccl().CommRevoke(comm, flags);
 }
 
 } // namespace
@@ -184,11 +203,9 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
                             ncclConfig *config, int flags) {
     if (real_nccl().CommShrink == nullptr)
         return kNcclInvalidUsage;
-    if ((flags & tuccl::kNcclShrinkAbort) != 0)
-        tuccl::give_up(comm);
     const Origin origin = origin_from(comm, 0, config);
-    return after_making({{created, origin}}, real_nccl().CommShrink(comm, excluded, excluded_count,
-                                                                    created, config, flags));
+    return after_making({{created, origin}},
+                        tuccl::shrink(comm, excluded, excluded_count, created, config, flags));
 }
 
 EXPORTED int ncclCommFinalize(ncclComm_t comm) {
@@ -209,9 +226,7 @@ EXPORTED int ncclCommAbort(ncclComm_t comm) {
 EXPORTED int ncclCommRevoke(ncclComm_t comm, int flags) {
     if (real_nccl().CommRevoke == nullptr)
         return kNcclInvalidUsage;
-    tuccl::cancel_set_up(comm);
-    tuccl::give_up(comm);
-    return real_nccl().CommRevoke(comm, flags);
+    return tuccl::revoke(comm, flags);
 }
 
 EXPORTED int ncclCommGetAsyncError(ncclComm_t comm, int *error) {

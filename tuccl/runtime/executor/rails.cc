@@ -173,9 +173,8 @@ std::vector<ncclComm_t> Rails::take() {
     return taken;
 }
 
-void Rails::abort() {
-    for (const ncclComm_t lane : take())
-        (void)real_nccl().CommAbort(lane);
+Aborting Rails::start_abort() {
+    return Aborting(take());
 }
 
 int Rails::error() const {

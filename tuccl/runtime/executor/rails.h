@@ -3,6 +3,7 @@
 #ifndef TUCCL_EXECUTOR_RAILS_H
 #define TUCCL_EXECUTOR_RAILS_H
 
+#include "aborting.h"
 #include "grid.h"
 #include "nccl_abi.h"
 #include "network_need.h"
@@ -59,7 +60,11 @@ class Rails {
     // Passes all communicators to the caller, who ends them; there will be no more. Nobody is
     // inside error() then.
     std::vector<ncclComm_t> take();
-    void abort();
+    // Takes all communicators, and aborts them until the result is destroyed.
+    [[nodiscard]] Aborting start_abort();
+    void abort() {
+        (void)start_abort();
+    }
     // An asynchronous error (ncclResult_t) of one of them, for threads that watch it; none while
     // its ranks prepare calls, who find errors themselves and agree on what follows.
     int error() const;

@@ -3,6 +3,7 @@
 # Its host side is what its tests link with stand-ins of NCCL and of the CUDA side.
 set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
 set(executor_host_sources
+  ${executor_folder}/aborting.cc
   ${executor_folder}/agreement.cc
   ${executor_folder}/bundle_rules.cc
   ${executor_folder}/choose.cc

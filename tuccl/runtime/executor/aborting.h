@@ -1,0 +1,32 @@
+// Communicators of NCCL that are aborted at the same time.
+//
+// ncclCommAbort ends a communicator's kernels and frees its memory, for which CUDA waits until no
+// kernel runs on the device: for ever, if one hangs on a communicator whose abort would come next.
+#ifndef TUCCL_EXECUTOR_ABORTING_H
+#define TUCCL_EXECUTOR_ABORTING_H
+
+#include "nccl_abi.h"
+
+#include <thread>
+#include <vector>
+
+namespace tuccl {
+
+class Aborting {
+  public:
+    Aborting() = default;
+    // Starts to abort each, in a thread of its own: NCCL has a way to abort several from one thread
+    // since 2.20 only.
+    explicit Aborting(const std::vector<ncclComm_t> &comms);
+    // Waits until all are gone.
+    ~Aborting();
+    Aborting(Aborting &&) = default;
+    Aborting &operator=(Aborting &&) = delete;
+
+  private:
+    std::vector<std::thread> threads_;
+};
+
+} // namespace tuccl
+
+#endif
