@@ -191,6 +191,12 @@ def test_a_served_communicator_says_what_its_rail_takes(job: Path) -> None:
     assert lanes.count("executor has lanes of a rail: 3, about") == 4
 
 
+def test_a_communicator_says_which_ranges_lack_cores(job: Path) -> None:
+    out = play(job, "lanes_need_cores", "aabb")
+    # The ranges of four operations, on four ranks: once they share four cores.
+    assert out.count("4 ranges left to NCCL: a rank's share of the cores drives 1 lane") == 4
+
+
 def test_hosts_may_differ_in_their_nvlink(job: Path) -> None:
     assert "WARN" not in play(job, "nvlink_on_one_host", "aabb")
 

@@ -22,6 +22,7 @@ from tuccl.errors import MeasurementError, UsageError
 from tuccl.inputs.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED
 from tuccl.lookup_tables.program_header import MOST_RANKS, executor_serves
 from tuccl.lookup_tables.table import Shape
+from tuccl.measuring.cores import lanes_on, own_cores
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
@@ -87,6 +88,13 @@ class BackendRequest:
     def keeps_128_bytes(self) -> bool:
         """Whether LL128 may run: not between ranks of a node that share a GPU, for NCCL neither."""
         return keeps_128_bytes(self.topology) and not self.laboratory.gpus
+
+    @cached_property
+    def most_lanes(self) -> int:
+        """Most lanes of a schedule that the workers' cores can drive, where workers time it."""
+        places = self.places.places if self.places else ()
+        here = [("", own_cores())] * self.shape.ranks
+        return lanes_on([(place.host, place.cores) for place in places] or here)
 
 
 @dataclass(frozen=True, slots=True)

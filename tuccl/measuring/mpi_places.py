@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psutil
 
 from tuccl.errors import MeasurementError
 from tuccl.measuring.connection import Connection, Greeting, Listener, connect
+from tuccl.measuring.cores import own_cores
 from tuccl.measuring.errors import ConnectionLostError, MessageError
 from tuccl.measuring.messages import (
     Bye,
@@ -98,10 +99,10 @@ class MpiPlaces:
         where = {"addresses": self.listener.addresses, "key": self.listener.key.hex()}
         for rank in range(1, size):
             post.send(rank, _WHERE, json.dumps(where).encode())
-        identities = {0: own_identity()}
+        reports = {0: _own_report()}
         deadline = time.monotonic() + timeout_s
-        while len(identities) < size:
-            late = sorted(set(range(size)) - identities.keys())
+        while len(reports) < size:
+            late = sorted(set(range(size)) - reports.keys())
             if time.monotonic() > deadline:
                 self._lost.update(dict.fromkeys(late, "it did not report"))
                 raise MeasurementError(
@@ -114,8 +115,8 @@ class MpiPlaces:
                 raise MeasurementError(str(error)) from error
             if found is not None:
                 self._hosts[found[1].number] = found[0]
-                identities[found[1].number] = HostIdentity(**json.loads(found[1].text))
-        self.places = places_of([identities[rank] for rank in range(size)])
+                reports[found[1].number] = _report_from_json(found[1].text)
+        self.places = places_of([reports[rank] for rank in range(size)])
 
     def start(self, place: int, engine: str, environment: Mapping[str, str]) -> int:
         """See `Places`."""
@@ -203,7 +204,7 @@ def _follow(comm: Any, environment: Mapping[str, str] | None) -> int:
     while (letter := post.take(_WHERE)) is None:
         time.sleep(RANK_PAUSE_S)
     where = json.loads(letter[1])
-    greeting = Greeting("host", comm.Get_rank(), json.dumps(asdict(own_identity())))
+    greeting = Greeting("host", comm.Get_rank(), _report_to_json(_own_report()))
     addresses = [(str(host), int(port)) for host, port in where["addresses"]]
     key = bytes.fromhex(where["key"])
     try:
@@ -250,12 +251,34 @@ def host_workers(connection: Connection, key: bytes, environment: Mapping[str, s
         staff.end_all()
 
 
-def places_of(identities: Sequence[HostIdentity]) -> tuple[Place, ...]:
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """A rank's host, and the cores on which its workers may run."""
+
+    identity: HostIdentity
+    cores: frozenset[int]
+
+
+def _own_report() -> RankReport:
+    return RankReport(own_identity(), own_cores())
+
+
+def _report_to_json(report: RankReport) -> str:
+    return json.dumps({"identity": asdict(report.identity), "cores": sorted(report.cores)})
+
+
+def _report_from_json(text: str) -> RankReport:
+    members = json.loads(text)
+    return RankReport(HostIdentity(**members["identity"]), frozenset(members["cores"]))
+
+
+def places_of(reports: Sequence[RankReport]) -> tuple[Place, ...]:
     """Return the places in the order of the ranks; local ranks count from 0 on each host.
 
     Hosts of equal names, as containers may have, are numbered from the second on.
     """
     namesakes: dict[str, list[HostIdentity]] = {}
+    identities = [report.identity for report in reports]
     places = []
     for rank, identity in enumerate(identities):
         hosts = namesakes.setdefault(identity.hostname, [])
@@ -263,7 +286,7 @@ def places_of(identities: Sequence[HostIdentity]) -> tuple[Place, ...]:
             hosts.append(identity)
         number = hosts.index(identity)
         name = f"{identity.hostname}#{number + 1}" if number else identity.hostname
-        places.append(Place(name, identities[:rank].count(identity)))
+        places.append(Place(name, identities[:rank].count(identity), reports[rank].cores))
     return tuple(places)
 
 

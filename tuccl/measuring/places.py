@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuccl.measuring.connection import Listener
+from tuccl.measuring.cores import own_cores
 from tuccl.measuring.messages import WorkerOrder
 from tuccl.measuring.worker_process import Staff
 
@@ -18,6 +19,8 @@ class Place:
     host: str
     local_rank: int
     """Number of the device on its host."""
+    cores: frozenset[int] = frozenset()
+    """Cores of the host on which the worker may run."""
 
 
 class Places(Protocol):
@@ -79,7 +82,10 @@ class LocalPlaces:
         """
         self.listener = Listener("127.0.0.1", ("127.0.0.1",))
         devices = workers if devices is None else devices
-        self.places = tuple(Place("this host", number % devices) for number in range(workers))
+        cores = own_cores()
+        self.places = tuple(
+            Place("this host", number % devices, cores) for number in range(workers)
+        )
         self._staff = Staff(environment)
         self._started = 0
 

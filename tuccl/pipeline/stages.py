@@ -42,7 +42,7 @@ from tuccl.pipeline.estimate import (
 )
 from tuccl.pipeline.results import Origin, Tried, build_report, build_table
 from tuccl.pipeline.searching.recorded_search import takes_recorded_steps
-from tuccl.pipeline.searching.search_spaces import Candidates, search_spaces
+from tuccl.pipeline.searching.search_spaces import Candidates, cores_note, search_spaces
 from tuccl.pipeline.shape_schedules import Part, candidates_of, parts_of, sketches_of
 from tuccl.probes.topology.graph import Topology
 from tuccl.probes.topology.json_form import topology_to_json
@@ -361,6 +361,8 @@ def _measured(begin: _Beginning, candidates: Candidates, tuner: _Tuner) -> _Outc
     names = {content: found.name for own in made for content, found in own.items()}
     names |= {schedule.content_hash: schedule.name for schedule in recorded}
     begin.watch(SchedulesMade(names))
+    if (note := cores_note(settings, candidates, request)) is not None:
+        begin.tell(f"note: {note}")
     with (
         open_backend(settings.backend, request) as backend,
         MeasurementLog(

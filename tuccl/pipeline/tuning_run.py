@@ -90,7 +90,7 @@ def run(
                 f"note: {NOT_RECORDED}: {count_of(missing, 'configuration')} that the search tried"
             )
     if record_to is not None:
-        _write_record(prepared, result, record_to, tell, carried)
+        _write_record(prepared, result, record_to, places, tell, carried)
     return result
 
 
@@ -98,6 +98,7 @@ def _write_record(
     prepared: Prepared,
     result: FinishedRun,
     record_to: RecordOutput,
+    places: Places | None,
     tell: Callable[[str], None],
     carried: Carried | None,
 ) -> None:
@@ -116,7 +117,7 @@ def _write_record(
     candidates = saved_schedules(
         topology, settings, result.run, {key.shape for key in keys}, prepared.own_schedules
     )
-    request = backend_request(topology, settings, prepared.record, candidates)
+    request = backend_request(topology, settings, prepared.record, candidates, places)
     begun = result.run.record()
     described = recorded_run(
         settings,

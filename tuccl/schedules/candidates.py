@@ -115,6 +115,11 @@ class Candidate:
         phases = () if self.phases is None else self.phases.phases
         return max((phase.rail.nchannels for phase in phases if phase.rail is not None), default=0)
 
+    @property
+    def lanes(self) -> int:
+        """Communicators of each rail that it uses at the same time; 1 without phases."""
+        return 1 if self.phases is None else self.phases.lanes
+
     @cached_property
     def content_hash(self) -> str:
         """Hash that identifies the schedule in configurations and in the table."""

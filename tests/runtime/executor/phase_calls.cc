@@ -561,6 +561,20 @@ void shapes(Seat &seat) {
     }
 }
 
+// A table of two lanes, for which two further cores are needed: ranks have four cores each, or four
+// together.
+void lanes_need_cores(Seat &seat) {
+    set_table("lanes0");
+    setenv("STAND_IN_CORES", "4", 1);
+    for (const bool apart : {true, false}) {
+        setenv("STAND_IN_FIRST_CORE", std::to_string(apart ? 4 * seat.rank : 0).c_str(), 1);
+        const ncclComm_t comm = seat.started();
+        CHECK(is_served(seat, comm) == apart);
+        CHECK(ncclCommDestroy(comm) == 0);
+        seat.meet("destroyed");
+    }
+}
+
 } // namespace
 
 std::vector<PhaseScenario> phase_call_scenarios() {
@@ -570,6 +584,7 @@ std::vector<PhaseScenario> phase_call_scenarios() {
         {"wrong_programs", wrong_programs},
         {"many_launches", many_launches},
         {"shapes", shapes},
+        {"lanes_need_cores", lanes_need_cores},
         {"streams", streams},
         {"streams_end", streams_end},
         {"groups", groups},

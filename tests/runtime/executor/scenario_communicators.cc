@@ -288,22 +288,12 @@ void memory_by_need() {
     CHECK(tuccl::read_table()->mark() != mark); // So that no rank leaves before they have talked.
     CHECK(created().count("staging 2097152 33554432") == 2);
     std::vector<tuccl::Greeting> greetings(2);
-    for (tuccl::Greeting &greeting : greetings)
-        greeting = {tuccl::kGreetingMagic,
-                    tuccl::kExecutorVersion,
-                    7,
-                    1,
-                    1,
-                    0,
-                    0,
-                    0,
-                    {},
-                    5,
-                    0,
-                    0,
-                    0,
-                    0,
-                    {}};
+    for (tuccl::Greeting &greeting : greetings) {
+        greeting.magic = tuccl::kGreetingMagic;
+        greeting.version = tuccl::kExecutorVersion;
+        greeting.wanted = 1;
+        greeting.staging = 5;
+    }
     CHECK(tuccl::judge(greetings).serve);
     greetings[1].staging++;
     CHECK(!tuccl::judge(greetings).serve);

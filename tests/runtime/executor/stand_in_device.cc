@@ -1,8 +1,9 @@
 // The executor's CUDA side without a GPU: calls run on threads, in memory of this process.
 // STAND_IN_FAILS=STEP:RANK, where RANK is that on its host, makes a step (create, connect,
 // prepare_phases, load_stages, exchange, quiesce) fail on a rank, or late (late_exchange), or takes
-// its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. With STAND_IN_PROCESSES
-// ranks may be in several processes.
+// its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. A process may run on
+// STAND_IN_CORES cores from STAND_IN_FIRST_CORE on; 64 from 0 on if not given. With
+// STAND_IN_PROCESSES ranks may be in several processes.
 #include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <sched.h>
 #include <string>
 #include <thread>
 
@@ -87,6 +89,16 @@ void forget_meeting(MeetingOf *told) {
 
 int stand_in::launched_by_this_thread() {
     return launched;
+}
+
+int sched_getaffinity(pid_t, size_t size, cpu_set_t *set) noexcept {
+    const char *count = std::getenv("STAND_IN_CORES");
+    const char *first = std::getenv("STAND_IN_FIRST_CORE");
+    const int from = first != nullptr ? std::atoi(first) : 0;
+    CPU_ZERO_S(size, set);
+    for (int i = 0; i < (count != nullptr ? std::atoi(count) : 64); i++)
+        CPU_SET_S(static_cast<size_t>(from + i), size, set);
+    return 0;
 }
 
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,

@@ -4,7 +4,7 @@ import pytest
 
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
 from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.measuring.cores import bind_to_named_share, bind_to_share, share_variable
+from tuccl.measuring.cores import bind_to_named_share, bind_to_share, lanes_on, share_variable
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Task
 
@@ -29,6 +29,15 @@ def test_with_more_shares_than_cores_or_none_told_a_process_stays_where_it_is(
     for told in ({}, {"TUCCL_WORKER_SHARE": "x"}, {"TUCCL_WORKER_SHARE": "3/2"}):
         bind_to_named_share(told)
     assert os.sched_getaffinity(0) == cores
+
+
+def test_ranks_with_the_same_cores_of_a_host_share_them() -> None:
+    sixteen, eight, others = (frozenset(range(*ends)) for ends in ((16,), (8,), (8, 16)))
+    assert lanes_on([("a", sixteen)] * 4) == 2  # Four cores each, two of them for the rest.
+    assert lanes_on([("a", sixteen)] * 2 + [("b", sixteen)] * 2) == 6
+    assert lanes_on([("a", eight), ("a", others)]) == 6
+    assert lanes_on([("a", eight)] * 2 + [("b", sixteen)]) == 2
+    assert lanes_on([("a", sixteen)] * 8) == lanes_on([("a", eight)] * 100) == lanes_on([]) == 1
 
 
 @pytest.mark.parametrize("fake_nodes", [1, 2])

@@ -16,7 +16,7 @@ import pytest
 
 from tests.tuccl.measuring.measuring_plan import carry_out
 from tests.tuccl.measuring.worker_fixtures import ROOT, OpenBackend
-from tuccl.measuring.mpi_places import places_of
+from tuccl.measuring.mpi_places import RankReport, places_of
 from tuccl.measuring.places import Place
 from tuccl.probes.host.report import HostIdentity
 
@@ -25,8 +25,11 @@ requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun 
 
 def test_ranks_count_from_0_on_each_host_and_namesakes_are_told_apart() -> None:
     first, namesake, far = HostIdentity("a", "1"), HostIdentity("a", "2"), HostIdentity("b", "3")
-    assert places_of([first, far, first, namesake, far]) == (
-        Place("a", 0), Place("b", 0), Place("a", 1), Place("a#2", 0), Place("b", 1),
+    cores = [frozenset({number}) for number in range(5)]
+    hosts = [first, far, first, namesake, far]
+    assert places_of([*map(RankReport, hosts, cores)]) == (
+        Place("a", 0, cores[0]), Place("b", 0, cores[1]), Place("a", 1, cores[2]),
+        Place("a#2", 0, cores[3]), Place("b", 1, cores[4]),
     )  # fmt: skip
 
 

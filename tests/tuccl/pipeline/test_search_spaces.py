@@ -1,14 +1,20 @@
-"""The spaces of a run whose calls take a bounded share of a GPU."""
+"""The spaces of a run whose calls take a bounded share of a GPU, or of a host's cores."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 
 from tests.tuccl.sketches.machines import cluster
 from tuccl.backends.backend_choice import BackendRequest
 from tuccl.inputs.run_options import RunOptions
 from tuccl.lookup_tables.table import Operation
+from tuccl.measuring.places import Place, Places
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
-from tuccl.pipeline.searching.search_spaces import search_spaces
+from tuccl.pipeline.searching.search_spaces import cores_note, search_spaces
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.sketches.candidates import whole_machine
@@ -48,3 +54,40 @@ def test_kernels_within_nodes_have_no_more_thread_blocks() -> None:
     assert max(config.nchannels for config in schedules_within(None)) == 32
     assert max(config.nchannels for config in schedules_within(16)) == 16
     assert {config.nchannels for config in schedules_within(3)} == {2}
+
+
+def on_cores(each: int) -> BackendRequest:
+    """The request of four ranks with so many cores each."""
+    places = tuple(
+        Place(
+            f"host{rank // 2}", rank % 2, frozenset(range(rank % 2 * each, (rank % 2 + 1) * each))
+        )
+        for rank in range(4)
+    )
+    return BackendRequest(
+        TOPOLOGY, TASK.shape, places=cast("Places", SimpleNamespace(places=places))
+    )
+
+
+@pytest.mark.parametrize(("cores", "lanes"), [(2, {1}), (4, {1, 2}), (7, {1, 2, 4})])
+def test_schedules_of_more_lanes_than_cores_can_drive_are_left_out(
+    cores: int, lanes: set[int]
+) -> None:
+    settings = make_settings(RunOptions(topology="shipped:a100-8gpu-8nic", backend="nccl,executor"))
+    request, candidates = on_cores(cores), {TASK.shape: {TASK.operation: CANDIDATES}}
+    space = search_spaces(settings, candidates, request).schedules(TASK)
+    named = {family.algorithm for family in space.families}
+    tried = [c for c in CANDIDATES if f"{PHASES_PREFIX}{c.content_hash}" in named]
+    assert {c.lanes for c in tried} == lanes
+    left_out = sum(c.lanes > max(lanes) for c in CANDIDATES)
+    note = cores_note(settings, candidates, request)
+    assert note is not None
+    assert f"left out: {left_out} schedules of more lanes" in note
+
+
+def test_nothing_is_left_out_for_want_of_cores_where_nothing_is_timed() -> None:
+    settings = make_settings(RunOptions(topology="shipped:a100-8gpu-8nic"))
+    candidates = {TASK.shape: {TASK.operation: CANDIDATES}}
+    assert cores_note(settings, candidates, on_cores(2)) is None
+    space = search_spaces(settings, candidates, on_cores(2)).schedules(TASK)
+    assert space == schedules_within(None)

@@ -24,6 +24,7 @@ from tuccl.trials.placement import ANYWHERE
 from tuccl.trials.space import Space
 from tuccl.tuning.run.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
+from tuccl.words.counts import count_of
 
 Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
 _NO_SCHEDULES = Space("settings of NCCL alone", ())
@@ -60,6 +61,22 @@ def search_spaces(
     )
 
 
+def cores_note(
+    settings: RunSettings, candidates: Candidates, request: BackendRequest
+) -> str | None:
+    """Return a note on the schedules that are not tried for want of cores; None: all are."""
+    if request.record is not None or not backend_kind(settings.backend).has_executor:
+        return None
+    made = [c for own in candidates.values() for found in own.values() for c in found]
+    left_out = sum(c.lanes > request.most_lanes for c in made)
+    if not left_out:
+        return None
+    return (
+        f"a rank's share of the cores drives {count_of(request.most_lanes, 'lane')} of a rail; "
+        f"left out: {count_of(left_out, 'schedule')} of more lanes"
+    )
+
+
 def _schedules_of(
     settings: RunSettings, candidates: Candidates, request: BackendRequest, task: Task
 ) -> Space:
@@ -78,8 +95,10 @@ def _all_schedules_of(
     promising = [c for c in found if c.promises_for(task.size_bytes)]
     if request.max_channels is not None:
         promising = [c for c in promising if c.rail_channels <= request.max_channels]
-    space = executor_space if backend_kind(settings.backend).has_executor else modelled_space
-    return space(promising, task.size_bytes, ll128=request.keeps_128_bytes)
+    if not backend_kind(settings.backend).has_executor:
+        return modelled_space(promising, task.size_bytes, ll128=request.keeps_128_bytes)
+    driven = [c for c in promising if c.lanes <= request.most_lanes]
+    return executor_space(driven, task.size_bytes, ll128=request.keeps_128_bytes)
 
 
 def _recorded_schedules(settings: RunSettings, request: BackendRequest, task: Task) -> Space:

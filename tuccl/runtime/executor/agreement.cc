@@ -1,5 +1,7 @@
 #include "agreement.h"
 
+#include "cores.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -48,11 +50,18 @@ Verdict judge(const std::vector<Greeting> &greetings) {
     return {true, false, {}};
 }
 
-uint16_t most_blocks(const std::vector<Greeting> &greetings) {
-    uint16_t most = greetings.front().most_blocks;
-    for (const Greeting &greeting : greetings)
-        most = std::min(most, greeting.most_blocks);
-    return most;
+ScheduleBounds schedule_bounds(const std::vector<Greeting> &greetings) {
+    ScheduleBounds bounds;
+    for (const Greeting &greeting : greetings) {
+        const auto sharers =
+            std::count_if(greetings.begin(), greetings.end(), [&](const Greeting &other) {
+                return other.core_set == greeting.core_set;
+            });
+        bounds.blocks = std::min(bounds.blocks, greeting.most_blocks);
+        bounds.lanes = std::min(bounds.lanes, lanes_on({greeting.cores, greeting.core_set},
+                                                       static_cast<size_t>(sharers)));
+    }
+    return bounds;
 }
 
 bool obeys_requests(const std::vector<Greeting> &greetings) {

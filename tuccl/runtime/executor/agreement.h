@@ -4,6 +4,7 @@
 #define TUCCL_EXECUTOR_AGREEMENT_H
 
 #include "executor.h"
+#include "schedule_bounds.h"
 
 #include <cstdint>
 #include <string>
@@ -12,7 +13,7 @@
 namespace tuccl {
 
 constexpr uint32_t kGreetingMagic = 0x58455554; // "TUEX"
-constexpr uint32_t kExecutorVersion = 7; // Version of greetings, staging layout and decisions.
+constexpr uint32_t kExecutorVersion = 8; // Version of greetings, staging layout and decisions.
 
 // Size, magic and version keep their offsets in every release, so that ranks detect different
 // releases.
@@ -26,12 +27,14 @@ struct Greeting {
     uint64_t process; // Equal for ranks of one process.
     uint64_t number;  // Number of this set-up; rank 0's is used.
     unsigned char handle[TUCCL_HANDLE_BYTES];
-    uint32_t staging; // Checksum of its staging layout; before it is known, of what determines it.
+    uint32_t staging;  // Checksum of its staging layout; before it is known, of what determines it.
+    uint32_t core_set; // As in Cores.
+    uint16_t cores;    // That this rank's process may run on.
     uint8_t does_not_block; // Whether the communicator does not.
     uint8_t obeys_requests; // Whether the plugin of its rail does (rail_request.h).
     uint8_t lacks_nvlink;   // Whether it does not join the ranks of this rank's node.
     uint8_t round;          // Of its exchange, set by that.
-    char fault[80];         // Why this rank cannot serve; empty if it can.
+    char fault[74];         // Why this rank cannot serve; empty if it can.
 };
 static_assert(sizeof(Greeting) == 256, "greetings have 256 bytes in every release");
 
@@ -43,8 +46,8 @@ struct Verdict {
 
 Verdict judge(const std::vector<Greeting> &greetings);
 
-// Returns the most threadblocks of a kernel that all ranks allow.
-uint16_t most_blocks(const std::vector<Greeting> &greetings);
+// Returns the bounds that all ranks allow.
+ScheduleBounds schedule_bounds(const std::vector<Greeting> &greetings);
 
 // Whether the plugins of all rails do.
 bool obeys_requests(const std::vector<Greeting> &greetings);

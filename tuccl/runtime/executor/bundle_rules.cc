@@ -94,6 +94,13 @@ bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint
                : make_rule_across(entry, bundle.programs, operation, grid, rule);
 }
 
+bool keep_within(const ScheduleBounds &bounds, const void *programs, Rule *rule) {
+    rule->nchannels = std::min(rule->nchannels, bounds.blocks);
+    tuccl_phased phased;
+    return !tuccl_phased_at(programs, rule->program, &phased) ||
+           phased.header->lanes <= bounds.lanes;
+}
+
 std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, const Grid &grid,
                               bool chooses, Plan *plan) {
     const tuccl_shape_record *shape =
@@ -109,8 +116,10 @@ std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle,
             Rule rule = {};
             if (!make_rule(bundle->entries[i], *bundle, operation, grid, &rule))
                 continue;
-            rule.nchannels = std::min(rule.nchannels, plan->most_blocks);
-            plan->decision.add(operation, rule);
+            if (keep_within(plan->bounds, bundle->programs, &rule))
+                plan->decision.add(operation, rule);
+            else
+                plan->rules_of_many_lanes++;
         }
     }
     if (plan->decision.rule_count() > 0 || (chooses && has_program_for(bundle->programs, grid)))

@@ -16,7 +16,10 @@ namespace tuccl {
 bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint32_t operation,
                const Grid &grid, Rule *rule);
 
-// Loads rules, within the plan's bound of threadblocks, and programs for a communicator. Returns
+// Fits a rule to the bounds; false where it has more lanes than they allow.
+bool keep_within(const ScheduleBounds &bounds, const void *programs, Rule *rule);
+
+// Loads rules, within the plan's bounds, and programs for a communicator. Returns
 // the fault, empty on success.
 //
 // chooses: whether the process will make choices per call, so that programs without rules suffice.

@@ -28,8 +28,7 @@ bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32
     if (!serving.chooses || bytes < entry.min_bytes || bytes > entry.max_bytes ||
         !make_rule(entry, *serving.bundle, operation, serving.grid, rule))
         return false;
-    rule->nchannels = std::min(rule->nchannels, serving.most_blocks);
-    return true;
+    return keep_within(serving.bounds, serving.bundle->programs, rule);
 }
 
 // The operation of a schedule across hosts; nothing for another one.

@@ -6,8 +6,8 @@
 #include "grid.h"
 #include "local_ranks.h"
 #include "nccl_call.h"
-#include "nccl_config.h"
 #include "phase_runner.h"
+#include "schedule_bounds.h"
 #include "staged_runner.h"
 #include "stream_order.h"
 
@@ -30,7 +30,7 @@ struct Serving {
     // Bundle of its programs; NULL on one node unless the process makes choices.
     std::shared_ptr<const tuccl_bundle> bundle;
     bool chooses = false;
-    uint16_t most_blocks = kAnyBlocks;   // Of choices; the decision is within it.
+    ScheduleBounds bounds;               // Of choices; the decision is within them.
     std::unique_ptr<PhaseRunner> phases; // NULL on one node.
     std::unique_ptr<StagedRunner> stages;
     std::shared_ptr<Rails> rails; // Created for this communicator; NULL on one node.

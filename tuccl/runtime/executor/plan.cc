@@ -10,6 +10,7 @@ extern "C" {
 #include "machine.h"
 }
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <strings.h>
@@ -103,9 +104,9 @@ Plan begin_plan(const Table &table) {
     return plan;
 }
 
-Plan make_plan(const Table &table, const Grid &grid, uint16_t most_blocks) {
+Plan make_plan(const Table &table, const Grid &grid, const ScheduleBounds &bounds) {
     Plan plan = begin_plan(table);
-    plan.most_blocks = most_blocks;
+    plan.bounds = bounds;
     if (!table.fault.empty() || table.bundle == nullptr)
         return plan;
     plan.fault = take_bundle_rules(table.bundle, grid, table.chooses, &plan);
@@ -116,7 +117,9 @@ Plan make_plan(const Table &table, const Grid &grid, uint16_t most_blocks) {
     if (grid.nodes == 1)
         return plan;
     plan.network = network_need(plan.decision, plan.bundle->programs);
-    plan.most_lanes = table.chooses ? most_lanes(plan.bundle->programs, grid) : plan.network.lanes;
+    plan.most_lanes =
+        table.chooses ? std::min<uint32_t>(bounds.lanes, most_lanes(plan.bundle->programs, grid))
+                      : plan.network.lanes;
     plan.scratch_bytes =
         table.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.bundle->programs);
     return plan;

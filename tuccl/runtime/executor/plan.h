@@ -4,8 +4,8 @@
 
 #include "decision.h"
 #include "grid.h"
-#include "nccl_config.h"
 #include "network_need.h"
+#include "schedule_bounds.h"
 
 #include <memory>
 #include <string>
@@ -38,12 +38,13 @@ struct Plan {
     uint32_t sum = 0;
     std::string source;
     std::string fault;
-    uint16_t most_blocks = kAnyBlocks; // Threadblocks of a kernel.
+    ScheduleBounds bounds;
     Decision decision;
-    tuccl_staging staging = {}; // Staging memory for the decision's calls, or for any.
-    uint64_t scratch_bytes = 0; // Memory between phases; 0 on one node.
-    NetworkNeed network;        // For the decision's calls.
-    uint32_t most_lanes = 0;    // For any choice.
+    tuccl_staging staging = {};     // Staging memory for the decision's calls, or for any.
+    uint64_t scratch_bytes = 0;     // Memory between phases; 0 on one node.
+    NetworkNeed network;            // For the decision's calls.
+    uint32_t most_lanes = 0;        // For any choice.
+    size_t rules_of_many_lanes = 0; // Ranges of the table that are beyond the bound of lanes.
     // Bundle with checked programs for the communicator; NULL without programs.
     std::shared_ptr<const tuccl_bundle> bundle;
 
@@ -59,8 +60,8 @@ struct Plan {
 // The plan before the ranks' nodes are known; it has no rules.
 Plan begin_plan(const Table &table);
 
-// most_blocks: threadblocks of a kernel that all ranks allow.
-Plan make_plan(const Table &table, const Grid &grid, uint16_t most_blocks);
+// `bounds`: that all ranks allow.
+Plan make_plan(const Table &table, const Grid &grid, const ScheduleBounds &bounds);
 
 } // namespace tuccl
 

@@ -1,6 +1,7 @@
 #include "set_up.h"
 
 #include "bundle_rules.h"
+#include "cores.h"
 #include "exchange.h"
 #include "host_identity.h"
 #include "log.h"
@@ -62,6 +63,9 @@ Greeting greet(const Plan &plan, uint16_t most_blocks) {
     greeting.sum = plan.sum;
     greeting.wanted = plan.wanted ? 1 : 0;
     greeting.most_blocks = most_blocks;
+    const Cores cores = cores_here();
+    greeting.cores = cores.count;
+    greeting.core_set = cores.set;
     greeting.staging = plan.chooses ? 1 : 0;
     greeting.host = host_identity();
     static const uint64_t process = random_number();
@@ -135,18 +139,24 @@ std::string describe(const Rails &rails) {
     return text;
 }
 
-std::string describe_bound(uint16_t most_blocks) {
-    return most_blocks == kAnyBlocks
-               ? std::string()
-               : ", kernels of up to " + std::to_string(most_blocks) + " threadblocks";
+std::string describe_bounds(const Plan &plan) {
+    std::string text;
+    if (plan.bounds.blocks != kAnyBlocks)
+        text += ", kernels of up to " + std::to_string(plan.bounds.blocks) + " threadblocks";
+    if (plan.rules_of_many_lanes > 0)
+        text += ", " + std::to_string(plan.rules_of_many_lanes) +
+                " ranges left to NCCL: a rank's share of the cores drives " +
+                std::to_string(plan.bounds.lanes) +
+                (plan.bounds.lanes == 1 ? " lane of a rail" : " lanes of a rail");
+    return text;
 }
 
 // `rails` may be NULL.
 void tell(const Plan &plan, const Place &place, const Grid &grid, const Rails *rails,
           const Verdict &verdict) {
     if (verdict.serve && !plan.has_something())
-        log_info("%s (CRC %08x) has nothing for the executor with %s", plan.source.c_str(),
-                 plan.sum, describe(grid).c_str());
+        log_info("%s (CRC %08x) has nothing for the executor with %s%s", plan.source.c_str(),
+                 plan.sum, describe(grid).c_str(), describe_bounds(plan).c_str());
     else if (verdict.serve)
         log_info("executor serves rank %d of %d%s: %s (CRC %08x), %zu ranges%s, %.1f MiB of "
                  "device memory%s%s",
@@ -157,8 +167,7 @@ void tell(const Plan &plan, const Place &place, const Grid &grid, const Rails *r
                  static_cast<double>(staging_bytes(plan.staging, grid.local_ranks) +
                                      plan.scratch_bytes) /
                      (1 << 20),
-                 rails != nullptr ? describe(*rails).c_str() : "",
-                 describe_bound(plan.most_blocks).c_str());
+                 rails != nullptr ? describe(*rails).c_str() : "", describe_bounds(plan).c_str());
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
     else
@@ -273,12 +282,11 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         *verdict = {false, false, obstacle};
         return nullptr;
     }
-    parts->plan = make_plan(*origin.table, parts->grid, most_blocks(greetings));
+    parts->plan = make_plan(*origin.table, parts->grid, schedule_bounds(greetings));
     if (parts->plan.fault.empty() && !parts->plan.has_something())
         return nullptr; // On all ranks alike: they have the same table.
     if (parts->plan.fault.empty() && parts->grid.nodes > 1 && shares_with_rails(origin))
-        parts->plan.fault =
-            "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES lets rails share its abort flag";
+        parts->plan.fault = "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES shares its abort flag";
     const uint64_t number = parts->number = greetings.front().number;
     const uint64_t sums[] = {sum_of(&parts->plan.staging, sizeof parts->plan.staging),
                              parts->plan.scratch_bytes, parts->plan.network.lanes,
@@ -333,7 +341,7 @@ Serving serving_of(Parts *parts) {
     serving.local = std::move(parts->local);
     serving.decision = std::move(parts->plan.decision);
     serving.chooses = parts->plan.chooses;
-    serving.most_blocks = parts->plan.most_blocks;
+    serving.bounds = parts->plan.bounds;
     serving.rails = parts->rails;
     serving.number = parts->number;
     if (parts->grid.nodes > 1) {

@@ -9,6 +9,7 @@ set(executor_host_sources
   ${executor_folder}/choose.cc
   ${executor_folder}/chosen_rails.cc
   ${executor_folder}/communicator.cc
+  ${executor_folder}/cores.cc
   ${executor_folder}/decision.cc
   ${executor_folder}/detached_work.cc
   ${executor_folder}/exchange.cc
