@@ -80,8 +80,13 @@ class Trial:
         return f"{self.operation} of {self.size_bytes >> 10}K, {schedule}, {self.end}"
 
 
-def trials_of(kernels: Mapping[str, Mapping[str, str]], count: int, seed: int) -> list[Trial]:
-    """Trials over all schedules and ends in turn, with random sizes and times."""
+def trials_of(
+    kernels: Mapping[str, Mapping[str, str]],
+    count: int,
+    seed: int,
+    protocols: Sequence[str] = ("LL", "LL128"),
+) -> list[Trial]:
+    """Trials over all schedules and ends in turn, with random sizes, protocols and times."""
     draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
     schedules = [(operation, name) for operation in sorted(kernels) for name in kernels[operation]]
     draw.shuffle(schedules)
@@ -98,7 +103,7 @@ def trials_of(kernels: Mapping[str, Mapping[str, str]], count: int, seed: int) -
                 ENDS[number % len(ENDS)],
                 size_bytes,
                 max(1 << 14, size_bytes // draw.choice((1, 4, 16))),
-                draw.choice(("LL", "LL128")),
+                draw.choice(protocols),
                 draw.uniform(0, 0.5),
             )
         )
@@ -302,7 +307,10 @@ def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     (folder / "schedules").mkdir()
     kernels = write_schedules(arguments, folder / "schedules")[str(arguments.ranks)]
     done = []
-    trials = trials_of(kernels, arguments.first + arguments.trials, arguments.seed)
+    # LL128 is not for ranks that share a GPU: the executor would leave the call to NCCL.
+    protocols = {"protocols": ("LL",)} if arguments.sharing else {}
+    count = arguments.first + arguments.trials
+    trials = trials_of(kernels, count, arguments.seed, **protocols)
     for number, trial in enumerate(trials[arguments.first :], arguments.first):
         found = run_trial(arguments, folder / str(number), trial)
         right = is_right(found, arguments.ranks)
@@ -318,7 +326,7 @@ def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
             print(f"  rank {rank} left no result; its output ends: {text!r}", flush=True)
         for rank, text in found["stacks"].items():
             print(f"  rank {rank} hangs, thread by thread:\n{text}", flush=True)
-        done.append({"trial": asdict(trial), "right": right, **found})
+        done.append({"trial": asdict(trial), "right": right, "by_executor": taken > 0, **found})
     return done
 
 
@@ -339,7 +347,12 @@ def main() -> int:
     print(f"GPU memory: {memory} MiB before, {used_mib()} MiB after; left in /dev/shm: {left}")
     own = [name for name in left if "tuccl" in name]
     wrong = sum(not each["right"] for each in done)
-    print(f"{len(done)} trials, {wrong} with ranks that did not end")
+    of_schedules = [each for each in done if each["trial"]["pattern"]]
+    ran = sum(each["by_executor"] for each in of_schedules)
+    print(
+        f"{len(done)} trials, {wrong} with ranks that did not end; "
+        f"{ran} of {len(of_schedules)} schedules were run by the executor"
+    )
     return 1 if wrong or own else 0
 
 

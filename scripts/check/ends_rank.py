@@ -35,11 +35,13 @@ IN_PROGRESS = 7
 
 
 class Calls:
-    """A thread that makes one call after another, until one fails."""
+    """A thread that makes one call after another, until one fails or no more may be made."""
 
     def __init__(self, session: Session, call: RandomCall) -> None:
         self.done = 0
         self.error = ""
+        self.may_call = True
+        """Whether the communicator may be called: not from an abort on, which frees it."""
         self._session = session
         self._call = call
         self.communicator = session.join(session.ranks, "ends")
@@ -67,7 +69,7 @@ class Calls:
             codes = TYPES.index(call.type), REDUCTIONS.index(call.reduction), 0
             handles = self.communicator, stream
             session.executor.choose(call.choice)
-            while True:
+            while self.may_call:
                 session.seen.collective(call.operation, addresses, call.count, codes, handles)
                 session.cuda.wait(stream)
                 self.done += 1
@@ -115,6 +117,7 @@ def run(session: Session, job: dict[str, Any]) -> dict[str, Any]:
             since = calls.done, time.monotonic()
             session.say(str(calls.done))
         time.sleep(POLL_S)
+    calls.may_call = False
     begin = time.monotonic()
     faulthandler.dump_traceback_later(ABORTS_WITHIN_S)  # An abort that hangs says so.
     session.seen.call("ncclCommAbort", calls.communicator)

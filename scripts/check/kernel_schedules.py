@@ -31,7 +31,8 @@ KERNELS = {
 Hashes = dict[str, dict[str, dict[str, str]]]
 """Content hashes of schedules that kernels run, by ranks, operation and pattern."""
 _PATTERN_FIELD = 7
-_LANES = 3
+_LANES = 2
+"""Lanes of plans across nodes: more need more cores than four ranks have on sixteen (cores.h)."""
 PHASED = "phased "
 """Beginning of the pattern of schedules across nodes; the name of the plan follows."""
 

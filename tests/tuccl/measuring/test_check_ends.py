@@ -23,6 +23,8 @@ def test_trials_go_through_schedules_ends_and_nccls_own_call() -> None:
     assert {trial.end for trial in trials} == set(script.ENDS)
     assert {trial.pattern for trial in trials} == {"", "phased exchange", "phased rails_first"}
     assert [number for number, trial in enumerate(trials) if not trial.pattern][:2] == [6, 13]
+    assert {trial.protocol for trial in trials} == {"LL", "LL128"}
+    assert {trial.protocol for trial in script.trials_of(KERNELS, 9, 1, ("LL",))} == {"LL"}
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])
@@ -59,6 +61,7 @@ def test_a_rank_that_does_not_end_is_told(
     assert said.startswith("NOT ENDED in 0.3 s: all_reduce of 4K, ")
     assert f", {end}; " in said
     assert "hung: [0]" in said
+    assert "1 trials, 1 with ranks that did not end; 0 of 1 schedules were run by the exec" in said
     (found,) = json.loads((tmp_path / "ends.json").read_text("utf-8"))
     assert found["hung"] == [0]
     thread, frame = found["stacks"]["0"].split("\n")
