@@ -66,7 +66,9 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
             left_out.append(_left_out(call, refused or _no_shape(offer)))
             continue
         own = sizes.setdefault((shape, call.operation), {})
-        more = SizeCalls(call.size_bytes, call.calls_per_step, call.exposed_us_per_call)
+        more = SizeCalls(
+            call.size_bytes, call.calls_per_step, call.exposed_us_per_call, call.us_per_call
+        )
         before = own.get(call.size_bytes)
         own[call.size_bytes] = more if before is None else before.with_more(more)
     keys: list[KeyCalls] = []

@@ -31,6 +31,9 @@ class SizeCalls:
     """Calls of one rank."""
     exposed_us: float | None = None
     """Time of a call in which the rank's GPU computes nothing; None: unknown."""
+    in_job_us: float | None = None
+    """Time of a call in the job that was recorded, waiting for other ranks included; None:
+    unknown."""
 
     @property
     def bytes_per_step(self) -> float:
@@ -38,23 +41,38 @@ class SizeCalls:
         return self.calls_per_step * self.size_bytes
 
     def with_more(self, more: SizeCalls) -> SizeCalls:
-        """Return both together; their exposed time is unknown where that of one is."""
+        """Return both together; a time is unknown where that of one is."""
         count = self.calls_per_step + more.calls_per_step
-        exposed_us = None
-        if self.exposed_us is not None and more.exposed_us is not None:
-            both_us = self.exposed_us * self.calls_per_step + more.exposed_us * more.calls_per_step
-            exposed_us = both_us / count
-        return SizeCalls(self.size_bytes, count, exposed_us)
+
+        def mean(own_us: float | None, more_us: float | None) -> float | None:
+            if own_us is None or more_us is None:
+                return None
+            return (own_us * self.calls_per_step + more_us * more.calls_per_step) / count
+
+        return SizeCalls(
+            self.size_bytes,
+            count,
+            mean(self.exposed_us, more.exposed_us),
+            mean(self.in_job_us, more.in_job_us),
+        )
 
     def saved_us(self, stock_us: float, table_us: float) -> float:
         """Return by how much a step is shorter where its calls of this size take less time.
 
-        A step waits for a call no longer than its exposed time; where that is unknown, all of it.
+        A step waits for a call no longer than its exposed time, and a call that took less time in
+        the job than alone saves the same share of that; unknown times bound nothing.
+
+        Args:
+            stock_us: Time of these calls with stock NCCL alone.
+            table_us: Time of these calls with the table alone.
         """
-        less_us = stock_us - table_us
-        if self.exposed_us is None:
-            return less_us
-        return min(less_us, self.exposed_us * self.calls_per_step)
+        bounds_us = [stock_us - table_us]
+        if self.in_job_us is not None and table_us < stock_us:
+            share = 1.0 - table_us / stock_us
+            bounds_us.append(share * self.in_job_us * self.calls_per_step)
+        if self.exposed_us is not None:
+            bounds_us.append(self.exposed_us * self.calls_per_step)
+        return min(bounds_us)
 
 
 @dataclass(frozen=True, slots=True)

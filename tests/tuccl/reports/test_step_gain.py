@@ -138,9 +138,22 @@ def test_a_step_saves_no_more_than_it_waits_for() -> None:
     assert saved(None, None, None) is None
 
 
-def test_calls_of_one_size_have_the_mean_of_their_exposed_times() -> None:
-    both = SizeCalls(4096, 3.0, 10.0).with_more(SizeCalls(4096, 1.0, 2.0))
-    assert both == SizeCalls(4096, 4.0, 8.0)
+def test_calls_that_took_less_time_in_the_job_save_the_same_share_of_it() -> None:
+    """Alone four calls take 40 us with stock NCCL and 10 us with the table."""
+
+    def saved_us(in_job_us: float | None, exposed_us: float = 10.0) -> float:
+        return SizeCalls(4096, 4.0, exposed_us, in_job_us).saved_us(40.0, 10.0)
+
+    assert saved_us(None) == saved_us(10.0) == saved_us(25.0) == pytest.approx(30.0)
+    assert saved_us(6.0) == pytest.approx(0.75 * 4 * 6.0)
+    assert saved_us(6.0, 2.0) == pytest.approx(4 * 2.0)
+    # A slower table costs what it costs alone.
+    assert SizeCalls(4096, 4.0, 10.0, 6.0).saved_us(10.0, 40.0) == pytest.approx(-30.0)
+
+
+def test_calls_of_one_size_have_the_mean_of_their_times() -> None:
+    both = SizeCalls(4096, 3.0, 10.0, 12.0).with_more(SizeCalls(4096, 1.0, 2.0, 4.0))
+    assert both == SizeCalls(4096, 4.0, 8.0, 10.0)
     assert both.with_more(SizeCalls(4096, 1.0)) == SizeCalls(4096, 5.0)
 
 
