@@ -58,12 +58,14 @@ def test_what_is_far_behind_with_few_and_many_channels_is_not_looked_at_further(
     ring = dict.fromkeys(CHANNELS, 90.0)
     machine = Machine(times(ring, dict.fromkeys(CHANNELS, 181.0)))
     _, timed = visited(machine)
-    assert [config for config in timed if config.algorithm == "tree"] == [
-        call("tree", "LL", 1),
-        call("tree", "LL", 4),
-        call("tree", "LL", 16),
-    ]
+    assert [config.nchannels for config in timed if config.algorithm == "tree"] == [4, 1, 16]
     assert {config.nchannels for config in timed if config.algorithm == "ring"} == set(CHANNELS)
+
+
+def test_what_is_hopeless_with_its_middle_count_is_not_looked_at_with_others() -> None:
+    tree = dict.fromkeys(CHANNELS, 361.0) | {8: 50.0}
+    _, timed = visited(Machine(times(dict.fromkeys(CHANNELS, 90.0), tree)))
+    assert [config.nchannels for config in timed if config.algorithm == "tree"] == [4]
 
 
 def test_one_count_that_keeps_up_is_enough() -> None:
@@ -75,16 +77,17 @@ def test_one_count_that_keeps_up_is_enough() -> None:
 
 def test_what_is_refused_with_few_and_many_channels_is_not_asked_for_again() -> None:
     _, timed = visited(Machine(times(dict.fromkeys(CHANNELS, 90.0), {})))
-    assert [config.nchannels for config in timed if config.algorithm == "tree"] == [1, 4, 16]
+    assert [config.nchannels for config in timed if config.algorithm == "tree"] == [4, 1, 16]
 
 
 def test_three_counts_are_timed_in_any_case_and_the_rest_while_seconds_last() -> None:
     equal = times(dict.fromkeys(CHANNELS, 90.0), dict.fromkeys(CHANNELS, 95.0))
     _, timed = visited(Machine(equal), first_s=1.5)
+    middles = [STOCK, call("ring", "Simple", 4), call("tree", "LL", 4)]
     ends = [
-        STOCK,
-        *(call("ring", "Simple", count) for count in (1, 4, 16)),
-        *(call("tree", "LL", count) for count in (1, 4, 16)),
+        *middles,
+        *(call("ring", "Simple", count) for count in (1, 16)),
+        *(call("tree", "LL", count) for count in (1, 16)),
     ]
     assert timed == [*ends, *(call("ring", "Simple", count) for count in (2, 8))]
     assert len(visited(Machine(equal))[1]) == 1 + 2 * len(CHANNELS)
