@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.doctor.findings import Finding, Severity
-from tuccl.doctor.host_checks import check_direct_access, check_machine, check_shared_memory
+from tuccl.doctor.host_checks import (
+    check_cores,
+    check_direct_access,
+    check_machine,
+    check_shared_memory,
+)
 from tuccl.doctor.job_view import JobView, job_environment, view_job
 from tuccl.doctor.library_checks import (
     check_c_library,
@@ -19,6 +24,7 @@ from tuccl.doctor.library_checks import (
 )
 from tuccl.doctor.table_checks import check_clock, check_directory, check_permissions, check_table
 from tuccl.doctor.variable_checks import check_configuration, check_variables
+from tuccl.measuring.cores import own_cores
 from tuccl.shipping.shipped_view import ShippedView, view_shipped
 
 
@@ -70,4 +76,5 @@ def _findings(view: ShippedView | None, job: JobView) -> Iterator[Finding]:
     yield from check_shared_memory()
     if job.bundle is not None:
         yield from check_machine(job.bundle, job.environment)
+        yield from check_cores(job.bundle, own_cores())
     yield from check_direct_access()

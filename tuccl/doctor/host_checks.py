@@ -1,4 +1,4 @@
-"""Checks of the host: shared memory, and whether it is the machine of the table."""
+"""Checks of the host: shared memory, cores, and whether it is the machine of the table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from pathlib import Path
 
 from tuccl.doctor.findings import Finding, error, note, ok, warning
 from tuccl.lookup_tables.bundles.bundle import Bundle
+from tuccl.lookup_tables.program_header import is_phased
+from tuccl.measuring.cores import cores_for, lanes_on
 from tuccl.probes.errors import ProbeError
 from tuccl.probes.host.probe import HostProbeOptions, probe_host
 from tuccl.probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
+from tuccl.programs.phase_layout import unpacked_phases
+from tuccl.words.counts import count_of
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there
 _LEAST_FREE_BYTES = 64 << 20
@@ -49,6 +53,32 @@ def check_shared_memory(path: Path = _SHARED_MEMORY) -> Iterator[Finding]:
         )
     else:
         yield ok(check, f"{free // _MIB} MiB free, mode 1777")
+
+
+def check_cores(bundle: Bundle, cores: frozenset[int]) -> Iterator[Finding]:
+    """Check that these cores can drive the lanes of the table's schedules on a node's ranks."""
+    lanes_of = {
+        schedule.content_hash: unpacked_phases(schedule.program).lanes
+        for schedule in bundle.schedules
+        if schedule.program and is_phased(schedule.program)
+    }
+    laned = [
+        (lanes, entry.key.shape.ranks_per_node or entry.key.shape.ranks)
+        for entry in bundle.all_entries
+        if entry.schedule is not None and (lanes := lanes_of.get(entry.schedule.schedule, 1)) > 1
+    ]
+    lacking = [(n, ranks) for n, ranks in laned if n > lanes_on([("", cores)] * ranks)]
+    if lacking:
+        needed = max(cores_for(lanes) * ranks for lanes, ranks in lacking)
+        entries = count_of(len(lacking), "entry", "entries")
+        yield warning(
+            "cores",
+            f"{entries} by schedules of up to {max(lacking)[0]} lanes: a job on the {len(cores)} "
+            "cores that are seen here leaves their calls to NCCL",
+            f"give a job {needed} cores a node, as by srun --cpus-per-task, or tune with these",
+        )
+    elif laned:
+        yield ok("cores", f"{len(cores)} cores drive the {max(laned)[0]} lanes of its schedules")
 
 
 @dataclass(frozen=True, slots=True)

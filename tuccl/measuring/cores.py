@@ -34,6 +34,11 @@ def lanes_on(ranks: Sequence[tuple[str, frozenset[int]]]) -> int:
     return max(1, share - _CORES_BESIDE_LANES)
 
 
+def cores_for(lanes: int) -> int:
+    """Return the cores that a rank needs to drive so many lanes."""
+    return lanes + _CORES_BESIDE_LANES
+
+
 def own_cores() -> frozenset[int]:
     """Return the cores on which this process may run."""
     return frozenset(os.sched_getaffinity(0))

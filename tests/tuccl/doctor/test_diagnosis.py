@@ -14,6 +14,7 @@ import pytest
 from write_json_schemas import SCHEMAS
 
 from tests.runtime.conftest import compile_c
+from tests.runtime.executor_tables import bundle_of, phased_entry
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
@@ -21,15 +22,24 @@ from tests.tuccl.shipping.job_roots import PROFILE, run_of_one_rank, unloadable
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.doctor.diagnosis import Diagnosis, diagnose
 from tuccl.doctor.findings import Severity
-from tuccl.doctor.host_checks import check_direct_access, check_machine, check_shared_memory
+from tuccl.doctor.host_checks import (
+    check_cores,
+    check_direct_access,
+    check_machine,
+    check_shared_memory,
+)
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.bundles.bundle import load_bundle
+from tuccl.lookup_tables.bundles.bundle import load_bundle, read_bundle
+from tuccl.lookup_tables.table import StoredSchedule
 from tuccl.probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
+from tuccl.programs.phase_compiler import compile_phases
+from tuccl.programs.phase_plans import phased_plans
 from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.forms import Form
 from tuccl.shipping.shipment import ship
+from tuccl.synthesizer.ir.collectives import Collective
 
 
 @pytest.fixture(autouse=True)
@@ -377,6 +387,31 @@ class Nvml(NvmlCalls):
 
     def may_access(self, gpu: int, peer: int) -> bool:
         return self._alone not in {gpu, peer}
+
+
+def test_cores_are_counted_for_the_lanes_of_schedules() -> None:
+    """All_reduce on 2 x 4 GPUs: a plan of two lanes, and the same of four for larger calls."""
+    plan = phased_plans(Collective.ALL_REDUCE, 2, 4)[0]
+    laned = [plan.with_lanes(lanes) for lanes in (2, 4)]
+    schedules = [
+        StoredSchedule(f"{number}", "", "", compile_phases(p)) for number, p in enumerate(laned)
+    ]
+    entries = [
+        phased_entry(p, schedule, sizes)
+        for p, schedule, sizes in zip(laned, schedules, ((1024, 2047), (2048, 4096)), strict=True)
+    ]
+
+    def found(cores: int) -> list[tuple[Severity, str]]:
+        bundle = read_bundle(bundle_of(entries, schedules), "test")
+        checked = check_cores(bundle, frozenset(range(cores)))
+        return [(each.severity, each.text + each.mend) for each in checked]
+
+    assert found(24) == [(Severity.OK, "24 cores drive the 4 lanes of its schedules")]
+    for cores, lacking in ((23, "1 entry"), (15, "2 entries")):
+        ((severity, text),) = found(cores)
+        assert severity is Severity.WARNING
+        assert text.startswith(f"{lacking} by schedules of up to 4 lanes: a job on the {cores} ")
+        assert "give a job 24 cores a node" in text
 
 
 def test_direct_access_is_known_from_nvml_alone() -> None:
