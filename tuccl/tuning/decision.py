@@ -4,14 +4,16 @@ The finalists of a search are measured again, in turn with NCCL's own choice und
 profile, which a job would run without the entry. Taking turns spreads drift over all of them alike,
 and fresh samples remove the luck that made a configuration a finalist. An entry is written only if
 the lower confidence bound of the gain is above 1. The bound is distribution-free: an order
-statistic of the paired ratios, corrected for the number of finalists. It holds for one start of the
-workers only (`tuccl.tuning.confirmation` covers several).
+statistic of the paired ratios, corrected for the number of finalists. A finalist that loses most
+turns is measured no further. The bound holds for one start of the workers only
+(`tuccl.tuning.confirmation` covers several).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -21,7 +23,7 @@ from tuccl.statistics.estimators import paired_ratios, quartile_spread
 from tuccl.statistics.intervals import Interval, median_interval
 from tuccl.statistics.looks import bonferroni
 from tuccl.trials.config import Config
-from tuccl.trials.in_turn import in_turn
+from tuccl.trials.in_turn import Samples, in_turn
 
 Measure = Callable[[Config, int], tuple[float, ...]]
 """`measure(config, repeats)`: the first `repeats` samples, in us."""
@@ -30,7 +32,7 @@ ERROR = 0.01
 CONFIDENCE = 1.0 - ERROR
 """Confidence of each bound of a proved gain, from one start or several."""
 PAIRS = 15
-"""Samples of each finalist and of the reference."""
+"""Samples of each finalist and of the reference, unless the finalist is beaten before."""
 _ALONE = 3
 """Samples of NCCL's own choice where no finalist is left."""
 MIN_GAIN = 1.002
@@ -131,8 +133,13 @@ def decide(
     error = bonferroni(ERROR, max(1, len(builtins) + len(schedules)))
     compared = [_compare(config, profile_default, fresh, error) for config in builtins]
     builtin = _best(compared)
-    reference = builtin.config if builtin else profile_default
-    schedules_compared = [_compare(config, reference, fresh, error) for config in schedules]
+
+    def reference(config: Config) -> Config:
+        """The call that a schedule must beat; one that NCCL's own choice beats went no further."""
+        is_beaten = len(fresh[config]) < len(default)
+        return profile_default if builtin is None or is_beaten else builtin.config
+
+    schedules_compared = [_compare(config, reference(config), fresh, error) for config in schedules]
     schedule = _best(schedules_compared)
     return Decision(
         builtin=builtin,
@@ -163,14 +170,42 @@ def _fresh(
             raise
         return samples[-1]
 
-    return in_turn(list(counts), PAIRS if finalists else _ALONE, sample)
+    return in_turn(
+        list(counts), PAIRS if finalists else _ALONE, sample, partial(_settled, reference)
+    )
+
+
+def _settled(reference: Config, samples: Samples) -> set[Config]:
+    """Return the finalists that are beaten, with the reference once all of them are."""
+    references = samples[reference]
+    beaten = {
+        config
+        for config, own in samples.items()
+        if config != reference and _is_beaten(_ratios(own, references))
+    }
+    alone = len(beaten) == len(samples) - 1 and len(references) >= _ALONE
+    return beaten | {reference} if alone else beaten
+
+
+def _is_beaten(ratios: Sequence[float]) -> bool:
+    """Whether the median ratio of all turns is at most 1, whatever the turns to come.
+
+    Curtailed sampling: nothing is decided differently, as such a finalist is not proved, and not
+    likely enough to be held against further starts.
+    """
+    return sum(ratio <= 1.0 for ratio in ratios) > PAIRS // 2
+
+
+def _ratios(samples: Sequence[float], references: Sequence[float]) -> list[float]:
+    """Ratios of the turns that a configuration took part in."""
+    return paired_ratios(samples, references[: len(samples)])
 
 
 def _compare(
     config: Config, reference: Config, fresh: Mapping[Config, Sequence[float]], error: float
 ) -> Comparison:
     samples, references = fresh[config], fresh[reference]
-    ratios = paired_ratios(samples, references)
+    ratios = _ratios(samples, references)
     return Comparison(
         config=config,
         reference=reference,

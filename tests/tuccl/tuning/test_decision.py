@@ -1,13 +1,17 @@
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.trials.config import DEFAULT_ALGORITHM, STOCK, Config
-from tuccl.tuning.decision import PAIRS, decide
+from tuccl.tuning import decision as decision_module
+from tuccl.tuning.decision import PAIRS, Decision, decide
 
 RING = Config("ring", "LL", 4)
 TREE = Config("tree", "LL", 4)
 SCHEDULE = Config("schedule:00", "LL", 1, 128, 1 << 16)
+MAJORITY = PAIRS // 2 + 1
 PROFILE_DEFAULT = Config(DEFAULT_ALGORITHM, nthreads=256)
 
 
@@ -85,6 +89,64 @@ def test_an_effect_on_every_second_launch_proves_nothing(slow: int) -> None:
     (rejected,) = decision.rejected
     assert rejected.lower_bound == 0.5
     assert [launches.count(config) for config in (STOCK, RING)] == [PAIRS, PAIRS]
+
+
+def test_a_beaten_finalist_is_measured_no_further() -> None:
+    times = Times({STOCK: 100.0, RING: 80.0, TREE: 101.0, SCHEDULE: 90.0}, spread=0.0)
+    decision = decide([RING, TREE], [SCHEDULE], STOCK, times, none_taken)
+    counts = {c: max(n for d, n in times.order if d == c) for c in times.times_us}
+    assert counts == {STOCK: PAIRS, RING: PAIRS, TREE: MAJORITY, SCHEDULE: PAIRS}
+    assert decision.winner == RING
+    assert counts[STOCK] == PAIRS
+    by_config = {each.config: each for each in decision.rejected}
+    assert by_config[TREE].samples == MAJORITY
+    assert by_config[TREE].ratio == pytest.approx(100.0 / 101.0)
+    assert by_config[SCHEDULE].reference == RING
+
+
+def test_a_schedule_that_nccls_own_choice_beats_is_held_against_that_alone() -> None:
+    times = Times({STOCK: 100.0, RING: 80.0, SCHEDULE: 101.0}, spread=0.0)
+    (rejected,) = decide([RING], [SCHEDULE], STOCK, times, none_taken).rejected
+    assert (rejected.config, rejected.reference, rejected.samples) == (SCHEDULE, STOCK, MAJORITY)
+
+
+def test_where_all_finalists_are_beaten_nccls_own_choice_is_measured_no_further() -> None:
+    times = Times({STOCK: 100.0, RING: 110.0, TREE: 120.0}, spread=0.0)
+    decision = decide([RING, TREE], [], STOCK, times, none_taken)
+    assert not decision.has_entry
+    assert decision.profile_default_us == 100.0
+    assert {n for config, n in times.order if config == STOCK} == set(range(1, MAJORITY + 1))
+
+
+@given(
+    samples=st.lists(
+        st.lists(st.floats(90.0, 110.0), min_size=PAIRS, max_size=PAIRS), min_size=4, max_size=4
+    ),
+    gain=st.floats(0.8, 1.0),
+)
+def test_what_is_proved_does_not_depend_on_the_samples_that_are_saved(
+    samples: list[list[float]], gain: float
+) -> None:
+    all_us = dict(zip((STOCK, RING, TREE, SCHEDULE), samples, strict=True))
+    all_us[RING] = [gain * us for us in all_us[RING]]
+    all_us[SCHEDULE] = [gain * gain * us for us in all_us[SCHEDULE]]
+
+    def decided() -> Decision:
+        def measure(config: Config, repeats: int) -> tuple[float, ...]:
+            return tuple(all_us[config][:repeats])
+
+        return decide([RING, TREE], [SCHEDULE], STOCK, measure, none_taken)
+
+    saving = decided()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decision_module, "_settled", lambda _reference, _samples: set())
+        whole = decided()
+    assert saving.builtin == whole.builtin
+    if saving.schedule != whole.schedule:
+        # It beats a built-in of which NCCL's own choice, in turn, beats it: no entry then.
+        assert saving.schedule is None
+        assert whole.schedule is not None
+        assert whole.schedule.reference != STOCK
 
 
 @pytest.mark.parametrize("failing", [RING, STOCK])
