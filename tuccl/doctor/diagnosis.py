@@ -76,5 +76,5 @@ def _findings(view: ShippedView | None, job: JobView) -> Iterator[Finding]:
     yield from check_shared_memory()
     if job.bundle is not None:
         yield from check_machine(job.bundle, job.environment)
-        yield from check_cores(job.bundle, own_cores())
+        yield from check_cores(job.bundle, own_cores(), os.cpu_count())
     yield from check_direct_access()

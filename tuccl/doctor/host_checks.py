@@ -55,8 +55,17 @@ def check_shared_memory(path: Path = _SHARED_MEMORY) -> Iterator[Finding]:
         yield ok(check, f"{free // _MIB} MiB free, mode 1777")
 
 
-def check_cores(bundle: Bundle, cores: frozenset[int]) -> Iterator[Finding]:
-    """Check that these cores can drive the lanes of the table's schedules on a node's ranks."""
+def check_cores(
+    bundle: Bundle, cores: frozenset[int], of_host: int | None = None
+) -> Iterator[Finding]:
+    """Check that a node's ranks can drive the lanes of the table's schedules.
+
+    Args:
+        bundle: The table.
+        cores: Cores that this process may use.
+        of_host: Number of the host's cores: a process that may use fewer is bound, as a job's ranks
+            may be to others; None: all are given.
+    """
     lanes_of = {
         schedule.content_hash: unpacked_phases(schedule.program).lanes
         for schedule in bundle.schedules
@@ -68,7 +77,14 @@ def check_cores(bundle: Bundle, cores: frozenset[int]) -> Iterator[Finding]:
         if entry.schedule is not None and (lanes := lanes_of.get(entry.schedule.schedule, 1)) > 1
     ]
     lacking = [(n, ranks) for n, ranks in laned if n > lanes_on([("", cores)] * ranks)]
-    if lacking:
+    if lacking and len(cores) < (of_host or 0):
+        each = max(cores_for(lanes) for lanes, _ in lacking)
+        yield note(
+            "cores",
+            f"{len(cores)} of {of_host} cores are seen here, and ranks of a job may have others: "
+            f"with fewer than {each} for each, calls of {max(lacking)[0]} lanes are NCCL's",
+        )
+    elif lacking:
         needed = max(cores_for(lanes) * ranks for lanes, ranks in lacking)
         entries = count_of(len(lacking), "entry", "entries")
         yield warning(

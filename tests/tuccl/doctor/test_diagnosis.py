@@ -401,9 +401,9 @@ def test_cores_are_counted_for_the_lanes_of_schedules() -> None:
         for p, schedule, sizes in zip(laned, schedules, ((1024, 2047), (2048, 4096)), strict=True)
     ]
 
-    def found(cores: int) -> list[tuple[Severity, str]]:
+    def found(cores: int, of_host: int | None = None) -> list[tuple[Severity, str]]:
         bundle = read_bundle(bundle_of(entries, schedules), "test")
-        checked = check_cores(bundle, frozenset(range(cores)))
+        checked = check_cores(bundle, frozenset(range(cores)), of_host)
         return [(each.severity, each.text + each.mend) for each in checked]
 
     assert found(24) == [(Severity.OK, "24 cores drive the 4 lanes of its schedules")]
@@ -412,6 +412,12 @@ def test_cores_are_counted_for_the_lanes_of_schedules() -> None:
         assert severity is Severity.WARNING
         assert text.startswith(f"{lacking} by schedules of up to 4 lanes: a job on the {cores} ")
         assert "give a job 24 cores a node" in text
+    # A process that is bound may be a rank of a job whose other ranks have cores of their own.
+    ((severity, text),) = found(6, of_host=64)
+    assert severity is Severity.NOTE
+    assert text.startswith("6 of 64 cores are seen here")
+    assert "fewer than 6 for each" in text
+    assert found(23, of_host=23)[0][0] is Severity.WARNING
 
 
 def test_direct_access_is_known_from_nvml_alone() -> None:
