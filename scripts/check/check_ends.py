@@ -84,7 +84,7 @@ def trials_of(
     kernels: Mapping[str, Mapping[str, str]],
     count: int,
     seed: int,
-    protocols: Sequence[str] = ("LL", "LL128"),
+    protocols: Sequence[str],
 ) -> list[Trial]:
     """Trials over all schedules and ends in turn, with random sizes, protocols and times."""
     draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
@@ -308,9 +308,9 @@ def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     kernels = write_schedules(arguments, folder / "schedules")[str(arguments.ranks)]
     done = []
     # LL128 is not for ranks that share a GPU: the executor would leave the call to NCCL.
-    protocols = {"protocols": ("LL",)} if arguments.sharing else {}
+    protocols = ("LL",) if arguments.sharing else ("LL", "LL128")
     count = arguments.first + arguments.trials
-    trials = trials_of(kernels, count, arguments.seed, **protocols)
+    trials = trials_of(kernels, count, arguments.seed, protocols)
     for number, trial in enumerate(trials[arguments.first :], arguments.first):
         found = run_trial(arguments, folder / str(number), trial)
         right = is_right(found, arguments.ranks)

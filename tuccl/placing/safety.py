@@ -14,7 +14,7 @@ from statistics import median
 
 from tuccl.lookup_tables.table import Shape
 from tuccl.models.placements import PlacementClass
-from tuccl.statistics.estimators import paired_ratios
+from tuccl.statistics.estimators import ratios_of_turns
 from tuccl.statistics.intervals import median_interval
 from tuccl.trials.config import Config, Task
 from tuccl.trials.in_turn import Samples, in_turn
@@ -110,14 +110,10 @@ def _settled(default: Config, samples: Samples) -> list[Config]:
     done = [
         config
         for config in calls
-        if sum(ratio >= 1.0 for ratio in _ratios(samples[config], samples[default])) > PAIRS // 2
+        if sum(ratio >= 1.0 for ratio in ratios_of_turns(samples[config], samples[default]))
+        > PAIRS // 2
     ]
     return [default, *done] if len(done) == len(calls) else done
-
-
-def _ratios(times: Sequence[float], references: Sequence[float]) -> list[float]:
-    """Return the ratios of the turns in which the call was timed."""
-    return paired_ratios(times, references[: len(times)])
 
 
 def _slower(
@@ -128,7 +124,7 @@ def _slower(
 ) -> SlowerAt | None:
     if config not in samples or default not in samples:
         return SlowerAt(config, own, None)
-    ratios = _ratios(samples[config], samples[default])
+    ratios = ratios_of_turns(samples[config], samples[default])
     ratio = median(ratios)
     if ratio >= 1.0 or (ratio >= _MOST_LOSS and median_interval(ratios, _ERROR).high >= 1.0):
         return None

@@ -38,6 +38,11 @@ def paired_ratios(times: Sequence[float], references: Sequence[float]) -> list[f
     return [slow / fast for fast, slow in zip(times, references, strict=True)]
 
 
+def ratios_of_turns(times: Sequence[float], references: Sequence[float]) -> list[float]:
+    """Ratios of the turns that were timed, where the reference may have had more turns."""
+    return paired_ratios(times, references[: len(times)])
+
+
 def log_gains(logs: Sequence[float], references: Sequence[float]) -> list[float]:
     """Logarithm of the same ratio, start by start; above 0 is faster than the reference."""
     return [slow - fast for fast, slow in zip(logs, references, strict=True)]

@@ -19,7 +19,7 @@ from statistics import median
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.lookup_tables.confirmation import Estimator
 from tuccl.placing.safety import SlowerAt
-from tuccl.statistics.estimators import paired_ratios, quartile_spread
+from tuccl.statistics.estimators import quartile_spread, ratios_of_turns
 from tuccl.statistics.intervals import Interval, median_interval
 from tuccl.statistics.looks import bonferroni
 from tuccl.trials.config import Config
@@ -181,7 +181,7 @@ def _settled(reference: Config, samples: Samples) -> set[Config]:
     beaten = {
         config
         for config, own in samples.items()
-        if config != reference and _is_beaten(_ratios(own, references))
+        if config != reference and _is_beaten(ratios_of_turns(own, references))
     }
     alone = len(beaten) == len(samples) - 1 and len(references) >= _ALONE
     return beaten | {reference} if alone else beaten
@@ -196,16 +196,11 @@ def _is_beaten(ratios: Sequence[float]) -> bool:
     return sum(ratio <= 1.0 for ratio in ratios) > PAIRS // 2
 
 
-def _ratios(samples: Sequence[float], references: Sequence[float]) -> list[float]:
-    """Ratios of the turns that a configuration took part in."""
-    return paired_ratios(samples, references[: len(samples)])
-
-
 def _compare(
     config: Config, reference: Config, fresh: Mapping[Config, Sequence[float]], error: float
 ) -> Comparison:
     samples, references = fresh[config], fresh[reference]
-    ratios = _ratios(samples, references)
+    ratios = ratios_of_turns(samples, references)
     return Comparison(
         config=config,
         reference=reference,

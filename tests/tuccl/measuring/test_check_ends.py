@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +18,9 @@ KERNELS = {"all_reduce": {"phased exchange": "a"}, "all_gather": {"phased rails_
 
 
 def test_trials_go_through_schedules_ends_and_nccls_own_call() -> None:
-    trials = script.trials_of(KERNELS, 42, 1)
-    assert trials == script.trials_of(KERNELS, 42, 1)
+    both = "LL", "LL128"
+    trials = script.trials_of(KERNELS, 42, 1, both)
+    assert trials == script.trials_of(KERNELS, 42, 1, both)
     assert {trial.end for trial in trials} == set(script.ENDS)
     assert {trial.pattern for trial in trials} == {"", "phased exchange", "phased rails_first"}
     assert [number for number, trial in enumerate(trials) if not trial.pattern][:2] == [6, 13]
@@ -40,9 +41,9 @@ def test_a_rank_that_does_not_end_is_told(
     drawn = script.trials_of
 
     def small(
-        kernels: Mapping[str, Mapping[str, str]], count: int, seed: int
+        kernels: Mapping[str, Mapping[str, str]], count: int, seed: int, protocols: Sequence[str]
     ) -> list[script.Trial]:
-        trials = drawn(kernels, count, seed)
+        trials = drawn(kernels, count, seed, protocols)
         return [replace(trial, end=end, size_bytes=4096, after_s=0.0) for trial in trials]
 
     monkeypatch.setattr(script, "trials_of", small)

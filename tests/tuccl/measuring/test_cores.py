@@ -1,10 +1,17 @@
 import os
+import re
 
 import pytest
 
-from tests.tuccl.measuring.worker_fixtures import OpenBackend
+from tests.tuccl.measuring.worker_fixtures import ROOT, OpenBackend
 from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.measuring.cores import bind_to_named_share, bind_to_share, lanes_on, share_variable
+from tuccl.measuring.cores import (
+    bind_to_named_share,
+    bind_to_share,
+    cores_for,
+    lanes_on,
+    share_variable,
+)
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Task
 
@@ -38,6 +45,12 @@ def test_ranks_with_the_same_cores_of_a_host_share_them() -> None:
     assert lanes_on([("a", eight), ("a", others)]) == 6
     assert lanes_on([("a", eight)] * 2 + [("b", sixteen)]) == 2
     assert lanes_on([("a", sixteen)] * 8) == lanes_on([("a", eight)] * 100) == lanes_on([]) == 1
+
+
+def test_the_executor_leaves_as_many_cores_to_the_job() -> None:
+    header = (ROOT / "tuccl" / "runtime" / "executor" / "cores.h").read_text(encoding="utf-8")
+    (beside,) = re.findall(r"kCoresBesideLanes = (\d+);", header)
+    assert cores_for(1) == 1 + int(beside)
 
 
 @pytest.mark.parametrize("fake_nodes", [1, 2])

@@ -15,8 +15,8 @@ namespace tuccl {
 class Aborting {
   public:
     Aborting() = default;
-    // Starts to abort each, in a thread of its own: NCCL has a way to abort several from one thread
-    // since 2.20 only.
+    // Starts to abort each, in a thread of its own: before 2.22 NCCL frees each at once, also in a
+    // group (src/init.cc).
     explicit Aborting(const std::vector<ncclComm_t> &comms);
     // Waits until all are gone.
     ~Aborting();
