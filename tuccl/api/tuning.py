@@ -178,7 +178,7 @@ def _tuned(
     def probed() -> Topology:
         crew = LocalCrew()
         try:
-            return probed_machine(root, crew, shown, tell, given.nodes)
+            return probed_machine(root, crew, shown, tell, takes_one_gpu=given.takes_one_gpu)
         finally:
             crew.close()
 

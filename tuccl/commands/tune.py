@@ -79,7 +79,7 @@ def init(
     return with_ranks(
         chosen,
         lambda crew: probed_machine(
-            root, crew, progress_of_probing(plain=plain_log), copies=options.nodes
+            root, crew, progress_of_probing(plain=plain_log), takes_one_gpu=options.takes_one_gpu
         ),
         lead,
         lambda: look_first(chosen, record),
@@ -110,7 +110,7 @@ def tune(command: TuneCommand) -> int:
             command.workspace,
             crew,
             progress_of_probing(plain=command.plain_log),
-            copies=options.nodes,
+            takes_one_gpu=options.takes_one_gpu,
         ),
         lead,
         lambda: look_first(options, record),
@@ -190,7 +190,7 @@ def retune(
 
     def probe(crew: Crew) -> Topology:
         shown = progress_of_probing(plain=plain_log)
-        probed.append(probe_again(crew, shown, copies=options.nodes))
+        probed.append(probe_again(crew, shown, takes_one_gpu=options.takes_one_gpu))
         return probed[-1]
 
     def lead(found: Callable[[], Topology], places: Places | None) -> int:

@@ -28,7 +28,8 @@ def probed_machine(
     crew: Crew,
     shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
     tell: Callable[[str], None] = display.say,
-    copies: int = 1,
+    *,
+    takes_one_gpu: bool = False,
 ) -> Topology:
     """Return the machine of this workspace, probed now if it was not before.
 
@@ -37,7 +38,7 @@ def probed_machine(
         crew: Hosts to probe.
         shown: Opens the display of progress.
         tell: Called with each note, a line.
-        copies: Number of nodes alike it that are tuned together: one of them may have one GPU.
+        takes_one_gpu: Whether one GPU is enough.
 
     Raises:
         ProbeError: The machine cannot be tuned, or the kept file is damaged.
@@ -51,7 +52,7 @@ def probed_machine(
             tell(f"note: {note}")
         return kept
     require_room(path)
-    machine = probe_again(crew, shown, tell, copies)
+    machine = probe_again(crew, shown, tell, takes_one_gpu=takes_one_gpu)
     keep(machine, workspace)
     return machine
 
@@ -60,7 +61,8 @@ def probe_again(
     crew: Crew,
     shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
     tell: Callable[[str], None] = display.say,
-    copies: int = 1,
+    *,
+    takes_one_gpu: bool = False,
 ) -> Topology:
     """Probe the machine now; arguments as for `probed_machine`.
 
@@ -68,7 +70,7 @@ def probe_again(
         ProbeError: The machine cannot be tuned.
     """
     machine = probe_for_init(crew, shown, tell)
-    if copies > 1 and machine.gpus:
+    if takes_one_gpu and machine.gpus:
         check_structure(machine)
     else:
         validate(machine)

@@ -187,6 +187,11 @@ class RunOptions(MachineOptions):
         return REPLAY if self.records is not None else SIMULATED
 
     @property
+    def takes_one_gpu(self) -> bool:
+        """Whether a host with one GPU can be tuned: several nodes have one each, or ranks share."""
+        return self.nodes > 1 or (self.share_gpus and self.node_gpus is not None)
+
+    @property
     def has_machine(self) -> bool:
         """Whether the machine is known without probing."""
         return self.topology is not None or self.records is not None

@@ -10,6 +10,7 @@ import pytest
 from tests.tuccl.conftest import TINY_RUN, Run, run_in
 from tuccl.hosts import probing
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
+from tuccl.inputs.run_options import RunOptions
 from tuccl.probes.cluster.cluster_probe import ClusterProbe
 from tuccl.probes.cluster.crew import LocalCrew
 from tuccl.probes.errors import InvalidTopologyError
@@ -114,6 +115,14 @@ def test_a_host_with_one_gpu_is_tuned_as_one_of_several_nodes(
     nodes = ("--nodes", "4", "--network-gbps", "100")
     assert run_inside("init", *TINY_RUN, *nodes).returncode == 0
     assert run_inside("retune").returncode == 0
+
+
+def test_ranks_that_share_it_make_one_gpu_enough() -> None:
+    shared = RunOptions(fake_nodes=True, share_gpus=True, node_gpus="4")
+    assert shared.takes_one_gpu
+    assert RunOptions(nodes=2).takes_one_gpu
+    assert not replace(shared, share_gpus=False).takes_one_gpu
+    assert not replace(shared, node_gpus=None).takes_one_gpu
 
 
 def halved(link: Link) -> Link:
