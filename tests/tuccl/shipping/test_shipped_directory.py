@@ -441,7 +441,7 @@ def test_after_18_kills_a_ship_leaves_what_one_ship_leaves(
             # It is loaded for much longer than it writes.
             while process.poll() is None and entries_of(tmp_path / "killed") == before:
                 time.sleep(0.0005)
-            time.sleep(rng.uniform(0.0, 0.05))
+            time.sleep(rng.uniform(0.0, 0.01))
             process.kill()
         kills += process.returncode == -signal.SIGKILL
         left_over += any(PARTIAL_PREFIX in name for name, _ in entries_of(tmp_path / "killed"))
