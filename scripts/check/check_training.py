@@ -4,7 +4,8 @@
 
 For each job `tuccl workload record` counts its calls, `tuccl init --workload` tunes them within
 --budget, `tuccl ship` writes the table, and `tuccl workload bench` runs the job without and with it
-in turn, by its environment alone. Jobs are those of torch_job.py: a transformer on a mesh of nodes
+in turn, by its environment alone; with --trim `tuccl workload trim` then leaves out what slows the
+job down. Jobs are those of torch_job.py: a transformer on a mesh of nodes
 and ranks (FSDP within a node, sums along rails), one that is tensor-parallel within nodes, a decode
 loop. Needs NVIDIA GPUs, all that are visible, and PyTorch. Exit code 0: no job is slower, and each
 saves what was predicted within 5 % of its step; 1: one does not; 2: a command failed.
@@ -47,6 +48,8 @@ def tuccl(*words: str, codes: Sequence[int] = (0,)) -> str:
     command = [sys.executable, "-m", "tuccl", *words]
     print(f"$ tuccl {' '.join(words)}", file=sys.stderr, flush=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if "--json" not in words:
+        print(done.stdout, file=sys.stderr, flush=True)
     if done.returncode not in codes:
         raise CommandError(f"tuccl {words[0]} ended with code {done.returncode}: {done.stdout}")
     return done.stdout
@@ -106,10 +109,26 @@ def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, A
         tuned += ["--max-channels", str(arguments.max_channels)]
     tuccl(*tuned, "--budget", arguments.budget, *machine_words(arguments))
     tuccl("ship", shipped, "--workspace", workspace)
-    bench = ["workload", "bench", "--table", shipped, "--rounds", str(arguments.pairs)]
-    bench += ["--metric", r"step (\S+) us", "--unit", "us", "--json"]
-    found: dict[str, Any] = json.loads(tuccl(*bench, "--", *job, codes=(0, 1)))
+    of_job = ["--table", shipped, "--rounds", str(arguments.pairs)]
+    of_job += ["--metric", r"step (\S+) us", "--unit", "us", "--json", "--", *job]
+    found: dict[str, Any] = json.loads(tuccl("workload", "bench", *of_job, codes=(0, 1)))
+    if arguments.trim:
+        found["trimmed"] = json.loads(tuccl("workload", "trim", *of_job, codes=(0, 1)))
     return found
+
+
+def trimmed_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return what `tuccl workload trim` says of the parts and of what is left."""
+    if "trimmed" not in found:
+        return []
+    gain, parts = found["trimmed"]["gain"], found["trimmed"]["parts"]
+    lines = [
+        f"  {part['operation'] or 'all'} {part['shape'] or 'process profile'}: {part['ratio']:.3f} "
+        f"({part['low']:.3f} to {part['high']:.3f}){' left out' if part['left_out'] else ''}"
+        for part in parts
+    ]
+    lines += [f"  trimmed: {gain['ratio']:.3f} ({gain['low']:.3f} to {gain['high']:.3f})"]
+    return lines
 
 
 def shares(found: Mapping[str, Any]) -> tuple[float, float]:
@@ -140,6 +159,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--max-channels", type=int, help="bound of `tuccl init`, as jobs compute beside their calls"
     )
+    parser.add_argument(
+        "--trim", action="store_true", help="find what slows the job down, and leave it out"
+    )
     parser.add_argument("--pairs", type=int, default=5, help="runs without and with the table")
     add_arguments(parser)
     parser.add_argument("--json", type=Path, help="write everything to this file")
@@ -166,7 +188,9 @@ def main() -> int:
         print(
             f"{part}: {gain['ratio']:.3f} times as fast ({gain['low']:.3f} to {gain['high']:.3f}); "
             f"a step takes {100 * measured:.1f} % less, predicted {100 * predicted:.1f} %: "
-            f"{'right' if is_right(bench) else 'NOT RIGHT'}"
+            f"{'right' if is_right(bench) else 'NOT RIGHT'}",
+            *trimmed_lines(bench),
+            sep="\n",
         )
     return code
 

@@ -14,6 +14,7 @@ from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.reports.evidence import evidence_of
 from tuccl.reports.finished_run import FinishedRun, current_run
+from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.trials.config import Task
@@ -60,7 +61,9 @@ def _find(place: Path, stack: ExitStack, *, with_executor: bool) -> FoundTable:
     if (root / ENVIRONMENT_NAME).exists() or not (root / "runs").is_dir():
         shipped = read_shipped_table(root, str(place), with_executor=with_executor)
         caveat = "" if shipped.table is None else evidence_of(shipped.table, "").caveat
-        return FoundTable(shipped, None, (caveat,) if caveat else ())
+        manifest, _ = read_manifest(root / MANIFEST_NAME)
+        profile = PROFILE_LEFT_OUT if manifest is not None and manifest.lost_profile else ""
+        return FoundTable(shipped, None, tuple(filter(None, (caveat, profile))))
     run = current_run(root)
     folder = stack.enter_context(TemporaryDirectory(prefix="tuccl-bench-"))
     caveats = ship(Workspace(root).current(), Path(folder)).caveats

@@ -13,11 +13,15 @@ PROFILE_VARIABLE = "TUCCL_PROFILE"
 """Variable with the names of the variables that a table's process profile has set."""
 DIRECTORY_VARIABLE = "TUCCL_DIR"
 """Variable with the directory of shipped files that were moved."""
+CRC_VARIABLE = "TUCCL_BUNDLE_CRC"
+"""Variable with the checksum that every rank's bundle must have."""
+ENVIRONMENT_VARIABLE = "TUCCL_ENV"
+"""Variable with the file that ranks may source for the same table."""
 _OF_A_TABLE = (
     BUNDLE_VARIABLE,
-    "TUCCL_BUNDLE_CRC",
+    CRC_VARIABLE,
     DIRECTORY_VARIABLE,
-    "TUCCL_ENV",
+    ENVIRONMENT_VARIABLE,
     "TUCCL_NCCL",
     PROFILE_VARIABLE,
 )

@@ -1,4 +1,4 @@
-"""The commands `tuccl workload import`, `show`, `record` and `bench`."""
+"""The commands `tuccl workload import`, `show`, `record`, `bench` and `trim`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import Command, Group, examples
 from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
-from tuccl.inputs.workload_bench_command import WorkloadBenchCommand
+from tuccl.inputs.workload_bench_command import WorkloadBenchCommand, WorkloadTrimCommand
 from tuccl.inputs.workload_command import WorkloadImportCommand
 from tuccl.inputs.workload_record_command import WorkloadRecordCommand
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
@@ -100,3 +100,27 @@ def bench(
     from tuccl.commands import job_bench
 
     raise typer.Exit(job_bench.bench_job(replace(command, workspace=workspace, as_json=as_json)))
+
+
+@app.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "tuccl workload trim --table /shared/tuccl --output /shared/tuccl-train \\\n"
+        "    --metric 'step time (\\S+) ms' --skip 20 -- srun train.sh",
+    ),
+)
+@with_fields(helps={"rounds": "Runs of what is left and of stock NCCL each, in turn."})
+def trim(
+    command: WorkloadTrimCommand,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a job with parts of a table, and leave out what slows it down.
+
+    Exit code 1: nothing is left, or the job is slower with what is, beyond the noise; nothing is
+    shipped.
+    """
+    from tuccl.commands import job_trim
+
+    raise typer.Exit(job_trim.trim_job(replace(command, workspace=workspace, as_json=as_json)))

@@ -23,19 +23,24 @@ _LONGEST_JOB = 200
 """Characters of a command that are shown."""
 
 
-def run_line(number: int, rounds: int, variant: str, run: JobRun, figure: Figure) -> str:
-    """Return the line of a run that has ended."""
+def run_line(place: str, variant: str, run: JobRun, figure: Figure) -> str:
+    """Return the line of a run that has ended, `place` as in `round 2 of 5`."""
     shown = "" if figure.pattern is None else f"{_number(run.figure)}{_unit(figure)}, "
-    return f"round {number} of {rounds}, {variant}: {shown}{format_elapsed(run.seconds)}"
+    return f"{place}, {variant}: {shown}{format_elapsed(run.seconds)}"
+
+
+def job_words(command: WorkloadBenchCommand) -> str:
+    """Return the job's command in one line, shortened."""
+    words = printable(" ".join(shlex.join(command.job).split()))
+    return words if len(words) <= _LONGEST_JOB else f"{words[:_LONGEST_JOB]} ..."
 
 
 def job_bench_lines(
     command: WorkloadBenchCommand, table: ShippedTable, outcome: JobOutcome
 ) -> Iterator[str]:
     """Return the whole output."""
-    words = printable(" ".join(shlex.join(command.job).split()))
-    yield words if len(words) <= _LONGEST_JOB else f"{words[:_LONGEST_JOB]} ..."
-    yield f"{table.name}: {_figure_words(command)}"
+    yield job_words(command)
+    yield f"{table.name}: {figure_words(command)}"
     yield ""
     yield f"{'round':>5} {'without':>12} {'with the table':>15} {'ratio':>7}"
     for number, each in enumerate(outcome.rounds, 1):
@@ -46,7 +51,7 @@ def job_bench_lines(
     gain = outcome.gain
     yield (
         f"the job is {gain.ratio:.3f} times as fast with the table "
-        f"(95 % interval {gain.low:.3f} to {gain.high:.3f}): {_verdict(outcome)}"
+        f"(95 % interval {gain.low:.3f} to {gain.high:.3f}): {verdict(outcome)}"
     )
     if outcome.saving is not None:
         yield _saving_line(outcome.saving)
@@ -65,10 +70,7 @@ def job_bench_document(
         metric=command.metric,
         skip=command.skip,
         higher_is_better=command.higher_is_better,
-        rounds=[
-            JobRoundFigures(without=_run(each.without), with_table=_run(each.with_table))
-            for each in outcome.rounds
-        ],
+        rounds=round_figures(outcome),
         gain=BenchedGain(ratio=outcome.gain.ratio, low=outcome.gain.low, high=outcome.gain.high),
         load_seen=outcome.load_seen,
         saving=None
@@ -86,11 +88,21 @@ def job_bench_document(
     )
 
 
-def _run(run: JobRun) -> JobRunFigures:
+def round_figures(outcome: JobOutcome) -> list[JobRoundFigures]:
+    """Return the rounds as JSON."""
+    return [
+        JobRoundFigures(without=run_figures(each.without), with_table=run_figures(each.with_table))
+        for each in outcome.rounds
+    ]
+
+
+def run_figures(run: JobRun) -> JobRunFigures:
+    """Return a run as JSON."""
     return JobRunFigures(figure=run.figure, seconds=run.seconds)
 
 
-def _figure_words(command: WorkloadBenchCommand) -> str:
+def figure_words(command: WorkloadBenchCommand) -> str:
+    """Describe the figure of a run for people."""
     if command.metric is None:
         return "seconds of a whole run, its start among them"
     after = f" after the first {command.skip}" if command.skip else ""
@@ -98,7 +110,8 @@ def _figure_words(command: WorkloadBenchCommand) -> str:
     return f"a run's median of {command.metric!r}{after}{unit}"
 
 
-def _verdict(outcome: JobOutcome) -> str:
+def verdict(outcome: JobOutcome) -> str:
+    """Say whether the job is faster."""
     if outcome.is_slower:
         return "slower, beyond the noise"
     return (

@@ -1,9 +1,10 @@
-"""`WorkloadBenchCommand`: the options of `tuccl workload bench`."""
+"""`WorkloadBenchCommand` and `WorkloadTrimCommand`: options of benches of a user's own job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from tuccl.inputs.option import MEASURING, OUTPUT, named_path, option
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
@@ -13,6 +14,7 @@ from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 class WorkloadBenchCommand:
     """The options of `tuccl workload bench`."""
 
+    NAME: ClassVar = "workload bench"
     job: tuple[str, ...] = field(
         default=(),
         metadata=option("", "The job: torchrun, srun, a script.", "CMD", positional=True),
@@ -77,3 +79,30 @@ class WorkloadBenchCommand:
     )
     workspace: Path = DEFAULT_WORKSPACE
     as_json: bool = False
+
+
+@dataclass(frozen=True)
+class WorkloadTrimCommand(WorkloadBenchCommand):
+    """The options of `tuccl workload trim`."""
+
+    NAME: ClassVar = "workload trim"
+    part_rounds: int | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "Rounds that tell the table's parts apart, two runs each, rounded up to what their "
+            "number takes; if not given, 8, and 16 from 6 parts on.",
+            "N",
+            bounds=(2, 1000),
+        ),
+    )
+    output: Path | None = field(
+        default=None,
+        metadata=option(
+            OUTPUT,
+            "Ship the table without what slows the job down to this directory, which may be that "
+            "of --table; if not given, nothing is written.",
+            "DIR",
+            parse=named_path,
+        ),
+    )

@@ -26,6 +26,11 @@ from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning
 
 MANIFEST_NAME = "tuccl-manifest.json"
 MANIFEST_VERSION: Final = 3
+PROFILE_LEFT_OUT: Final = (
+    "Its times are with a process profile that is left out, as a job was slower with that; those "
+    "of calls without it are not known."
+)
+"""Caveat of a table that `tuccl workload trim` took the process profile from."""
 
 
 class _Model(BaseModel):
@@ -153,6 +158,8 @@ class Listed:
     step: StepSummary | None = None
     executor: bool = False
     """Whether the executor is loaded by default; unknown in version 1."""
+    lost_profile: bool = False
+    """Whether `PROFILE_LEFT_OUT` holds."""
 
 
 def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: Shipment) -> str:
@@ -248,5 +255,5 @@ def _listed(data: bytes, version: int) -> Listed:
     return Listed(
         version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
         tuple(found.files), found.machine, tuple(found.forms), found.place, found.graphs,
-        found.in_place, found.host, found.step, found.executor,
+        found.in_place, found.host, found.step, found.executor, PROFILE_LEFT_OUT in found.caveats,
     )  # fmt: skip

@@ -13,8 +13,13 @@ from pathlib import Path
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
-from tuccl.shipping.manifest import MANIFEST_NAME
-from tuccl.shipping.shipment import Source, forms_and_place, make_current, render
+from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, ManifestDocument
+from tuccl.shipping.shipment import (
+    Source,
+    forms_and_place,
+    make_current,
+    render,
+)
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
     MACHINE_NAME,
@@ -82,7 +87,9 @@ def rollback(directory: Path, named: str | None = None, *, force: bool = False) 
         require_whole(version)
         machine = Machine(version.manifest.topology_name, version.manifest.fingerprint)
         check_can_be_shipped_to(found, machine, force=force)
-        rendered = render(_source_of(version), target, *forms_and_place(target, (), None))
+        name = f"version {version.number} in {version.folder}"
+        source = source_of(version.folder, version.manifest, name)
+        rendered = render(source, target, *forms_and_place(target, (), None))
         check_places([target / name for name in (*rendered.contents, MANIFEST_NAME)])
         make_current(found, rendered.contents, rendered.manifest)
         drop_old_versions(target)
@@ -97,25 +104,31 @@ def _before(target: Path, kept: tuple[Version, ...], current: Version | None) ->
     return earlier[-1]
 
 
-def _source_of(version: Version) -> Source:
-    """Return the table of a version with its own libraries.
+def source_of(folder: Path, manifest: ManifestDocument, name: str) -> Source:
+    """Return the table in a folder of shipped files with its own libraries.
+
+    Args:
+        folder: A version, or a directory of `tuccl ship`.
+        manifest: Its manifest.
+        name: Its name in an error.
 
     Raises:
         WorkspaceError: The table is not that of the bundle.
     """
-    view = view_shipped(version.folder)
+    view = view_shipped(folder)
     if view.table is None:
-        raise WorkspaceError(f"version {version.number} in {version.folder}: {view.problems[0]}")
-    library, machine = version.folder / EXECUTOR_NAME, version.folder / MACHINE_NAME
+        raise WorkspaceError(f"{name}: {view.problems[0]}")
+    library, machine = folder / EXECUTOR_NAME, folder / MACHINE_NAME
     return Source(
         view.table,
-        version.manifest.times,
-        version.manifest.machine,
+        manifest.times,
+        manifest.machine,
         read_regular_file(machine) if machine.is_file() else None,
-        read_regular_file(version.folder / PLUGIN_NAME),
+        read_regular_file(folder / PLUGIN_NAME),
         library if library.is_file() else None,
-        version.manifest.graphs,
-        version.manifest.in_place,
-        version.manifest.host,
-        version.manifest.step,
+        manifest.graphs,
+        manifest.in_place,
+        manifest.host,
+        manifest.step,
+        lost_profile=PROFILE_LEFT_OUT in manifest.caveats,
     )

@@ -50,6 +50,7 @@ from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
     MANIFEST_NAME,
+    PROFILE_LEFT_OUT,
     MachineSize,
     Shipment,
     manifest_text,
@@ -82,7 +83,7 @@ from tuccl.workspace.runs import Run
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table with what is shipped beside it: of a run, or of a version."""
+    """A table with what is shipped beside it: of a run, a version, or a part of one."""
 
     table: Table
     evidence: Evidence
@@ -98,6 +99,8 @@ class Source:
     host: HostRecord | None
     step: StepSummary | None
     """Gain of a step, where the table was tuned for a workload."""
+    lost_profile: bool = False
+    """Whether the process profile of its times is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,28 @@ def ship(
         WorkspaceError: The run has no table, or the directory cannot be written.
         PluginMissingError: This installation has no plugin.
     """
+    source, origin = _source_of(run)
+    return ship_source(source, origin, directory, force=force, forms=forms, place=place)
+
+
+def ship_source(
+    source: Source,
+    origin: Origin,
+    directory: Path,
+    *,
+    force: bool = False,
+    forms: Sequence[Form] = (),
+    place: Path | None = None,
+) -> Shipped:
+    """Write the directory of a table that need not be a run's, as `ship` does.
+
+    Raises:
+        UsageError: As for `ship`.
+        WorkspaceBusyError: Another process ships there.
+        WorkspaceError: The directory cannot be written.
+    """
     target = absolute(directory)
     _check_target(target, place)
-    source, origin = _source_of(run)
     rendered = render(source, target, *forms_and_place(target, forms, place))
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -186,7 +208,8 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
     )  # fmt: skip
     plain = [form for form in wanted if form is not Form.KUBERNETES]
     files = {name: text for form in plain for name, text in form_files(form, settings).items()}
-    environment = environment_file(table, target, crc, evidence.caveat, executor, at)
+    note = " ".join(_notes(source))
+    environment = environment_file(table, target, crc, note, executor, at)
     contents = {
         bundle_name(crc): bundle,
         PLUGIN_NAME: source.plugin,
@@ -206,7 +229,7 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
         for name, text in form_files(Form.KUBERNETES, of_image).items():
             contents[name] = text.encode()
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
-    caveats = _caveats(evidence, executor)
+    caveats = _caveats(source, executor)
     said = Shipment(
         source.machine, evidence, caveats, loads_executor, tuple(wanted),
         None if named is None else str(named), source.graphs, source.in_place,
@@ -310,11 +333,17 @@ def forms_and_place(
     return tuple(sorted({*known, *forms})), place
 
 
-def _caveats(evidence: Evidence, executor: ShippedExecutor | None) -> tuple[str, ...]:
+def _caveats(source: Source, executor: ShippedExecutor | None) -> tuple[str, ...]:
     """Return reasons not to rely on the table, and why the executor is not loaded."""
-    left_off = executor.obstacle if executor is not None else None
-    notes = (evidence.caveat, f"no executor: {left_off.sentence}" if left_off is not None else "")
-    return tuple(filter(None, notes))
+    if executor is None or executor.obstacle is None:
+        return _notes(source)
+    return (*_notes(source), f"no executor: {executor.obstacle.sentence}")
+
+
+def _notes(source: Source) -> tuple[str, ...]:
+    """Return reasons not to rely on the times."""
+    profile = PROFILE_LEFT_OUT if source.lost_profile else ""
+    return tuple(filter(None, (source.evidence.caveat, profile)))
 
 
 def _step(table: Table, report: Report, loads_executor: bool) -> StepSummary | None:

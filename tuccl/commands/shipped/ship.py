@@ -16,6 +16,7 @@ from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.probes.network.racks.hostlist import expand_host_list
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import Form
+from tuccl.shipping.manifest import PROFILE_LEFT_OUT
 from tuccl.shipping.shipped_view import view_shipped
 from tuccl.workspace.atomic_file import absolute, write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
@@ -124,7 +125,10 @@ def show(directory: Path, as_json: bool) -> int:
     """Run `tuccl show DIR`."""
     from tuccl.console.shipped.shipped_display import print_shipped, show_document  # noqa: PLC0415 - slow
 
-    shown = show_document(view_shipped(absolute(directory)))
+    view = view_shipped(absolute(directory))
+    if view.manifest is not None and view.manifest.lost_profile:
+        display.say_notes([PROFILE_LEFT_OUT])
+    shown = show_document(view)
     if as_json:
         print_document(shown)
     else:

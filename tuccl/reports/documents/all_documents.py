@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from tuccl.reports.documents.bench import BenchDocument, BenchUpgradeDocument
 from tuccl.reports.documents.doctor import DoctorDocument, ShipCheckDocument
 from tuccl.reports.documents.job_bench import JobBenchDocument
+from tuccl.reports.documents.job_trim import JobTrimDocument
 from tuccl.reports.documents.shipped import ExportDocument, ShipDocument, ShowDocument
 from tuccl.reports.documents.table import (
     ExplainDocument,
@@ -40,5 +41,6 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "workload": WorkloadDocument,
     "bench-upgrade": BenchUpgradeDocument,
     "workload-bench": JobBenchDocument,
+    "workload-trim": JobTrimDocument,
 }
 """Documents by the name of the schema's file; `init` and `tune` print that of `table`."""

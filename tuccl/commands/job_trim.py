@@ -1,0 +1,199 @@
+"""The command `tuccl workload trim`: a table without what slows a user's own job down.
+
+The job runs in rounds with some parts of the table and with all others, which tells what each part
+does to it. What is left then runs in turn with stock NCCL, as by `tuccl workload bench`, and is
+shipped where it is not slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuccl.bench.contenders import ShippedTable, read_shipped_table
+from tuccl.bench.job_figure import Figure
+from tuccl.bench.job_parts import (
+    PROFILE,
+    Part,
+    PartRound,
+    Trimming,
+    job_parts,
+    part_effects,
+    parts_in,
+    with_parts,
+)
+from tuccl.bench.own_job import WITHOUT, job_outcome
+from tuccl.bench.places import found_tables
+from tuccl.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE
+from tuccl.commands.job_runs import (
+    JobLogs,
+    JobRuns,
+    Variant,
+    bench_rounds,
+    job_logs,
+    table_place,
+    table_variant,
+    understood,
+)
+from tuccl.console.display import print_lines, say, say_notes
+from tuccl.console.job_trim_display import job_trim_document, job_trim_lines
+from tuccl.console.json_output import print_document
+from tuccl.engines.executor_library import BUNDLE_VARIABLE
+from tuccl.errors import ExitCode, UsageError
+from tuccl.inputs.workload_bench_command import WorkloadTrimCommand
+from tuccl.lookup_tables.bundle_layout import bundle_crc
+from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
+from tuccl.lookup_tables.table import Table
+from tuccl.shipping.locating import bundle_name
+from tuccl.shipping.manifest import MANIFEST_NAME, read_document
+from tuccl.shipping.rollback import source_of
+from tuccl.shipping.shipment import Source, ship_source
+from tuccl.shipping.shipped_directory import Machine, check_can_be_shipped_to, look_at
+from tuccl.shipping.versions import Origin, utc_now, versions_of
+from tuccl.statistics.screening import begins_with_first_half, rounds_for, signs_of_rounds
+from tuccl.workspace.atomic_file import absolute, write_atomically
+
+_ROUNDS = 8
+_TRIMMED = "trimmed"
+
+
+def trim_job(command: WorkloadTrimCommand) -> int:
+    """Run `tuccl workload trim`; exit code 1 where nothing is left, or that slows the job down."""
+    figure, limit_s = understood(command)
+    place = table_place(command)
+    with found_tables([place], with_executor=True) as (found,), job_logs(command.logs) as logs:
+        say_notes(found.notes)
+        trim = _Trim(command, found.shipped, figure, limit_s, logs)
+        trimming = trim.run()
+        _print(command, found.shipped, trimming)
+    is_lost = trimming.outcome.is_slower or trimming.is_nothing_left
+    return ExitCode.FINDING if is_lost else ExitCode.OK
+
+
+@dataclass(frozen=True)
+class _Trim:
+    """One run of the command."""
+
+    command: WorkloadTrimCommand
+    shipped: ShippedTable
+    figure: Figure
+    limit_s: float | None
+    logs: JobLogs
+
+    def run(self) -> Trimming:
+        """Find out what to leave out, bench the rest and ship it.
+
+        Raises:
+            UsageError: The table has no entries, or its directory lacks its table or manifest.
+            MeasurementError: A run of the job failed.
+        """
+        source = self._source()
+        self._check_target(source)
+        parts = job_parts(source.table)
+        if not parts:
+            raise UsageError(f"{self.shipped.name} has no entries: there is nothing to leave out")
+        rounds = self._part_rounds(source.table, parts)
+        effects = part_effects(parts, rounds, self.figure)
+        kept = tuple(each.part for each in effects if not each.is_slower)
+        is_less = 0 < len(kept) < len(parts)
+        if is_less:
+            trimmed = _without(source, kept)
+            table = self._ship(trimmed, self.logs.directory / _TRIMMED)
+        else:
+            trimmed, table = source, self.shipped
+        runs = self._runs(self.command.rounds, "round")
+        outcome = job_outcome(
+            bench_rounds(runs, table), self.figure, None, load_seen=runs.load_seen
+        )
+        target = self.command.output
+        is_shipped = is_less and not outcome.is_slower and target is not None
+        if is_shipped and target is not None:
+            self._ship(trimmed, target)
+        return Trimming(tuple(rounds), effects, outcome, target if is_shipped else None)
+
+    def _source(self) -> Source:
+        directory = self.shipped.directory
+        manifest = read_document(directory / MANIFEST_NAME)
+        if manifest is None:
+            raise UsageError(
+                f"{directory / MANIFEST_NAME} is missing or of another release, and says what was "
+                "measured; `tuccl ship` there again"
+            )
+        return source_of(directory, manifest, self.shipped.name)
+
+    def _check_target(self, source: Source) -> None:
+        """Refuse a directory that could not be shipped to before the job takes its time."""
+        if self.command.output is not None:
+            machine = Machine(source.table.topology_name, source.table.fingerprint)
+            found = look_at(absolute(self.command.output))
+            check_can_be_shipped_to(found, machine, force=False)
+
+    def _runs(self, rounds: int, prefix: str) -> JobRuns:
+        return JobRuns(
+            self.command, self.figure, self.limit_s, self.logs, self.shipped.directory, rounds,
+            prefix,
+        )  # fmt: skip
+
+    def _part_rounds(self, table: Table, parts: tuple[Part, ...]) -> list[PartRound]:
+        count = rounds_for(len(parts), self.command.part_rounds or _ROUNDS)
+        say(
+            f"{len(parts)} parts of the table in {count} rounds, then {self.command.rounds} rounds "
+            "of what is left"
+        )
+        runs = self._runs(count, "parts round")
+        done = []
+        for number, signs in enumerate(signs_of_rounds(len(parts), count)):
+            halves = {half: self._variant(table, parts_in(parts, signs, half)) for half in (1, -1)}
+            order = (1, -1) if begins_with_first_half(number, len(parts)) else (-1, 1)
+            found = {
+                half: runs.start(number + 1, halves[half], "first" if half == 1 else "second")
+                for half in order
+            }
+            done.append(PartRound(signs, found[1], found[-1]))
+        return done
+
+    def _variant(self, table: Table, kept: Collection[Part]) -> Variant:
+        """Return the variables of some parts; their bundle lies beside the logs."""
+        part = with_parts(table, kept)
+        if part == table:
+            return table_variant(self.shipped)
+        name = "with " + "; ".join(map(str, kept)) if kept else WITHOUT
+        if not part.all_entries:
+            return Variant(name, dict(part.profile))
+        bundle = bundle_bytes(part)
+        crc = bundle_crc(bundle)
+        path = self.logs.directory / bundle_name(crc)
+        write_atomically(path, bundle)
+        left_out = {ENVIRONMENT_VARIABLE, *(table.profile.keys() - part.profile.keys())}
+        own = {key: text for key, text in self.shipped.variables.items() if key not in left_out}
+        return Variant(name, {**own, BUNDLE_VARIABLE: str(path), CRC_VARIABLE: f"{crc:08x}"})
+
+    def _ship(self, source: Source, directory: Path) -> ShippedTable:
+        """Ship a table and return it as a job gets it."""
+        ship_source(source, Origin(utc_now(), self._run(), None), directory)
+        return read_shipped_table(directory, str(directory))
+
+    def _run(self) -> str | None:
+        """Return the directory of the run that the table comes from."""
+        crc = f"{self.shipped.bundle.crc:08x}"
+        versions = versions_of(self.shipped.directory)
+        return next((each.origin.run for each in versions if each.crc == crc), None)
+
+
+def _without(source: Source, kept: Collection[Part]) -> Source:
+    """Return a table with these parts alone; what it gains a step is not predicted."""
+    lost_profile = bool(source.table.profile) and PROFILE not in kept
+    return replace(
+        source,
+        table=with_parts(source.table, kept),
+        step=None,
+        lost_profile=lost_profile or source.lost_profile,
+    )
+
+
+def _print(command: WorkloadTrimCommand, table: ShippedTable, trimming: Trimming) -> None:
+    if command.as_json:
+        print_document(job_trim_document(command, table, trimming))
+    else:
+        print_lines(job_trim_lines(command, table, trimming))
