@@ -5,7 +5,14 @@ from __future__ import annotations
 from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.own_job import JobOutcome, job_outcome
 from tuccl.bench.places import found_tables
-from tuccl.commands.job_runs import JobRuns, bench_rounds, job_logs, table_place, understood
+from tuccl.commands.job_runs import (
+    JobRuns,
+    bench_rounds,
+    job_logs,
+    table_place,
+    table_variant,
+    understood,
+)
 from tuccl.console.display import print_lines, say_notes
 from tuccl.console.job_bench_display import job_bench_document, job_bench_lines
 from tuccl.console.json_output import print_document
@@ -23,7 +30,7 @@ def bench_job(command: WorkloadBenchCommand) -> int:
         table = found.shipped
         manifest, _ = read_manifest(table.directory / MANIFEST_NAME)
         runs = JobRuns(command, figure, limit_s, logs, table.directory, command.rounds)
-        rounds = bench_rounds(runs, table)
+        rounds = bench_rounds(runs, table_variant(table))
         step = manifest.step if manifest else None
         outcome = job_outcome(rounds, figure, step, load_seen=runs.load_seen)
         _print(command, table, outcome)

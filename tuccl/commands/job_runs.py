@@ -258,9 +258,7 @@ def table_variant(table: ShippedTable) -> Variant:
     return Variant(WITH, {**table.variables, DIRECTORY_VARIABLE: str(table.directory)})
 
 
-def bench_rounds(runs: JobRuns, table: ShippedTable) -> tuple[JobRound, ...]:
-    """Run the job in turn without and with a table."""
-    variants = {WITH: table_variant(table), WITHOUT: Variant(WITHOUT, {})}
-    return run_rounds(
-        lambda number, variant: runs.start(number, variants[variant], variant), runs.rounds
-    )
+def bench_rounds(runs: JobRuns, variant: Variant) -> tuple[JobRound, ...]:
+    """Run the job in turn with these variables and without."""
+    variants = {WITH: variant, WITHOUT: Variant(WITHOUT, {})}
+    return run_rounds(lambda number, name: runs.start(number, variants[name], name), runs.rounds)

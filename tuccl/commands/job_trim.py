@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from tuccl.bench.contenders import ShippedTable, read_shipped_table
+from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.job_figure import Figure
 from tuccl.bench.job_parts import (
     PROFILE,
@@ -48,14 +47,14 @@ from tuccl.lookup_tables.table import Table
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import MANIFEST_NAME, read_document
 from tuccl.shipping.rollback import source_of
-from tuccl.shipping.shipment import Source, ship_source
+from tuccl.shipping.shipment import Source, forms_and_place, render, ship_source
 from tuccl.shipping.shipped_directory import Machine, check_can_be_shipped_to, look_at
 from tuccl.shipping.versions import Origin, utc_now, versions_of
 from tuccl.statistics.screening import begins_with_first_half, rounds_for, signs_of_rounds
+from tuccl.words.counts import count_of
 from tuccl.workspace.atomic_file import absolute, write_atomically
 
 _ROUNDS = 8
-_TRIMMED = "trimmed"
 
 
 def trim_job(command: WorkloadTrimCommand) -> int:
@@ -96,21 +95,15 @@ class _Trim:
         rounds = self._part_rounds(source.table, parts)
         effects = part_effects(parts, rounds, self.figure)
         kept = tuple(each.part for each in effects if not each.is_slower)
-        is_less = 0 < len(kept) < len(parts)
-        if is_less:
-            trimmed = _without(source, kept)
-            table = self._ship(trimmed, self.logs.directory / _TRIMMED)
-        else:
-            trimmed, table = source, self.shipped
+        is_part = 0 < len(kept) < len(parts)
+        rest = self._variant(source.table, kept or parts)
         runs = self._runs(self.command.rounds, "round")
-        outcome = job_outcome(
-            bench_rounds(runs, table), self.figure, None, load_seen=runs.load_seen
-        )
-        target = self.command.output
-        is_shipped = is_less and not outcome.is_slower and target is not None
-        if is_shipped and target is not None:
-            self._ship(trimmed, target)
-        return Trimming(tuple(rounds), effects, outcome, target if is_shipped else None)
+        done = bench_rounds(runs, replace(rest, name="with the rest") if is_part else rest)
+        outcome = job_outcome(done, self.figure, None, load_seen=runs.load_seen)
+        target = self.command.output if is_part and not outcome.is_slower else None
+        if target is not None:
+            ship_source(_without(source, kept), Origin(utc_now(), self._run(), None), target)
+        return Trimming(tuple(rounds), effects, outcome, target)
 
     def _source(self) -> Source:
         directory = self.shipped.directory
@@ -125,9 +118,10 @@ class _Trim:
     def _check_target(self, source: Source) -> None:
         """Refuse a directory that could not be shipped to before the job takes its time."""
         if self.command.output is not None:
+            target = absolute(self.command.output)
+            render(source, target, *forms_and_place(target, (), None))
             machine = Machine(source.table.topology_name, source.table.fingerprint)
-            found = look_at(absolute(self.command.output))
-            check_can_be_shipped_to(found, machine, force=False)
+            check_can_be_shipped_to(look_at(target), machine, force=False)
 
     def _runs(self, rounds: int, prefix: str) -> JobRuns:
         return JobRuns(
@@ -138,8 +132,8 @@ class _Trim:
     def _part_rounds(self, table: Table, parts: tuple[Part, ...]) -> list[PartRound]:
         count = rounds_for(len(parts), self.command.part_rounds or _ROUNDS)
         say(
-            f"{len(parts)} parts of the table in {count} rounds, then {self.command.rounds} rounds "
-            "of what is left"
+            f"{count_of(len(parts), 'part')} of the table in {count} rounds, then "
+            f"{self.command.rounds} rounds of what is left"
         )
         runs = self._runs(count, "parts round")
         done = []
@@ -158,7 +152,7 @@ class _Trim:
         part = with_parts(table, kept)
         if part == table:
             return table_variant(self.shipped)
-        name = "with " + "; ".join(map(str, kept)) if kept else WITHOUT
+        name = f"with {'; '.join(map(str, kept))}" if kept else WITHOUT
         if not part.all_entries:
             return Variant(name, dict(part.profile))
         bundle = bundle_bytes(part)
@@ -168,11 +162,6 @@ class _Trim:
         left_out = {ENVIRONMENT_VARIABLE, *(table.profile.keys() - part.profile.keys())}
         own = {key: text for key, text in self.shipped.variables.items() if key not in left_out}
         return Variant(name, {**own, BUNDLE_VARIABLE: str(path), CRC_VARIABLE: f"{crc:08x}"})
-
-    def _ship(self, source: Source, directory: Path) -> ShippedTable:
-        """Ship a table and return it as a job gets it."""
-        ship_source(source, Origin(utc_now(), self._run(), None), directory)
-        return read_shipped_table(directory, str(directory))
 
     def _run(self) -> str | None:
         """Return the directory of the run that the table comes from."""

@@ -170,6 +170,20 @@ def test_nothing_to_leave_out_and_nothing_left(run_inside: Run, job: Job, tmp_pa
 
 
 @pytest.mark.usefixtures("here")
+def test_a_profile_may_be_all_that_is_left(run_inside: Run, job: Job, tmp_path: Path) -> None:
+    shipped_table(tmp_path, PROFILE_256)
+    slow = product_of(dict.fromkeys(OPERATIONS, 1.1))
+    words = ("--table", "shipped", "--output", "trimmed", "--rounds", "2", *METRIC)
+    done = run_inside("workload", "trim", *words, *job(slow, 0.9))
+    assert done.returncode == 0, done.stderr
+    assert "round 2 of 2, with the rest: 90 ms" in done.stderr
+    manifest = json.loads((tmp_path / "trimmed" / "tuccl-manifest.json").read_text())
+    assert (manifest["profile"], manifest["shapes"]) == (PROFILE_256, [])
+    again = run_inside("workload", "trim", "--table", "trimmed", "--rounds", "2", "true")
+    assert "1 part of the table in 8 rounds" in again.stderr
+
+
+@pytest.mark.usefixtures("here")
 def test_a_rest_that_is_slower_is_not_shipped(run_inside: Run, job: Job, tmp_path: Path) -> None:
     """Parts that are good beside one that is bad, and bad without it."""
     shipped_table(tmp_path, {})
