@@ -10,7 +10,7 @@ ends; every seventh one is NCCL's own call, to compare with. Under MPS the death
 the others on its GPU, too (CUDA error 719), and new ones are refused for some seconds (807): such a
 start is tried again. Memory of the GPUs and files of /dev/shm are compared before and after.
 
-Exit code 0: all ranks ended and nothing was left; 1: not so; 2: a job could not start.
+Exit code 0: all ranks ended and left no file of TuCCL's; 1: not so; 2: a job could not start.
 """
 
 from __future__ import annotations

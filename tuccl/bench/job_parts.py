@@ -15,15 +15,16 @@ from pathlib import Path
 from tuccl.bench.job_figure import Figure
 from tuccl.bench.own_job import JobOutcome, JobRun
 from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
+from tuccl.statistics.looks import bonferroni
 from tuccl.statistics.screening import Effect, Signs, effects
 from tuccl.trials.shapes import shape_text
 
 MOST_FACTORS = 16
 """Parts beyond that are those of whole shapes: runs of a job cost minutes."""
 ERROR = 0.1
-"""Largest probability to leave out a part that does not slow the job down. It is larger than that
-of an entry without a gain, since keeping a part wrongly costs time in each step, and leaving it out
-wrongly no more than a gain."""
+"""Largest probability that any part is left out that does not slow the job down. It is larger than
+that of an entry without a gain: without the part the job is as fast as with stock NCCL, with it
+perhaps slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,8 @@ class Trimming:
     """The rest against stock NCCL; the whole table, where every part or none is left out."""
     shipped: Path | None
     """Directory that got what is left; None: nothing was written."""
+    caveats: tuple[str, ...] = ()
+    """Reasons not to rely on what was shipped."""
 
     @property
     def left_out(self) -> tuple[Part, ...]:
@@ -150,8 +153,7 @@ def parts_in(parts: Sequence[Part], signs: Signs, half: int) -> tuple[Part, ...]
 def part_effects(
     parts: Sequence[Part], rounds: Sequence[PartRound], figure: Figure
 ) -> tuple[PartEffect, ...]:
-    """Return what each part does to the job."""
-    found = effects(
-        [each.signs for each in rounds], [each.log_ratio(figure) for each in rounds], ERROR
-    )
+    """Return what each part does to the job; the bounds of all hold together."""
+    signs, ratios = [each.signs for each in rounds], [each.log_ratio(figure) for each in rounds]
+    found = effects(signs, ratios, bonferroni(ERROR, len(parts)))
     return tuple(PartEffect(*both) for both in zip(parts, found, strict=True))

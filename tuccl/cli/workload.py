@@ -106,11 +106,15 @@ def bench(
     cls=Command,
     context_settings={"allow_interspersed_args": False},
     epilog=examples(
-        "tuccl workload trim --table /shared/tuccl --output /shared/tuccl-train \\\n"
-        "    --metric 'step time (\\S+) ms' --skip 20 -- srun train.sh",
+        "tuccl workload trim --table T --output DIR --metric 'step (\\S+) ms' -- srun job.sh",
     ),
 )
-@with_fields(helps={"rounds": "Runs of what is left and of stock NCCL each, in turn."})
+@with_fields(
+    helps={
+        "rounds": "Runs of what is left and of stock NCCL each, in turn.",
+        "unit": "Unit of a figure that is the time of a step.",
+    }
+)
 def trim(
     command: WorkloadTrimCommand,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.job_figure import Figure
@@ -24,7 +25,7 @@ from tuccl.bench.job_parts import (
 )
 from tuccl.bench.own_job import WITHOUT, job_outcome
 from tuccl.bench.places import found_tables
-from tuccl.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE
+from tuccl.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE, without_executor
 from tuccl.commands.job_runs import (
     JobLogs,
     JobRuns,
@@ -38,17 +39,19 @@ from tuccl.commands.job_runs import (
 from tuccl.console.display import print_lines, say, say_notes
 from tuccl.console.job_trim_display import job_trim_document, job_trim_lines
 from tuccl.console.json_output import print_document
-from tuccl.engines.executor_library import BUNDLE_VARIABLE
-from tuccl.errors import ExitCode, UsageError
+from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.inputs.workload_bench_command import WorkloadTrimCommand
 from tuccl.lookup_tables.bundle_layout import bundle_crc
 from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
 from tuccl.lookup_tables.table import Table
+from tuccl.shipping.forms import Form
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import MANIFEST_NAME, read_document
 from tuccl.shipping.rollback import source_of
-from tuccl.shipping.shipment import Source, forms_and_place, render, ship_source
+from tuccl.shipping.shipment import Source, check_target, forms_and_place, render, ship_source
 from tuccl.shipping.shipped_directory import Machine, check_can_be_shipped_to, look_at
+from tuccl.shipping.shipped_view import view_shipped
 from tuccl.shipping.versions import Origin, utc_now, versions_of
 from tuccl.statistics.screening import begins_with_first_half, rounds_for, signs_of_rounds
 from tuccl.words.counts import count_of
@@ -100,10 +103,26 @@ class _Trim:
         runs = self._runs(self.command.rounds, "round")
         done = bench_rounds(runs, replace(rest, name="with the rest") if is_part else rest)
         outcome = job_outcome(done, self.figure, None, load_seen=runs.load_seen)
-        target = self.command.output if is_part and not outcome.is_slower else None
-        if target is not None:
-            ship_source(_without(source, kept), Origin(utc_now(), self._run(), None), target)
-        return Trimming(tuple(rounds), effects, outcome, target)
+        trimming = Trimming(tuple(rounds), effects, outcome, None)
+        if outcome.is_slower or trimming.is_nothing_left:
+            return trimming
+        return self._shipped(trimming, _without(source, kept) if is_part else source)
+
+    def _shipped(self, trimming: Trimming, source: Source) -> Trimming:
+        """Ship what is left to the directory that was named, unless it is there already."""
+        target = self.command.output
+        own = absolute(target) == self.shipped.directory if target is not None else True
+        if target is None or (own and not trimming.left_out):
+            return trimming
+        origin = Origin(utc_now(), self._run(), None)
+        try:
+            done = ship_source(source, origin, target, forms=_forms_of(self.shipped.directory))
+        except TucclError:
+            # What the runs have told would be lost.
+            for line in job_trim_lines(self.command, self.shipped, trimming):
+                say(line)
+            raise
+        return replace(trimming, shipped=target, caveats=done.caveats)
 
     def _source(self) -> Source:
         directory = self.shipped.directory
@@ -113,13 +132,17 @@ class _Trim:
                 f"{directory / MANIFEST_NAME} is missing or of another release, and says what was "
                 "measured; `tuccl ship` there again"
             )
+        if problems := view_shipped(directory).problems:
+            raise UsageError(f"{self.shipped.name}: {problems[0]}; `tuccl ship` there again")
         return source_of(directory, manifest, self.shipped.name)
 
     def _check_target(self, source: Source) -> None:
         """Refuse a directory that could not be shipped to before the job takes its time."""
         if self.command.output is not None:
             target = absolute(self.command.output)
-            render(source, target, *forms_and_place(target, (), None))
+            check_target(target, None)
+            forms = _forms_of(self.shipped.directory)
+            render(source, target, *forms_and_place(target, forms, None))
             machine = Machine(source.table.topology_name, source.table.fingerprint)
             check_can_be_shipped_to(look_at(target), machine, force=False)
 
@@ -152,22 +175,29 @@ class _Trim:
         part = with_parts(table, kept)
         if part == table:
             return table_variant(self.shipped)
-        name = f"with {'; '.join(map(str, kept))}" if kept else WITHOUT
-        if not part.all_entries:
-            return Variant(name, dict(part.profile))
+        if not kept:
+            return Variant(WITHOUT, {})
         bundle = bundle_bytes(part)
         crc = bundle_crc(bundle)
         path = self.logs.directory / bundle_name(crc)
         write_atomically(path, bundle)
         left_out = {ENVIRONMENT_VARIABLE, *(table.profile.keys() - part.profile.keys())}
         own = {key: text for key, text in self.shipped.variables.items() if key not in left_out}
-        return Variant(name, {**own, BUNDLE_VARIABLE: str(path), CRC_VARIABLE: f"{crc:08x}"})
+        if not part.schedules:
+            own[PRELOAD_VARIABLE] = without_executor(own.get(PRELOAD_VARIABLE, ""))
+        own |= {BUNDLE_VARIABLE: str(path), CRC_VARIABLE: f"{crc:08x}"}
+        return Variant(f"with {'; '.join(map(str, kept))}", own)
 
     def _run(self) -> str | None:
         """Return the directory of the run that the table comes from."""
         crc = f"{self.shipped.bundle.crc:08x}"
         versions = versions_of(self.shipped.directory)
         return next((each.origin.run for each in versions if each.crc == crc), None)
+
+
+def _forms_of(directory: Path) -> tuple[Form, ...]:
+    """Return the forms that a directory has beside `tuccl.env`."""
+    return forms_and_place(directory, (), None)[0]
 
 
 def _without(source: Source, kept: Collection[Part]) -> Source:
@@ -186,3 +216,4 @@ def _print(command: WorkloadTrimCommand, table: ShippedTable, trimming: Trimming
         print_document(job_trim_document(command, table, trimming))
     else:
         print_lines(job_trim_lines(command, table, trimming))
+    say_notes(trimming.caveats)

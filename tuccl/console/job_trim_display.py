@@ -28,7 +28,7 @@ def job_trim_lines(
     yield f"{table.name}: {figure_words(command)}"
     yield ""
     width = max(len(_HEAD), *(len(str(each.part)) for each in trimming.parts))
-    yield f"{_HEAD:<{width}} {'with it':>8}   80 % interval"
+    yield f"{_HEAD:<{width}} {'with it':>8}   interval"
     for each in trimming.parts:
         bounds = each.effect.bounds
         yield (
@@ -50,10 +50,12 @@ def _result_line(trimming: Trimming) -> str:
 
 
 def _next_line(trimming: Trimming) -> str:
-    if trimming.shipped is not None:
-        return f"the rest is shipped: . {trimming.shipped}/tuccl.env"
+    shipped = "" if trimming.shipped is None else f" is shipped: . {trimming.shipped}/tuccl.env"
     if not trimming.left_out:
-        return "no part slows the job down beyond the noise: there is nothing to leave out"
+        whole = f"; the table{shipped}" if shipped else ""
+        return f"no part slows the job down beyond the noise: there is nothing to leave out{whole}"
+    if shipped:
+        return f"the rest{shipped}"
     if trimming.is_nothing_left:
         return "every part slows the job down: leave this job to stock NCCL"
     if trimming.outcome.is_slower:

@@ -91,7 +91,7 @@ class WorkloadTrimCommand(WorkloadBenchCommand):
         metadata=option(
             MEASURING,
             "Rounds that tell the table's parts apart, two runs each, rounded up to what their "
-            "number takes; if not given, 8, and 16 from 6 parts on.",
+            "number takes: 8 for up to 5 parts, 16 for up to 13; 8 if not given.",
             "N",
             bounds=(2, 1000),
         ),
@@ -101,7 +101,7 @@ class WorkloadTrimCommand(WorkloadBenchCommand):
         metadata=option(
             OUTPUT,
             "Ship the table without what slows the job down to this directory, which may be that "
-            "of --table; if not given, nothing is written.",
+            "of --table; nothing is written if not given.",
             "DIR",
             parse=named_path,
         ),

@@ -48,6 +48,8 @@ def environment_file(
     note: str = "",
     executor: ShippedExecutor | None = None,
     place: Path | None = None,
+    *,
+    lost_profile: bool = False,
 ) -> str:
     """Return the text of `tuccl.env`: shell exports with comments, `note` among them.
 
@@ -58,6 +60,7 @@ def environment_file(
         note: Reason not to rely on the table.
         executor: The executor; None: no schedule won.
         place: Where jobs find the directory; None: at `directory`.
+        lost_profile: Whether the process profile of the table's times is left out.
     """
     found = place or directory
     quoted = shlex.quote(str(found))
@@ -80,7 +83,7 @@ def environment_file(
         'if [ -z "$tuccl_files" ]; then',
         f"    {warning_line(crc, found)}",
         "else",
-        *(f"    {line}" if line else "" for line in _exports(table, crc, executor)),
+        *(f"    {line}" if line else "" for line in _exports(table, crc, executor, lost_profile)),
         "fi",
         "unset tuccl_files",
         "",
@@ -91,11 +94,15 @@ def environment_file(
     return "\n".join(lines)
 
 
-def _exports(table: Table, crc: int, executor: ShippedExecutor | None) -> list[str]:
+def _exports(
+    table: Table, crc: int, executor: ShippedExecutor | None, lost_profile: bool
+) -> list[str]:
     """Return commands that export plugin, table, executor and process profile."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in table.profile.items()]
     profile = "The process profile, which NCCL reads once: the table's times are with it."
-    if not exports:
+    if lost_profile:
+        profile = "No process profile: that of the table's times is left out."
+    elif not exports:
         profile = "No process profile: the table's times are with NCCL's own settings."
     return [
         "# The plugin. NCCL 2.27.3 takes no path here: use the bare name with LD_LIBRARY_PATH.",

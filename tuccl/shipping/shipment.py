@@ -172,7 +172,7 @@ def ship_source(
         WorkspaceError: The directory cannot be written.
     """
     target = absolute(directory)
-    _check_target(target, place)
+    check_target(target, place)
     rendered = render(source, target, *forms_and_place(target, forms, place))
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -209,7 +209,9 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
     plain = [form for form in wanted if form is not Form.KUBERNETES]
     files = {name: text for form in plain for name, text in form_files(form, settings).items()}
     note = " ".join(_notes(source))
-    environment = environment_file(table, target, crc, note, executor, at)
+    environment = environment_file(
+        table, target, crc, note, executor, at, lost_profile=source.lost_profile
+    )
     contents = {
         bundle_name(crc): bundle,
         PLUGIN_NAME: source.plugin,
@@ -303,7 +305,7 @@ def _source_of(run: Run) -> tuple[Source, Origin]:
     return source, origin
 
 
-def _check_target(target: Path, place: Path | None) -> None:
+def check_target(target: Path, place: Path | None) -> None:
     """Require a path that shell files can hold, and that is no file.
 
     Raises:

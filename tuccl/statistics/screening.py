@@ -37,8 +37,11 @@ class Effect:
 
 
 def order_of(factors: int) -> int:
-    """Return the order of the smallest Hadamard matrix of Sylvester's with so many columns."""
-    return 1 << (factors - 1).bit_length()
+    """Return the order of the smallest Hadamard matrix of Sylvester's with enough columns.
+
+    There is one for each factor, and one for the order of the halves of a round.
+    """
+    return 1 << factors.bit_length()
 
 
 def rounds_for(factors: int, wanted: int) -> int:
@@ -61,18 +64,22 @@ def signs_of_rounds(factors: int, rounds: int) -> tuple[Signs, ...]:
     """
     order = order_of(factors)
     return tuple(
-        tuple(1 - 2 * ((number % order & factor).bit_count() % 2) for factor in range(factors))
+        tuple(_sign(number % order, factor) for factor in range(factors))
         for number in range(rounds)
     )
+
+
+def _sign(row: int, column: int) -> int:
+    """Return an element of Sylvester's matrix."""
+    return 1 - 2 * ((row & column).bit_count() % 2)
 
 
 def begins_with_first_half(number: int, factors: int) -> bool:
     """Whether a round, from 0 on, runs its first half first.
 
-    The halves change places from round to round, and again from one repetition of the design to the
-    next, so that a drift within rounds is the effect of no factor.
+    The order has a column of its own, so that a drift within rounds is the effect of no factor.
     """
-    return (number + number // max(2, order_of(factors))) % 2 == 0
+    return _sign(number % order_of(factors), factors) == 1
 
 
 def effects(

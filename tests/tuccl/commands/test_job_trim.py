@@ -29,9 +29,12 @@ from tuccl.lookup_tables.table import (
     Table,
 )
 from tuccl.reports.finished_run import read_table_file
+from tuccl.runtime import PLUGIN_NAME
+from tuccl.shipping.forms import Form
 from tuccl.shipping.manifest import PROFILE_LEFT_OUT
 from tuccl.shipping.shipment import ship
-from tuccl.shipping.shipped_directory import sourced_crc
+from tuccl.shipping.shipped_directory import held, sourced_crc
+from tuccl.workspace.runs import Run as Tuned
 
 RANK = Shape(1, 1, 1)
 OPERATIONS = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
@@ -84,7 +87,7 @@ def job(tmp_path: Path, program: Path) -> Job:
         for own in (own for n in range(4) for own in combinations(OPERATIONS, n)):
             for factor, name, profile in ((1.0, "plain", {}), (with_profile, "256", PROFILE_256)):
                 part = table_of(own, profile)
-                crc = bundle_crc(bundle_bytes(part)) if own else 0
+                crc = bundle_crc(bundle_bytes(part)) if own or profile else 0
                 lines.append(f"{crc:08x}-{name} {times(frozenset(own)) * factor:.6f}\n")
         (tmp_path / "times").write_text("".join(lines))
         words = "${TUCCL_BUNDLE_CRC:-00000000}-${NCCL_NTHREADS:-plain}"
@@ -147,9 +150,12 @@ def test_a_profile_that_slows_the_job_down(run_inside: Run, job: Job, tmp_path: 
     assert document["part_rounds"][0]["parts"] == [0, 1, 2, 3]
     assert len(document["part_rounds"]) == 8
     assert (document["shipped"], document["load_seen"]) == ("trimmed", True)
+    assert f"note: {PROFILE_LEFT_OUT}" in done.stderr
     manifest = json.loads((tmp_path / "trimmed" / "tuccl-manifest.json").read_text())
     assert (manifest["profile"], manifest["caveats"]) == ({}, [PROFILE_LEFT_OUT])
-    assert "NCCL_NTHREADS" not in (tmp_path / "trimmed" / "tuccl.env").read_text()
+    environment = (tmp_path / "trimmed" / "tuccl.env").read_text()
+    assert "NCCL_NTHREADS" not in environment
+    assert "No process profile: that of the table's times is left out." in environment
     again = run_inside("workload", "trim", *words[:3], "trimmed", *words[4:], *command)
     assert again.returncode == 0
     assert PROFILE_LEFT_OUT in run_inside("show", "trimmed").stderr
@@ -161,12 +167,17 @@ def test_nothing_to_leave_out_and_nothing_left(run_inside: Run, job: Job, tmp_pa
     words = ("--table", "shipped", "--output", "trimmed", "--rounds", "2", *METRIC)
     done = run_inside("workload", "trim", *words, *job(product_of({}), 1.0))
     assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("nothing to leave out; the table is shipped: . trimmed/tuccl.env\n")
+    assert sourced_crc(tmp_path / "trimmed") == sourced_crc(tmp_path / "shipped")
+    words = ("--table", "trimmed", "--output", "trimmed", "--rounds", "2", *METRIC)
+    done = run_inside("workload", "trim", *words, *job(product_of({}), 1.0))
     assert done.stdout.endswith("beyond the noise: there is nothing to leave out\n")
+    words = ("--table", "shipped", "--output", "none", "--rounds", "2", *METRIC)
     slow = product_of(dict.fromkeys(OPERATIONS, 1.1))
     done = run_inside("workload", "trim", *words, *job(slow, 1.0))
     assert done.returncode == 1, done.stderr
     assert done.stdout.endswith("every part slows the job down: leave this job to stock NCCL\n")
-    assert not (tmp_path / "trimmed").exists()
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.usefixtures("here")
@@ -212,7 +223,8 @@ def test_mistakes_are_a_line_before_the_job_runs(run_inside: Run, tmp_path: Path
     cases = [
         ((), "name the job: tuccl workload trim --table DIR"),
         (("--part-rounds", "1", "false"), "--part-rounds 1 is out of range"),
-        (("--table", "shipped", "--output", "own", "false"), "own"),
+        (("--table", "shipped", "--output", "own", "false"), "holds what `tuccl ship` did not"),
+        (("--table", "shipped", "--output", "own/file", "false"), "own/file is a file"),
         (("--table", "nowhere", "false"), "nowhere/tuccl.env is missing"),
     ]
     for words, said in cases:
@@ -220,7 +232,34 @@ def test_mistakes_are_a_line_before_the_job_runs(run_inside: Run, tmp_path: Path
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
+    plugin = tmp_path / "shipped" / PLUGIN_NAME
+    whole = plugin.read_bytes()
+    plugin.write_bytes(b"damaged")
+    done = run_inside("workload", "trim", "--table", "shipped", "false")
+    assert done.returncode == 2
+    assert f"shipped: files differ from the manifest: {PLUGIN_NAME}" in done.stderr
+    plugin.write_bytes(whole)
     (tmp_path / "shipped" / "tuccl-manifest.json").unlink()
     done = run_inside("workload", "trim", "--table", "shipped", "false")
     assert done.returncode == 2
     assert "tuccl-manifest.json is missing or of another release" in done.stderr
+
+
+@pytest.mark.usefixtures("here")
+def test_what_the_runs_have_told_is_said_where_shipping_fails(
+    run_inside: Run, job: Job, tmp_path: Path
+) -> None:
+    """The directory is locked by another ship, and a new one keeps the forms of the table's."""
+    shipped_table(tmp_path, {})
+    ship(Tuned(tmp_path / "run"), tmp_path / "shipped", forms=[Form.SLURM])
+    times = product_of({Operation.ALL_GATHER: 1.25})
+    words = ("--table", "shipped", "--rounds", "2", *METRIC, "--output")
+    with held(tmp_path / "shipped"):
+        done = run_inside("workload", "trim", *words, "shipped", *job(times, 1.0))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "left out" in done.stderr
+    assert "times as fast with the rest" in done.stderr
+    done = run_inside("workload", "trim", *words, "trimmed", *job(times, 1.0))
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "trimmed" / "tuccl-manifest.json").read_text())
+    assert manifest["forms"] == ["slurm"]

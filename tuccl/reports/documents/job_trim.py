@@ -20,9 +20,9 @@ class JobPartFigures(Document):
     ratio: float
     """The job's speed with the part over that without."""
     low: float
-    """Lower bound: 90 % of true ratios are above."""
+    """Lower bound; those of all parts hold together with 90 %."""
     high: float
-    """Upper bound: 90 % of true ratios are below."""
+    """Upper bound; those of all parts hold together with 90 %."""
     left_out: bool
     """Whether the job is slower with it, beyond the noise."""
 
