@@ -111,8 +111,9 @@ class _Trim:
     def _shipped(self, trimming: Trimming, source: Source) -> Trimming:
         """Ship what is left to the directory that was named, unless it is there already."""
         target = self.command.output
-        own = absolute(target) == self.shipped.directory if target is not None else True
-        if target is None or (own and not trimming.left_out):
+        if target is None:
+            return trimming
+        if not trimming.left_out and absolute(target) == self.shipped.directory:
             return trimming
         origin = Origin(utc_now(), self._run(), None)
         try:
