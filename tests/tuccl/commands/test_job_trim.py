@@ -158,7 +158,9 @@ def test_a_profile_that_slows_the_job_down(run_inside: Run, job: Job, tmp_path: 
     assert "No process profile: that of the table's times is left out." in environment
     again = run_inside("workload", "trim", *words[:3], "trimmed", *words[4:], *command)
     assert again.returncode == 0
-    assert PROFILE_LEFT_OUT in run_inside("show", "trimmed").stderr
+    shown = run_inside("show", "trimmed")
+    assert PROFILE_LEFT_OUT in shown.stderr
+    assert "process profile: left out" in shown.stdout
 
 
 @pytest.mark.usefixtures("here")

@@ -126,11 +126,12 @@ def show(directory: Path, as_json: bool) -> int:
     from tuccl.console.shipped.shipped_display import print_shipped, show_document  # noqa: PLC0415 - slow
 
     view = view_shipped(absolute(directory))
-    if view.manifest is not None and view.manifest.lost_profile:
+    lost_profile = view.manifest is not None and view.manifest.lost_profile
+    if lost_profile:
         display.say_notes([PROFILE_LEFT_OUT])
     shown = show_document(view)
     if as_json:
         print_document(shown)
     else:
-        print_shipped(shown)
+        print_shipped(shown, lost_profile=lost_profile)
     return ExitCode.FINDING if shown.problems else ExitCode.OK

@@ -107,11 +107,16 @@ def _entry(
     )
 
 
-def print_shipped(shown: ShowDocument) -> None:
-    """Print the entries, then the summary."""
+def print_shipped(shown: ShowDocument, *, lost_profile: bool = False) -> None:
+    """Print the entries, then the summary.
+
+    Args:
+        shown: The table.
+        lost_profile: Whether the process profile of its times is left out.
+    """
     if shown.entries:
         standard_output().print(_rows(shown), crop=False)
-    print_lines(summary_lines(shown))
+    print_lines(summary_lines(shown, lost_profile=lost_profile))
 
 
 def _rows(shown: ShowDocument) -> RichTable:
@@ -144,12 +149,15 @@ def _rows(shown: ShowDocument) -> RichTable:
     return rows
 
 
-def summary_lines(shown: ShowDocument) -> list[str]:
+def summary_lines(shown: ShowDocument, *, lost_profile: bool = False) -> list[str]:
     """Return lines on the machine, the origin of the table, and problems of the directory."""
-    return [*_table_lines(shown), *(f"problem: {problem}" for problem in shown.problems)]
+    return [
+        *_table_lines(shown, lost_profile),
+        *(f"problem: {problem}" for problem in shown.problems),
+    ]
 
 
-def _table_lines(shown: ShowDocument) -> Iterator[str]:
+def _table_lines(shown: ShowDocument, lost_profile: bool) -> Iterator[str]:
     machine = shown.machine
     size = ""
     if machine is not None:
@@ -171,7 +179,7 @@ def _table_lines(shown: ShowDocument) -> Iterator[str]:
     if shown.tuccl is not None:
         yield f"shipped by TuCCL {printable(shown.tuccl)}"
     profile = {printable(name): printable(value) for name, value in shown.profile.items()}
-    yield f"process profile: {profile_text(profile)}"
+    yield f"process profile: {'left out' if lost_profile else profile_text(profile)}"
     if shown.step is not None:
         yield step_line(shown.step, shown.times)
 
