@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install with the test extras into an environment of its own; lint, types, all tests.
 # With --quick: an editable environment, no types and native formats, and the tests that take less
-# than half a second. Other arguments go to pytest. Tests that take minutes are run by
+# than a quarter of a second. Other arguments go to pytest. Tests that take minutes are run by
 # scripts/test_slow.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -17,16 +17,16 @@ LOG = """\
 9.00s call     tests/a/test_one.py::test_long[param-1]
 0.60s setup    tests/b/test_two.py::test_first
 0.70s call     tests/b/test_two.py::test_second
-0.49s call     tests/a/test_one.py::test_short
-0.50s call     tests/a/test_one.py::test_half
+0.24s call     tests/a/test_one.py::test_short
+0.25s call     tests/a/test_one.py::test_quarter
 0.01s teardown tests/a/test_one.py::test_short
 """
 
 
 def test_long_tests_are_named_once_and_files_with_a_long_fixture_as_a_whole() -> None:
     assert long_tests(LOG.splitlines()) == [
-        "tests/a/test_one.py::test_half",
         "tests/a/test_one.py::test_long",
+        "tests/a/test_one.py::test_quarter",
         "tests/b/test_two.py",
     ]
 

@@ -3,8 +3,8 @@
     scripts/test.sh --durations=0 | tee log
     python scripts/make/list_long_tests.py log > tests/long_tests.txt
 
-A test is long from half a second on. A file with a fixture that takes that long is long as a whole,
-because any test may be the first to use it. A test counts with its slowest parameters.
+A test is long from a quarter of a second on. A file with a fixture that takes that long is long as
+a whole, because any test may be the first to use it. A test counts with its slowest parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-LONG_S = 0.5
+LONG_S = 0.25
 LINE = re.compile(r"^([\d.]+)s (call|setup|teardown) +(\S+?\.py)::(\w+)")
 
 
