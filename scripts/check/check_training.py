@@ -5,10 +5,10 @@
 For each job `tuccl workload record` counts its calls, `tuccl init --workload` tunes them within
 --budget, `tuccl ship` writes the table, and `tuccl workload bench` runs the job without and with it
 in turn, by its environment alone; with --trim `tuccl workload trim` then leaves out what slows the
-job down. Jobs are those of torch_job.py: a transformer on a mesh of nodes
-and ranks (FSDP within a node, sums along rails), one that is tensor-parallel within nodes, a decode
-loop. Needs NVIDIA GPUs, all that are visible, and PyTorch. Exit code 0: no job is slower, and each
-saves what was predicted within 5 % of its step; 1: one does not; 2: a command failed.
+job down. Jobs are those of torch_job.py: a transformer on a mesh of nodes and ranks (FSDP within a
+node, sums along rails), one that is tensor-parallel within nodes, a decode loop. Needs NVIDIA GPUs,
+all that are visible, and PyTorch. Exit code 0: no job is slower, and each saves what was predicted
+within 5 % of its step; 1: one does not; 2: a command failed.
 """
 
 from __future__ import annotations

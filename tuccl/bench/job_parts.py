@@ -20,7 +20,7 @@ from tuccl.statistics.screening import Effect, Signs, effects
 from tuccl.trials.shapes import shape_text
 
 MOST_FACTORS = 16
-"""Parts beyond that are those of whole shapes: runs of a job cost minutes."""
+"""From so many operations of shapes on, a part is a whole shape: runs of a job cost minutes."""
 ERROR = 0.1
 """Largest probability that any part is left out that does not slow the job down. It is larger than
 that of an entry without a gain: without the part the job is as fast as with stock NCCL, with it

@@ -14,12 +14,7 @@ from tuccl.errors import UsageError, WorkspaceError
 from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, ManifestDocument
-from tuccl.shipping.shipment import (
-    Source,
-    forms_and_place,
-    make_current,
-    render,
-)
+from tuccl.shipping.shipment import Source, forms_and_place, make_current, render
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
     MACHINE_NAME,

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run
-from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
+from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.reports.documents.test_schemas import check
 from tuccl.lookup_tables.table import Shape
 
@@ -21,19 +20,10 @@ BENCH = ("workload", "bench", "--rounds", "2")
 
 
 @pytest.fixture
-def table(stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shipped table, and an environment in which jobs find the stand-in of NCCL."""
-    for variable in ("NCCL_DEBUG", "LD_PRELOAD", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
+def table(stand_ins: StandIns, jobs_find_nccl: None, tmp_path: Path) -> Path:
+    """A shipped table."""
     entry = all_gather_entry(8, size_bytes=65536, shape=Shape(1, 1, 1))
     return ship_entries(tmp_path / "shipped", stand_ins, entry)
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    return compile_c(folder / "job", [NATIVE / "start_communicator.c"], "-ldl")
 
 
 def job(program: Path, without_ms: float = 10.0, own_ms: float = 8.0) -> tuple[str, ...]:

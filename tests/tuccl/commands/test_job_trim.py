@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
 from tests.tuccl.conftest import Run
-from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.bench.job_parts import job_parts
@@ -55,20 +53,6 @@ def table_of(operations: tuple[Operation, ...], profile: Mapping[str, str]) -> T
     return Table("test", "test", (), entries, profile)
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("job")
-    return compile_c(folder / "job", [NATIVE / "start_communicator.c"], "-ldl")
-
-
-@pytest.fixture
-def here(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment in which jobs find the stand-in of NCCL."""
-    for variable in ("NCCL_DEBUG", "LD_PRELOAD", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
-
-
 def shipped_table(tmp_path: Path, profile: Mapping[str, str]) -> Table:
     """A shipped directory with entries of all three operations; its table."""
     run = run_of_one_rank(tmp_path / "run", profile)
@@ -109,7 +93,7 @@ def product_of(factors: Mapping[Operation, float]) -> Times:
     return times
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("jobs_find_nccl")
 def test_what_slows_the_job_down_is_left_out(run_inside: Run, job: Job, tmp_path: Path) -> None:
     shipped_table(tmp_path, {})
     before = sourced_crc(tmp_path / "shipped")
@@ -134,7 +118,7 @@ def test_what_slows_the_job_down_is_left_out(run_inside: Run, job: Job, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "shipped", "times"]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("jobs_find_nccl")
 def test_a_profile_that_slows_the_job_down(run_inside: Run, job: Job, tmp_path: Path) -> None:
     """Entries stay without it, and the directory says that their times were taken with it."""
     table = shipped_table(tmp_path, PROFILE_256)
@@ -163,7 +147,7 @@ def test_a_profile_that_slows_the_job_down(run_inside: Run, job: Job, tmp_path: 
     assert "process profile: left out" in shown.stdout
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("jobs_find_nccl")
 def test_nothing_to_leave_out_and_nothing_left(run_inside: Run, job: Job, tmp_path: Path) -> None:
     shipped_table(tmp_path, {})
     words = ("--table", "shipped", "--output", "trimmed", "--rounds", "2", *METRIC)
@@ -182,7 +166,7 @@ def test_nothing_to_leave_out_and_nothing_left(run_inside: Run, job: Job, tmp_pa
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("jobs_find_nccl")
 def test_a_profile_may_be_all_that_is_left(run_inside: Run, job: Job, tmp_path: Path) -> None:
     shipped_table(tmp_path, PROFILE_256)
     slow = product_of(dict.fromkeys(OPERATIONS, 1.1))
@@ -196,7 +180,7 @@ def test_a_profile_may_be_all_that_is_left(run_inside: Run, job: Job, tmp_path: 
     assert "1 part of the table in 8 rounds" in again.stderr
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("jobs_find_nccl")
 def test_a_rest_that_is_slower_is_not_shipped(run_inside: Run, job: Job, tmp_path: Path) -> None:
     """Parts that are good beside one that is bad, and bad without it."""
     shipped_table(tmp_path, {})
@@ -217,7 +201,7 @@ def test_a_rest_that_is_slower_is_not_shipped(run_inside: Run, job: Job, tmp_pat
     assert not (tmp_path / "trimmed").exists()
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("jobs_find_nccl")
 def test_mistakes_are_a_line_before_the_job_runs(run_inside: Run, tmp_path: Path) -> None:
     shipped_table(tmp_path, {})
     (tmp_path / "own").mkdir()
@@ -247,7 +231,7 @@ def test_mistakes_are_a_line_before_the_job_runs(run_inside: Run, tmp_path: Path
     assert "tuccl-manifest.json is missing or of another release" in done.stderr
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("jobs_find_nccl")
 def test_what_the_runs_have_told_is_said_where_shipping_fails(
     run_inside: Run, job: Job, tmp_path: Path
 ) -> None:
