@@ -75,6 +75,7 @@ ORDER = [
     "tuccl.placing",
     "tuccl.records",
     "tuccl.workloads",
+    "tuccl.workloads.replays",
     "tuccl.workloads.recordings",
     "tuccl.calibration",
     "tuccl.schedules",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ from torch_job import TRAININGS, add_arguments
 from tuccl.engines.nccl_environment import count_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
+STEP = re.compile(r"step (\S+) us")
+"""A job's own figure."""
 DEFAULT_PARTS = ("mesh", "tensor_parallel", "decoding")
 MOST_APART = 0.05
 """Largest difference of predicted and measured saving as a share of the step."""
@@ -82,13 +85,18 @@ def import_trace(
     Raises:
         CommandError: The job failed, or its trace has no collectives.
     """
-    traced = subprocess.run([*job, "--trace", str(trace)], check=False, stdout=sys.stderr)
-    if traced.returncode != 0:
+    command = [*job, "--trace", str(trace)]
+    traced = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    print(traced.stdout, file=sys.stderr, flush=True)
+    # Most steps run before the profiler starts.
+    step = STEP.search(traced.stdout)
+    if traced.returncode != 0 or step is None:
         raise CommandError(f"the traced job ended with code {traced.returncode}")
     ranks = arguments.gpus or count_gpus(1)
     of_node = ranks if arguments.share_gpus else ranks // arguments.nodes
+    step_ms = float(step[1]) / 1000.0
     words = ("workload", "import", str(trace), "--ranks-per-node", str(of_node))
-    tuccl(*words, "-o", workload)
+    tuccl(*words, "--step-time", f"{step_ms:.3f}ms", "-o", workload)
 
 
 def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -110,7 +118,7 @@ def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, A
     tuccl(*tuned, "--budget", arguments.budget, *machine_words(arguments))
     tuccl("ship", shipped, "--workspace", workspace)
     of_job = ["--table", shipped, "--rounds", str(arguments.pairs)]
-    of_job += ["--metric", r"step (\S+) us", "--unit", "us", "--json", "--", *job]
+    of_job += ["--metric", STEP.pattern, "--unit", "us", "--json", "--", *job]
     found: dict[str, Any] = json.loads(tuccl("workload", "bench", *of_job, codes=(0, 1)))
     if arguments.trim:
         found["trimmed"] = json.loads(tuccl("workload", "trim", *of_job, codes=(0, 1)))
@@ -154,7 +162,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--traces",
         action="store_true",
-        help="take workloads from PyTorch's traces, which tell what computation hides",
+        help="take workloads from PyTorch's traces, which tell what steps wait for",
     )
     parser.add_argument(
         "--max-channels", type=int, help="bound of `tuccl init`, as jobs compute beside their calls"

@@ -5,8 +5,8 @@ round, so that a drift of the machine affects both alike. The gain is the geomet
 rounds' ratios, with Student's interval on their logarithms, as for a bench of keys.
 
 What the table predicts is the time that a step's collectives take less, as if they ran one after
-another, or without what computation hides of them where the workload's recording tells that. A job
-that overlaps them with computation gains less than the former.
+another, or no more than their exposed time where the workload's recording tells that. A job that
+overlaps them with computation gains less than the former.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Saving:
     predicted_us: float
     """The collectives' time without the table less that with it."""
     overlap_known: bool
-    """Whether it leaves out what computation hides; else it is as if nothing overlaps."""
+    """Whether it counts exposed time alone; else it is as if nothing overlaps."""
     measured_us: float
     low_us: float
     high_us: float

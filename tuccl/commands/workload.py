@@ -18,6 +18,7 @@ from tuccl.inputs.output_file import check_output
 from tuccl.inputs.workload_command import WorkloadImportCommand
 from tuccl.inputs.workload_record_command import WorkloadRecordCommand
 from tuccl.processes.job_process import run_job
+from tuccl.words.durations import parse_seconds
 from tuccl.workloads.job_recording import (
     PROFILER_VARIABLE,
     RECORD_VARIABLE,
@@ -39,10 +40,14 @@ def import_workload(command: WorkloadImportCommand) -> int:
     files = tuple(map(Path, command.files))
     check_output(command.output, "--output", files)
     kind = None if command.kind is None else parse_kind(command.kind)
+    step_us = None
+    if command.step_time is not None:
+        step_us = parse_seconds(command.step_time, "--step-time") * 1e6
     with shown_progress() as progress:
         imported = import_recordings(
-            files, kind, command.steps, progress, ranks_per_node=command.ranks_per_node
-        )
+            files, kind, command.steps, progress,
+            ranks_per_node=command.ranks_per_node, step_us=step_us,
+        )  # fmt: skip
     workload = imported.workload
     write_workload(command.output, workload)
     say_notes((*imported.notes, *(f"left out: {what}" for what in workload.source.left_out)))

@@ -121,7 +121,7 @@ def verdict(outcome: JobOutcome) -> str:
 
 def _saving_line(saving: Saving) -> str:
     share = 100.0 / saving.step_us
-    overlap = "besides what computation hides" if saving.overlap_known else "if nothing overlaps"
+    overlap = "of exposed time" if saving.overlap_known else "if nothing overlaps"
     return (
         f"a step of {saving.step_us:.0f} us takes {saving.measured_us:.0f} us less "
         f"({saving.low_us:.0f} to {saving.high_us:.0f}; {saving.measured_us * share:.1f} %); its "

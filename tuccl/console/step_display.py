@@ -19,7 +19,7 @@ def step_line(step: StepSummary, evidence: Evidence | None) -> str:
 def _saved_words(step: StepSummary) -> str:
     if step.saved_us is None:
         return ""
-    return f"the step is {step.saved_us:.1f} us shorter, the recorded computation hides the rest; "
+    return f"the step itself is {step.saved_us:.1f} us shorter; "
 
 
 def step_words(steps: float | None) -> str:

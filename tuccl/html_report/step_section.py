@@ -29,8 +29,8 @@ _HOW = (
     "counts by its own size."
 )
 _HIDDEN = (
-    "The time by which a step is shorter counts of each call no more than the time for which the "
-    "recorded computation waited for it."
+    "The time by which the step itself is shorter counts of each call no more than that by which "
+    "the recorded step is shorter without it."
 )
 
 

@@ -42,6 +42,15 @@ class WorkloadImportCommand:
             bounds=(1e-3, 1e12),
         ),
     )
+    step_time: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "Time of a step of the job without PyTorch's profiler, which slows its host; traces "
+            "then tell what steps without it wait for.",
+            "TIME",
+        ),
+    )
     ranks_per_node: int | None = field(
         default=None,
         metadata=option(

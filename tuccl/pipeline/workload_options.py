@@ -108,12 +108,12 @@ def workload_notes(settings: RunSettings, workload: Workload | None) -> list[str
 
 
 def _hidden(settings: RunSettings, workload: Workload) -> Iterator[str]:
-    """Yield a note where computation hides most of the calls, and may lose by faster ones."""
+    """Yield a note where steps do not wait for most of the calls' time."""
     share = workload.hidden_share
     if share is not None and share >= _MOSTLY_HIDDEN and settings.options.max_channels is None:
         yield (
-            f"computation hides {share:.0%} of the calls' time, and shares the GPU with them; they "
-            "are timed alone: --max-channels N bounds what they take of it"
+            f"steps do not wait for {share:.0%} of the calls' time; there calls share the GPU with "
+            "computation, but are timed alone: --max-channels N bounds what they take of it"
         )
 
 

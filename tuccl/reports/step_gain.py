@@ -1,9 +1,9 @@
 """`StepGain`: what a step of a workload gains from a table on this installation.
 
 A step's time is the sum of its calls' times, as if they ran one after another: what overlaps with
-each other or with computation counts in full. Where the recording tells what computation hides, the
-step's saving counts of each call what the computation waits for. Stock NCCL's times are taken as
-they are; the gain of each key has the bounds of its own comparisons, and keys are independent.
+each other or with computation counts in full. Where the recording tells the exposed time of calls,
+the step's saving counts no more of a call than that. Stock NCCL's times are taken as they are; the
+gain of each key has the bounds of its own comparisons, and keys are independent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StepGain:
     keys: tuple[KeyTime, ...]
     """Those that take longest with stock NCCL first."""
     saved_us: float | None = None
-    """Time by which a step is shorter, less what computation hides; None: that is unknown."""
+    """Time by which the step itself is shorter; None: exposed times are unknown."""
 
     @property
     def gain(self) -> float:

@@ -30,7 +30,7 @@ class SizeCalls:
     calls_per_step: float
     """Calls of one rank."""
     exposed_us: float | None = None
-    """Time of a call in which the rank's GPU computes nothing; None: unknown."""
+    """Time by which a step is shorter without the call; None: unknown."""
     in_job_us: float | None = None
     """Time of a call in the job that was recorded, waiting for other ranks included; None:
     unknown."""

@@ -115,7 +115,7 @@ class WorkloadCall:
     us_per_call: float | None
     """Time of a call as the recording has it, with its wait for other ranks; None: not in it."""
     exposed_us_per_call: float | None = None
-    """The part of that time in which the rank's GPU computes nothing; None: unknown."""
+    """Its exposed time: by how much the step is shorter without the call; None: unknown."""
 
     @property
     def bytes_per_step(self) -> float:
@@ -173,7 +173,7 @@ class Workload:
 
     @property
     def hidden_share(self) -> float | None:
-        """The share of the calls' time in which the GPU computes, too; None: unknown."""
+        """The share of the calls' time that steps do not wait for; None: unknown."""
         spent_us = exposed_us = 0.0
         for call in self.calls:
             if call.us_per_call is not None and call.exposed_us_per_call is not None:

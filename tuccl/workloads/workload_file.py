@@ -75,7 +75,7 @@ class _Call(_Form):
     us_per_call: _Count | None
     """Time in the recording; null: not in it."""
     exposed_us_per_call: _Amount | None = None
-    """The part of it in which the GPU computes nothing; null: unknown."""
+    """Time by which a step is shorter without the call; null: unknown."""
 
     @model_validator(mode="after")
     def _nodes_have_ranks(self) -> _Call:

@@ -12,6 +12,7 @@ from write_json_schemas import SCHEMAS
 
 from tests.tuccl.conftest import Run
 from tests.tuccl.workloads.recordings.written_logs import call, event, init, step, trace
+from tests.tuccl.workloads.recordings.written_traces import host_bound_steps
 
 LOG = init(0, 2) + init(1, 2)
 for _ in range(8):
@@ -71,12 +72,25 @@ def test_traces_of_several_ranks(run_inside: Run, tmp_path: Path) -> None:
     assert (only["calls_per_step"], only["nodes"], only["datatype"]) == (2, 2, "float32")
 
 
+def test_a_trace_is_held_against_the_time_of_a_step_without_the_profiler(
+    run_inside: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "trace.json").write_text(host_bound_steps())
+    done = run_inside("workload", "import", "trace.json", "--step-time", "0.05ms", "-o", "w.json",
+                      "--json")  # fmt: skip
+    (only,) = json.loads(done.stdout)["calls"]
+    assert (only["us_per_call"], only["exposed_us_per_call"]) == (20.0, pytest.approx(20.0))
+    assert "trace.json: the GPU's work of a step takes 0.1 ms in the trace" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (("nccl.log", "-o", "nccl.log"), "is read by this command"),
         (("nccl.log", "-o", "."), "is a directory"),
         (("nccl.log",), "Missing option '--output'"),
+        (("nccl.log", "-o", "w.json", "--step-time", "0"), "--step-time '0': use more than 0"),
+        (("nccl.log", "-o", "w.json", "--step-time", "9ms"), "--step-time is for traces of"),
         (("nccl.log", "-o", "w.json", "--from", "xml"), "use one of nccl-log, kineto"),
         (("nccl.log", "-o", "w.json", "--steps", "0"), "--steps 0.0 is out of range"),
         (("nccl.log", "-o", "w.json", "--from", "csv"), "has no column 'operation'"),

@@ -100,7 +100,7 @@ def test_calls_are_timed_as_most_of_them_are_made(
     assert not modelled.settings.options.plain
 
 
-def test_calls_that_computation_hides_are_noted_unless_their_channels_are_bounded(
+def test_calls_that_steps_do_not_wait_for_are_noted_unless_their_channels_are_bounded(
     tmp_path: Path,
 ) -> None:
     hidden = replace(call(ALL_REDUCE, 4096, 3.0), us_per_call=100.0, exposed_us_per_call=10.0)
@@ -108,7 +108,9 @@ def test_calls_that_computation_hides_are_noted_unless_their_channels_are_bounde
     unknown = call(ALL_GATHER, 1 << 20, 50.0)
     # 270 of 300 us and none of 100 us are hidden.
     (note,) = prepared(tmp_path, hidden, exposed, unknown).notes
-    assert note.startswith("computation hides 68% of the calls' time, and shares the GPU")
+    assert note.startswith(
+        "steps do not wait for 68% of the calls' time; there calls share the GPU"
+    )
     assert "--max-channels N" in note
     bounded = replace(ON_H200, max_channels=16)
     assert prepared(tmp_path, hidden, exposed, options=bounded).notes == ()

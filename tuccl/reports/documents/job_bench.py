@@ -31,7 +31,7 @@ class StepSaving(Document):
     predicted_us: float
     """The collectives' time with stock NCCL less that with the table."""
     overlap_known: bool
-    """Whether that leaves out what computation hides; else it is as if nothing overlaps."""
+    """Whether that counts exposed time alone; else it is as if nothing overlaps."""
     measured_us: float
     low_us: float
     high_us: float

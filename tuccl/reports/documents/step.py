@@ -32,8 +32,7 @@ class StepSummary(Document):
     """Share of the bytes of calls that are left out here: this machine has no such communicators,
     or a record no size near."""
     saved_us: float | None = None
-    """Time by which a step is shorter, less what the recording hides behind computation; None: it
-    does not tell."""
+    """Time by which the step itself is shorter; None: the recording has no exposed times."""
 
 
 class StepKey(Document):

@@ -44,7 +44,7 @@ class WorkloadCallFigures(Document):
     us_per_call: float | None
     """Time in the recording, with the wait for other ranks; None: not in it."""
     exposed_us_per_call: float | None
-    """The part of it in which the GPU computes nothing; None: unknown."""
+    """Time by which a step is shorter without the call; None: unknown."""
     share_of_calls: float
     """Share of all calls of one rank, also of operations that no table has; 0 to 1."""
     share_of_bytes: float

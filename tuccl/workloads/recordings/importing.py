@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,8 @@ from tuccl.workloads.workload import SourceKind, Workload
 
 _MB = 1_000_000
 _Reader = NcclLogReader | KinetoReader | InspectorReader | CallCsvReader | RecordedReader
-_READERS: dict[SourceKind, type[_Reader]] = {
+_READERS: dict[SourceKind, Callable[[], _Reader]] = {
     SourceKind.NCCL_LOG: NcclLogReader,
-    SourceKind.KINETO: KinetoReader,
     SourceKind.INSPECTOR: InspectorReader,
     SourceKind.CSV: CallCsvReader,
     SourceKind.RECORDED: RecordedReader,
@@ -53,6 +52,7 @@ def import_recordings(
     progress: Progress,
     *,
     ranks_per_node: int | None = None,
+    step_us: float | None = None,
 ) -> Imported:
     """Read the recordings of a job.
 
@@ -63,9 +63,11 @@ def import_recordings(
         steps: Number of steps that each rank's recording covers; None: as the recording says.
         progress: Told the megabytes that are read.
         ranks_per_node: Ranks of the job on each node, for recordings that do not name hosts.
+        step_us: Time of a step of the job without PyTorch's profiler, for its traces.
 
     Raises:
-        RecordingError: A file cannot be read, is of another kind, or there is no call in any.
+        RecordingError: A file cannot be read, is of another kind, or there is no call in any; or
+            `step_us` is given for a recording that is no trace of PyTorch's profiler.
     """
     names = tuple(map(str, files))
     files = [file for path in files for file in _recordings_of(path)]
@@ -83,7 +85,13 @@ def import_recordings(
                     "of one kind"
                 )
             if not readers:
-                readers[own] = _READERS[own]()
+                if step_us is not None and own is not SourceKind.KINETO:
+                    raise RecordingError(
+                        f"{path} is of the kind {_name(own)}: --step-time is for traces of "
+                        "PyTorch's profiler"
+                    )
+                is_trace = own is SourceKind.KINETO
+                readers[own] = KinetoReader(steps, step_us) if is_trace else _READERS[own]()
             readers[own].read(file)
             if file.is_cut:
                 notes.append(f"{path} is cut: what stands before that is used")

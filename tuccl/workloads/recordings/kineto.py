@@ -15,61 +15,35 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuccl.words.sizes import MAX_SIZE_BYTES
 from tuccl.workloads.errors import RecordingError
-from tuccl.workloads.recordings.exposed import Span, exposed_times_us
 from tuccl.workloads.recordings.json_text import LONGEST_VALUE, DamagedJsonError, JsonText
+from tuccl.workloads.recordings.kineto_arguments import (
+    CallKind,
+    as_integer,
+    as_number,
+    call_kind,
+    group_members,
+)
+from tuccl.workloads.recordings.kineto_times import UNNAMED_KIND, Steps, call_times
 from tuccl.workloads.recordings.observed_calls import CallForm, Observed, RankCalls
 from tuccl.workloads.recordings.recording_file import RecordingFile
-from tuccl.workloads.workload import Datatype
+from tuccl.workloads.replays.recorded_events import GpuWork, HostCall, role_of
 
 _CALL = "record_param_comms"
 _STEP = "ProfilerStep#"
 _EVENT = re.compile(r'\{\s*"(?:ph|name|cat)"')
 _NO_COLLECTIVES = frozenset({"wait", "init", "coalesced", "startcoalescing", "endcoalescing"})
 """Records of waiting and grouping, which pass nothing."""
-_IN_PLACE = {"allreduce": True, "broadcast": True, "reduce": True}
-"""Collectives whose PyTorch call has one tensor for input and output."""
-_OPERATIONS = {
-    "allreduce": "all_reduce",
-    "broadcast": "broadcast",
-    "_broadcast_oop": "broadcast",
-    "reduce": "reduce",
-    "_reduce_oop": "reduce",
-    "allgather": "all_gather",
-    "all_gather": "all_gather",
-    "_allgather_base": "all_gather",
-    "allgather_into_tensor": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "all_to_all": "alltoall",
-    "all_to_allv": "alltoall",
-}
-_DATATYPES = {
-    "float": Datatype.FLOAT32,
-    "bfloat16": Datatype.BFLOAT16,
-    "half": Datatype.FLOAT16,
-    "double": Datatype.FLOAT64,
-    "long": Datatype.INT64,
-    "int": Datatype.INT32,
-    "byte": Datatype.UINT8,
-    "char": Datatype.INT8,
-    "bool": Datatype.UINT8,
-    "float8_e4m3fn": Datatype.FLOAT8E4M3,
-    "float8_e5m2": Datatype.FLOAT8E5M2,
-}
 _WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 """Categories of what runs on a GPU."""
+_HOST = frozenset({"cuda_runtime", "cuda_driver"})
+"""Categories of the host's calls, of HIP too."""
+_GRAPH_LAUNCHES = frozenset({"cudaGraphLaunch", "hipGraphLaunch"})
 _UNNAMED = "collectives without name and size, as PyTorch before 2.3 records them"
 _UNKNOWN = "collectives of a type that NCCL lacks, or without a size"
 _OUTSIDE = "calls outside the profiler's steps"
 _DAMAGED = "damaged events"
 _BY_GRAPH = "kernels of NCCL that CUDA graphs launched, whose sizes no trace has"
-
-
-_Sums = dict[tuple[Hashable, int, CallForm], list[float]]
-"""Sum and number of times, by group, ranks and form of the calls."""
 
 
 @dataclass(slots=True)
@@ -83,14 +57,11 @@ class _Trace:
     """Beginning of each call."""
     numbers: array[int] = field(default_factory=lambda: array("I"))
     """Number of each call's form."""
-    kinds: dict[tuple[Hashable, int, CallForm], int] = field(default_factory=dict)
-    """Group, ranks and form of calls, with their number."""
-    timed: list[tuple[Hashable, int, CallForm] | None] = field(default_factory=list)
-    """Group, ranks and form of each kernel of NCCL; None: without arguments."""
-    spans: list[Span] = field(default_factory=list)
-    """Beginning and end of these kernels."""
-    work: list[Span] = field(default_factory=list)
-    """Beginning and end of everything else on the GPU."""
+    kinds: dict[CallKind, int] = field(default_factory=dict)
+    """Kinds of calls, with their number."""
+    work: list[GpuWork] = field(default_factory=list)
+    """Everything that ran on GPUs; kernels of NCCL have the number of their kind."""
+    host_calls: list[HostCall] = field(default_factory=list)
     members: dict[Hashable, frozenset[Hashable]] = field(default_factory=dict)
     graph_launches: set[int] = field(default_factory=set)
     kernels: Counter[int] = field(default_factory=Counter)
@@ -103,9 +74,16 @@ class _Trace:
 class KinetoReader:
     """Reads the traces of a job's ranks."""
 
-    def __init__(self) -> None:
-        """Begin without a trace."""
+    def __init__(self, steps: float | None = None, step_us: float | None = None) -> None:
+        """Begin without a trace.
+
+        Args:
+            steps: Number of steps that each trace covers; None: those that it marks.
+            step_us: Time of a step of the job without the profiler; None: unknown.
+        """
         self.observed = Observed()
+        self._steps = steps
+        self._step_us = step_us
         self._members: set[Hashable] = set()
 
     def read(self, file: RecordingFile) -> None:
@@ -127,7 +105,7 @@ class KinetoReader:
         return self.observed
 
     def _add(self, file: RecordingFile, trace: _Trace, distributed: Mapping[str, Any]) -> None:
-        rank = _integer(distributed.get("rank"), 0)
+        rank = as_integer(distributed.get("rank"), 0)
         rank = trace.rank if rank is None else rank
         member: Hashable = rank if rank is not None else ("trace", str(file.path))
         if member in self._members:
@@ -135,21 +113,31 @@ class KinetoReader:
                 f"{file.path}: a second trace of rank {rank}; name one trace of each rank"
             )
         self._members.add(member)
-        world = _integer(distributed.get("world_size"), 1)
+        world = as_integer(distributed.get("world_size"), 1)
         self.observed.job_ranks = max(filter(None, (world, self.observed.job_ranks)), default=None)
         if trace.steps:
             self.observed.steps[member] = float(len(trace.steps))
         else:
             in_order = sorted(zip(trace.begun_us, trace.numbers, strict=True))
             self.observed.sequences[member] = array("I", (number for _, number in in_order))
-        self._add_calls(trace, member, rank)
+        self._add_calls(file, trace, member, rank)
         by_graph = sum(trace.kernels[each] for each in trace.graph_launches)
         self.observed.left_out.update(trace.left_out)
         self.observed.left_out[_BY_GRAPH] += by_graph
 
-    def _add_calls(self, trace: _Trace, member: Hashable, rank: int | None) -> None:
+    def _add_calls(
+        self, file: RecordingFile, trace: _Trace, member: Hashable, rank: int | None
+    ) -> None:
         views: dict[tuple[Hashable, int], RankCalls] = {}
-        times, exposed = _times(trace)
+        steps = self._steps or float(len(trace.steps)) or None
+        if self._step_us is not None and steps is None:
+            raise RecordingError(
+                f"{file.path}: --step-time is of a step, and the trace marks none; give --steps, "
+                "or call profiler.step() after each"
+            )
+        marked = Steps(trace.first_us, trace.last_us, steps, self._step_us)
+        times = call_times(trace.work, trace.host_calls, marked)
+        self.observed.notes += (f"{file.path}: {note}" for note in times.notes)
         kinds = list(trace.kinds)
         counts: Counter[int] = Counter()
         for begun_us, number in zip(trace.begun_us, trace.numbers, strict=True):
@@ -172,25 +160,10 @@ class KinetoReader:
                 form.operation, form.size_bytes, form.datatype, in_place=form.in_place, graph=graph
             )
             view.calls[seen] += count
-            kind = (group, ranks, form)
-            if kind in times:
-                view.times_us[seen], view.exposed_us[seen] = times[kind], exposed[kind]
-
-
-def _times(trace: _Trace) -> tuple[_Sums, _Sums]:
-    """Return times of calls and their exposed parts, as sums with their numbers."""
-    times: _Sums = {}
-    exposed: _Sums = {}
-    each_exposed_us = exposed_times_us(trace.spans, trace.work)
-    for kind, (begun_us, ended_us), exposed_us in zip(
-        trace.timed, trace.spans, each_exposed_us, strict=True
-    ):
-        if kind is not None:
-            for sums, time_us in ((times, ended_us - begun_us), (exposed, exposed_us)):
-                total = sums.setdefault(kind, [0.0, 0])
-                total[0] += time_us
-                total[1] += 1
-    return times, exposed
+            if number in times.times_us:
+                view.times_us[seen] = times.times_us[number]
+            if number in times.exposed_us:
+                view.exposed_us[seen] = times.exposed_us[number]
 
 
 def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[tuple[str, Any]]:
@@ -243,16 +216,15 @@ def _take(trace: _Trace, event: Any) -> None:
     if name == _CALL:
         _take_call(trace, event, arguments or {})
     elif name.startswith(_STEP) and event.get("cat") == "user_annotation":
-        begun_us, lasted_us = _number(event.get("ts")), _number(event.get("dur"))
+        begun_us, lasted_us = as_number(event.get("ts")), as_number(event.get("dur"))
         if begun_us is not None and lasted_us is not None:
             trace.steps.add(name)
             trace.first_us = min(trace.first_us, begun_us)
             trace.last_us = max(trace.last_us, begun_us + lasted_us)
     elif event.get("cat") in _WORK:
-        _take_span(trace, event, arguments or {}, is_nccl=name.startswith("nccl"))
-    elif name in {"cudaGraphLaunch", "hipGraphLaunch"} and arguments:
-        correlation = _integer(arguments.get("correlation"), 0)
-        trace.graph_launches.add(-1 if correlation is None else correlation)
+        _take_work(trace, event, arguments or {}, is_nccl=name.startswith("nccl"))
+    elif event.get("cat") in _HOST:
+        _take_host_call(trace, event, name, arguments or {})
 
 
 def _take_call(trace: _Trace, event: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
@@ -262,90 +234,48 @@ def _take_call(trace: _Trace, event: Mapping[str, Any], arguments: Mapping[str, 
         return
     if str(collective).lower() in _NO_COLLECTIVES:
         return
-    begun_us = _number(event.get("ts"))
-    kind = _kind(arguments)
+    begun_us = as_number(event.get("ts"))
+    kind = call_kind(arguments)
     if kind is None or begun_us is None:
         trace.left_out[_UNKNOWN] += 1
         return
-    trace.rank = _integer(arguments.get("Rank"), 0) if trace.rank is None else trace.rank
+    trace.rank = as_integer(arguments.get("Rank"), 0) if trace.rank is None else trace.rank
     trace.begun_us.append(begun_us)
     trace.numbers.append(trace.kinds.setdefault(kind, len(trace.kinds)))
-    trace.members.setdefault(kind[0], _group_members(arguments))
+    trace.members.setdefault(kind[0], group_members(arguments))
 
 
-def _take_span(
+def _take_work(
     trace: _Trace, event: Mapping[str, Any], arguments: Mapping[str, Any], *, is_nccl: bool
 ) -> None:
     """Take what ran on the GPU."""
-    begun_us, lasted_us = _number(event.get("ts")), _number(event.get("dur"))
-    span = None if begun_us is None or lasted_us is None else (begun_us, begun_us + lasted_us)
-    if not is_nccl:
-        if span is not None:
-            trace.work.append(span)
-        return
-    kind = _kind(arguments) if "Collective name" in arguments else None
-    if span is not None:
-        trace.timed.append(kind)
-        trace.spans.append(span)
-    correlation = _integer(arguments.get("correlation"), 0)
-    if (kind is None or span is None) and correlation is not None:
+    begun_us, lasted_us = as_number(event.get("ts")), as_number(event.get("dur"))
+    correlation = as_integer(arguments.get("correlation"), 0)
+    kind = call_kind(arguments) if is_nccl and "Collective name" in arguments else None
+    is_timed = begun_us is not None and lasted_us is not None
+    if begun_us is not None and lasted_us is not None:
+        number = None
+        if is_nccl:
+            number = (
+                UNNAMED_KIND if kind is None else trace.kinds.setdefault(kind, len(trace.kinds))
+            )
+        stream = (str(arguments.get("device")), str(arguments.get("stream")))
+        ended_us = begun_us + max(0.0, lasted_us)
+        trace.work.append(GpuWork(begun_us, ended_us, stream, correlation, number))
+    if is_nccl and (kind is None or not is_timed) and correlation is not None:
         trace.kernels[correlation] += 1
 
 
-def _kind(arguments: Mapping[str, Any]) -> tuple[Hashable, int, CallForm] | None:
-    """Return group, ranks and form of a call; None: its figures are missing or unknown."""
-    collective = str(arguments["Collective name"]).lower()
-    ranks = _integer(arguments.get("Group size"), 1)
-    given = _integer(arguments.get("In msg nelems"), 0)
-    taken = _integer(arguments.get("Out msg nelems"), 0)
-    datatype = _DATATYPES.get(str(arguments.get("dtype")).lower())
-    if ranks is None or given is None or taken is None:
-        return None
-    operation = _operation(collective, arguments)
-    is_tuned = collective in _OPERATIONS and operation == _OPERATIONS[collective]
-    if is_tuned and (datatype is None or not max(given, taken)):
-        return None
-    size_bytes = max(given, taken) * (1 if datatype is None else datatype.element_bytes)
-    if size_bytes > MAX_SIZE_BYTES:
-        return None
-    form = CallForm(operation, size_bytes, datatype, in_place=_IN_PLACE.get(collective))
-    return _group(arguments, ranks), ranks, form
-
-
-def _operation(collective: str, arguments: Mapping[str, Any]) -> str:
-    """Return the operation as tables name it; another name for one that no table has."""
-    operation = _OPERATIONS.get(collective, collective[:60] or "unnamed")
-    if operation == "alltoall":
-        splits = (arguments.get("In split size"), arguments.get("Out split size"))
-        if not all(_is_even(split) for split in splits):
-            return "alltoallv"
-    return operation
-
-
-def _is_even(split: object) -> bool:
-    """Whether all ranks get parts of one size; a list that is cut may hide others."""
-    text = str(split or "[]")
-    return "..." not in text and len(set(re.findall(r"\d+", text))) <= 1
-
-
-def _group(arguments: Mapping[str, Any], ranks: int) -> Hashable:
-    named = ("Process Group Name", "Process Group Ranks")
-    return (ranks, *(str(arguments.get(name)) for name in named))
-
-
-def _group_members(arguments: Mapping[str, Any]) -> frozenset[Hashable]:
-    """Return the ranks of a group; empty: unknown, or too many for the trace to list them."""
-    text = str(arguments.get("Process Group Ranks") or "")
-    return frozenset() if "..." in text else frozenset(map(int, re.findall(r"\d{1,9}", text)))
-
-
-def _integer(value: object, least: int) -> int | None:
-    return value if isinstance(value, int) and least <= value < 1 << 60 else None
-
-
-def _number(value: object) -> float | None:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if abs(number) < 1e300 else None
+def _take_host_call(
+    trace: _Trace, event: Mapping[str, Any], name: str, arguments: Mapping[str, Any]
+) -> None:
+    """Take a call of the CUDA or HIP API."""
+    correlation = as_integer(arguments.get("correlation"), 0)
+    if name in _GRAPH_LAUNCHES:
+        trace.graph_launches.add(-1 if correlation is None else correlation)
+    role = role_of(name)
+    begun_us, lasted_us = as_number(event.get("ts")), as_number(event.get("dur"))
+    if role is not None and begun_us is not None and lasted_us is not None:
+        thread = (str(event.get("pid")), str(event.get("tid")))
+        ended_us = begun_us + max(0.0, lasted_us)
+        trace.host_calls.append(HostCall(begun_us, ended_us, thread, role, correlation))

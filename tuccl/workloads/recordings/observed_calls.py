@@ -56,7 +56,7 @@ class RankCalls:
     times_us: dict[CallForm, list[float]] = field(default_factory=dict)
     """Sum and number of the times of calls."""
     exposed_us: dict[CallForm, list[float]] = field(default_factory=dict)
-    """Sum and number of the times in which no computation runs beside them; empty: unknown."""
+    """Sum and number of the calls' exposed times; empty: unknown."""
 
     @property
     def place(self) -> tuple[int, str]:

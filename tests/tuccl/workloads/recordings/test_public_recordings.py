@@ -88,13 +88,5 @@ def test_a_trace_of_data_parallel_training() -> None:
         (Operation.BROADCAST, 1.0),
     }
     assert all(each.us_per_call and each.nodes == 1 for each in found.calls)
-    hidden = [
-        1.0 - each.exposed_us_per_call / each.us_per_call
-        for each in found.calls
-        if each.us_per_call is not None and each.exposed_us_per_call is not None
-    ]
-    assert len(hidden) == 7
-    # Gradients wait for the backward pass; the broadcasts before it have nothing beside them.
-    assert min(hidden) >= 0.0
-    assert 0.15 < max(hidden) < 0.25
-    assert len(found.calls) == 7
+    # The GPUs wait for their host between kernels: without collectives they would wait longer.
+    assert [each.exposed_us_per_call for each in found.calls] == [0.0] * 7

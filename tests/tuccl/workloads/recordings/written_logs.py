@@ -101,6 +101,7 @@ def imported(
     kind: SourceKind | None = None,
     steps: float | None = None,
     ranks_per_node: int | None = None,
+    step_us: float | None = None,
 ) -> Imported:
     """Texts, imported as one file each."""
     files = []
@@ -108,7 +109,9 @@ def imported(
         path = folder / f"recording-{number}"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         files.append(path)
-    return import_recordings(files, kind, steps, silent, ranks_per_node=ranks_per_node)
+    return import_recordings(
+        files, kind, steps, silent, ranks_per_node=ranks_per_node, step_us=step_us
+    )
 
 
 def workload(folder: Path, *texts: str | bytes, **options: Any) -> Workload:

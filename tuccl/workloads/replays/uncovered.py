@@ -1,7 +1,7 @@
-"""The part of each collective's time in which its GPU computes nothing: what a faster call saves.
+"""The part of each collective's time in which its GPU computes nothing.
 
-A training hides collectives behind computation. A call that takes less time shortens the step by no
-more than the time for which the computation waits for it, its exposed time.
+It bounds what a faster call saves where a trace does not tell what the host launched when, so that
+nothing can be replayed.
 
 Units: microseconds.
 """
@@ -24,8 +24,8 @@ class _Change(IntEnum):
     CALL_BEGINS = 3
 
 
-def exposed_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[float]:
-    """Return each call's exposed time: that in which no work runs beside it.
+def uncovered_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[float]:
+    """Return the time of each call in which no work runs beside it.
 
     Calls that wait at the same time divide it, so that the sum is the time in which the GPU runs
     calls alone.
@@ -34,14 +34,14 @@ def exposed_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[float]
         calls: The kernels of collectives.
         work: All other kernels, and copies.
     """
-    exposed_us = [0.0] * len(calls)
+    uncovered_us = [0.0] * len(calls)
     running: set[int] = set()
     working = 0
     before_us = 0.0
     for at_us, change, number in sorted(_changes(calls, work)):
         if running and not working:
             for call in running:
-                exposed_us[call] += (at_us - before_us) / len(running)
+                uncovered_us[call] += (at_us - before_us) / len(running)
         before_us = at_us
         match change:
             case _Change.CALL_BEGINS:
@@ -52,7 +52,7 @@ def exposed_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[float]
                 working += 1
             case _Change.WORK_ENDS:
                 working -= 1
-    return exposed_us
+    return uncovered_us
 
 
 def _changes(calls: Sequence[Span], work: Sequence[Span]) -> Iterator[tuple[float, _Change, int]]:

@@ -1,0 +1,112 @@
+"""Times of a trace's calls: what steps wait for, with and without the profiler's slower host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tuccl.workloads.recordings.written_logs import (
+    call,
+    event,
+    imported,
+    init,
+    step,
+    trace,
+    workload,
+)
+from tests.tuccl.workloads.recordings.written_traces import host, host_bound_steps, work
+from tuccl.workloads.errors import RecordingError
+
+NOT_TOLD = (
+    "the GPU waits for the host, and the profiler slows the host: tell the time of a step without "
+    "the profiler (--step-time), or calls seem to matter less than they do"
+)
+
+
+def gradient_step(begun_us: float, number: int) -> list[dict[str, Any]]:
+    """A step of 300 us: a sum of 120 us beside 60 us of computation; an optimizer waits for both.
+
+    The host launches all of it within the first 40 us.
+    """
+    first = 10 * number
+    summed = event(ts=begun_us + 13.0)
+    return [
+        step(number, begun_us, 300.0),
+        summed,
+        host("cudaLaunchKernel", begun_us + 5.0, 2.0, first),
+        work(begun_us + 10.0, 100.0, first, 7),
+        host("cudaEventRecord", begun_us + 9.0, 1.0),
+        host("cudaStreamWaitEvent", begun_us + 11.0, 1.0),
+        host("cudaLaunchKernelExC", begun_us + 14.0, 2.0, first + 1),
+        work(begun_us + 110.0, 120.0, first + 1, 20, summed),
+        host("cudaLaunchKernel", begun_us + 18.0, 2.0, first + 2),
+        work(begun_us + 110.0, 60.0, first + 2, 7),
+        host("cudaEventRecord", begun_us + 17.0, 0.5),
+        host("cudaStreamWaitEvent", begun_us + 25.0, 1.0),
+        host("cudaLaunchKernel", begun_us + 30.0, 2.0, first + 3),
+        work(begun_us + 230.0, 60.0, first + 3, 7),
+        host("cudaDeviceSynchronize", begun_us + 40.0, 255.0),
+    ]
+
+
+def gradient_steps() -> str:
+    return trace([*gradient_step(0.0, 1), *gradient_step(300.0, 2)])
+
+
+def test_a_step_waits_for_a_sum_as_long_as_it_outlasts_the_computation_beside_it(
+    tmp_path: Path,
+) -> None:
+    """The optimizer begins at 170 of 230 us without the sum: 60 of its 120 us are exposed."""
+    found = imported(tmp_path, gradient_steps())
+    (only,) = found.workload.calls
+    assert (only.calls_per_step, only.us_per_call) == (1.0, 120.0)
+    assert only.exposed_us_per_call == pytest.approx(60.0)
+    assert found.notes == ()
+
+
+def test_a_trace_in_which_the_gpu_waits_for_its_host_says_so(tmp_path: Path) -> None:
+    found = imported(tmp_path, host_bound_steps())
+    (only,) = found.workload.calls
+    assert (only.us_per_call, only.exposed_us_per_call) == (20.0, 0.0)
+    (note,) = found.notes
+    assert note.endswith(NOT_TOLD)
+
+
+IN_BETWEEN = (
+    "a step takes 0.4 ms in the trace and 0.2 ms without the profiler: the host's time counts 0.50 "
+    "times"
+)
+GPU_ALONE = (
+    "the GPU's work of a step takes 0.1 ms in the trace, longer than --step-time: the host's time "
+    "is left out"
+)
+NO_LONGER = "a step takes 0.4 ms in the trace, no longer than --step-time: taken as it is"
+
+
+@pytest.mark.parametrize(
+    ("step_us", "exposed_us", "note"),
+    [(200.0, 0.0, IN_BETWEEN), (50.0, 20.0, GPU_ALONE), (900.0, 0.0, NO_LONGER)],
+)
+def test_the_time_of_a_step_tells_how_much_the_profiler_slowed_the_host(
+    tmp_path: Path, step_us: float, exposed_us: float, note: str
+) -> None:
+    """With half of its time the host is still behind; with none of it all calls are waited for."""
+    found = imported(tmp_path, host_bound_steps(), step_us=step_us)
+    (only,) = found.workload.calls
+    assert only.exposed_us_per_call == pytest.approx(exposed_us)
+    assert [each.split(": ", 1)[1] for each in found.notes] == [note]
+
+
+def test_the_time_of_a_step_needs_steps(tmp_path: Path) -> None:
+    calls = [event(elements=(size, size), ts=float(size)) for size in range(1, 5)]
+    with pytest.raises(RecordingError, match="the trace marks none; give --steps"):
+        imported(tmp_path, trace(calls), step_us=100.0)
+    assert workload(tmp_path, trace(calls), step_us=100.0, steps=2.0).steps == 2
+
+
+def test_the_time_of_a_step_is_for_traces(tmp_path: Path) -> None:
+    log = init(0, 2) + call(0, 2)
+    with pytest.raises(RecordingError, match=r"of the kind .*: --step-time is for traces"):
+        imported(tmp_path, log, step_us=100.0)

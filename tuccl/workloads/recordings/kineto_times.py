@@ -1,0 +1,135 @@
+"""Times of a trace's calls, and how much of them the steps wait for.
+
+Units: microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tuccl.workloads.replays.exposed import exposed_times_us
+from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
+from tuccl.workloads.replays.replay import host_factor_for, replayed_us
+from tuccl.workloads.replays.timeline import Timeline, timeline_of
+from tuccl.workloads.replays.uncovered import Span, uncovered_times_us
+
+UNNAMED_KIND = -1
+"""The kind of NCCL's kernels whose call the trace does not name."""
+_SLOWER_HOST = 0.1
+"""Share of the steps' time that a faster host would save, from which on its speed matters."""
+_HALF = 0.5
+_UNKNOWN_HOST = (
+    "the GPU waits for the host, and the profiler slows the host: tell the time of a step without "
+    "the profiler (--step-time), or calls seem to matter less than they do"
+)
+_MS_US = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of a trace."""
+
+    begun_us: float
+    """Begin of the first; infinite: none is marked."""
+    ended_us: float
+    number: float | None
+    """None: unknown."""
+    step_us: float | None
+    """Time of a step of the job without the profiler; None: unknown."""
+
+
+Sums = dict[int, list[float]]
+"""Sum and number of times, by the number of the calls' kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """Times of the calls of a trace."""
+
+    times_us: Sums
+    exposed_us: Sums
+    notes: tuple[str, ...]
+    """Notes for people on what the trace cannot tell."""
+
+
+def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps) -> CallTimes:
+    """Return the times of a trace's calls.
+
+    Args:
+        work: What ran on GPUs.
+        calls: The host's calls.
+        steps: The steps of the trace.
+    """
+    times = _sums((kind, each.ended_us - each.begun_us) for kind, each in _kernels(work))
+    if not times:
+        return CallTimes(times, {}, ())
+    begun_us, ended_us = steps.begun_us, steps.ended_us
+    if begun_us >= ended_us:
+        begun_us = min((each.begun_us for each in calls), default=0.0)
+        ended_us = max((each.ended_us for each in calls), default=0.0)
+    timeline = timeline_of(work, calls, begun_us, ended_us)
+    if timeline is None:
+        return CallTimes(times, _uncovered(work), ())
+    factor, notes = _host_factor(timeline, steps)
+    return CallTimes(times, _exposed(timeline, factor), notes)
+
+
+def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:
+    """Yield the kernels of collectives with the number of their kind."""
+    for each in work:
+        if each.kind is not None:
+            yield each.kind, each
+
+
+def _sums(times_us: Iterable[tuple[int, float]]) -> Sums:
+    sums: Sums = {}
+    for kind, time_us in times_us:
+        total = sums.setdefault(kind, [0.0, 0])
+        total[0] += time_us
+        total[1] += 1
+    return sums
+
+
+def _uncovered(work: Sequence[GpuWork]) -> Sums:
+    """Return the time in which the GPU computes nothing beside a call."""
+    kernels = list(_kernels(work))
+    spans: list[Span] = [(each.begun_us, each.ended_us) for _, each in kernels]
+    covers = [(each.begun_us, each.ended_us) for each in work if each.kind is None]
+    found = uncovered_times_us(spans, covers)
+    return _sums((kind, found[i]) for i, (kind, _) in enumerate(kernels))
+
+
+def _exposed(timeline: Timeline, host_factor: float) -> Sums:
+    """Return exposed times by a replay."""
+    counts = Counter(work.kind for work in timeline.work)
+    found = exposed_times_us(timeline, host_factor)
+    return {kind: [time_us, counts[kind]] for kind, time_us in found.items()}
+
+
+def _host_factor(timeline: Timeline, steps: Steps) -> tuple[float, tuple[str, ...]]:
+    """Return what the host's time counts of that in the trace, and notes on it."""
+    whole_us = replayed_us(timeline)
+    if steps.step_us is None or steps.number is None:
+        is_slow = replayed_us(timeline, _HALF) < (1.0 - _SLOWER_HOST) * whole_us
+        return 1.0, (_UNKNOWN_HOST,) if is_slow else ()
+    length_us = steps.number * steps.step_us
+    factor = host_factor_for(timeline, length_us)
+    traced, own, least = (
+        f"{time_us / steps.number / _MS_US:.1f} ms"
+        for time_us in (whole_us, length_us, replayed_us(timeline, 0.0))
+    )
+    if factor == 1.0:
+        note = f"a step takes {traced} in the trace, no longer than --step-time: taken as it is"
+    elif factor == 0.0:
+        note = (
+            f"the GPU's work of a step takes {least} in the trace, longer than --step-time: "
+            "the host's time is left out"
+        )
+    else:
+        note = (
+            f"a step takes {traced} in the trace and {own} without the profiler: the host's time "
+            f"counts {factor:.2f} times"
+        )
+    return factor, (note,)
