@@ -9,10 +9,14 @@ Units: microseconds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from tuccl.workloads.replays.replay import replayed_us
 from tuccl.workloads.replays.timeline import Timeline
+
+MOST_ALONE = 32
+"""Kinds that are taken away one by one; each takes two replays, up to a second in a long trace."""
 
 
 def exposed_times_us(timeline: Timeline, host_factor: float = 1.0) -> dict[int, float]:
@@ -21,23 +25,37 @@ def exposed_times_us(timeline: Timeline, host_factor: float = 1.0) -> dict[int, 
     What one kind saves depends on the others: calls side by side save nothing one by one. Kinds are
     taken away one after another, in both orders, and each gets the mean of what it saved: their sum
     is what all of them save (a sample of two orders of the Shapley value, Castro et al., 2009).
+    Beside the `MOST_ALONE` that take longest all others are taken away together, and divide what
+    they save as their times.
 
     Args:
         timeline: Recorded steps.
         host_factor: What the host's own time is multiplied by.
     """
-    kinds = sorted({work.kind for work in timeline.work if work.kind is not None})
-    found = dict.fromkeys(kinds, 0.0)
-    for order in (kinds, kinds[::-1]):
-        for kind, saved_us in zip(order, _savings_us(timeline, host_factor, order), strict=True):
-            found[kind] += saved_us / 2
+    times_us: defaultdict[int, float] = defaultdict(float)
+    for work in timeline.work:
+        if work.kind is not None:
+            times_us[work.kind] += work.time_us
+    longest = sorted(times_us, key=lambda kind: (-times_us[kind], kind))
+    groups = sorted([kind] for kind in longest[:MOST_ALONE])
+    groups += [longest[MOST_ALONE:]] if len(longest) > MOST_ALONE else []
+    found = dict.fromkeys(sorted(times_us), 0.0)
+    for order in (groups, groups[::-1]):
+        for group, saved_us in zip(order, _savings_us(timeline, host_factor, order), strict=True):
+            whole_us = sum(times_us[kind] for kind in group)
+            for kind in group:
+                share = times_us[kind] / whole_us if whole_us > 0.0 else 1.0 / len(group)
+                found[kind] += share * saved_us / 2
     return found
 
 
-def _savings_us(timeline: Timeline, host_factor: float, order: Sequence[int]) -> list[float]:
-    """Return by how much each kind shortens the steps, those before it taken away."""
-    lengths_us = [
-        replayed_us(timeline, host_factor, frozenset(order[:taken]))
-        for taken in range(len(order) + 1)
-    ]
+def _savings_us(
+    timeline: Timeline, host_factor: float, order: Sequence[Sequence[int]]
+) -> list[float]:
+    """Return by how much each group of kinds shortens the steps, those before it taken away."""
+    without: set[int] = set()
+    lengths_us = [replayed_us(timeline, host_factor)]
+    for group in order:
+        without.update(group)
+        lengths_us.append(replayed_us(timeline, host_factor, without))
     return [max(0.0, lengths_us[i] - lengths_us[i + 1]) for i in range(len(order))]

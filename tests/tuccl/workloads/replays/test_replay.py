@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuccl.workloads.replays.traced import Traced, data_parallel
-from tuccl.workloads.replays.exposed import exposed_times_us
+from tuccl.workloads.replays.exposed import MOST_ALONE, exposed_times_us
 from tuccl.workloads.replays.recorded_events import HostRole
 from tuccl.workloads.replays.replay import host_factor_for, replayed_us
 
@@ -71,6 +71,21 @@ def test_calls_side_by_side_share_what_both_save() -> None:
     traced.call(6.0, 107.0, HostRole.WAIT_FOR_ALL)
     timeline = traced.timeline(0.0, 110.0)
     assert exposed_times_us(timeline) == {0: pytest.approx(49.5), 1: pytest.approx(49.5)}
+
+
+def test_of_many_kinds_the_short_ones_are_taken_away_together() -> None:
+    """Calls one after another, of which each saves its time: those of 1 and 3 us are the rest."""
+    traced = Traced()
+    begun_us = 100.0
+    for kind in range(MOST_ALONE + 2):
+        time_us = {0: 1.0, 1: 3.0}.get(kind, 10.0)
+        traced.launch(float(kind), begun_us, begun_us + time_us, kind=kind, took_us=0.5)
+        begun_us += time_us
+    traced.call(50.0, begun_us, HostRole.WAIT_FOR_ALL)
+    exposed_us = exposed_times_us(traced.timeline(0.0, begun_us))
+    assert exposed_us[0] == pytest.approx(1.0)
+    assert exposed_us[1] == pytest.approx(3.0)
+    assert [exposed_us[kind] for kind in range(2, MOST_ALONE + 2)] == pytest.approx([10.0] * 32)
 
 
 @st.composite
