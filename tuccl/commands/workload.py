@@ -11,7 +11,12 @@ from pathlib import Path
 from tuccl.console.display import print_lines, say, say_notes
 from tuccl.console.json_output import print_document
 from tuccl.console.progress import shown_progress
-from tuccl.console.workload_display import print_workload, summary_line, workload_report
+from tuccl.console.workload_display import (
+    exposure_lines,
+    print_workload,
+    summary_line,
+    workload_report,
+)
 from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.inputs.option import require_bounds
 from tuccl.inputs.output_file import check_output
@@ -54,7 +59,8 @@ def import_workload(command: WorkloadImportCommand) -> int:
     if command.as_json:
         print_document(workload_report(command.output, workload))
     else:
-        print_lines([f"{summary_line(workload)}, written to {command.output}"])
+        written = f"{summary_line(workload)}, written to {command.output}"
+        print_lines([written, *exposure_lines(workload)])
     return ExitCode.OK
 
 

@@ -121,12 +121,12 @@ def verdict(outcome: JobOutcome) -> str:
 
 def _saving_line(saving: Saving) -> str:
     share = 100.0 / saving.step_us
-    overlap = "of exposed time" if saving.overlap_known else "if nothing overlaps"
+    overlap = "" if saving.overlap_known else ", if nothing overlaps"
     return (
-        f"a step of {saving.step_us:.0f} us takes {saving.measured_us:.0f} us less "
-        f"({saving.low_us:.0f} to {saving.high_us:.0f}; {saving.measured_us * share:.1f} %); its "
-        f"collectives were to take {saving.predicted_us:.0f} us less "
-        f"({saving.predicted_us * share:.1f} %), {overlap} (workload {saving.workload})"
+        f"saved of a step of {saving.step_us:.0f} us: {saving.measured_us:.0f} us measured "
+        f"({saving.low_us:.0f} to {saving.high_us:.0f}; {saving.measured_us * share:.1f} %), "
+        f"{saving.predicted_us:.0f} us ({saving.predicted_us * share:.1f} %) predicted{overlap} "
+        f"(workload {saving.workload})"
     )
 
 

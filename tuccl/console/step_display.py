@@ -19,7 +19,8 @@ def step_line(step: StepSummary, evidence: Evidence | None) -> str:
 def _saved_words(step: StepSummary) -> str:
     if step.saved_us is None:
         return ""
-    return f"the step itself is {step.saved_us:.1f} us shorter; "
+    change = "longer" if step.saved_us < 0.0 else "shorter"
+    return f"the step itself is {abs(step.saved_us):.1f} us {change}; "
 
 
 def step_words(steps: float | None) -> str:

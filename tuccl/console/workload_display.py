@@ -96,6 +96,17 @@ def summary_line(workload: Workload) -> str:
     return f"{keys}{where}: a rank makes {made} {during}"
 
 
+def exposure_lines(workload: Workload) -> Iterator[str]:
+    """Yield a line on how much of its collectives' time a step waits for, if that is known."""
+    times = workload.exposure
+    if times is not None:
+        during = "the recording" if workload.steps is None else "a step"
+        yield (
+            f"collectives take {times.time_us / 1000.0:.2f} ms of {during}, which is "
+            f"{times.exposed_us / 1000.0:.2f} ms shorter without them"
+        )
+
+
 def _rows(workload: Workload) -> RichTable:
     per = "step" if workload.steps is not None else "recording"
     shown = RichTable(
@@ -152,6 +163,7 @@ def _place(call: WorkloadCall) -> str:
 
 def _lines(workload: Workload) -> Iterator[str]:
     yield summary_line(workload)
+    yield from exposure_lines(workload)
     for kind in workload.not_tuned:
         share = _share(kind.bytes_per_step, workload.bytes_per_step)
         yield (

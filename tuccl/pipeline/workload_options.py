@@ -109,11 +109,14 @@ def workload_notes(settings: RunSettings, workload: Workload | None) -> list[str
 
 def _hidden(settings: RunSettings, workload: Workload) -> Iterator[str]:
     """Yield a note where steps do not wait for most of the calls' time."""
-    share = workload.hidden_share
-    if share is not None and share >= _MOSTLY_HIDDEN and settings.options.max_channels is None:
+    times = workload.exposure
+    if times is None or settings.options.max_channels is not None:
+        return
+    if times.hidden_share >= _MOSTLY_HIDDEN:
         yield (
-            f"steps do not wait for {share:.0%} of the calls' time; there calls share the GPU with "
-            "computation, but are timed alone: --max-channels N bounds what they take of it"
+            f"steps do not wait for {times.hidden_share:.0%} of the calls' time; there calls share "
+            "the GPU with computation, but are timed alone: --max-channels N bounds what they take "
+            "of it"
         )
 
 

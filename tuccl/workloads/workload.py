@@ -131,6 +131,20 @@ class WorkloadCall:
         return Shape(self.ranks, self.nodes, self.ranks // self.nodes if even else 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Times of a step's calls."""
+
+    time_us: float
+    exposed_us: float
+    """Time by which a step is shorter without them, at most `time_us`."""
+
+    @property
+    def hidden_share(self) -> float:
+        """The share of their time that the step does not wait for."""
+        return 1.0 - self.exposed_us / self.time_us
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotTuned:
     """Calls of an operation that no table has: point-to-point calls, gather, scatter."""
@@ -172,14 +186,14 @@ class Workload:
         return tuned + sum(kind.bytes_per_step for kind in self.not_tuned)
 
     @property
-    def hidden_share(self) -> float | None:
-        """The share of the calls' time that steps do not wait for; None: unknown."""
-        spent_us = exposed_us = 0.0
+    def exposure(self) -> Exposure | None:
+        """Times of the calls whose exposed time is known; None: there is none."""
+        time_us = exposed_us = 0.0
         for call in self.calls:
             if call.us_per_call is not None and call.exposed_us_per_call is not None:
-                spent_us += call.calls_per_step * call.us_per_call
+                time_us += call.calls_per_step * call.us_per_call
                 exposed_us += call.calls_per_step * min(call.us_per_call, call.exposed_us_per_call)
-        return 1.0 - exposed_us / spent_us if spent_us > 0.0 else None
+        return Exposure(time_us, exposed_us) if time_us > 0.0 else None
 
 
 def sorted_calls(calls: Iterable[WorkloadCall]) -> tuple[WorkloadCall, ...]:
