@@ -1,16 +1,17 @@
 """Run one rank of check_recording.py with plain torch.distributed, as any job does.
 
-    torchrun --nproc-per-node N recording_rank.py FOLDER STEPS
+    torchrun --nproc-per-node N recording_rank.py FOLDER STEPS SWITCH
 
-It uses nothing of TuCCL. It counts the calls that it makes and writes them, with the times of its
-parts, to FOLDER/rankN.json.
+It uses nothing of TuCCL but the recorder that its environment names, which it loads through the
+plugin SWITCH (switched_recorder.c), to make calls with and without it in turn. It counts the calls
+that it makes with it and writes them, with the times of its parts, to FOLDER/rankN.json.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
-import statistics
 import sys
 import time
 from collections import Counter
@@ -29,8 +30,8 @@ SMALL_BYTES = 4 * K
 SMALL_CALLS = 50
 IN_GRAPH_BYTES = 64 * K
 CALLS_IN_GRAPH = 20
-BLOCKS = 25
-"""Parts of the time of each kind of step, of whose times the median counts."""
+PAIRS = 50
+"""Pairs of blocks of each kind of step, one with the recorder and one without."""
 
 
 class Loop:
@@ -38,6 +39,7 @@ class Loop:
 
     def __init__(self, device: Any, ranks: int) -> None:
         self.made: Counter[tuple[str, int, str, bool]] = Counter()
+        self.is_recorded = True
         self._ranks = ranks
         self._buckets = [self._zeros(size, torch.float32, device) for size in BUCKETS_BYTES]
         self._part = self._zeros(WEIGHTS_BYTES, torch.bfloat16, device)
@@ -53,6 +55,8 @@ class Loop:
         return torch.zeros(size_bytes // kind.itemsize, dtype=kind, device=device)
 
     def _count(self, operation: str, tensor: Any, ranks: int = 1) -> None:
+        if not self.is_recorded:
+            return
         size_bytes = tensor.numel() * tensor.element_size() * ranks
         kind = str(tensor.dtype).removeprefix("torch.")
         self.made[operation, size_bytes, kind, self._captures] += 1
@@ -102,41 +106,70 @@ class Loop:
         return graph
 
 
-def step_us(act: Callable[[], object], steps: int) -> float:
-    """Median time of a step over blocks of them."""
+class Switch:
+    """The recorder of this process, with a switch."""
+
+    def __init__(self, path: str) -> None:
+        """Have NCCL load the plugin at `path`, and that the recorder of the environment."""
+        os.environ["TUCCL_RECORDER"] = os.environ["NCCL_PROFILER_PLUGIN"]
+        os.environ["NCCL_PROFILER_PLUGIN"] = path
+        self._library = ctypes.CDLL(path)
+        self._library.switch_recorder.argtypes = [ctypes.c_bool]
+        self._library.switch_recorder.restype = ctypes.c_bool
+
+    def turn(self, loop: Loop, *, on: bool) -> None:
+        """Turn the recorder on or off, between calls."""
+        if not self._library.switch_recorder(on):
+            raise RuntimeError("NCCL has not loaded the recorder; it takes NCCL 2.28 or later")
+        loop.is_recorded = on
+
+
+def paired_us(
+    loop: Loop, switch: Switch, act: Callable[[], object], steps: int
+) -> list[tuple[float, float]]:
+    """Return times of a step without and with the recorder, by pairs of blocks."""
     act()
-    in_block = max(1, steps // BLOCKS)
-    times = []
-    for _ in range(BLOCKS):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(in_block):
-            act()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - begin) * 1e6 / in_block)
-    return statistics.median(times)
+    in_block = max(1, steps // (2 * PAIRS))
+    pairs = []
+    for number in range(PAIRS):
+        times_us = {}
+        for is_on in ((False, True), (True, False))[number % 2]:
+            switch.turn(loop, on=is_on)
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(in_block):
+                act()
+            torch.cuda.synchronize()
+            times_us[is_on] = (time.perf_counter() - begin) * 1e6 / in_block
+        pairs.append((times_us[False], times_us[True]))
+    switch.turn(loop, on=True)
+    return pairs
 
 
 def main() -> int:
     """Run the rank; return 0."""
     folder, steps = Path(sys.argv[1]), int(sys.argv[2])
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    switch = Switch(sys.argv[3])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     loop = Loop(device, ranks)
-    times = {
-        "training": step_us(loop.training, steps),
-        "small": step_us(loop.small, steps),
-        "graph": step_us(loop.captured().replay, steps),
-        "small after the graph": step_us(loop.small, steps),
-    }
+    graph = loop.captured()
+    parts = {"training": loop.training, "small": loop.small, "graph": graph.replay}
+    pairs_us = {part: paired_us(loop, switch, act, steps) for part, act in parts.items()}
     made = [
-        {"operation": operation, "size_bytes": size, "datatype": kind, "graph": graph, "calls": n}
-        for (operation, size, kind, graph), n in sorted(loop.made.items())
+        {
+            "operation": operation,
+            "size_bytes": size,
+            "datatype": kind,
+            "graph": in_graph,
+            "calls": n,
+        }
+        for (operation, size, kind, in_graph), n in sorted(loop.made.items())
     ]
     versions = f"torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
-    result = {"made": made, "times_us": times, "versions": versions}
+    result = {"made": made, "pairs_us": pairs_us, "versions": versions}
     (folder / f"rank{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
     return 0

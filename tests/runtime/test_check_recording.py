@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from check_recording import cost_of, differences, made_by, recorded_in, tell
+from check_recording import (
+    build_profiler,
+    build_switch,
+    cost_of,
+    differences,
+    made_by,
+    recorded_in,
+    tell,
+)
 
 from tuccl.lookup_tables.table import Operation
+from tuccl.runtime import PROFILER_NAME
 from tuccl.workloads.workload import (
     Datatype,
     SourceKind,
@@ -76,3 +89,46 @@ def test_costs_have_an_interval(capsys: pytest.CaptureFixture[str]) -> None:
     dear = {"small": cost_of([1.02, 1.021, 1.019])}
     assert tell(results | {"costs": dear}, "3 rounds") == 1
     assert tell(results | {"wrong": ["a call"]}, "3 rounds") == 1
+
+
+PLAYED = """
+import ctypes, sys
+INIT = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.POINTER(ctypes.c_int),
+    ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p,
+)
+FINALIZE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+class Plugin(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("init", INIT), ("start", ctypes.c_void_p),
+                ("stop", ctypes.c_void_p), ("state", ctypes.c_void_p), ("finalize", FINALIZE)]
+library = ctypes.CDLL(sys.argv[1])
+library.switch_recorder.argtypes, library.switch_recorder.restype = [ctypes.c_bool], ctypes.c_bool
+assert not library.switch_recorder(False), "NCCL has not started it"
+plugin = Plugin.in_dll(library, "ncclProfiler_v6")
+context, events = ctypes.c_void_p(), ctypes.c_int()
+code = plugin.init(ctypes.byref(context), 0x77, ctypes.byref(events), b"", 1, 2, 0, None)
+asked = [events.value]
+for on in (False, True):
+    assert library.switch_recorder(on)
+    asked.append(events.value)
+print(code, *asked)
+plugin.finalize(context)
+"""
+
+
+def test_the_switch_takes_back_the_events_that_the_recorder_asked_nccl_for(tmp_path: Path) -> None:
+    build_profiler(tmp_path)
+    recorder = tmp_path / "tuccl" / "runtime" / PROFILER_NAME
+    folder = tmp_path / "recording"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", PLAYED, str(build_switch(tmp_path))],
+        env={**os.environ, "TUCCL_RECORDER": str(recorder), "TUCCL_RECORD": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    calls = 1 << 9 | 1 << 10
+    assert (done.stdout, done.stderr) == (f"0 {calls} 0 {calls}\n", "")
+    (path,) = folder.iterdir()
+    assert json.loads(path.read_text("utf-8"))["communicators"][0]["ranks"] == 2
