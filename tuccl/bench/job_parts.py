@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuccl.bench.job_figure import Figure
-from tuccl.bench.own_job import JobOutcome, JobRun
+from tuccl.bench.own_job import JobOutcome, JobRound, JobRun
 from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
 from tuccl.statistics.looks import bonferroni
 from tuccl.statistics.screening import Effect, Signs, effects
@@ -109,6 +109,11 @@ class PartRound:
     """For each part 1 where it was in the first run, else -1."""
     first: JobRun
     second: JobRun
+
+    @property
+    def as_job_round(self) -> JobRound:
+        """The round where its first run had all parts, and so the second none."""
+        return JobRound(without=self.second, with_table=self.first)
 
     def log_ratio(self, figure: Figure) -> float:
         """Return the logarithm of the speed of the first run over that of the second."""

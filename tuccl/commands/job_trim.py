@@ -2,7 +2,7 @@
 
 The job runs in rounds with some parts of the table and with all others, which tells what each part
 does to it. What is left then runs in turn with stock NCCL, as by `tuccl workload bench`, and is
-shipped where it is not slower.
+shipped where it is not slower. Of a table of one part the rounds have told that already.
 """
 
 from __future__ import annotations
@@ -95,13 +95,18 @@ class _Trim:
         parts = job_parts(source.table)
         if not parts:
             raise UsageError(f"{self.shipped.name} has no entries: there is nothing to leave out")
-        rounds = self._part_rounds(source.table, parts)
+        count = rounds_for(len(parts), self.command.part_rounds or _ROUNDS)
+        runs = self._runs(count, "parts round")
+        rounds = self._part_rounds(runs, source.table, parts)
         effects = part_effects(parts, rounds, self.figure)
         kept = tuple(each.part for each in effects if not each.is_slower)
         is_part = 0 < len(kept) < len(parts)
-        rest = self._variant(source.table, kept or parts)
-        runs = self._runs(self.command.rounds, "round")
-        done = bench_rounds(runs, replace(rest, name="with the rest") if is_part else rest)
+        if len(parts) == 1:
+            done = tuple(each.as_job_round for each in rounds)
+        else:
+            rest = self._variant(source.table, kept or parts)
+            runs = self._runs(self.command.rounds, "round")
+            done = bench_rounds(runs, replace(rest, name="with the rest") if is_part else rest)
         outcome = job_outcome(done, self.figure, None, load_seen=runs.load_seen)
         trimming = Trimming(tuple(rounds), effects, outcome, None)
         if outcome.is_slower or trimming.is_nothing_left:
@@ -153,15 +158,11 @@ class _Trim:
             prefix,
         )  # fmt: skip
 
-    def _part_rounds(self, table: Table, parts: tuple[Part, ...]) -> list[PartRound]:
-        count = rounds_for(len(parts), self.command.part_rounds or _ROUNDS)
-        say(
-            f"{count_of(len(parts), 'part')} of the table in {count} rounds, then "
-            f"{self.command.rounds} rounds of what is left"
-        )
-        runs = self._runs(count, "parts round")
+    def _part_rounds(self, runs: JobRuns, table: Table, parts: tuple[Part, ...]) -> list[PartRound]:
+        then = f", then {self.command.rounds} rounds of what is left" if len(parts) > 1 else ""
+        say(f"{count_of(len(parts), 'part')} of the table in {runs.rounds} rounds{then}")
         done = []
-        for number, signs in enumerate(signs_of_rounds(len(parts), count)):
+        for number, signs in enumerate(signs_of_rounds(len(parts), runs.rounds)):
             halves = {half: self._variant(table, parts_in(parts, signs, half)) for half in (1, -1)}
             order = (1, -1) if begins_with_first_half(number, len(parts)) else (-1, 1)
             found = {

@@ -53,10 +53,12 @@ def table_of(operations: tuple[Operation, ...], profile: Mapping[str, str]) -> T
     return Table("test", "test", (), entries, profile)
 
 
-def shipped_table(tmp_path: Path, profile: Mapping[str, str]) -> Table:
-    """A shipped directory with entries of all three operations; its table."""
+def shipped_table(
+    tmp_path: Path, profile: Mapping[str, str], operations: tuple[Operation, ...] = OPERATIONS
+) -> Table:
+    """A shipped directory with entries of these operations; its table."""
     run = run_of_one_rank(tmp_path / "run", profile)
-    table = table_of(OPERATIONS, profile)
+    table = table_of(operations, profile)
     run.table.write_bytes(table_to_parquet_bytes(table))
     ship(run, tmp_path / "shipped")
     return table
@@ -164,6 +166,24 @@ def test_nothing_to_leave_out_and_nothing_left(run_inside: Run, job: Job, tmp_pa
     assert done.returncode == 1, done.stderr
     assert done.stdout.endswith("every part slows the job down: leave this job to stock NCCL\n")
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.usefixtures("jobs_find_nccl")
+@pytest.mark.parametrize(("factor", "code"), [(0.8, 0), (1.25, 1)])
+def test_of_a_table_of_one_part_its_rounds_are_all(
+    run_inside: Run, job: Job, tmp_path: Path, factor: float, code: int
+) -> None:
+    shipped_table(tmp_path, {}, (Operation.ALL_REDUCE,))
+    words = ("--table", "shipped", "--output", "trimmed", "--json", *METRIC)
+    command = job(product_of({Operation.ALL_REDUCE: factor}), 1.0)
+    done = run_inside("workload", "trim", *words, *command)
+    assert done.returncode == code, done.stderr
+    assert "1 part of the table in 8 rounds\n" in done.stderr
+    document = check("workload-trim", done.stdout)
+    assert document["gain"]["ratio"] == pytest.approx(1.0 / factor)
+    assert len(document["rounds"]) == 8
+    assert (document["load_seen"], document["slower"]) == (True, factor > 1.0)
+    assert (tmp_path / "trimmed").exists() == (code == 0)
 
 
 @pytest.mark.usefixtures("jobs_find_nccl")
