@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,25 @@ def test_the_conda_recipe_is_that_of_this_project() -> None:
     assert "glibc 2.28 or later" in (ROOT / "docs/guide/install.md").read_text(encoding="utf-8")
     for file in recipe["about"]["license_file"]:
         assert (ROOT / file).is_file()
+
+
+def imported_packages() -> Iterator[str]:
+    """Packages that the product imports at any place; of Plotly it reads a file alone."""
+    yield "plotly"
+    for path in (ROOT / "tuccl").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module.split(".")[0]
+
+
+def test_the_dependencies_are_what_the_product_imports() -> None:
+    outside = set(imported_packages()) - sys.stdlib_module_names - {"tuccl"}
+    distributions = packages_distributions()
+    needed = {distributions[package][0].lower() for package in outside}
+    named = {re.split(r"[<>=]", each)[0] for each in PROJECT["dependencies"]}
+    assert needed == named
 
 
 def instructions() -> list[tuple[str, str]]:
