@@ -62,6 +62,8 @@ class _Trace:
     work: list[GpuWork] = field(default_factory=list)
     """Everything that ran on GPUs; kernels of NCCL have the number of their kind."""
     host_calls: list[HostCall] = field(default_factory=list)
+    queues: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Number of each stream and thread, which takes an event less memory than their names."""
     members: dict[Hashable, frozenset[Hashable]] = field(default_factory=dict)
     graph_launches: set[int] = field(default_factory=set)
     kernels: Counter[int] = field(default_factory=Counter)
@@ -259,7 +261,7 @@ def _take_work(
             number = (
                 UNNAMED_KIND if kind is None else trace.kinds.setdefault(kind, len(trace.kinds))
             )
-        stream = (str(arguments.get("device")), str(arguments.get("stream")))
+        stream = _queue(trace, arguments.get("device"), arguments.get("stream"))
         ended_us = begun_us + max(0.0, lasted_us)
         trace.work.append(GpuWork(begun_us, ended_us, stream, correlation, number))
     if is_nccl and (kind is None or not is_timed) and correlation is not None:
@@ -276,6 +278,11 @@ def _take_host_call(
     role = role_of(name)
     begun_us, lasted_us = as_number(event.get("ts")), as_number(event.get("dur"))
     if role is not None and begun_us is not None and lasted_us is not None:
-        thread = (str(event.get("pid")), str(event.get("tid")))
+        thread = _queue(trace, event.get("pid"), event.get("tid"))
         ended_us = begun_us + max(0.0, lasted_us)
         trace.host_calls.append(HostCall(begun_us, ended_us, thread, role, correlation))
+
+
+def _queue(trace: _Trace, place: object, name: object) -> int:
+    """Return the number of a stream of a device, or of a thread of a process."""
+    return trace.queues.setdefault((str(place), str(name)), len(trace.queues))
