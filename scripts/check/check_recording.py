@@ -3,12 +3,12 @@
     check_recording.py [--gpus N] [--steps N] [--rounds N] [--json FILE]
 
 Two things are checked: that the workload has the calls that the loop made, no more and no fewer,
-and what recording cost. The loop reduces gradients and gathers weights, makes many small calls, and
-launches a CUDA graph of calls, each in short blocks with and without the recorder in turn, since
-two processes differ by more than it costs. The cost is the mean of the ratios of rank 0's pairs of
-blocks, with its interval of 95 %. Needs NVIDIA GPUs, NCCL 2.28 or later, PyTorch and cc. Exit code
-0: every workload is right; 1: one is wrong, or recording costs more than 1 % for certain; 2: a job
-could not run.
+and what recording cost. The loop captures calls in a CUDA graph, reduces gradients and gathers
+weights, and makes many small calls, in short blocks with the recorder's events off and on in turn,
+since two processes differ by more than it costs. The cost is the mean of the ratios of rank 0's
+pairs of blocks, with its interval of 95 %. Needs NVIDIA GPUs, NCCL 2.28 or later, PyTorch and cc.
+Exit code 0: every workload is right; 1: one is wrong, or recording costs more than 1 % for certain;
+2: a job could not run.
 """
 
 from __future__ import annotations
@@ -239,7 +239,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="each starts the job once")
     parser.add_argument("--limit", type=float, default=180, help="seconds until a job is killed")
     parser.add_argument("--json", type=Path, help="write everything to this file")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.rounds < 1 or arguments.steps < 100:
+        parser.error("use at least one round and 100 steps")
+    return arguments
 
 
 def main() -> int:

@@ -102,8 +102,8 @@ def exposure_lines(workload: Workload) -> Iterator[str]:
     if times is not None:
         during = "the recording" if workload.steps is None else "a step"
         yield (
-            f"collectives take {times.time_us / 1000.0:.2f} ms of {during}, which is "
-            f"{times.exposed_us / 1000.0:.2f} ms shorter without them"
+            f"{during} takes {times.exposed_us / 1000.0:.2f} ms less without the collectives that "
+            f"tables have, which run for {times.time_us / 1000.0:.2f} ms of it"
         )
 
 

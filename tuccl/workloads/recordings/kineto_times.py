@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuccl.workloads.replays.exposed import exposed_times_us
+from tuccl.workloads.replays.inference import timeline_of
 from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
 from tuccl.workloads.replays.replay import host_factor_for, replayed_us
-from tuccl.workloads.replays.timeline import Timeline, timeline_of
+from tuccl.workloads.replays.timeline import Timeline
 from tuccl.workloads.replays.uncovered import Span, uncovered_times_us
 
 UNNAMED_KIND = -1
@@ -24,6 +25,12 @@ _UNKNOWN_HOST = (
     "the GPU waits for the host, and the profiler slows the host: tell the time of a step without "
     "the profiler (--step-time), or calls seem to matter less than they do"
 )
+_NOT_LAUNCHED = (
+    "the trace does not tell what the host launched when: a call counts as long as nothing else "
+    "runs on its GPU"
+)
+_MOST_LONGER = 0.05
+"""Share by which a replay may take longer than what was recorded."""
 _MS_US = 1000.0
 
 
@@ -71,9 +78,18 @@ def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps)
         ended_us = max((each.ended_us for each in calls), default=0.0)
     timeline = timeline_of(work, calls, begun_us, ended_us)
     if timeline is None:
-        return CallTimes(times, _uncovered(work), ())
-    factor, notes = _host_factor(timeline, steps)
-    return CallTimes(times, _exposed(timeline, factor), notes)
+        unused = () if steps.step_us is None else (f"{_NOT_LAUNCHED}, and --step-time is not used",)
+        return CallTimes(times, _uncovered(work), unused)
+    whole_us = replayed_us(timeline)
+    if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:
+        note = (
+            f"a replay of the trace takes {_ms(whole_us)} and the trace {_ms(timeline.recorded_us)}"
+            ": a call counts as long as nothing else runs on its GPU"
+        )
+        return CallTimes(times, _uncovered(work), (note,))
+    factor, notes = _host_factor(timeline, steps, whole_us)
+    of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
+    return CallTimes(of_steps, _exposed(timeline, factor), notes)
 
 
 def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:
@@ -108,18 +124,15 @@ def _exposed(timeline: Timeline, host_factor: float) -> Sums:
     return {kind: [time_us, counts[kind]] for kind, time_us in found.items()}
 
 
-def _host_factor(timeline: Timeline, steps: Steps) -> tuple[float, tuple[str, ...]]:
-    """Return what the host's time counts of that in the trace, and notes on it."""
-    whole_us = replayed_us(timeline)
+def _host_factor(
+    timeline: Timeline, steps: Steps, whole_us: float
+) -> tuple[float, tuple[str, ...]]:
+    """Return what the host's time in the trace is scaled by, and notes on it."""
     if steps.step_us is None or steps.number is None:
         is_slow = replayed_us(timeline, _HALF) < (1.0 - _SLOWER_HOST) * whole_us
         return 1.0, (_UNKNOWN_HOST,) if is_slow else ()
-    length_us = steps.number * steps.step_us
-    factor = host_factor_for(timeline, length_us)
-    traced, own, least = (
-        f"{time_us / steps.number / _MS_US:.1f} ms"
-        for time_us in (whole_us, length_us, replayed_us(timeline, 0.0))
-    )
+    factor = host_factor_for(timeline, steps.number * steps.step_us)
+    traced, least = _ms(whole_us / steps.number), _ms(replayed_us(timeline, 0.0) / steps.number)
     if factor == 1.0:
         note = f"a step takes {traced} in the trace, no longer than --step-time: taken as it is"
     elif factor == 0.0:
@@ -129,7 +142,12 @@ def _host_factor(timeline: Timeline, steps: Steps) -> tuple[float, tuple[str, ..
         )
     else:
         note = (
-            f"a step takes {traced} in the trace and {own} without the profiler: the host's time "
-            f"counts {factor:.2f} times"
+            f"a step takes {traced} in the trace and {_ms(steps.step_us)} without the profiler: "
+            f"the host's time is scaled by {factor:.2f}"
         )
     return factor, (note,)
+
+
+def _ms(time_us: float) -> str:
+    """Return a time as `29.5 ms`."""
+    return f"{time_us / _MS_US:.3g} ms"

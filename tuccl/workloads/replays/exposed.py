@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from tuccl.workloads.replays.replay import replayed_us
 from tuccl.workloads.replays.timeline import Timeline
 
-MOST_ALONE = 32
-"""Kinds that are taken away one by one; each takes two replays, up to a second in a long trace."""
+MOST_ALONE = 16
+"""Kinds that are taken away one by one; each takes two replays, seconds in a long trace."""
 
 
 def exposed_times_us(timeline: Timeline, host_factor: float = 1.0) -> dict[int, float]:

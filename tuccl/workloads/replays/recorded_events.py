@@ -16,24 +16,32 @@ class HostRole(Enum):
     LAUNCH = auto()
     """It launches work on a stream."""
     COPY = auto()
-    """It launches a copy, and may return after that."""
+    """It launches a copy and returns when that has ended."""
+    ASYNC_COPY = auto()
+    """It launches a copy, and may return before: memory that is not pinned has it wait."""
     RECORD = auto()
     """It records an event on a stream."""
     STREAM_WAIT = auto()
     """It has a stream wait for an event."""
-    WAIT = auto()
-    """The host waits for an event or a stream."""
+    WAIT_FOR_EVENT = auto()
+    """The host waits for an event."""
+    WAIT_FOR_STREAM = auto()
+    """The host waits for all work of a stream."""
     WAIT_FOR_ALL = auto()
-    """The host waits for all work of the GPU."""
+    """The host waits for all work of a GPU."""
+    FREE = auto()
+    """It frees memory, for which the host may wait for all work of a GPU."""
 
 
 _ROLES = (
     ("DeviceSynchronize", HostRole.WAIT_FOR_ALL),
     ("CtxSynchronize", HostRole.WAIT_FOR_ALL),
-    ("Synchronize", HostRole.WAIT),
+    ("StreamSynchronize", HostRole.WAIT_FOR_STREAM),
+    ("EventSynchronize", HostRole.WAIT_FOR_EVENT),
     ("EventRecord", HostRole.RECORD),
     ("StreamWaitEvent", HostRole.STREAM_WAIT),
-    ("Memcpy", HostRole.COPY),
+    ("FreeAsync", None),
+    ("Free", HostRole.FREE),
     ("Launch", HostRole.LAUNCH),
     ("Memset", HostRole.LAUNCH),
     ("INVALID", HostRole.LAUNCH),
@@ -41,9 +49,16 @@ _ROLES = (
 """Parts of names, alike in CUDA's runtime, its driver and HIP; `INVALID` is a call that is newer
 than the profiler."""
 
+WAITS = frozenset(
+    {HostRole.WAIT_FOR_EVENT, HostRole.WAIT_FOR_STREAM, HostRole.WAIT_FOR_ALL, HostRole.FREE}
+)
+"""Roles of calls that launch nothing and may wait."""
+
 
 def role_of(name: str) -> HostRole | None:
     """Return the role of a call by its name; None: it does not change the order of work."""
+    if "Memcpy" in name:
+        return HostRole.ASYNC_COPY if "Async" in name else HostRole.COPY
     return next((role for part, role in _ROLES if part in name), None)
 
 
@@ -66,6 +81,7 @@ class GpuWork:
     begun_us: float
     ended_us: float
     stream: Hashable
+    """Stream and device."""
     correlation: int | None
     kind: int | None = None
     """Number of the kind of collective call whose kernel this is; None: computation or a copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.tuccl.workloads.recordings.written_logs import (
 )
 from tests.tuccl.workloads.recordings.written_traces import host, host_bound_steps, work
 from tuccl.workloads.errors import RecordingError
+from tuccl.workloads.recordings import kineto_times
 
 NOT_TOLD = (
     "the GPU waits for the host, and the profiler slows the host: tell the time of a step without "
@@ -75,11 +77,11 @@ def test_a_trace_in_which_the_gpu_waits_for_its_host_says_so(tmp_path: Path) -> 
 
 
 IN_BETWEEN = (
-    "a step takes 0.4 ms in the trace and 0.2 ms without the profiler: the host's time counts 0.50 "
-    "times"
+    "a step takes 0.4 ms in the trace and 0.2 ms without the profiler: the host's time is scaled "
+    "by 0.51"
 )
 GPU_ALONE = (
-    "the GPU's work of a step takes 0.1 ms in the trace, longer than --step-time: the host's time "
+    "the GPU's work of a step takes 0.08 ms in the trace, longer than --step-time: the host's time "
     "is left out"
 )
 NO_LONGER = "a step takes 0.4 ms in the trace, no longer than --step-time: taken as it is"
@@ -110,3 +112,35 @@ def test_the_time_of_a_step_is_for_traces(tmp_path: Path) -> None:
     log = init(0, 2) + call(0, 2)
     with pytest.raises(RecordingError, match=r"of the kind .*: --step-time is for traces"):
         imported(tmp_path, log, step_us=100.0)
+
+
+def test_a_trace_without_launches_does_not_use_the_time_of_a_step(tmp_path: Path) -> None:
+    whole = json.loads(host_bound_steps())
+    events = [each for each in whole["traceEvents"] if each["cat"] != "cuda_runtime"]
+    found = imported(tmp_path, trace(events), step_us=200.0)
+    (only,) = found.workload.calls
+    assert only.exposed_us_per_call == 20.0
+    (note,) = found.notes
+    assert note.endswith("nothing else runs on its GPU, and --step-time is not used")
+
+
+def test_times_are_those_of_the_steps(tmp_path: Path) -> None:
+    """A call of 120 us in each of two steps, and one of 10 us after them, which is left out."""
+    late = event(ts=700.0)
+    after = [late, host("cudaLaunchKernel", 701.0, 2.0, 99), work(705.0, 10.0, 99, 20, late)]
+    found = workload(tmp_path, trace([*gradient_step(0.0, 1), *gradient_step(300.0, 2), *after]))
+    (only,) = found.calls
+    assert only.us_per_call == 120.0
+    assert only.exposed_us_per_call == pytest.approx(60.0)
+
+
+def test_a_replay_that_takes_longer_than_the_trace_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto_times, "_MOST_LONGER", -0.5)
+    found = imported(tmp_path, gradient_steps())
+    (only,) = found.workload.calls
+    # The time of the sum in which no computation runs.
+    assert only.exposed_us_per_call == 60.0
+    (note,) = found.notes
+    assert "a replay of the trace takes 0.6 ms and the trace 0.6 ms: a call counts as" in note

@@ -90,3 +90,10 @@ def test_a_trace_of_data_parallel_training() -> None:
     assert all(each.us_per_call and each.nodes == 1 for each in found.calls)
     # The GPUs wait for their host between kernels: without collectives they would wait longer.
     assert [each.exposed_us_per_call for each in found.calls] == [0.0] * 7
+
+
+def test_a_trace_whose_gpu_is_behind_its_host() -> None:
+    """Steps of 16.2 ms on the host and 18.8 on the GPU, which without sums waits for the host."""
+    times = read("kineto/torch-rocm6.4*", ranks_per_node=8).exposure
+    assert times is not None
+    assert (times.time_us, times.exposed_us) == pytest.approx((15730.0, 2613.0), rel=0.01)

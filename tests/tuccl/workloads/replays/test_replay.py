@@ -45,19 +45,21 @@ def test_a_faster_host_exposes_what_the_slower_one_hid() -> None:
     timeline = host_bound().timeline(0.0, 500.0)
     # The host's own time is 499 us, its wait's return 1 us.
     assert replayed_us(timeline, 0.5) == pytest.approx(250.5)
-    # With no time of its own it waits for the GPU: a launch's 5 us and 20 of work, then each's 20.
-    assert replayed_us(timeline, 0.0) == pytest.approx(126.0)
+    # With no time of its own it waits for the GPU: for a launch's 5 us and five times 20 of work.
+    assert replayed_us(timeline, 0.0) == pytest.approx(106.0)
     assert exposed_times_us(timeline, 0.0) == {0: pytest.approx(100.0)}
 
 
 @pytest.mark.parametrize(
-    ("step_us", "factor"), [(600.0, 1.0), (500.0, 1.0), (250.5, 0.5), (100.0, 0.0)]
+    ("step_us", "factor"),
+    [(600.0, 1.0), (500.0, 1.0), (495.0, 1.0), (250.5 / 1.02, 0.5), (100.0, 0.0)],
 )
 def test_the_factor_of_the_host_is_that_of_the_jobs_own_steps(
     step_us: float, factor: float
 ) -> None:
+    """Steps are known within 2 %, and the slowest host counts that fits."""
     timeline = host_bound().timeline(0.0, 500.0)
-    assert host_factor_for(timeline, step_us) == pytest.approx(factor, abs=1e-6)
+    assert host_factor_for(timeline, step_us) == pytest.approx(factor, abs=1e-4)
 
 
 def test_calls_side_by_side_share_what_both_save() -> None:
@@ -85,7 +87,26 @@ def test_of_many_kinds_the_short_ones_are_taken_away_together() -> None:
     exposed_us = exposed_times_us(traced.timeline(0.0, begun_us))
     assert exposed_us[0] == pytest.approx(1.0)
     assert exposed_us[1] == pytest.approx(3.0)
-    assert [exposed_us[kind] for kind in range(2, MOST_ALONE + 2)] == pytest.approx([10.0] * 32)
+    assert [exposed_us[kind] for kind in range(2, MOST_ALONE + 2)] == pytest.approx(
+        [10.0] * MOST_ALONE
+    )
+
+
+@pytest.mark.parametrize("steps_behind", [0, 2, 5])
+def test_what_was_under_way_when_the_recording_began_does_not_count(steps_behind: int) -> None:
+    """The host launches a step in 100 us, for which the GPU takes 120, and is ahead of it.
+
+    Without its sums of 40 us the GPU takes 80 us, and a step the host's 100: 20 us are exposed.
+    """
+    traced = Traced()
+    for number in range(9):
+        at_us, begun_us = 100.0 * number, 120.0 * number + 3.0
+        traced.launch(at_us, begun_us, begun_us + 80.0)
+        traced.launch(at_us + 50.0, begun_us + 80.0, begun_us + 120.0, kind=0)
+    begun_us = 100.0 * steps_behind
+    timeline = traced.timeline(begun_us, begun_us + 400.0)
+    assert replayed_us(timeline) == pytest.approx(480.0)
+    assert exposed_times_us(timeline) == {0: pytest.approx(80.0)}
 
 
 @st.composite
@@ -116,20 +137,22 @@ def recordings(draw: st.DrawFn) -> Traced:
             traced.call(at_us, ended_us, HostRole.WAIT_FOR_ALL)
             at_us = ended_us
     at_us += 1.0
-    traced.launch(at_us, max(at_us + 3.0, free_us.get(0, 0.0)), at_us + 500.0, 0)
+    traced.launch(at_us, max(at_us + 3.0, free_us.get(0, 0.0)), at_us + 1500.0, 0)
+    traced.call(at_us + 2.0, at_us + 1502.0, HostRole.WAIT_FOR_ALL)
     return traced
 
 
 @given(recordings(), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_what_a_replay_keeps(traced: Traced, one_factor: float, second_factor: float) -> None:
-    end_us = max(work.ended_us for work in traced.work)
+    end_us = max(call.ended_us for call in traced.calls)
     timeline = traced.timeline(0.0, end_us)
-    assert replayed_us(timeline) == pytest.approx(end_us)
+    assert timeline.recorded_us == end_us
+    assert replayed_us(timeline) == pytest.approx(end_us, rel=1e-3)
     slow, fast = max(one_factor, second_factor), min(one_factor, second_factor)
-    assert replayed_us(timeline, fast) <= replayed_us(timeline, slow) + 1e-6
+    assert replayed_us(timeline, fast) <= replayed_us(timeline, slow) * 1.001
     kinds = frozenset(each.kind for each in timeline.work if each.kind is not None)
     exposed_us = exposed_times_us(timeline, slow)
     assert set(exposed_us) == kinds
     saved_us = replayed_us(timeline, slow) - replayed_us(timeline, slow, kinds)
-    assert sum(exposed_us.values()) == pytest.approx(saved_us, abs=1e-6)
+    assert sum(exposed_us.values()) == pytest.approx(saved_us, rel=1e-3, abs=0.1)
     assert all(us >= 0.0 for us in exposed_us.values())

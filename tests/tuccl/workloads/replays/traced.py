@@ -1,9 +1,10 @@
-"""Recorded events of a host with one thread, as tests write them by hand."""
+"""Recorded events of a process, as tests write them by hand."""
 
 from __future__ import annotations
 
+from tuccl.workloads.replays.inference import timeline_of
 from tuccl.workloads.replays.recorded_events import GpuWork, HostCall, HostRole
-from tuccl.workloads.replays.timeline import Timeline, timeline_of
+from tuccl.workloads.replays.timeline import Timeline
 
 
 class Traced:
@@ -23,15 +24,16 @@ class Traced:
         *,
         took_us: float = 2.0,
         role: HostRole = HostRole.LAUNCH,
+        thread: int = 1,
     ) -> None:
         """The host launches work at a time, which runs from a time to a time."""
         correlation = len(self.calls) + 1
-        self.calls.append(HostCall(at_us, at_us + took_us, 1, role, correlation))
+        self.calls.append(HostCall(at_us, at_us + took_us, thread, role, correlation))
         self.work.append(GpuWork(begun_us, ended_us, stream, correlation, kind))
 
-    def call(self, at_us: float, ended_us: float, role: HostRole) -> None:
+    def call(self, at_us: float, ended_us: float, role: HostRole, *, thread: int = 1) -> None:
         """The host makes a call that launches nothing."""
-        self.calls.append(HostCall(at_us, ended_us, 1, role, None))
+        self.calls.append(HostCall(at_us, ended_us, thread, role, None))
 
     def timeline(self, begun_us: float, ended_us: float) -> Timeline:
         """Return the timeline of these events."""
