@@ -144,3 +144,23 @@ def test_a_replay_that_takes_longer_than_the_trace_is_not_believed(
     assert only.exposed_us_per_call == 60.0
     (note,) = found.notes
     assert "a replay of the trace takes 0.6 ms and the trace 0.6 ms: a call counts as" in note
+
+
+def test_streams_of_two_gpus_are_two_streams(tmp_path: Path) -> None:
+    """A sum on stream 20 of GPU 0 beside computation on that of GPU 1, which takes longer."""
+    summed = event(ts=1.0)
+    beside = work(12.0, 400.0, 2, 20)
+    beside["args"]["device"] = 1
+    events = [
+        step(1, 0.0, 450.0),
+        summed,
+        host("cudaLaunchKernelExC", 2.0, 2.0, 1),
+        work(10.0, 100.0, 1, 20, summed),
+        host("cudaLaunchKernel", 5.0, 2.0, 2),
+        beside,
+        host("cudaLaunchKernel", 8.0, 2.0, 3),
+        work(110.0, 20.0, 3, 20),
+        host("cudaDeviceSynchronize", 20.0, 420.0),
+    ]
+    (only,) = workload(tmp_path, trace(events)).calls
+    assert only.exposed_us_per_call == 0.0

@@ -226,3 +226,25 @@ def test_a_recording_without_launches_has_no_timeline() -> None:
     call = HostCall(1.0, 2.0, 1, HostRole.LAUNCH, 99)
     assert timeline_of(work, [call], 0.0, 20.0) is None
     assert timeline_of(work, [], 0.0, 20.0) is None
+
+
+def test_an_event_is_behind_the_work_of_the_thread_that_records_it() -> None:
+    """Thread 2 launches between; the clocks of two streams differ by half a microsecond."""
+    traced = Traced()
+    traced.launch(1.0, 5.0, 100.5, stream=20, kind=0)
+    traced.launch(2.0, 5.0, 50.0, thread=2)
+    traced.call(4.0, 4.1, HostRole.RECORD)
+    traced.call(5.0, 5.1, HostRole.STREAM_WAIT)
+    traced.launch(6.0, 100.0, 200.0, stream=30)
+    work = traced.timeline(0.0, 300.0).work[2]
+    assert (work.after, work.lag_us) == ((0,), -0.5)
+
+
+def test_work_without_a_launch_counts_as_earlier_only_before_the_first_that_has_one() -> None:
+    traced = Traced()
+    traced.launch(1.0, 5.0, 10.0)
+    traced.launch(50.0, 60.0, 70.0)
+    unlaunched = GpuWork(20.0, 30.0, 7, None)
+    timeline = timeline_of([*traced.work, unlaunched], traced.calls, 0.0, 100.0)
+    assert timeline is not None
+    assert [work.after for work in timeline.work] == [(), (0,)]
