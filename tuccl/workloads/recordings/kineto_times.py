@@ -5,7 +5,6 @@ Units: microseconds.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,10 +24,7 @@ _UNKNOWN_HOST = (
     "the GPU waits for the host, and the profiler slows the host: tell the time of a step without "
     "the profiler (--step-time), or calls seem to matter less than they do"
 )
-_NOT_LAUNCHED = (
-    "the trace does not tell what the host launched when: a call counts as long as nothing else "
-    "runs on its GPU"
-)
+_NOT_REPLAYED = "a call counts as long as nothing else runs on its GPU, and --step-time is not used"
 _MOST_LONGER = 0.05
 """Share by which a replay may take longer than what was recorded."""
 _MS_US = 1000.0
@@ -78,18 +74,20 @@ def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps)
         ended_us = max((each.ended_us for each in calls), default=0.0)
     timeline = timeline_of(work, calls, begun_us, ended_us)
     if timeline is None:
-        unused = () if steps.step_us is None else (f"{_NOT_LAUNCHED}, and --step-time is not used",)
-        return CallTimes(times, _uncovered(work), unused)
+        note = f"the trace does not tell what the host launched when: {_NOT_REPLAYED}"
+        return CallTimes(times, _uncovered(work), () if steps.step_us is None else (note,))
     whole_us = replayed_us(timeline)
     if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:
         note = (
-            f"a replay of the trace takes {_ms(whole_us)} and the trace {_ms(timeline.recorded_us)}"
-            ": a call counts as long as nothing else runs on its GPU"
+            f"a replay of the trace takes {_ms(whole_us)} and the trace "
+            f"{_ms(timeline.recorded_us)}: {_NOT_REPLAYED}"
         )
         return CallTimes(times, _uncovered(work), (note,))
     factor, notes = _host_factor(timeline, steps, whole_us)
     of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
-    return CallTimes(of_steps, _exposed(timeline, factor), notes)
+    exposed_us = exposed_times_us(timeline, factor)
+    exposed = {kind: [exposed_us[kind], count] for kind, (_, count) in of_steps.items()}
+    return CallTimes(of_steps, exposed, notes)
 
 
 def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:
@@ -115,13 +113,6 @@ def _uncovered(work: Sequence[GpuWork]) -> Sums:
     covers = [(each.begun_us, each.ended_us) for each in work if each.kind is None]
     found = uncovered_times_us(spans, covers)
     return _sums((kind, found[i]) for i, (kind, _) in enumerate(kernels))
-
-
-def _exposed(timeline: Timeline, host_factor: float) -> Sums:
-    """Return exposed times by a replay."""
-    counts = Counter(work.kind for work in timeline.work)
-    found = exposed_times_us(timeline, host_factor)
-    return {kind: [time_us, counts[kind]] for kind, time_us in found.items()}
 
 
 def _host_factor(

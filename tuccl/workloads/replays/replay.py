@@ -37,7 +37,7 @@ def replayed_us(
         without: Kinds of collectives that take no time.
     """
     replay = _Replay(timeline, host_factor, without)
-    before_us = replay.pass_us()
+    replay.pass_us()
     length_us = replay.pass_us()
     for _ in range(_MOST_PASSES - 2):
         before_us, length_us = length_us, replay.pass_us()
