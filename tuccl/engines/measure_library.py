@@ -29,6 +29,7 @@ class NativeCall(ctypes.Structure):
         ("use_graph", ctypes.c_int32),
         ("calls", ctypes.c_int32),
         ("communicator", ctypes.c_int32),
+        ("computation_us", c_double),
     )
 
 
@@ -41,6 +42,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "join": (c_int, c_int, c_char_p),
     "split": (c_int, c_int, c_int),
     "prepare_graphs": (),
+    "prepare_computation": (c_char_p,),
     "prepare": (POINTER(NativeCall),),
     "time": (POINTER(NativeCall), c_int, c_int, POINTER(c_double)),
     "check": (POINTER(NativeCall), c_char_p, c_size_t),

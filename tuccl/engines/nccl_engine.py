@@ -38,7 +38,7 @@ from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
-from tuccl.runtime import PluginMissingError, plugin_path
+from tuccl.runtime import PluginMissingError, computation_ptx, plugin_path
 from tuccl.trials.config import DEFAULT_ALGORITHM
 from tuccl.trials.presets import ASKED_ABOUT
 
@@ -80,6 +80,7 @@ class NcclEngine:
         self._estimates_us: dict[tuple[int, ...], float] = {}
         """NCCL's estimates for ring with Simple, likewise."""
         self._nccl_version = 0
+        self._computes = False
         self._control: ControlBlock | None = ControlBlock() if controlled else None
 
     def make_group_id(self) -> bytes:
@@ -201,6 +202,7 @@ class NcclEngine:
             call.use_graph,
             call.calls,
             call.communicator,
+            call.computation_us,
         )
 
     def _override(self, call: Call) -> int:
@@ -232,8 +234,18 @@ class NcclEngine:
             if self._control is not None:
                 self._control.request_override(NO_OVERRIDE)
             self._session.call("prepare_graphs")
+        if call.computation_us > 0.0:
+            self._prepare_computation()
         self._prepare(call, native)
         return native
+
+    def _prepare_computation(self) -> None:
+        """Load the computation and measure its speed, once, together with the other ranks."""
+        if not self._computes:
+            if self._control is not None:
+                self._control.request_override(NO_OVERRIDE)
+            self._session.call("prepare_computation", computation_ptx())
+            self._computes = True
 
     def _prepare(self, call: Call, native: NativeCall) -> bool:
         """Request the call's override, warm the call up, and check that the override was forced.

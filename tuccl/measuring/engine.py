@@ -54,6 +54,8 @@ class Call:
     """Content hash of the schedule for the executor; empty: the library runs the call."""
     communicator: int = 0
     """0: that of all ranks; n: that of this rank after the n-th `Engine.split`."""
+    computation_us: float = 0.0
+    """How long the device computes beside each call, if it does nothing else; 0: not at all."""
 
 
 class Engine(Protocol):
@@ -99,7 +101,8 @@ class Engine(Protocol):
 
         A new call is warmed up first. All ranks of the group synchronize before each launch, so
         that a later request to one rank does not add to the time of the others, and siblings of a
-        communicator begin together.
+        communicator begin together. With computation beside its calls a launch ends when both have
+        ended.
 
         Raises:
             EngineError: This call cannot run.

@@ -3,7 +3,8 @@
 `libnccl-tuner-tuccl.so` (C11) is compiled by the package build. NCCL loads it by path from
 NCCL_TUNER_PLUGIN; it answers from the bundle that TUCCL_BUNDLE names. See
 docs/reference/runtime.md. `libtuccl-measure.so` (C11) runs collectives in workers of the `nccl`
-backend. See docs/reference/nccl-backend.md. `libnccl-profiler-tuccl.so` (C11) counts a job's calls
+backend, beside the computation of `computation.ptx` where it is told to. See
+docs/reference/nccl-backend.md. `libnccl-profiler-tuccl.so` (C11) counts a job's calls
 for `tuccl workload record`; NCCL loads it by path from NCCL_PROFILER_PLUGIN. `libtuccl-executor.so`
 (C++17 and CUDA) runs schedules on NCCL's communicators; the package build compiles it where it
 finds GPUs, `tuccl build-executor` when asked. See docs/reference/executor.md.
@@ -19,6 +20,7 @@ from tuccl.probes.nvidia.gpu_programs import GpuProgram, find_build
 
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
 MEASURE_LIBRARY_NAME = "libtuccl-measure.so"
+COMPUTATION_NAME = "computation.ptx"
 PROFILER_NAME = "libnccl-profiler-tuccl.so"
 EXECUTOR_NAME = "libtuccl-executor.so"
 EXECUTOR_MISSING = (
@@ -49,6 +51,11 @@ def measure_library_path() -> Path:
         PluginMissingError: The package runs from a source tree that was never built.
     """
     return _compiled(MEASURE_LIBRARY_NAME)
+
+
+def computation_ptx() -> bytes:
+    """Return the kernel beside which the measuring library times calls, as the driver takes it."""
+    return (Path(__file__).parent / COMPUTATION_NAME).read_bytes()
 
 
 def profiler_path() -> Path:

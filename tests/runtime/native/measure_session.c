@@ -8,6 +8,7 @@
 #include "measure.h"
 #include "pattern.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -63,6 +64,37 @@ static void split_and_check(struct tuccl_measure *measure, int rank) {
     CHECK(strstr(tuccl_measure_failure(measure), "there is no communicator 3") != NULL);
 }
 
+static uint64_t (*blocks_computed)(void);
+
+/* Blocks that one launch of a prepared call computes. */
+static uint64_t blocks_of(struct tuccl_measure *measure, struct tuccl_measure_call call) {
+    double time_us = 0;
+    measure_and_check(measure, call);
+    uint64_t before = blocks_computed();
+    CHECK(tuccl_measure_time(measure, &call, 0, 1, &time_us) == 0 && time_us > 0);
+    return blocks_computed() - before;
+}
+
+/* A launch computes beside its calls what it is told to, in a graph as outside of one. */
+static void measure_beside_computation(struct tuccl_measure *measure) {
+    static const char ptx[] = ".visible .entry tuccl_compute(";
+    struct tuccl_measure_call call = make_call(OPERATION_ALL_REDUCE, TYPE_FLOAT32, 192, 0);
+    call.computation_us = 500;
+    CHECK(tuccl_measure_prepare(measure, &call) < 0 && !tuccl_measure_is_broken(measure));
+    CHECK(strstr(tuccl_measure_failure(measure), "was not prepared") != NULL);
+    CHECK(tuccl_measure_prepare_computation(measure, ptx) == 0);
+    CHECK(tuccl_measure_prepare_computation(measure, ptx) == 0);
+    for (call.use_graph = 0; call.use_graph < 2; call.use_graph++) {
+        call.computation_us = 500;
+        uint64_t blocks = blocks_of(measure, call);
+        call.computation_us = 1000;
+        uint64_t twice = blocks_of(measure, call);
+        call.computation_us = 0;
+        CHECK(blocks_of(measure, call) == 0);
+        CHECK(blocks > 0 && twice + 1 >= 2 * blocks && twice <= 2 * blocks + 1);
+    }
+}
+
 static void *run_rank(void *argument) {
     const struct rank *rank = argument;
     struct tuccl_measure *measure = tuccl_measure_create();
@@ -82,6 +114,7 @@ static void *run_rank(void *argument) {
     double time_us;
     CHECK(tuccl_measure_time(measure, &odd, 0, 1, &time_us) < 0);
     split_and_check(measure, rank->rank);
+    measure_beside_computation(measure);
     tuccl_measure_destroy(measure);
     return NULL;
 }
@@ -117,6 +150,10 @@ int main(int count_of_arguments, char **arguments) {
     CHECK(tuccl_measure_join(first, RANKS, 0, id) < 0);
     CHECK(tuccl_measure_split(first, 0, 1, 0) < 0);
     tuccl_measure_destroy(first);
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    CHECK(cuda != NULL);
+    *(void **)&blocks_computed = dlsym(cuda, "stand_in_blocks_computed");
+    CHECK(blocks_computed != NULL);
     for (int i = 0; i < RANKS; i++) {
         ranks[i] = (struct rank){arguments[1], id, i};
         CHECK(pthread_create(&threads[i], NULL, run_rank, &ranks[i]) == 0);

@@ -1,7 +1,8 @@
 /* A libcuda.so.1 whose device memory is the host's, for tests of libtuccl-measure.so without a GPU.
  *
- * Streams run what they get at once; one that captures keeps it for the graph. STAND_IN_GPUS says
- * how many devices there are; with STAND_IN_CAPTURES_NOTHING no stream can be captured. */
+ * Streams run what they get at once; one that captures keeps it for the graph, and so does one that
+ * waits for an event of it. STAND_IN_GPUS says how many devices there are; with
+ * STAND_IN_CAPTURES_NOTHING no stream can be captured. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +19,9 @@ enum {
     MPS_ENABLED = 133,
     MULTIPROCESSOR_COUNT = 16,
     ARGUMENT_BYTES = 128,
-    MOST_NODES = 4096
+    MOST_NODES = 4096,
+    MOST_STREAMS = 4,
+    COMPUTED_BLOCK_NS = 200,
 };
 
 struct node {
@@ -26,8 +29,13 @@ struct node {
     unsigned char argument[ARGUMENT_BYTES];
 };
 
+struct stream;
+
 struct graph {
     int count;
+    /* Streams that are captured into it, the first by name and the others by its events. */
+    struct stream *streams[MOST_STREAMS];
+    int streams_count;
     struct node nodes[];
 };
 
@@ -37,6 +45,7 @@ struct stream {
 
 struct event {
     struct timespec at;
+    struct graph *capture;
 };
 
 /* What the stand-in for NCCL calls: `run` on a copy of the argument, now or when a graph is run. */
@@ -186,8 +195,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, struct stream
     return stand_in_enqueue(stream, copy, &words, sizeof words);
 }
 
-/* The one kernel that there is: adds the number of bytes in which two places differ to a counter.
- */
+/* A kernel: adds the number of bytes in which two places differ to a counter. */
 struct differ {
     const unsigned char *one, *other;
     uint64_t bytes, *found;
@@ -199,15 +207,49 @@ static void differ(void *argument) {
         *words->found += words->one[i] != words->other[i];
 }
 
+/* Blocks that this thread's streams have computed, for tests that count instead of timing. */
+uint64_t stand_in_blocks_computed(void);
+
+static _Thread_local uint64_t computed;
+
+uint64_t stand_in_blocks_computed(void) {
+    return computed;
+}
+
+/* The other kernel: takes its time, as long as all its blocks one after another. */
+static void compute(void *argument) {
+    struct timespec begun, now;
+    computed += *(const unsigned *)argument;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    long ns = (long)*(const unsigned *)argument * COMPUTED_BLOCK_NS;
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - begun.tv_sec) * 1000000000L + now.tv_nsec - begun.tv_nsec < ns);
+}
+
+enum kernel { DIFFER = 1, COMPUTE };
+
 int cuModuleLoadData(void **module, const void *image) {
-    static int loaded;
-    *module = &loaded;
-    return strstr(image, ".entry differ(") != NULL ? SUCCESS : INVALID_VALUE;
+    static enum kernel kernels[] = {DIFFER, COMPUTE};
+    *module = strstr(image, ".entry differ(") != NULL          ? &kernels[0]
+              : strstr(image, ".entry tuccl_compute(") != NULL ? &kernels[1]
+                                                               : NULL;
+    return *module != NULL ? SUCCESS : INVALID_VALUE;
+}
+
+int cuModuleUnload(void *module) {
+    return module != NULL ? SUCCESS : INVALID_VALUE;
 }
 
 int cuModuleGetFunction(void **function, void *module, const char *name) {
+    const char *own = *(enum kernel *)module == DIFFER ? "differ" : "tuccl_compute";
     *function = module;
-    return strcmp(name, "differ") == 0 ? SUCCESS : INVALID_VALUE;
+    return strcmp(name, own) == 0 ? SUCCESS : INVALID_VALUE;
+}
+
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+    (void)attribute, (void)value;
+    return function != NULL ? SUCCESS : INVALID_VALUE;
 }
 
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
@@ -216,6 +258,8 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
     (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared_bytes, (void)extra;
     if (function == NULL || grid_x == 0 || block_x == 0)
         return INVALID_VALUE;
+    if (*(enum kernel *)function == COMPUTE)
+        return stand_in_enqueue(stream, compute, &grid_x, sizeof grid_x);
     struct differ words;
     memcpy(&words.one, parameters[0], 8);
     memcpy(&words.other, parameters[1], 8);
@@ -252,7 +296,16 @@ int cuCtxSynchronize(void) {
 
 int cuStreamWaitEvent(struct stream *stream, const struct event *event, unsigned flags) {
     (void)flags;
-    return stream != NULL && event != NULL ? SUCCESS : INVALID_VALUE;
+    if (stream == NULL || event == NULL)
+        return INVALID_VALUE;
+    struct graph *capture = event->capture;
+    if (capture == NULL || stream->capture == capture)
+        return SUCCESS;
+    if (stream->capture != NULL || capture->streams_count == MOST_STREAMS)
+        return INVALID_VALUE;
+    capture->streams[capture->streams_count++] = stream;
+    stream->capture = capture;
+    return SUCCESS;
 }
 
 int cuEventCreate(struct event **event, unsigned flags) {
@@ -267,7 +320,7 @@ int cuEventDestroy_v2(struct event *event) {
 }
 
 int cuEventRecord(struct event *event, struct stream *stream) {
-    (void)stream;
+    event->capture = stream != NULL ? stream->capture : NULL;
     clock_gettime(CLOCK_MONOTONIC, &event->at);
     return SUCCESS;
 }
@@ -283,13 +336,17 @@ int cuStreamBeginCapture_v2(struct stream *stream, int mode) {
     if (stream->capture != NULL || getenv("STAND_IN_CAPTURES_NOTHING") != NULL)
         return INVALID_VALUE;
     stream->capture = calloc(1, sizeof(struct graph) + MOST_NODES * sizeof(struct node));
+    stream->capture->streams[stream->capture->streams_count++] = stream;
     return SUCCESS;
 }
 
 int cuStreamEndCapture(struct stream *stream, struct graph **graph) {
     *graph = stream->capture;
-    stream->capture = NULL;
-    return *graph != NULL ? SUCCESS : INVALID_VALUE;
+    if (*graph == NULL)
+        return INVALID_VALUE;
+    for (int i = 0; i < (*graph)->streams_count; i++)
+        (*graph)->streams[i]->capture = NULL;
+    return SUCCESS;
 }
 
 int cuGraphInstantiateWithFlags(struct graph **exec, const struct graph *graph,

@@ -25,6 +25,7 @@ static bool find_all(void *library, struct cuda_driver *cuda, struct failure *fa
         {"cuDeviceGetCount", &cuda->device_count},
         {"cuDeviceGet", &cuda->device},
         {"cuDeviceGetName", &cuda->device_name},
+        {"cuDeviceGetAttribute", &cuda->device_attribute},
         {"cuDevicePrimaryCtxRetain", &cuda->retain_context},
         {"cuDevicePrimaryCtxRelease_v2", &cuda->release_context},
         {"cuCtxSetCurrent", &cuda->set_context},
@@ -43,12 +44,18 @@ static bool find_all(void *library, struct cuda_driver *cuda, struct failure *fa
         {"cuEventDestroy_v2", &cuda->destroy_event},
         {"cuEventRecord", &cuda->record_event},
         {"cuEventElapsedTime", &cuda->elapsed_ms},
+        {"cuStreamWaitEvent", &cuda->wait_event},
         {"cuStreamBeginCapture_v2", &cuda->begin_capture},
         {"cuStreamEndCapture", &cuda->end_capture},
         {"cuGraphInstantiateWithFlags", &cuda->instantiate_graph},
         {"cuGraphLaunch", &cuda->launch_graph},
         {"cuGraphDestroy", &cuda->destroy_graph},
         {"cuGraphExecDestroy", &cuda->destroy_graph_exec},
+        {"cuModuleLoadData", &cuda->load_module},
+        {"cuModuleUnload", &cuda->unload_module},
+        {"cuModuleGetFunction", &cuda->find_function},
+        {"cuFuncSetAttribute", &cuda->set_function_attribute},
+        {"cuLaunchKernel", &cuda->launch_kernel},
     };
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
         if (!find(library, symbols[i].name, symbols[i].slot, failure))

@@ -6,7 +6,7 @@ static bool same_call(const struct tuccl_measure_call *a, const struct tuccl_mea
     return a->size_bytes == b->size_bytes && a->configuration == b->configuration &&
            a->operation == b->operation && a->data_type == b->data_type &&
            a->in_place == b->in_place && a->use_graph == b->use_graph && a->calls == b->calls &&
-           a->communicator == b->communicator;
+           a->communicator == b->communicator && a->computation_us == b->computation_us;
 }
 
 struct cached_graph *graph_cache_find(struct graph_cache *cache,

@@ -22,8 +22,9 @@ struct tuccl_measure_call {
     int32_t data_type; /* enum data_type */
     int32_t in_place;
     int32_t use_graph;
-    int32_t calls;        /* Number of back-to-back calls in a launch. */
-    int32_t communicator; /* 0: that of all ranks; otherwise what tuccl_measure_split returned. */
+    int32_t calls;         /* Number of back-to-back calls in a launch. */
+    int32_t communicator;  /* 0: that of all ranks; otherwise what tuccl_measure_split returned. */
+    double computation_us; /* How long the GPU computes beside each call; 0: not at all. */
 };
 
 /* NULL without memory. */
@@ -58,13 +59,19 @@ TUCCL_MEASURE_EXPORT int tuccl_measure_split(struct tuccl_measure *measure, int 
  * executor see: a caller that counts calls does this first, otherwise the first graph does it. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_prepare_graphs(struct tuccl_measure *measure);
 
+/* Prepares computation beside calls, together with all other ranks: compiles the kernel, once, and
+ * measures how much of it this GPU does in a microsecond while all ranks compute. `ptx` is the text
+ * of tuccl/runtime/computation.ptx. Takes NCCL calls, as prepare_graphs does. */
+TUCCL_MEASURE_EXPORT int tuccl_measure_prepare_computation(struct tuccl_measure *measure,
+                                                           const char *ptx);
+
 /* Warms a call up and captures its graph. Returns 1 for a new call, 0 for a prepared one. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_prepare(struct tuccl_measure *measure,
                                                const struct tuccl_measure_call *call);
 
 /* Times a prepared call, in us per call of each launch: by events on the GPU, from the moment when
  * all ranks are synchronized, those of other communicators too, or by the host's clock, as
- * nccl-tests does. */
+ * nccl-tests does. With computation the launch ends when both have ended. */
 TUCCL_MEASURE_EXPORT int tuccl_measure_time(struct tuccl_measure *measure,
                                             const struct tuccl_measure_call *call,
                                             int by_host_clock, int launches, double *times_us);

@@ -242,6 +242,7 @@ void tuccl_measure_destroy(struct tuccl_measure *measure) {
             measure->cuda.free(measure->meeting_point);
         if (measure->host_memory != NULL)
             measure->cuda.free_host(measure->host_memory);
+        computation_free(&measure->computation, &measure->cuda);
         if (measure->begin != NULL)
             measure->cuda.destroy_event(measure->begin);
         if (measure->end != NULL)

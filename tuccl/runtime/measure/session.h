@@ -2,6 +2,7 @@
 #ifndef TUCCL_MEASURE_SESSION_H
 #define TUCCL_MEASURE_SESSION_H
 
+#include "computation.h"
 #include "graph_cache.h"
 #include "measure.h"
 #include "nccl_calls.h"
@@ -36,6 +37,7 @@ struct tuccl_measure {
     void *host_memory; /* Used by checks. */
     cuda_graph_exec meeting;
     struct graph_cache graphs;
+    struct computation computation;
 };
 
 /* Returns whether a driver call succeeded; records the session's failure. */

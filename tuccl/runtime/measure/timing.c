@@ -6,6 +6,7 @@ struct launch {
     nccl_communicator communicator;
     struct collective collective;
     int calls;
+    double blocks; /* Of computation beside each call. */
 };
 
 /* Returns the launch of a call after checking that it can run. */
@@ -16,27 +17,49 @@ static bool read_call(struct tuccl_measure *measure, const struct tuccl_measure_
         return false;
     if (call->calls < 1)
         return fail(&measure->failure, "a launch of %d calls is none", (int)call->calls);
-    *launch = (struct launch){.communicator = member->communicator, .calls = call->calls};
+    if (call->computation_us > 0 && measure->computation.blocks_per_us <= 0)
+        return fail(&measure->failure, "the computation beside the call was not prepared");
+    *launch = (struct launch){.communicator = member->communicator,
+                              .calls = call->calls,
+                              .blocks = call->computation_us * measure->computation.blocks_per_us};
     return make_collective(&launch->collective, call->operation, call->data_type, call->size_bytes,
                            call->in_place != 0, member->ranks, member->rank, &measure->failure);
 }
 
 /* The calls of a launch use successive parts of the buffers, as in nccl-tests, so that the previous
  * call does not leave a small message in the cache. */
-static bool enqueue_launch(struct tuccl_measure *measure, const void *argument) {
-    const struct launch *launch = argument;
+static bool enqueue_call(struct tuccl_measure *measure, const struct launch *launch, int number) {
     const struct collective *collective = &launch->collective;
     size_t stride = (larger_buffer_bytes(collective) + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
     size_t parts = measure->capacity_bytes / stride;
+    size_t offset = parts > 1 ? (size_t)number % parts * stride : 0;
+    device_pointer receive = measure->receive + offset;
+    device_pointer send = collective->in_place ? receive : measure->send + offset;
+    return nccl_enqueue(&measure->nccl, launch->communicator, collective, send, receive,
+                        measure->stream, &measure->failure);
+}
+
+/* The computation runs on its own stream beside all calls of the launch, whose end waits for both.
+ * The host enqueues a call and then the computation beside it, as a training does. */
+static bool enqueue_launch(struct tuccl_measure *measure, const void *argument) {
+    const struct launch *launch = argument;
+    const struct computation *computation = &measure->computation;
+    const struct cuda_driver *cuda = &measure->cuda;
+    struct failure *failure = &measure->failure;
+    bool computes = launch->blocks > 0;
+    uint64_t enqueued = 0;
+    if (computes && !computation_fork(computation, cuda, measure->stream, failure))
+        return false;
     for (int i = 0; i < launch->calls; i++) {
-        size_t offset = parts > 1 ? (size_t)i % parts * stride : 0;
-        device_pointer receive = measure->receive + offset;
-        device_pointer send = collective->in_place ? receive : measure->send + offset;
-        if (!nccl_enqueue(&measure->nccl, launch->communicator, collective, send, receive,
-                          measure->stream, &measure->failure))
+        if (!enqueue_call(measure, launch, i))
             return false;
+        /* Parts of a block add up over the calls. */
+        uint64_t so_far = (uint64_t)(launch->blocks * (i + 1) + 0.5);
+        if (computes && !computation_enqueue(computation, cuda, so_far - enqueued, failure))
+            return false;
+        enqueued = so_far;
     }
-    return true;
+    return !computes || computation_join(computation, cuda, measure->stream, failure);
 }
 
 static bool start(struct tuccl_measure *measure, const struct launch *launch,
