@@ -11,8 +11,9 @@ gives one ratio per key, of samples taken in turn, since the machine changes wit
 second. A call becomes an entry if the lower bound of the mean logarithm shows a gain, at a false
 discovery rate of 1 % over the keys. Keys that are proved, or gain nothing on average, are closed,
 and later starts time the rest. Where the budget does not pay for the fewest starts of all keys,
-also because a start took longer than was told, each takes fewer samples, and the keys that promise
-least for their seconds are left out.
+each takes fewer samples, and the keys that promise least for their seconds are left out. Where that
+shows only after the first start, because it took longer than was told, the seconds that were kept
+for later stages go to the others first: what a start has cost would be lost.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.statistics.estimators import geometric_mean, interquartile_mean, log_gains
@@ -55,6 +57,8 @@ _WARM_UP = 2
 """Cost of a call's first use in a start, in samples: connections, a graph, a launch."""
 _TURN_S = 0.0006
 """Extra cost of a sample that is not taken in a row, on H200: the leader requests each."""
+_ALIKE: Mapping[Task, float] = MappingProxyType({})
+"""Weights of keys that count alike."""
 
 
 def seconds(
@@ -93,6 +97,7 @@ def held_against_starts(
     stock: StockTimes,
     progress: Callable[[int], None],
     keep_s: float = 0.0,
+    weights: Mapping[Task, float] = _ALIKE,
 ) -> tuple[dict[Task, Decision], int | None]:
     """Confirm decisions over several starts where one start does not suffice.
 
@@ -104,6 +109,7 @@ def held_against_starts(
         stock: Stock NCCL's times in two starts, which show how much starts differ.
         progress: Receives the number of starts so far.
         keep_s: Part of the budget that is reserved for later stages.
+        weights: See `confirmed_over_starts`.
 
     Returns:
         The decisions, and the number of starts that confirmed some of them. 0: none were possible,
@@ -121,7 +127,7 @@ def held_against_starts(
     if not doubtful:
         return allowed, None
     confirmed, starts = confirmed_over_starts(
-        doubtful, default, other_defaults, spending, stock.sample_s, progress, keep_s
+        doubtful, default, other_defaults, spending, stock.sample_s, progress, keep_s, weights
     )
     return (allowed | confirmed if starts else allowed), starts
 
@@ -134,6 +140,7 @@ def confirmed_over_starts(
     sample_s: Mapping[Task, float],
     progress: Callable[[int], None],
     keep_s: float = 0.0,
+    weights: Mapping[Task, float] = _ALIKE,
 ) -> tuple[dict[Task, Decision], int]:
     """Decide again by several starts, which may drop entries and add new ones.
 
@@ -146,18 +153,20 @@ def confirmed_over_starts(
         sample_s: Seconds of a sample of each key.
         progress: Receives the number of starts so far.
         keep_s: Part of the budget that is reserved for later stages.
+        weights: What the gain of a key counts; 1 where none is named.
 
     Returns:
         The decisions on all keys that starts timed or had nothing to time of, and the number of
         starts behind them; 0: the decisions are unchanged.
     """
-    check = _Check(decisions, default, spending, sample_s)
+    check = _Check(decisions, default, spending, sample_s, weights)
     between = [config for config in other_defaults if config.profile != default.profile]
     starts = 0
     over_s = 0.0  # Cost of the previous start beyond its plan.
     while check.open and starts < MOST_STARTS:
         missing = max(1, _FEWEST_STARTS - starts)
-        start_s = (spending.left_s - keep_s) / missing - over_s
+        kept_s = 0.0 if 0 < starts < _FEWEST_STARTS else keep_s
+        start_s = (spending.left_s - kept_s) / missing - over_s
         if starts < _FEWEST_STARTS:
             check.fit(start_s, begun=starts > 0)
         planned_s = check.seconds_of_start()
@@ -202,7 +211,9 @@ class _Check:
         default: Config,
         spending: Spending,
         sample_s: Mapping[Task, float],
+        weights: Mapping[Task, float],
     ) -> None:
+        self._weights = weights
         self.decisions = dict(decisions)
         self._default = default
         self._spending = spending
@@ -262,10 +273,10 @@ class _Check:
             self.open = [key for key in self.open if key != task]
 
     def _promise(self, task: Task) -> float:
-        """Gain that the key's own start showed, for each second of a start."""
+        """Gain that the key's own start showed, by its weight, for each second of a start."""
         proved = (self._likely[task].builtin, self._likely[task].schedule)
         gain = max(comparison.ratio for comparison in proved if comparison is not None)
-        return math.log(gain) / self._seconds(task)
+        return self._weights.get(task, 1.0) * math.log(gain) / self._seconds(task)
 
     def _seconds(self, task: Task) -> float:
         return _seconds_of_key(self._sample_s[task], len(self._logs[task]), self._most_samples)

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ TASKS = tuple(Task(Operation.ALL_REDUCE, size, Shape(4, 2, 2)) for size in SIZES
 TREE = Config("tree", "LL", 4)
 SAMPLE_S = dict.fromkeys(TASKS, 0.01)
 RESTART_S = 1.0
+NO_WEIGHTS: Mapping[Task, float] = {}
 
 
 class Starts:
@@ -109,13 +111,15 @@ def check(
     budget_s: float = math.inf,
     other_defaults: tuple[Config, ...] = (STOCK, SPELLED_OUT.default),
     keep_s: float = 0.0,
+    weights: Mapping[Task, float] = NO_WEIGHTS,
 ) -> tuple[dict[Task, Decision], int]:
     with MeasurementLog(folder / "log", machine, "id") as log:
         spending = Spending(log, budget_s)
         spending.measure(TASKS[0], SPELLED_OUT.default, 1)  # The cost of a restart is known then.
         return confirmed_over_starts(
-            decisions, STOCK, other_defaults, spending, SAMPLE_S, lambda _starts: None, keep_s
-        )
+            decisions, STOCK, other_defaults, spending, SAMPLE_S, lambda _starts: None, keep_s,
+            weights,
+        )  # fmt: skip
 
 
 def test_a_gain_that_one_start_only_showed_is_an_entry_if_starts_prove_it(tmp_path: Path) -> None:
@@ -416,6 +420,19 @@ def test_keys_that_promise_least_for_their_seconds_are_left_out(
     assert {task for _, task in machine.samples} <= {TASKS[0]}
 
 
+def test_a_key_that_counts_more_is_worth_more_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = TASKS[2]
+    monkeypatch.setitem(SAMPLE_S, slow, 0.1)
+    decisions = {TASKS[0]: PROVED, slow: PROVED}
+    machine = Starts(dict.fromkeys(TASKS, 1.3))
+    # A start: 2 s for restarts, 0.17 s for the quick key, 1.6 s for the slow one.
+    budget_s, weights = RESTART_S + 3 * 3.7, {TASKS[0]: 1.0, slow: 100.0}
+    decided, starts = check(tmp_path, machine, decisions, budget_s, weights=weights)
+    assert (starts, list(decided)) == (3, [slow])
+
+
 def test_starts_that_cost_more_than_planned_end_earlier(tmp_path: Path) -> None:
     class Cold(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
@@ -456,6 +473,31 @@ def test_starts_that_take_longer_than_told_leave_seconds_for_the_fewest_that_dec
     assert len(decided) == 1
     spent_s = sum(SAMPLE_S[task] * count for (_, task), count in machine.samples.items())
     assert spent_s + 2.0 * 1.6 * machine.starts <= budget_s
+
+
+def test_what_a_start_took_too_long_is_taken_from_what_later_stages_were_to_have(
+    tmp_path: Path,
+) -> None:
+    """Else the keys would be left out after the first start, whose seconds would be lost."""
+
+    class Late(Starts):
+        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+            late_s = 0.6 if config.profile != self.up else 0.0
+            measured = super().measure(task, config, first, repeats)
+            return replace(measured, seconds=measured.seconds + late_s)
+
+    decisions = dict.fromkeys(TASKS[:8], PROVED)
+    found = {}
+    for keep_s in (0.0, 4.0):
+        machine = Late(dict.fromkeys(TASKS, 1.3))
+        folder = tmp_path / str(keep_s)
+        folder.mkdir()
+        # Three starts of 3.4 s were planned; the restarts of each take 1.2 s more.
+        budget_s = RESTART_S + 0.6 + 10.2 + keep_s
+        decided, starts = check(folder, machine, decisions, budget_s, keep_s=keep_s)
+        assert starts == 3
+        found[keep_s] = len(decided)
+    assert found == {0.0: 1, 4.0: 8}
 
 
 def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ class Run:
             self.stock,
             lambda starts: self._progress("starts", starts, AtMost(confirmation.MOST_STARTS)),
             breakpoints.seconds_again(sum(self.stock.sample_s.values()), self._borders_s),
+            self._weights.of_budget,
         )
         if starts:
             self._progress("starts", starts, starts)
