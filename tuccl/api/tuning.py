@@ -77,6 +77,7 @@ def tune(
     cycles: int = 1,
     plain: bool = False,
     in_place: bool = False,
+    alone: bool = False,
     record: str | Path | None = None,
     replace_record: bool = False,
     on_stage: OnStage = None,
@@ -117,6 +118,7 @@ def tune(
         cycles: Greatest number of passes of a search.
         plain: Time calls one by one, rather than in CUDA graphs.
         in_place: Time calls whose send and receive buffers are the same.
+        alone: Time calls alone, also where the workload tells what is computed beside them.
         record: File that all measurements are written to.
         replace_record: Whether `record` may replace another file.
         on_stage: Called with the progress.
@@ -157,6 +159,7 @@ def tune(
         cycles=cycles,
         plain=plain,
         in_place=in_place,
+        alone=alone,
     )
     output = None if record is None else RecordOutput(Path(record), replace_record)
     return _tuned(_with_backend(options), root, output, on_stage, told)

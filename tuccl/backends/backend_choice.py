@@ -69,7 +69,7 @@ class BackendRequest:
     """Places of the workers; None: the devices of this host."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     timing: Timing = Timing()  # noqa: RUF009 - frozen
-    """Conditions under which workers time calls."""
+    """How calls are timed."""
     tunes_nccl: bool = True
     """Whether NCCL's own algorithms are searched."""
     max_channels: int | None = None
@@ -205,6 +205,7 @@ def _simulated(request: BackendRequest) -> Iterator[Backend]:
         spread=request.spread,
         constants=request.model,
         of_shapes=request.shapes,
+        timing=request.timing,
     )
 
 

@@ -5,6 +5,9 @@ a schedule with steps for all ranks, which none runs across hosts, is timed wher
 one. A communicator that is no more than a part of the machine has the links that its siblings leave
 it (`tuccl.models.siblings`); the slowest sibling counts.
 
+Where the timing names computation beside calls, they share multiprocessors with it
+(`tuccl.models.beside_computation`).
+
 The default where there is no GPU: nothing is measured, everything is computed. The
 constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
 the machine itself; docs/lab/model.md has the errors. Noise is optional and seeded.
@@ -23,6 +26,7 @@ from tuccl.lookup_tables.provenance import SIMULATED, Provenance
 from tuccl.lookup_tables.table import NcclProtocol, Shape
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
+from tuccl.models.beside_computation import MULTIPROCESSORS, time_beside_us
 from tuccl.models.executor_model import (
     SLOTS,
     KernelParameters,
@@ -73,6 +77,7 @@ class SimulatedBackend:
         spread: float,
         constants: ModelConstants = SHIPPED,
         of_shapes: Mapping[Shape, Mapping[str, Candidate]] = MappingProxyType({}),
+        timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
         """Model one machine.
 
@@ -83,12 +88,13 @@ class SimulatedBackend:
             spread: Relative standard deviation of a sample; 0 for none.
             constants: Constants of the model of NCCL.
             of_shapes: Schedules of further communicator shapes.
+            timing: What calls are timed beside, and how many a sample has.
         """
         self._topology = topology
         self._machine = machine_figures(topology)
         self._siblings = SiblingMachines(topology)
         self._constants = constants
-        self.timing = Timing()
+        self.timing = timing
         self._running = RunningProfiles()
         self._seed = seed
         self._spread = spread
@@ -156,6 +162,28 @@ class SimulatedBackend:
         return ring_estimate_us(task.operation, task.size_bytes, alone)
 
     def _time_without_noise_us(self, task: Task, config: Config) -> float:
+        alone_us = self._alone_us(task, config)
+        computation_us = self.timing.computation_us(task)
+        if computation_us == 0.0:
+            return alone_us
+        multiprocessors = MULTIPROCESSORS[self._machine.generation]
+        blocks = self._blocks(task, config)
+        return time_beside_us(alone_us, blocks, computation_us, multiprocessors)
+
+    def _blocks(self, task: Task, config: Config) -> int:
+        """Return the thread blocks of a call's kernel on the rank that has most."""
+        if not config.is_schedule:
+            choices = (
+                nccl_choice(task.operation, task.size_bytes, config, machine)
+                for machine in self._figures_at(task)
+            )
+            return max(choice.nchannels for choice in choices)
+        steps = self._steps.get((task.shape, config.schedule))
+        if steps is None:
+            return config.nchannels
+        return config.nchannels * max(len(gpu.threadblocks) for gpu in steps.programs)
+
+    def _alone_us(self, task: Task, config: Config) -> float:
         if config.algorithm.startswith(PHASES_PREFIX):
             if (task.shape, config.schedule) in self._staged:
                 return self._staged_us(task, config)

@@ -262,6 +262,7 @@ class WorkersBackend:
 
     def _deadline_s(self, call: Call, launches: int, expected_us: float) -> float:
         allowed_us = _SLOW * expected_us or call.size_bytes / (_SLOWEST_GB_PER_S * 1e3)
+        allowed_us += _SLOW * call.computation_us
         calls = call.calls * (launches + _WARM_UP_LAUNCHES)
         return self._options.least_deadline_s + allowed_us * calls / 1e6
 
@@ -276,6 +277,7 @@ class WorkersBackend:
             self.timing.in_place,
             self.timing.graph,
             self.timing.calls(task.size_bytes),
+            computation_us=self.timing.computation_us(task),
         )
         if not config.is_schedule:
             return call

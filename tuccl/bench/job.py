@@ -30,6 +30,8 @@ _LEAST_DEADLINE_S = 30.0
 """Deadline beyond a call's own time: its first use may set up connections."""
 _SLOWEST_GB_PER_S = 0.05
 """Least rate of a call; a slower one counts as hung."""
+_SLOWED = 4.0
+"""Multiple of its time alone that computation beside a call may take."""
 _WHY = "; NCCL_DEBUG=WARN NCCL_DEBUG_FILE=nccl.%p writes why to files"
 _WARM_UP_LAUNCHES = 2
 LAUNCHES = 6
@@ -145,10 +147,12 @@ class Job:
             in_place=timing.in_place,
             use_graph=timing.graph,
             calls=timing.calls(task.size_bytes),
+            computation_us=timing.computation_us(task),
         )
 
     def _deadline_s(self, call: Call, calls: int) -> float:
-        return _LEAST_DEADLINE_S + calls * call.size_bytes / (_SLOWEST_GB_PER_S * 1e9)
+        call_s = call.size_bytes / (_SLOWEST_GB_PER_S * 1e9) + _SLOWED * call.computation_us * 1e-6
+        return _LEAST_DEADLINE_S + calls * call_s
 
     def _failed(self, task: Task, why: str) -> MeasurementError:
         called = f"{task.operation.value} of {format_size(task.size_bytes)}"

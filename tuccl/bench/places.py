@@ -14,7 +14,7 @@ from tuccl.errors import UsageError
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.reports.evidence import evidence_of
 from tuccl.reports.finished_run import FinishedRun, current_run
-from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, read_manifest
+from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, Listed, read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.trials.config import Task
@@ -33,6 +33,8 @@ class FoundTable:
     shipped: ShippedTable
     run: FinishedRun | None
     """Run that the table was shipped from just now; None where it was shipped before."""
+    listed: Listed | None
+    """Its manifest; None: it has none."""
     notes: tuple[str, ...]
     """Reasons not to rely on its stated gains, and why it runs no schedules."""
 
@@ -63,12 +65,13 @@ def _find(place: Path, stack: ExitStack, *, with_executor: bool) -> FoundTable:
         caveat = "" if shipped.table is None else evidence_of(shipped.table, "").caveat
         manifest, _ = read_manifest(root / MANIFEST_NAME)
         profile = PROFILE_LEFT_OUT if manifest is not None and manifest.lost_profile else ""
-        return FoundTable(shipped, None, tuple(filter(None, (caveat, profile))))
+        return FoundTable(shipped, None, manifest, tuple(filter(None, (caveat, profile))))
     run = current_run(root)
     folder = stack.enter_context(TemporaryDirectory(prefix="tuccl-bench-"))
     caveats = ship(Workspace(root).current(), Path(folder)).caveats
     shipped = read_shipped_table(Path(folder), str(place), with_executor=with_executor)
-    return FoundTable(shipped, run, caveats)
+    manifest, _ = read_manifest(Path(folder) / MANIFEST_NAME)
+    return FoundTable(shipped, run, manifest, caveats)
 
 
 def require_entries(table: ShippedTable, whole: Shape) -> None:

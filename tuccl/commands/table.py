@@ -126,6 +126,11 @@ def _explanation_lines(
         f"  {gains.evidence.seen} at {format_size(key.size_bytes)}: stock NCCL "
         f"{key.stock_us:.2f} us, a job here {gain.time_us:.2f} us ({gain.speedup:.3f}x)"
     )
+    if key.computation_us:
+        lines.append(
+            f"  each call was timed beside {key.computation_us:.1f} us of computation, until both "
+            "had ended"
+        )
     if current.table.profile:
         lines.append(
             f"  under the process profile {profile}: NCCL's own choice "

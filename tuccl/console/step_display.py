@@ -9,8 +9,11 @@ from tuccl.reports.evidence import Evidence
 def step_line(step: StepSummary, evidence: Evidence | None) -> str:
     """Return the gain of a step with its interval, and the share of the bytes that have none."""
     times = "" if evidence is None else f", {evidence.value}"
+    what = "communication"
+    if step.beside_computation:
+        what += " and the computation beside it"
     return (
-        f"{step_words(step.steps)}: {step.stock_us:.1f} us of communication with stock NCCL, "
+        f"{step_words(step.steps)}: {step.stock_us:.1f} us of {what} with stock NCCL, "
         f"{step.table_us:.1f} us with the table (gain {gain_words(step)}{times}); "
         f"{_saved_words(step)}{untuned_words(step.untuned_share, step.left_out_share)}"
     )

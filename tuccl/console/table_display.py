@@ -282,6 +282,8 @@ def _cost_lines(report: Report) -> list[str]:
         line += ", calls one by one"
     if report.in_place:
         line += ", in place"
+    if report.computations:
+        line += ", beside computation"
     line = ", ".join([line, *report.laboratory.conditions()])
     if report.max_channels is not None:
         line += f", --max-channels {report.max_channels}"

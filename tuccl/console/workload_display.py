@@ -55,6 +55,7 @@ def workload_report(file: Path, workload: Workload) -> WorkloadDocument:
                 bytes_per_step=call.bytes_per_step,
                 us_per_call=call.us_per_call,
                 exposed_us_per_call=call.exposed_us_per_call,
+                computation_us_per_call=call.computation_us_per_call,
                 share_of_calls=_share(call.calls_per_step, all_calls),
                 share_of_bytes=_share(call.bytes_per_step, all_bytes),
             )
@@ -116,6 +117,8 @@ def _rows(workload: Workload) -> RichTable:
     figures: tuple[str, ...] = ("calls", "of calls", "bytes", "of bytes", "us")
     tells_exposed = any(call.exposed_us_per_call is not None for call in workload.calls)
     figures += ("exposed us",) if tells_exposed else ()
+    tells_beside = any(call.computation_us_per_call is not None for call in workload.calls)
+    figures += ("beside us",) if tells_beside else ()
     headings = ("communicator", "operation", "type", "size", "place", *figures)
     for heading in headings:
         right = heading in {"size", *figures}
@@ -137,6 +140,7 @@ def _rows(workload: Workload) -> RichTable:
             f"{100 * _share(call.bytes_per_step, workload.bytes_per_step):.1f} %",
             _time(call.us_per_call),
             *([_time(call.exposed_us_per_call)] if tells_exposed else []),
+            *([_time(call.computation_us_per_call)] if tells_beside else []),
         )
     return shown
 

@@ -28,6 +28,11 @@ _HOW = (
     "computation counts in full. A key stands for the calls of neighbouring sizes, of which each "
     "counts by its own size."
 )
+_BESIDE = (
+    "Calls were timed beside the computation that the recording has beside them, each until both "
+    "have ended, and are counted as if they ran one after another. A key stands for the calls of "
+    "neighbouring sizes, of which each counts by its own size."
+)
 _HIDDEN = (
     "The time by which the step itself is shorter counts of each call no more than that by which "
     "the recorded step is shorter without it."
@@ -36,7 +41,10 @@ _HIDDEN = (
 
 def step_section(step: StepDocument, times: Evidence) -> Section:
     """Return the section, with a row for each key where they are known."""
-    parts = [element("p", step_line(step, times)), element("p", _HOW)]
+    parts = [
+        element("p", step_line(step, times)),
+        element("p", _BESIDE if step.beside_computation else _HOW),
+    ]
     if step.saved_us is not None:
         parts.append(element("p", _HIDDEN))
     if step.keys:

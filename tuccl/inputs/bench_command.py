@@ -90,6 +90,12 @@ class BenchCommand:
         ),
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
+    alone: bool = field(
+        default=False,
+        metadata=option(
+            MEASURING, "Time calls alone, also where those of the table were not when it was tuned."
+        ),
+    )
     no_executor: bool = field(
         default=False,
         metadata=option(

@@ -155,6 +155,13 @@ class RunOptions(MachineOptions):
         ),
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
+    alone: bool = field(
+        default=False,
+        metadata=option(
+            MEASURING,
+            "Time calls alone, also where the workload tells what the GPU computes beside them.",
+        ),
+    )
     max_channels: int | None = field(
         default=None,
         metadata=option(

@@ -212,12 +212,18 @@ def build_report(
             content_hash: _schedule_report(candidate)
             for content_hash, candidate in sorted(by_hash.items())
         },
-        keys=[_key_report(key, evidence, provenance, in_turn.get(key.task)) for key in tuning.keys],
+        keys=[
+            _key_report(key, evidence, provenance, in_turn.get(key.task)).model_copy(
+                update={"computation_us": timing.computation_us(key.task)}
+            )
+            for key in tuning.keys
+        ],
         measuring_s=tuning.spent_s,
         budget_s=settings.budget_s,
         max_channels=settings.options.max_channels,
         graphs=timing.graph,
         in_place=timing.in_place,
+        computations=timing.computations,
         starts=tuning.starts,
         start_error=_start_error(tuning.between_starts),
         floor=None if settings.floor is None else floor_report(settings.floor, tuning.race),

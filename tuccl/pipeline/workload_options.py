@@ -19,6 +19,7 @@ from tuccl.trials.config import STOCK, Task
 from tuccl.trials.presets import ASKED_ABOUT
 from tuccl.trials.shapes import NamedShape, ShapeName, shapes_of_machine
 from tuccl.tuning.settings import RunSettings, alltoall_refusal
+from tuccl.words.counts import count_of
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.machine_keys import Offer, step_calls
 from tuccl.workloads.step_calls import StepCalls
@@ -99,7 +100,10 @@ def workload_notes(settings: RunSettings, workload: Workload | None) -> list[str
     if calls is None or workload is None:
         return []
     listed = [*calls.left_out_notes, *_hidden(settings, workload)]
-    if backend_kind(settings.backend).measures_nccl:
+    kind = backend_kind(settings.backend)
+    if settings.timing.computations and not kind.needs_record:
+        listed.append(_beside(calls))
+    if kind.measures_nccl:
         timing = settings.timing
         graphs = "in CUDA graphs" if timing.graph else "one by one, outside of CUDA graphs"
         place = "in place" if timing.in_place else "out of place"
@@ -107,10 +111,19 @@ def workload_notes(settings: RunSettings, workload: Workload | None) -> list[str
     return listed
 
 
+def _beside(calls: StepCalls) -> str:
+    """Note that calls are timed beside computation."""
+    return (
+        f"the GPU computes beside the calls of {len(calls.computations)} of "
+        f"{count_of(len(calls.keys), 'key')}, as long "
+        "as in the recording: a call's time is that until both have ended (--alone: without)"
+    )
+
+
 def _hidden(settings: RunSettings, workload: Workload) -> Iterator[str]:
     """Yield a note where steps do not wait for most of the calls' time."""
     times = workload.exposure
-    if times is None or settings.options.max_channels is not None:
+    if times is None or settings.options.max_channels is not None or settings.timing.computations:
         return
     if times.hidden_share >= _MOSTLY_HIDDEN:
         yield (

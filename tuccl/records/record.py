@@ -121,6 +121,8 @@ class Record:
         found = hashlib.blake2b(digest_size=8)
         text = self.provenance.describe()  # As in earlier releases, whose runs continue.
         found.update(repr((self.fingerprint, self.shape, text, self.timing)).encode())
+        if self.timing.computations:
+            found.update(repr(self.timing.computations).encode())
         for row in self.rows:
             found.update(row.digested.encode())
         if self.of_run != RecordedRun():

@@ -16,6 +16,7 @@ from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import SCHEDULE_PREFIXES
 from tuccl.trials.shapes import ShapeName
+from tuccl.trials.timing import Computation
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
@@ -99,6 +100,8 @@ class KeyReport(_Model):
     left_out: list[str] = []
     """Calls that won and are no entry, since they are slower where ranks sit elsewhere: a sentence
     each."""
+    computation_us: float = 0.0
+    """Time of the computation beside each call while it was timed; 0: there was none."""
     profile_ratio: ProfileRatio | None = None
     """None: not measured in turn for this key, so that `stock_us` and `profile_default_us` are of
     different starts; or a report of an earlier release."""
@@ -215,6 +218,8 @@ class Report(_Model):
     """Whether calls were timed in CUDA graphs."""
     in_place: bool = False
     """Whether calls were timed in place."""
+    computations: tuple[Computation, ...] = ()
+    """Computation beside calls while they were timed; empty: they were timed alone."""
     starts: int | None = None
     """Starts of the workers that confirmed entries; 0: none were possible; None: none were
     needed."""

@@ -1,9 +1,11 @@
 """`StepGain`: what a step of a workload gains from a table on this installation.
 
 A step's time is the sum of its calls' times, as if they ran one after another: what overlaps with
-each other or with computation counts in full. Where the recording tells the exposed time of calls,
-the step's saving counts no more of a call than that. Stock NCCL's times are taken as they are; the
-gain of each key has the bounds of its own comparisons, and keys are independent.
+each other counts in full, and so does what overlaps with computation, unless calls were timed
+beside it. Then a call's time is that until it and the computation beside it have ended. Where the
+recording tells the exposed time of calls, the step's saving counts no more of a call than that.
+Stock NCCL's times are taken as they are; the gain of each key has the bounds of its own
+comparisons, and keys are independent.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ class StepGain:
     """Those that take longest with stock NCCL first."""
     saved_us: float | None = None
     """Time by which the step itself is shorter; None: exposed times are unknown."""
+    beside_computation: bool = False
+    """Whether times hold the computation beside the calls."""
 
     @property
     def gain(self) -> float:
@@ -60,16 +64,28 @@ def step_of(report: Report, gains: JobGains) -> StepGain | None:
     """Return the gain of a step from a run's table; None where it was tuned for no workload."""
     if report.workload is None:
         return None
-    return step_gain(report.workload, gains, max(START_ERROR, report.start_error))
+    return step_gain(
+        report.workload,
+        gains,
+        max(START_ERROR, report.start_error),
+        beside_computation=bool(report.computations),
+    )
 
 
-def step_gain(calls: StepCalls, gains: JobGains, start_error: float = START_ERROR) -> StepGain:
+def step_gain(
+    calls: StepCalls,
+    gains: JobGains,
+    start_error: float = START_ERROR,
+    *,
+    beside_computation: bool = False,
+) -> StepGain:
     """Return the gain of a step from the table that these calls were tuned for.
 
     Args:
         calls: The calls of a step.
         gains: The gains of their keys.
         start_error: How far a ratio of times of two starts may be off, on logarithms.
+        beside_computation: Whether calls were timed beside computation.
     """
     by_task = {_task_of(gain): gain for gain in gains.keys}
     stock_us = {key.task: by_task[key.task].key.stock_us for key in calls.keys}
@@ -89,7 +105,7 @@ def step_gain(calls: StepCalls, gains: JobGains, start_error: float = START_ERRO
             own_us = time_us / serving.speedup
             served[_task_of(serving)] = served.get(_task_of(serving), 0.0) + own_us
             table_us += own_us
-            saved_us += size.saved_us(time_us, own_us)
+            saved_us += size.saved_us(time_us, own_us, beside_computation=beside_computation)
         of_key_us = sum(times[key.task].values())
         keys.append(KeyTime(key.task, key.calls_per_step, of_key_us, table_us))
     whole_us = sum(key.stock_us for key in keys)
@@ -104,6 +120,7 @@ def step_gain(calls: StepCalls, gains: JobGains, start_error: float = START_ERRO
         Interval(whole_us / bounds.high, whole_us / bounds.low if bounds.low > 0.0 else math.inf),
         tuple(sorted(keys, key=lambda key: (-key.stock_us, key.task))),
         saved_us if calls.tells_exposed_time else None,
+        beside_computation,
     )
 
 

@@ -23,6 +23,7 @@ from tuccl.reports.documents.step import StepSummary
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
+from tuccl.trials.timing import Computation
 
 MANIFEST_NAME = "tuccl-manifest.json"
 MANIFEST_VERSION: Final = 3
@@ -96,6 +97,8 @@ class ManifestDocument(_Model):
     """Whether calls were timed in CUDA graphs; None: unknown."""
     in_place: bool | None = None
     """Whether calls were timed with one buffer for sending and receiving; None: unknown."""
+    computations: tuple[Computation, ...] = ()
+    """Computation beside calls while they were timed; empty: they were timed alone."""
     host: HostRecord | None = None
     """The host that the table was measured on; None: unknown."""
     files: list[ShippedFile]
@@ -135,6 +138,7 @@ class Shipment:
     place: str | None
     graphs: bool | None
     in_place: bool | None
+    computations: tuple[Computation, ...]
     host: HostRecord | None
     step: StepSummary | None = None
 
@@ -154,6 +158,7 @@ class Listed:
     place: str | None = None
     graphs: bool | None = None
     in_place: bool | None = None
+    computations: tuple[Computation, ...] = ()
     host: HostRecord | None = None
     step: StepSummary | None = None
     executor: bool = False
@@ -193,6 +198,7 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
         place=shipment.place,
         graphs=shipment.graphs,
         in_place=shipment.in_place,
+        computations=shipment.computations,
         host=shipment.host,
         files=[
             ShippedFile(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
@@ -255,5 +261,6 @@ def _listed(data: bytes, version: int) -> Listed:
     return Listed(
         version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
         tuple(found.files), found.machine, tuple(found.forms), found.place, found.graphs,
-        found.in_place, found.host, found.step, found.executor, PROFILE_LEFT_OUT in found.caveats,
+        found.in_place, found.computations, found.host, found.step, found.executor,
+        PROFILE_LEFT_OUT in found.caveats,
     )  # fmt: skip

@@ -123,6 +123,7 @@ def source_of(folder: Path, manifest: ManifestDocument, name: str) -> Source:
         library if library.is_file() else None,
         manifest.graphs,
         manifest.in_place,
+        manifest.computations,
         manifest.host,
         manifest.step,
         lost_profile=PROFILE_LEFT_OUT in manifest.caveats,

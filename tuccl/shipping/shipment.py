@@ -77,6 +77,7 @@ from tuccl.shipping.versions import (
     keep_version,
     utc_now,
 )
+from tuccl.trials.timing import Computation
 from tuccl.workspace.atomic_file import absolute, cannot_write, write_atomically
 from tuccl.workspace.runs import Run
 
@@ -96,6 +97,7 @@ class Source:
     """The executor, if there is one."""
     graphs: bool | None
     in_place: bool | None
+    computations: tuple[Computation, ...]
     host: HostRecord | None
     step: StepSummary | None
     """Gain of a step, where the table was tuned for a workload."""
@@ -235,7 +237,7 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
     said = Shipment(
         source.machine, evidence, caveats, loads_executor, tuple(wanted),
         None if named is None else str(named), source.graphs, source.in_place,
-        _accepted_host(target, crc) or source.host, source.step,
+        source.computations, _accepted_host(target, crc) or source.host, source.step,
     )  # fmt: skip
     return Rendered(table, crc, contents, manifest_text(table, crc, contents, said), caveats)
 
@@ -299,6 +301,7 @@ def _source_of(run: Run) -> tuple[Source, Origin]:
         library,
         report.graphs,
         report.in_place,
+        report.computations,
         _host_of(run, machine, evidence),
         _step(table, report, executor is not None and executor.obstacle is None),
     )

@@ -16,6 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
@@ -89,8 +90,10 @@ class SocketsEngine:
         for _ in range(launches):
             self._mesh.meet()
             began = time.perf_counter()
+            computation = _computing_until(began + call.calls * call.computation_us * 1e-6)
             for _ in range(call.calls):
                 run()
+            computation.join()
             times_us.append((time.perf_counter() - began) * 1e6 / call.calls)
         return times_us
 
@@ -228,6 +231,19 @@ def _reduce_scatter(
         np.copyto(result, parts[rank])
 
     return _Prepared(run, len(brought), result)
+
+
+def _computing_until(end_s: float) -> Thread:
+    """Return a thread that multiplies matrices until then, and has begun."""
+    matrix = np.ones((64, 64), np.float32)
+
+    def compute() -> None:
+        while time.perf_counter() < end_s:
+            np.matmul(matrix, matrix)
+
+    thread = Thread(target=compute)
+    thread.start()
+    return thread
 
 
 def _number(variable: str, default: int) -> int:

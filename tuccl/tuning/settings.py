@@ -114,8 +114,11 @@ class RunSettings:
 
     @property
     def timing(self) -> Timing:
-        """How NCCL's calls are timed."""
-        return Timing(graph=not self.options.plain, in_place=self.options.in_place)
+        """How calls are timed."""
+        beside = () if self.workload is None or self.options.alone else self.workload.computations
+        return Timing(
+            graph=not self.options.plain, in_place=self.options.in_place, computations=beside
+        )
 
     def sizes_of(self, operation: Operation, shape: Shape) -> tuple[int, ...]:
         """Sizes of an operation that are tuned on a shape; none where it is not tuned there."""
@@ -163,6 +166,8 @@ class RunSettings:
         as_given = {name: value for name, value in options.items() if name not in held_otherwise}
         if self.options.max_channels is None:
             del as_given["max_channels"]  # As in runs of releases without it, which continue.
+        if not self.options.alone:
+            del as_given["alone"]  # Likewise.
         values = {
             **as_given,
             **parsed,
@@ -196,6 +201,9 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
         raise UsageError(
             f"{flag} says how NCCL is timed; --backend {options.backend_name} times none"
         )
+    if options.alone and (options.workload is None or kind.needs_record):
+        why = "a record tells that itself" if kind.needs_record else "--workload names none"
+        raise UsageError(f"--alone says how the calls of a workload are timed; {why}")
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))
     if not (options.schedules and offers_schedules):

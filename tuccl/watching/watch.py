@@ -185,6 +185,7 @@ class _Measuring:
             timing = Timing(
                 graph=manifest is None or manifest.graphs is not False,
                 in_place=manifest is not None and bool(manifest.in_place),
+                computations=() if manifest is None else manifest.computations,
             )
             site = Site(places, whole, timing, (), divisions_of(tasks, whole))
             return measure_spots(site, table, promises, self.limit_s)

@@ -67,7 +67,11 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
             continue
         own = sizes.setdefault((shape, call.operation), {})
         more = SizeCalls(
-            call.size_bytes, call.calls_per_step, call.exposed_us_per_call, call.us_per_call
+            call.size_bytes,
+            call.calls_per_step,
+            call.exposed_us_per_call,
+            call.us_per_call,
+            call.computation_us_per_call,
         )
         before = own.get(call.size_bytes)
         own[call.size_bytes] = more if before is None else before.with_more(more)
@@ -93,13 +97,15 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
 def _digest(workload: Workload) -> str:
     """16 hex digits over the calls, whatever recording of them was read.
 
-    Times differ from recording to recording; whether exposed times are known decides what is told.
+    Times differ from recording to recording; whether exposed times and computation are known
+    decides how calls are timed, and what is told.
     """
     calls = tuple(
         replace(
             call,
             us_per_call=None,
             exposed_us_per_call=None if call.exposed_us_per_call is None else 0.0,
+            computation_us_per_call=None if call.computation_us_per_call is None else 0.0,
         )
         for call in workload.calls
     )

@@ -15,6 +15,7 @@ from math import exp, log
 
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
+from tuccl.trials.timing import Computation
 from tuccl.words.counts import count_of
 
 _REACH = 2
@@ -34,6 +35,8 @@ class SizeCalls:
     in_job_us: float | None = None
     """Time of a call in the job that was recorded, waiting for other ranks included; None:
     unknown."""
+    computation_us: float | None = None
+    """Time in which the GPU computed beside a call there; None: unknown."""
 
     @property
     def bytes_per_step(self) -> float:
@@ -54,22 +57,27 @@ class SizeCalls:
             count,
             mean(self.exposed_us, more.exposed_us),
             mean(self.in_job_us, more.in_job_us),
+            mean(self.computation_us, more.computation_us),
         )
 
-    def saved_us(self, stock_us: float, table_us: float) -> float:
+    def saved_us(
+        self, stock_us: float, table_us: float, *, beside_computation: bool = False
+    ) -> float:
         """Return by how much a step is shorter where its calls of this size take less time.
 
         A step waits for a call no longer than its exposed time, and a call that took less time in
-        the job than alone saves the same share of that; unknown times bound nothing.
+        the job than it was timed to saves the same share of that; unknown times bound nothing.
 
         Args:
-            stock_us: Time of these calls with stock NCCL alone.
-            table_us: Time of these calls with the table alone.
+            stock_us: Time of these calls with stock NCCL, as they were timed.
+            table_us: Time of these calls with the table.
+            beside_computation: Whether both are until the computation beside the calls has ended.
         """
         bounds_us = [stock_us - table_us]
         if self.in_job_us is not None and table_us < stock_us:
             share = 1.0 - table_us / stock_us
-            bounds_us.append(share * self.in_job_us * self.calls_per_step)
+            computation_us = (self.computation_us or 0.0) if beside_computation else 0.0
+            bounds_us.append(share * max(self.in_job_us, computation_us) * self.calls_per_step)
         if self.exposed_us is not None:
             bounds_us.append(self.exposed_us * self.calls_per_step)
         return min(bounds_us)
@@ -92,6 +100,22 @@ class KeyCalls:
     def bytes_per_step(self) -> float:
         """Bytes of these calls."""
         return sum(each.bytes_per_step for each in self.sizes)
+
+    @property
+    def computation(self) -> Computation | None:
+        """The computation beside a call of the key's own size; None: there is none.
+
+        That of other sizes counts as it were for this one, in proportion to their bytes.
+        """
+        known = [each for each in self.sizes if each.computation_us]
+        if not known:
+            return None
+        computed_us = sum(each.calls_per_step * (each.computation_us or 0.0) for each in known)
+        per_byte_us = computed_us / sum(each.bytes_per_step for each in self.sizes)
+        task = self.task
+        return Computation(
+            task.operation, task.shape, task.size_bytes, per_byte_us * task.size_bytes
+        )
 
     @property
     def reach_bytes(self) -> tuple[int, int]:
@@ -145,6 +169,11 @@ class StepCalls:
     def tells_exposed_time(self) -> bool:
         """Whether the exposed time of any call is known."""
         return any(size.exposed_us is not None for key in self.keys for size in key.sizes)
+
+    @property
+    def computations(self) -> tuple[Computation, ...]:
+        """The computation beside the keys' calls, as far as it is known."""
+        return tuple(found for key in self.keys if (found := key.computation) is not None)
 
     @property
     def bytes_per_step(self) -> float:

@@ -116,6 +116,8 @@ class WorkloadCall:
     """Time of a call as the recording has it, with its wait for other ranks; None: not in it."""
     exposed_us_per_call: float | None = None
     """Its exposed time: by how much the step is shorter without the call; None: unknown."""
+    computation_us_per_call: float | None = None
+    """Time in which the GPU computes beside it; None: unknown."""
 
     @property
     def bytes_per_step(self) -> float:

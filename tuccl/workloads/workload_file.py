@@ -76,6 +76,8 @@ class _Call(_Form):
     """Time in the recording; null: not in it."""
     exposed_us_per_call: _Amount | None = None
     """Time by which a step is shorter without the call; null: unknown."""
+    computation_us_per_call: _Amount | None = None
+    """Time in which the GPU computes beside the call; null: unknown."""
 
     @model_validator(mode="after")
     def _nodes_have_ranks(self) -> _Call:

@@ -29,6 +29,7 @@ from tuccl.sketches.sketch import EdgeKind
 from tuccl.synthesizer.experts import expert_algorithms
 from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.trials.timing import Computation, Timing
 
 SHAPE = Shape(4, 1, 4)
 MIB = 1 << 20
@@ -67,6 +68,27 @@ def test_every_part_of_a_process_profile_shows(h200: Topology) -> None:
     few = Config("ring", "Simple", 8)
     small_buffer = replace(few, buffer_bytes=256 << 10)
     assert time_us(backend, 256 * MIB, small_buffer) > 1.2 * time_us(backend, 256 * MIB, few)
+
+
+def test_beside_computation_more_channels_cost_what_they_take_of_the_gpu(h200: Topology) -> None:
+    """An H200 has 132 multiprocessors."""
+    task = Task(Operation.ALL_REDUCE, 4 * MIB, SHAPE)
+    beside = Timing(computations=(Computation(task.operation, SHAPE, 4 * MIB, 1000.0),))
+    alone = SimulatedBackend(h200, {}, seed=0, spread=0.0)
+    together = SimulatedBackend(h200, {}, seed=0, spread=0.0, timing=beside)
+    for channels in (2, 16):
+        config = Config("ring", "Simple", channels)
+        expected = 1000.0 + time_us(alone, 4 * MIB, config) * channels / 132
+        assert time_us(together, 4 * MIB, config) == pytest.approx(expected)
+    sketch = whole_machine(h200)
+    algorithm = next(iter(expert_algorithms(Collective.ALL_REDUCE, sketch)))
+    blocks = max(len(gpu.threadblocks) for gpu in algorithm.programs)
+    own = {algorithm.content_hash(): Candidate(algorithm, sketch, "")}
+    alone = SimulatedBackend(h200, own, seed=0, spread=0.0)
+    together = SimulatedBackend(h200, own, seed=0, spread=0.0, timing=beside)
+    config = Config(f"schedule:{algorithm.content_hash()}", "Simple", 2, 512, 1 << 20)
+    expected = 1000.0 + time_us(alone, 4 * MIB, config) * 2 * blocks / 132
+    assert time_us(together, 4 * MIB, config) == pytest.approx(expected)
 
 
 def test_constants_of_a_calibrated_machine_are_used_and_said(h200: Topology) -> None:

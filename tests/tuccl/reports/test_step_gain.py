@@ -122,6 +122,15 @@ def test_sizes_of_a_key_gain_what_the_entry_that_serves_them_gains() -> None:
     assert found.table_us == pytest.approx(2.0 + 8.0)
 
 
+def test_beside_computation_a_call_saves_its_share_of_the_longer_of_both_in_the_job() -> None:
+    """Half of the time is saved; in the job calls took 10 us, beside 40 us of computation."""
+    calls = SizeCalls(SCHEDULE, 2.0, 100.0, 10.0, 40.0)
+    assert calls.saved_us(200.0, 100.0) == pytest.approx(2 * 5.0)
+    assert calls.saved_us(200.0, 100.0, beside_computation=True) == pytest.approx(2 * 20.0)
+    waited_for = SizeCalls(SCHEDULE, 2.0, 4.0, 10.0, 40.0)
+    assert waited_for.saved_us(200.0, 100.0, beside_computation=True) == pytest.approx(2 * 4.0)
+
+
 def test_a_step_saves_no_more_than_it_waits_for() -> None:
     """The schedule saves 14 us a call, the built-in 8 us, and a call without entry nothing."""
 

@@ -16,6 +16,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import read_table_file
 from tuccl.reports.host_record import HostRecord, host_record
 from tuccl.shipping.manifest import MANIFEST_NAME, MachineSize, Shipment, manifest_text
+from tuccl.trials.timing import Computation
 
 GPU = GpuSettings("GPU-0", 700, (1980, 3201), (1980, 3201), True, 0)
 WELL = GpuCondition((), False, False, 0)
@@ -34,6 +35,7 @@ def watched_table(
     record: HostRecord | None = None,
     graphs: bool = True,
     placements: Sequence[SeenPlacement] = (),
+    computations: tuple[Computation, ...] = (),
 ) -> Path:
     """A shipped directory with its manifest, of one entry if none is given."""
     own = entries or (all_gather_entry(8),)
@@ -45,7 +47,9 @@ def watched_table(
     size = None
     if machine is not None:
         size = MachineSize(gpus=len(machine.gpus), nodes=machine.node_count)
-    said = Shipment(size, Evidence.MEASURED, (), False, (), None, graphs, False, record)
+    said = Shipment(
+        size, Evidence.MEASURED, (), False, (), None, graphs, False, computations, record
+    )
     crc = int(bundle.stem.removeprefix("bundle-"), 16)
     text = manifest_text(read_table_file(directory / "table.parquet"), crc, files, said)
     assert hashlib.sha256(bundle.read_bytes()).hexdigest() in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +47,6 @@ from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.measuring.seating import whole_shape
 from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.processes.mpi_workers import ending_job_when_terminated
-from tuccl.reports.finished_run import FinishedRun
 from tuccl.trials.timing import Timing
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_about, parse_seconds
@@ -280,7 +279,7 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         calls = benched_calls(wanted.workload, shape, tables)
         display.say_notes(calls.left_out_notes)
         tasks = tuple(key.task for key in calls.keys)
-    timing = _timing(wanted, calls, found[0].run)
+    timing = _timing(wanted, calls, found)
     display.say(_announcement(wanted, len(tasks)))
     site = Site(places, shape, timing, faked, divisions_of(tasks, shape))
     contenders: tuple[Contender, ...] = (STOCK, *tables)
@@ -301,16 +300,24 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
     return ExitCode.FINDING if result.has_findings else ExitCode.OK
 
 
-def _timing(wanted: _Wanted, calls: StepCalls | None, run: FinishedRun | None) -> Timing:
-    """Return how calls are timed: as named, else as the workload makes them, else as tuned."""
+def _timing(wanted: _Wanted, calls: StepCalls | None, found: Sequence[FoundTable]) -> Timing:
+    """Return how calls are timed: as named, else as the workload makes them, else as tuned.
+
+    Beside the computation of the workload they are timed where those of a table were.
+    """
     plain, in_place = wanted.command.plain, wanted.command.in_place
+    listed = found[0].listed
+    beside = () if listed is None else listed.computations
     if calls is not None and wanted.workload is not None:
         plain = mostly_outside_graphs(wanted.workload) if plain is None else plain
         in_place = in_place or (mostly_in_place(wanted.workload) and has_place(calls))
-    elif run is not None:
-        plain = not run.report.graphs if plain is None else plain
-        in_place = in_place or run.report.in_place
-    return Timing(graph=not plain, in_place=in_place)
+        tuned_so = any(table.listed is not None and table.listed.computations for table in found)
+        beside = calls.computations if tuned_so else ()
+    elif listed is not None:
+        plain = listed.graphs is False if plain is None else plain
+        in_place = in_place or bool(listed.in_place)
+    beside = () if wanted.command.alone else beside
+    return Timing(graph=not plain, in_place=in_place, computations=beside)
 
 
 def _print_upgrade(result: UpgradeResult, *, as_json: bool) -> int:

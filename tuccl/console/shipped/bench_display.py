@@ -87,6 +87,7 @@ def _conditions(result: BenchResult | UpgradeResult, columns: int) -> Iterator[s
     shape, timing = result.shape, result.timing
     how = "CUDA graphs" if timing.graph else "calls one by one"
     place = "in place" if timing.in_place else "out of place"
+    how += ", beside computation" if timing.computations else ""
     yield (
         f"{shape_text(shape)}, {timing.data_type}, {place}, {how}; "
         f"{result.rounds} rounds of new processes in {format_seconds(result.seconds)}"

@@ -7,6 +7,7 @@ from typing import Literal
 from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 from tuccl.reports.job_gains import Runner
+from tuccl.trials.timing import Computation
 from tuccl.workloads.step_calls import LeftOut
 
 
@@ -120,12 +121,14 @@ class ComparedTables(Document):
 class BenchDocument(Document):
     """`bench`: tables against stock NCCL on this machine."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     shape: Shape
     """Shape of the communicator of all GPUs."""
     data_type: str
     in_place: bool
     graphs: bool
+    computations: tuple[Computation, ...]
+    """Computation beside calls while they were timed; empty: they were timed alone."""
     versions: str
     rounds: int
     seconds: float
@@ -178,7 +181,7 @@ class BenchedNccl(Document):
 class BenchUpgradeDocument(Document):
     """`bench --nccl` with another release than jobs load: what the upgrade changes."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     place: str
     """The directory that was given."""
     bundle_crc: str
@@ -189,6 +192,8 @@ class BenchUpgradeDocument(Document):
     data_type: str
     in_place: bool
     graphs: bool
+    computations: tuple[Computation, ...]
+    """Computation beside calls while they were timed; empty: they were timed alone."""
     rounds: int
     seconds: float
     keys: list[UpgradedKeyDocument]

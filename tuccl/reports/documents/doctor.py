@@ -29,7 +29,7 @@ class DoctorFinding(Document):
 class DoctorDocument(Document):
     """`doctor`: whether a job that starts here would load its table."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     directory: str | None
     """Shipped directory that was named; None: the environment was looked at as it is."""
     loads: bool
@@ -57,7 +57,7 @@ class CheckedHost(Document):
 class ShipCheckDocument(Document):
     """`ship --check`: whether jobs on all hosts would load the same table."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     directory: str
     loads: bool
     """Whether all hosts answered, would load the table, and have the same one and one NCCL."""

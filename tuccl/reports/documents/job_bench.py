@@ -42,7 +42,7 @@ class StepSaving(Document):
 class JobBenchDocument(Document):
     """`workload bench`: a job without and with a table, in turn."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     job: list[str]
     """The command and its arguments."""
     place: str

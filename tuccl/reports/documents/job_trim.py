@@ -39,7 +39,7 @@ class JobPartRound(Document):
 class JobTrimDocument(Document):
     """`workload trim`: what each part of a table does to a job, and the job with what is left."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     job: list[str]
     """The command and its arguments."""
     place: str

@@ -14,7 +14,7 @@ from tuccl.reports.table_parts import TablePart
 class ShipDocument(Document):
     """`ship`: the content of the shipped directory."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     files: list[str]
     """The files of this table, with `tuccl.env`, which a job sources, last."""
     caveats: list[str]
@@ -24,7 +24,7 @@ class ShipDocument(Document):
 class ExportDocument(Document):
     """`export`: a table in a form for others' readers."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     file: str
     form: str
     """tuner-csv."""
@@ -71,7 +71,7 @@ class ShownEntry(Document):
 class ShowDocument(Document):
     """`show`: the table in a shipped directory."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     directory: str
     topology: str
     fingerprint: str

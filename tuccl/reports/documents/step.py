@@ -33,6 +33,8 @@ class StepSummary(Document):
     or a record no size near."""
     saved_us: float | None = None
     """Time by which the step itself is shorter; None: the recording has no exposed times."""
+    beside_computation: bool = False
+    """Whether a call's time is that until it and the computation beside it have ended."""
 
 
 class StepKey(Document):
@@ -71,6 +73,7 @@ def step_summary(step: StepGain) -> StepSummary:
         untuned_share=step.calls.untuned_share,
         left_out_share=step.calls.left_out_share,
         saved_us=step.saved_us,
+        beside_computation=step.beside_computation,
     )
 
 

@@ -101,7 +101,7 @@ class PlacedEntry(Document):
 class TableDocument(Document):
     """`init`, `tune` and `table`: the tuned table."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     topology: str
     fingerprint: str
     times: Evidence
@@ -147,7 +147,7 @@ class RetunedPart(Document):
 class RetunePlanDocument(Document):
     """`retune --dry-run`: the changes, and what would be measured again."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     changes: list[str]
     """The changes, one sentence each; empty where the table still fits."""
     before: str
@@ -186,7 +186,7 @@ class RetuneDocument(TableDocument):
 class ExplainDocument(Document):
     """`explain`: the choice that a job here runs for one call, and its reason."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     operation: Operation
     size_bytes: int
     shape: Shape

@@ -34,7 +34,7 @@ class AcrossHostsDocument(Document):
 class VerifyDocument(Document):
     """`verify`: whether a schedule is right."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     file: str
     algorithm: str
     proved: bool

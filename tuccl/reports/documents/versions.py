@@ -52,7 +52,7 @@ class KeptVersion(Document):
 class HistoryDocument(Document):
     """`history`: the tables that a shipped directory keeps."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     directory: str
     bundle_crc: str
     """Sum of the table that jobs load."""
@@ -63,7 +63,7 @@ class HistoryDocument(Document):
 class RollbackDocument(Document):
     """`rollback`: the version that is current now."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     directory: str
     version: int
     bundle_crc: str
@@ -119,7 +119,7 @@ class DiffKey(Document):
 class DiffDocument(Document):
     """`diff`: a second table against a first one."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     first: ComparedSide
     second: ComparedSide
     common: int

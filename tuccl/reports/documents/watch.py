@@ -45,7 +45,7 @@ class WatchedKey(Document):
 class WatchDocument(Document):
     """`watch`: whether a host is still the one that a table was tuned for."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     directory: str
     bundle_crc: str
     topology: str

@@ -45,6 +45,8 @@ class WorkloadCallFigures(Document):
     """Time in the recording, with the wait for other ranks; None: not in it."""
     exposed_us_per_call: float | None
     """Time by which a step is shorter without the call; None: unknown."""
+    computation_us_per_call: float | None
+    """Time in which the GPU computes beside the call; None: unknown."""
     share_of_calls: float
     """Share of all calls of one rank, also of operations that no table has; 0 to 1."""
     share_of_bytes: float
@@ -64,7 +66,7 @@ class WorkloadNotTuned(Document):
 class WorkloadDocument(Document):
     """`workload import` and `show`: the collectives that a job calls."""
 
-    schema_version: Literal[7] = SCHEMA_VERSION
+    schema_version: Literal[8] = SCHEMA_VERSION
     file: str
     """The workload's file."""
     source: WorkloadOrigin

@@ -24,6 +24,25 @@ _DIGITS = 9
 
 
 @dataclass(slots=True)
+class _Sum:
+    """Times of calls."""
+
+    sum_us: float = 0.0
+    number: int = 0
+
+    def add(self, more: Sequence[float] | None) -> None:
+        """Add a sum and the number of its times."""
+        if more is not None:
+            self.sum_us += more[0]
+            self.number += int(more[1])
+
+    @property
+    def mean_us(self) -> float | None:
+        """Mean of the times; None: there is none."""
+        return _rounded(self.sum_us / self.number) if self.number else None
+
+
+@dataclass(slots=True)
 class _Calls:
     """The calls of one form on communicators of one shape."""
 
@@ -33,11 +52,9 @@ class _Calls:
     """Communicators of each member that make them."""
     makers: int = 0
     """Number of communicators that make them."""
-    time_us: float = 0.0
-    timed: int = 0
-    exposed_us: float = 0.0
-    compared: int = 0
-    """Number of calls whose exposed time is known."""
+    times: _Sum = field(default_factory=_Sum)
+    exposed_times: _Sum = field(default_factory=_Sum)
+    computation: _Sum = field(default_factory=_Sum)
 
 
 def assemble(
@@ -110,12 +127,9 @@ def _tuned(
                 calls.by_member[member] += count / steps[longest.member]
             calls.communicators.update(members)
             for view in communicator.views:
-                time_us, timed = view.times_us.get(form, (0.0, 0))
-                calls.time_us += time_us
-                calls.timed += int(timed)
-                exposed_us, compared = view.exposed_us.get(form, (0.0, 0))
-                calls.exposed_us += exposed_us
-                calls.compared += int(compared)
+                calls.times.add(view.times_us.get(form))
+                calls.exposed_times.add(view.exposed_us.get(form))
+            calls.computation.add(_computation_us(communicator.views, form))
     return sorted_calls(
         WorkloadCall(
             operation=Operation(form.operation),
@@ -128,13 +142,29 @@ def _tuned(
             in_place=form.in_place,
             graph=form.graph,
             calls_per_step=_rounded(max(calls.by_member.values())),
-            us_per_call=_rounded(calls.time_us / calls.timed) if calls.time_us > 0 else None,
-            exposed_us_per_call=(
-                _rounded(calls.exposed_us / calls.compared) if calls.compared else None
-            ),
+            us_per_call=calls.times.mean_us if calls.times.sum_us > 0 else None,
+            exposed_us_per_call=calls.exposed_times.mean_us,
+            computation_us_per_call=calls.computation.mean_us,
         )
         for (ranks, nodes, form), calls in found.items()
     )
+
+
+def _computation_us(views: Sequence[RankCalls], form: CallForm) -> Sequence[float] | None:
+    """Return the computation beside the calls on the rank whose calls took least.
+
+    The others wait for it in their calls, and what they compute meanwhile is not beside the
+    communication.
+    """
+    known = [view for view in views if form in view.computation_us and form in view.times_us]
+    if not known:
+        return None
+
+    def mean_us(view: RankCalls) -> float:
+        time_us, number = view.times_us[form]
+        return time_us / number
+
+    return min(known, key=lambda view: (mean_us(view), *view.place)).computation_us[form]
 
 
 def _not_tuned(views: Sequence[RankCalls], steps: Mapping[Hashable, float]) -> tuple[NotTuned, ...]:

@@ -166,6 +166,8 @@ class KinetoReader:
                 view.times_us[seen] = times.times_us[number]
             if number in times.exposed_us:
                 view.exposed_us[seen] = times.exposed_us[number]
+            if number in times.computation_us:
+                view.computation_us[seen] = times.computation_us[number]
 
 
 def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[tuple[str, Any]]:

@@ -1,11 +1,11 @@
-"""Times of a trace's calls, and how much of them the steps wait for.
+"""Times of a trace's calls, how much of them the steps wait for, and the computation beside them.
 
 Units: microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuccl.workloads.replays.exposed import exposed_times_us
@@ -13,7 +13,7 @@ from tuccl.workloads.replays.inference import timeline_of
 from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
 from tuccl.workloads.replays.replay import host_factor_for, replayed_us
 from tuccl.workloads.replays.timeline import Timeline
-from tuccl.workloads.replays.uncovered import Span, uncovered_times_us
+from tuccl.workloads.replays.uncovered import Span, covered_times_us, uncovered_times_us
 
 UNNAMED_KIND = -1
 """The kind of NCCL's kernels whose call the trace does not name."""
@@ -53,6 +53,8 @@ class CallTimes:
 
     times_us: Sums
     exposed_us: Sums
+    computation_us: Sums
+    """Times in which the GPU computes beside the calls."""
     notes: tuple[str, ...]
     """Notes for people on what the trace cannot tell."""
 
@@ -67,7 +69,8 @@ def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps)
     """
     times = _sums((kind, each.ended_us - each.begun_us) for kind, each in _kernels(work))
     if not times:
-        return CallTimes(times, {}, ())
+        return CallTimes(times, {}, {}, ())
+    computation_us = _beside(work, covered_times_us)
     begun_us, ended_us = steps.begun_us, steps.ended_us
     if begun_us >= ended_us:
         begun_us = min((each.begun_us for each in calls), default=0.0)
@@ -75,19 +78,20 @@ def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps)
     timeline = timeline_of(work, calls, begun_us, ended_us)
     if timeline is None:
         note = f"the trace does not tell what the host launched when: {_NOT_REPLAYED}"
-        return CallTimes(times, _uncovered(work), () if steps.step_us is None else (note,))
+        told = () if steps.step_us is None else (note,)
+        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, told)
     whole_us = replayed_us(timeline)
     if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:
         note = (
             f"a replay of the trace takes {_ms(whole_us)} and the trace "
             f"{_ms(timeline.recorded_us)}: {_NOT_REPLAYED}"
         )
-        return CallTimes(times, _uncovered(work), (note,))
+        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, (note,))
     factor, notes = _host_factor(timeline, steps, whole_us)
     of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
     exposed_us = exposed_times_us(timeline, factor)
     exposed = {kind: [exposed_us[kind], count] for kind, (_, count) in of_steps.items()}
-    return CallTimes(of_steps, exposed, notes)
+    return CallTimes(of_steps, exposed, computation_us, notes)
 
 
 def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:
@@ -106,12 +110,14 @@ def _sums(times_us: Iterable[tuple[int, float]]) -> Sums:
     return sums
 
 
-def _uncovered(work: Sequence[GpuWork]) -> Sums:
-    """Return the time in which the GPU computes nothing beside a call."""
+def _beside(
+    work: Sequence[GpuWork], times_of: Callable[[Sequence[Span], Sequence[Span]], list[float]]
+) -> Sums:
+    """Return times of calls beside all other work."""
     kernels = list(_kernels(work))
     spans: list[Span] = [(each.begun_us, each.ended_us) for _, each in kernels]
-    covers = [(each.begun_us, each.ended_us) for each in work if each.kind is None]
-    found = uncovered_times_us(spans, covers)
+    others = [(each.begun_us, each.ended_us) for each in work if each.kind is None]
+    found = times_of(spans, others)
     return _sums((kind, found[i]) for i, (kind, _) in enumerate(kernels))
 
 

@@ -57,6 +57,8 @@ class RankCalls:
     """Sum and number of the times of calls."""
     exposed_us: dict[CallForm, list[float]] = field(default_factory=dict)
     """Sum and number of the calls' exposed times; empty: unknown."""
+    computation_us: dict[CallForm, list[float]] = field(default_factory=dict)
+    """Sum and number of times of computation beside the calls; empty: unknown."""
 
     @property
     def place(self) -> tuple[int, str]:

@@ -1,7 +1,7 @@
-"""The part of each collective's time in which its GPU computes nothing.
+"""The times of each collective in which its GPU computes beside it, and in which it does not.
 
-It bounds what a faster call saves where a trace does not tell what the host launched when, so that
-nothing can be replayed.
+The latter bounds what a faster call saves where a trace does not tell what the host launched when,
+so that nothing can be replayed; the former is what a call is timed beside.
 
 Units: microseconds.
 """
@@ -35,13 +35,38 @@ def uncovered_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[floa
         work: All other kernels, and copies.
     """
     uncovered_us = [0.0] * len(calls)
+    for lasted_us, running, works in _stretches(calls, work):
+        if not works:
+            for call in running:
+                uncovered_us[call] += lasted_us / len(running)
+    return uncovered_us
+
+
+def covered_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[float]:
+    """Return the time of each call in which work runs beside it.
+
+    Args:
+        calls: The kernels of collectives.
+        work: All other kernels, and copies.
+    """
+    covered_us = [0.0] * len(calls)
+    for lasted_us, running, works in _stretches(calls, work):
+        if works:
+            for call in running:
+                covered_us[call] += lasted_us
+    return covered_us
+
+
+def _stretches(
+    calls: Sequence[Span], work: Sequence[Span]
+) -> Iterator[tuple[float, set[int], bool]]:
+    """Yield for how long which calls run, and whether work runs beside them."""
     running: set[int] = set()
     working = 0
     before_us = 0.0
     for at_us, change, number in sorted(_changes(calls, work)):
-        if running and not working:
-            for call in running:
-                uncovered_us[call] += (at_us - before_us) / len(running)
+        if running:
+            yield at_us - before_us, running, working > 0
         before_us = at_us
         match change:
             case _Change.CALL_BEGINS:
@@ -52,7 +77,6 @@ def uncovered_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[floa
                 working += 1
             case _Change.WORK_ENDS:
                 working -= 1
-    return uncovered_us
 
 
 def _changes(calls: Sequence[Span], work: Sequence[Span]) -> Iterator[tuple[float, _Change, int]]:

@@ -10,15 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.bench.shipped_tables import M, all_gather_entry, placed_pairs, ship_entries
+from tests.tuccl.bench.shipped_tables import (
+    TWO_RANKS,
+    M,
+    all_gather_entry,
+    placed_pairs,
+    ship_entries,
+)
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns, build_release
 from tests.tuccl.measuring.test_mpi_places import requires_mpirun
 from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.watching.watched_tables import watched_table
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.commands.shipped.bench import _understood
 from tuccl.inputs.bench_command import BenchCommand
 from tuccl.lookup_tables.table import Operation, Shape
+from tuccl.trials.timing import Computation
 
 SIZE = M + 65536
 """The smallest with few calls in a launch."""
@@ -280,6 +288,29 @@ def test_what_cannot_be_meant_is_one_line(
     assert done.returncode in {2, 3}
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_calls_are_timed_as_those_of_the_shipped_table_were(
+    bench: BenchOf, stand_ins: StandIns, tmp_path: Path
+) -> None:
+    """Plain, and beside 40 ms of computation, unless they are to be timed alone."""
+    beside = Computation(Operation.ALL_GATHER, TWO_RANKS, SIZE, 40_000.0)
+    entry = all_gather_entry(8, size_bytes=SIZE)
+    shipped = watched_table(
+        tmp_path / "shipped", stand_ins, entry, graphs=False, computations=(beside,)
+    )
+    words = (shipped, "--sizes", "1088K", "--rounds", "2")
+    together, alone = bench(*words), bench(*words, "--alone", "--graphs", "--json")
+    assert (
+        "float16, out of place, calls one by one, beside computation; 2 rounds" in together.stdout
+    )
+    row = next(line for line in together.stdout.splitlines() if line.startswith("1088K"))
+    document = check("bench", alone.stdout)
+    assert document["graphs"] is True
+    assert document["computations"] == []
+    (key,) = document["tables"][0]["keys"]
+    together_us = float(row.split()[4].replace(",", ""))
+    assert together_us > 10_000.0 > min(key["stock"]["rounds_us"])
 
 
 def test_a_shipped_directory_that_lacks_its_bundle_is_one_line(

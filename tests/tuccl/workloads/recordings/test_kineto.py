@@ -79,8 +79,20 @@ def test_what_computation_hides_of_a_call_is_told(tmp_path: Path) -> None:
     ]
     (only,) = workload(tmp_path, trace([*calls, *kernels, *work])).calls
     assert (only.us_per_call, only.exposed_us_per_call) == (75.0, 40.0)
+    assert only.computation_us_per_call == 35.0
     (without,) = workload(tmp_path, trace(calls)).calls
-    assert without.exposed_us_per_call is None
+    assert (without.exposed_us_per_call, without.computation_us_per_call) == (None, None)
+
+
+def test_computation_is_that_of_the_rank_that_waits_least_for_the_others(tmp_path: Path) -> None:
+    """Rank 0 is in its call for 100 us, 70 of which it computes; rank 1 comes late, for 20 us."""
+    texts = []
+    for rank, (took_us, computed_us) in enumerate([(100.0, 70.0), (20.0, 5.0)]):
+        made = event(ts=1.0)
+        gemm = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1.0, "dur": computed_us}
+        texts.append(trace([made, kernel(made, took_us), gemm | {"args": {}}], rank))
+    (only,) = workload(tmp_path, *texts).calls
+    assert (only.us_per_call, only.computation_us_per_call) == (60.0, 5.0)
 
 
 def test_traces_of_several_ranks_count_a_call_once(tmp_path: Path) -> None:
