@@ -62,7 +62,8 @@ def job_command(part: str, arguments: argparse.Namespace) -> list[str]:
     """Return the command that starts a job."""
     words = [sys.executable, str(ROOT / "scripts" / "check" / "torch_job.py"), part]
     words += ["--nodes", str(arguments.nodes), "--limit", str(arguments.limit)]
-    words += ["--steps", str(arguments.steps), "--layers", str(arguments.layers)]
+    for name in ("steps", "width", "sequence", "layers"):
+        words += [f"--{name}", str(getattr(arguments, name))]
     words += [] if arguments.gpus is None else ["--gpus", str(arguments.gpus)]
     return words + (["--share-gpus"] if arguments.share_gpus else [])
 
@@ -115,6 +116,7 @@ def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, A
     tuned = ["init", "--workload", workload, "--workspace", workspace]
     if arguments.max_channels is not None:
         tuned += ["--max-channels", str(arguments.max_channels)]
+    tuned += ["--alone"] if arguments.alone else []
     tuccl(*tuned, "--budget", arguments.budget, *machine_words(arguments))
     tuccl("ship", shipped, "--workspace", workspace)
     of_job = ["--table", shipped, "--rounds", str(arguments.pairs)]
@@ -166,6 +168,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--max-channels", type=int, help="bound of `tuccl init`, as jobs compute beside their calls"
+    )
+    parser.add_argument(
+        "--alone", action="store_true", help="time calls alone, not beside a trace's computation"
     )
     parser.add_argument(
         "--trim", action="store_true", help="find what slows the job down, and leave it out"

@@ -33,7 +33,7 @@ from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.seating import appearing_as  # noqa: E402
 
 TRAININGS = ("training", "sharded", "mesh", "tensor_parallel")
-WORDS = ("steps", "layers", "rounds", "at_once_bytes")
+WORDS = ("steps", "width", "sequence", "layers", "rounds", "at_once_bytes")
 GROUPS = 5
 """Groups that the part `groups` creates."""
 EnvironmentOf = Callable[[int], Mapping[str, str]]
@@ -48,7 +48,7 @@ class TorchJob:
     nodes: int
     ranks: int
     words: Mapping[str, int]
-    """Numbers of steps, layers and rounds."""
+    """Numbers of steps, layers and rounds, width of the model and length of its sequences."""
     limit_s: float
     """Seconds until the job is killed."""
     sharing: Mapping[str, str] = field(default_factory=dict)
@@ -130,6 +130,8 @@ def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a job."""
     parser.add_argument("--steps", type=int, default=200, help="of training")
+    parser.add_argument("--width", type=int, default=512, help="of the model that is trained")
+    parser.add_argument("--sequence", type=int, default=128, help="tokens of its sequences")
     parser.add_argument("--layers", type=int, default=80, help="of decoding")
     parser.add_argument("--rounds", type=int, default=100, help="of streams")
     parser.add_argument(

@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-VOCABULARY, WIDTH, SEQUENCE, BATCH = 1024, 512, 128, 8
+VOCABULARY, BATCH = 1024, 8
 LAYERS, HEADS = 4, 8
 WARM_UP_STEPS = 20
 """Steps that no time is taken of: allocations and connections are made in them."""
@@ -52,11 +52,12 @@ def transformer(job: TrainingJob) -> Any:
     torch.manual_seed(1)
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True)
+    width = job.words["width"]
+    layer = nn.TransformerEncoderLayer(width, HEADS, 4 * width, dropout=0.0, batch_first=True)
     return nn.Sequential(
-        nn.Embedding(VOCABULARY, WIDTH),
+        nn.Embedding(VOCABULARY, width),
         nn.TransformerEncoder(layer, LAYERS),
-        nn.Linear(WIDTH, VOCABULARY),
+        nn.Linear(width, VOCABULARY),
     ).to(job.device)
 
 
@@ -76,7 +77,11 @@ def train(job: TrainingJob, model: Any, part: int) -> dict[str, Any]:
     for step in range(job.words["steps"]):
         start = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
         # Each token is the previous one plus 7, which the model can learn.
-        tokens = (start + 7 * torch.arange(SEQUENCE + 1)).remainder(VOCABULARY).to(job.device)
+        tokens = (
+            (start + 7 * torch.arange(job.words["sequence"] + 1))
+            .remainder(VOCABULARY)
+            .to(job.device)
+        )
         begin_step = time.monotonic()
         logits = model(tokens[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
