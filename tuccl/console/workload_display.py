@@ -56,6 +56,7 @@ def workload_report(file: Path, workload: Workload) -> WorkloadDocument:
                 us_per_call=call.us_per_call,
                 exposed_us_per_call=call.exposed_us_per_call,
                 computation_us_per_call=call.computation_us_per_call,
+                exposed_computation_us_per_call=call.exposed_computation_us_per_call,
                 share_of_calls=_share(call.calls_per_step, all_calls),
                 share_of_bytes=_share(call.bytes_per_step, all_bytes),
             )

@@ -37,6 +37,10 @@ _HIDDEN = (
     "The time by which the step itself is shorter counts of each call no more than that by which "
     "the recorded step is shorter without it."
 )
+_HIDDEN_BESIDE = (
+    "The time by which the step itself is shorter counts of each call no more than that by which "
+    "the recorded step is shorter without it, and without the computation beside it."
+)
 
 
 def step_section(step: StepDocument, times: Evidence) -> Section:
@@ -46,7 +50,7 @@ def step_section(step: StepDocument, times: Evidence) -> Section:
         element("p", _BESIDE if step.beside_computation else _HOW),
     ]
     if step.saved_us is not None:
-        parts.append(element("p", _HIDDEN))
+        parts.append(element("p", _HIDDEN_BESIDE if step.beside_computation else _HIDDEN))
     if step.keys:
         rows = [element("tr", *_cells(key, step.stock_us), class_=times.value) for key in step.keys]
         caption = f"Keys of {step_words(step.steps)}; times {times.value}."

@@ -72,6 +72,7 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
             call.exposed_us_per_call,
             call.us_per_call,
             call.computation_us_per_call,
+            call.exposed_computation_us_per_call,
         )
         before = own.get(call.size_bytes)
         own[call.size_bytes] = more if before is None else before.with_more(more)
@@ -106,6 +107,9 @@ def _digest(workload: Workload) -> str:
             us_per_call=None,
             exposed_us_per_call=None if call.exposed_us_per_call is None else 0.0,
             computation_us_per_call=None if call.computation_us_per_call is None else 0.0,
+            exposed_computation_us_per_call=(
+                None if call.exposed_computation_us_per_call is None else 0.0
+            ),
         )
         for call in workload.calls
     )

@@ -37,6 +37,8 @@ class SizeCalls:
     unknown."""
     computation_us: float | None = None
     """Time in which the GPU computed beside a call there; None: unknown."""
+    exposed_computation_us: float | None = None
+    """Time by which a step is shorter without that computation; None: unknown."""
 
     @property
     def bytes_per_step(self) -> float:
@@ -58,6 +60,7 @@ class SizeCalls:
             mean(self.exposed_us, more.exposed_us),
             mean(self.in_job_us, more.in_job_us),
             mean(self.computation_us, more.computation_us),
+            mean(self.exposed_computation_us, more.exposed_computation_us),
         )
 
     def saved_us(
@@ -65,8 +68,10 @@ class SizeCalls:
     ) -> float:
         """Return by how much a step is shorter where its calls of this size take less time.
 
-        A step waits for a call no longer than its exposed time, and a call that took less time in
-        the job than it was timed to saves the same share of that; unknown times bound nothing.
+        A step waits for a call no longer than its exposed time, and likewise for the computation
+        beside it, which a call that takes less of the GPU lets end sooner; a call that took less
+        time in the job than it was timed to saves the same share of that; unknown times bound
+        nothing.
 
         Args:
             stock_us: Time of these calls with stock NCCL, as they were timed.
@@ -79,7 +84,10 @@ class SizeCalls:
             computation_us = (self.computation_us or 0.0) if beside_computation else 0.0
             bounds_us.append(share * max(self.in_job_us, computation_us) * self.calls_per_step)
         if self.exposed_us is not None:
-            bounds_us.append(self.exposed_us * self.calls_per_step)
+            exposed_us = self.exposed_us
+            if beside_computation:
+                exposed_us += self.exposed_computation_us or 0.0
+            bounds_us.append(exposed_us * self.calls_per_step)
         return min(bounds_us)
 
 

@@ -118,6 +118,8 @@ class WorkloadCall:
     """Its exposed time: by how much the step is shorter without the call; None: unknown."""
     computation_us_per_call: float | None = None
     """Time in which the GPU computes beside it; None: unknown."""
+    exposed_computation_us_per_call: float | None = None
+    """By how much the step is shorter without that computation; None: unknown."""
 
     @property
     def bytes_per_step(self) -> float:

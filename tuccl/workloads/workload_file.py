@@ -78,6 +78,8 @@ class _Call(_Form):
     """Time by which a step is shorter without the call; null: unknown."""
     computation_us_per_call: _Amount | None = None
     """Time in which the GPU computes beside the call; null: unknown."""
+    exposed_computation_us_per_call: _Amount | None = None
+    """Time by which a step is shorter without that computation; null: unknown."""
 
     @model_validator(mode="after")
     def _nodes_have_ranks(self) -> _Call:

@@ -129,6 +129,9 @@ def test_beside_computation_a_call_saves_its_share_of_the_longer_of_both_in_the_
     assert calls.saved_us(200.0, 100.0, beside_computation=True) == pytest.approx(2 * 20.0)
     waited_for = SizeCalls(SCHEDULE, 2.0, 4.0, 10.0, 40.0)
     assert waited_for.saved_us(200.0, 100.0, beside_computation=True) == pytest.approx(2 * 4.0)
+    both = SizeCalls(SCHEDULE, 2.0, 4.0, 10.0, 40.0, 7.0)
+    assert both.saved_us(200.0, 100.0, beside_computation=True) == pytest.approx(2 * 11.0)
+    assert both.saved_us(200.0, 100.0) == pytest.approx(2 * 4.0)
 
 
 def test_a_step_saves_no_more_than_it_waits_for() -> None:

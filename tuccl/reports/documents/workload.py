@@ -47,6 +47,8 @@ class WorkloadCallFigures(Document):
     """Time by which a step is shorter without the call; None: unknown."""
     computation_us_per_call: float | None
     """Time in which the GPU computes beside the call; None: unknown."""
+    exposed_computation_us_per_call: float | None
+    """Time by which a step is shorter without that computation; None: unknown."""
     share_of_calls: float
     """Share of all calls of one rank, also of operations that no table has; 0 to 1."""
     share_of_bytes: float

@@ -55,6 +55,7 @@ class _Calls:
     times: _Sum = field(default_factory=_Sum)
     exposed_times: _Sum = field(default_factory=_Sum)
     computation: _Sum = field(default_factory=_Sum)
+    exposed_computation: _Sum = field(default_factory=_Sum)
 
 
 def assemble(
@@ -129,7 +130,10 @@ def _tuned(
             for view in communicator.views:
                 calls.times.add(view.times_us.get(form))
                 calls.exposed_times.add(view.exposed_us.get(form))
-            calls.computation.add(_computation_us(communicator.views, form))
+            beside = _last_to_come(communicator.views, form)
+            if beside is not None:
+                calls.computation.add(beside.computation_us[form])
+                calls.exposed_computation.add(_exposed_computation_us(beside, form))
     return sorted_calls(
         WorkloadCall(
             operation=Operation(form.operation),
@@ -145,26 +149,34 @@ def _tuned(
             us_per_call=calls.times.mean_us if calls.times.sum_us > 0 else None,
             exposed_us_per_call=calls.exposed_times.mean_us,
             computation_us_per_call=calls.computation.mean_us,
+            exposed_computation_us_per_call=calls.exposed_computation.mean_us,
         )
         for (ranks, nodes, form), calls in found.items()
     )
 
 
-def _computation_us(views: Sequence[RankCalls], form: CallForm) -> Sequence[float] | None:
-    """Return the computation beside the calls on the rank whose calls took least.
+def _last_to_come(views: Sequence[RankCalls], form: CallForm) -> RankCalls | None:
+    """Return the rank whose calls took least; None: no rank's computation is known.
 
     The others wait for it in their calls, and what they compute meanwhile is not beside the
     communication.
     """
     known = [view for view in views if form in view.computation_us and form in view.times_us]
-    if not known:
-        return None
 
     def mean_us(view: RankCalls) -> float:
         time_us, number = view.times_us[form]
         return time_us / number
 
-    return min(known, key=lambda view: (mean_us(view), *view.place)).computation_us[form]
+    return min(known, key=lambda view: (mean_us(view), *view.place), default=None)
+
+
+def _exposed_computation_us(view: RankCalls, form: CallForm) -> Sequence[float] | None:
+    """Return by how much steps are shorter without the computation beside the calls."""
+    share = view.exposed_computation_share
+    if share is None:
+        return None
+    time_us, number = view.computation_us[form]
+    return share * time_us, number
 
 
 def _not_tuned(views: Sequence[RankCalls], steps: Mapping[Hashable, float]) -> tuple[NotTuned, ...]:

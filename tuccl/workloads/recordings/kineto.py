@@ -168,6 +168,7 @@ class KinetoReader:
                 view.exposed_us[seen] = times.exposed_us[number]
             if number in times.computation_us:
                 view.computation_us[seen] = times.computation_us[number]
+                view.exposed_computation_share = times.exposed_computation_share
 
 
 def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuccl.workloads.replays.exposed import exposed_times_us
+from tuccl.workloads.replays.exposed import exposed_computation_share, exposed_times_us
 from tuccl.workloads.replays.inference import timeline_of
 from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
 from tuccl.workloads.replays.replay import host_factor_for, replayed_us
@@ -55,6 +55,8 @@ class CallTimes:
     exposed_us: Sums
     computation_us: Sums
     """Times in which the GPU computes beside the calls."""
+    exposed_computation_share: float | None
+    """By how much steps are shorter for each us that computation takes less; None: unknown."""
     notes: tuple[str, ...]
     """Notes for people on what the trace cannot tell."""
 
@@ -69,7 +71,7 @@ def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps)
     """
     times = _sums((kind, each.ended_us - each.begun_us) for kind, each in _kernels(work))
     if not times:
-        return CallTimes(times, {}, {}, ())
+        return CallTimes(times, {}, {}, None, ())
     computation_us = _beside(work, covered_times_us)
     begun_us, ended_us = steps.begun_us, steps.ended_us
     if begun_us >= ended_us:
@@ -79,19 +81,20 @@ def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps)
     if timeline is None:
         note = f"the trace does not tell what the host launched when: {_NOT_REPLAYED}"
         told = () if steps.step_us is None else (note,)
-        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, told)
+        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, None, told)
     whole_us = replayed_us(timeline)
     if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:
         note = (
             f"a replay of the trace takes {_ms(whole_us)} and the trace "
             f"{_ms(timeline.recorded_us)}: {_NOT_REPLAYED}"
         )
-        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, (note,))
+        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, None, (note,))
     factor, notes = _host_factor(timeline, steps, whole_us)
     of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
     exposed_us = exposed_times_us(timeline, factor)
     exposed = {kind: [exposed_us[kind], count] for kind, (_, count) in of_steps.items()}
-    return CallTimes(of_steps, exposed, computation_us, notes)
+    share = exposed_computation_share(timeline, factor)
+    return CallTimes(of_steps, exposed, computation_us, share, notes)
 
 
 def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from tuccl.workloads.replays.replay import replayed_us
 from tuccl.workloads.replays.timeline import Timeline
 
+_LESS = 0.95
+"""Share of its time that computation keeps in the replay that tells what it is worth."""
 MOST_ALONE = 16
 """Kinds that are taken away one by one; each takes two replays, seconds in a long trace."""
 
@@ -47,6 +49,24 @@ def exposed_times_us(timeline: Timeline, host_factor: float = 1.0) -> dict[int, 
                 share = times_us[kind] / whole_us if whole_us > 0.0 else 1.0 / len(group)
                 found[kind] += share * saved_us / 2
     return found
+
+
+def exposed_computation_share(timeline: Timeline, host_factor: float = 1.0) -> float:
+    """Return by how much steps are shorter for each us that their computation takes less; 0 to 1.
+
+    A call that takes fewer multiprocessors lets the computation beside it end sooner, which
+    shortens a step whose GPU is busy, and not one that waits for its host or for collectives.
+
+    Args:
+        timeline: Recorded steps.
+        host_factor: What the host's own time is multiplied by.
+    """
+    computing_us = sum(work.time_us for work in timeline.work if work.kind is None)
+    if computing_us <= 0.0:
+        return 0.0
+    whole_us = replayed_us(timeline, host_factor)
+    saved_us = whole_us - replayed_us(timeline, host_factor, computation_factor=_LESS)
+    return min(1.0, max(0.0, saved_us / ((1.0 - _LESS) * computing_us)))
 
 
 def _savings_us(

@@ -1,4 +1,4 @@
-"""`replayed_us`: how long recorded steps take with a faster host, or without some collectives.
+"""`replayed_us`: how long recorded steps take with a faster host or GPU, or without collectives.
 
 A replay goes through a timeline as host and GPU did: each piece of work begins when its launch and
 all that it waits for are done, the host goes on when what it waits for is done. Work takes the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tuccl.workloads.replays.timeline import Launch, Timeline
+from tuccl.workloads.replays.timeline import Launch, Timeline, Work
 
 _HALVINGS = 16
 _MOST_PASSES = 8
@@ -24,7 +24,10 @@ NO_KINDS: frozenset[int] = frozenset()
 
 
 def replayed_us(
-    timeline: Timeline, host_factor: float = 1.0, without: AbstractSet[int] = NO_KINDS
+    timeline: Timeline,
+    host_factor: float = 1.0,
+    without: AbstractSet[int] = NO_KINDS,
+    computation_factor: float = 1.0,
 ) -> float:
     """Return the time that the steps of a timeline take when they follow their like.
 
@@ -35,8 +38,9 @@ def replayed_us(
         timeline: Recorded steps.
         host_factor: What the host's own time, its waits left out, is multiplied by.
         without: Kinds of collectives that take no time.
+        computation_factor: What the time of all other work on the GPU is multiplied by.
     """
-    replay = _Replay(timeline, host_factor, without)
+    replay = _Replay(timeline, host_factor, without, computation_factor)
     replay.pass_us()
     length_us = replay.pass_us()
     for _ in range(_MOST_PASSES - 2):
@@ -49,10 +53,16 @@ def replayed_us(
 class _Replay:
     """Host and GPU after some passes over a timeline."""
 
-    def __init__(self, timeline: Timeline, host_factor: float, without: AbstractSet[int]) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        host_factor: float,
+        without: AbstractSet[int],
+        computation_factor: float,
+    ) -> None:
         self._timeline = timeline
         self._host_factor = host_factor
-        self._without = without
+        self._times_us = [_time_us(work, without, computation_factor) for work in timeline.work]
         self._ends_us = [0.0] * len(timeline.work)
         self._host_us = self._gpu_us = 0.0
 
@@ -77,7 +87,7 @@ class _Replay:
         return max(self._host_us, self._gpu_us) - began_us
 
     def _launch(self, launch: Launch, host_us: float, before_us: list[float]) -> None:
-        ends_us, without = self._ends_us, self._without
+        ends_us, times_us = self._ends_us, self._times_us
         for number in range(launch.begin, launch.end):
             work = self._timeline.work[number]
             done_us = 0.0
@@ -86,8 +96,14 @@ class _Replay:
             for before in work.after_before:
                 done_us = max(done_us, before_us[before])
             begun_us = max(host_us + work.launch_lag_us, done_us + work.lag_us)
-            ends_us[number] = begun_us + (0.0 if work.kind in without else work.time_us)
+            ends_us[number] = begun_us + times_us[number]
             self._gpu_us = max(self._gpu_us, ends_us[number])
+
+
+def _time_us(work: Work, without: AbstractSet[int], computation_factor: float) -> float:
+    if work.kind is None:
+        return computation_factor * work.time_us
+    return 0.0 if work.kind in without else work.time_us
 
 
 def host_factor_for(timeline: Timeline, length_us: float) -> float:

@@ -65,6 +65,9 @@ def test_a_step_waits_for_a_sum_as_long_as_it_outlasts_the_computation_beside_it
     (only,) = found.workload.calls
     assert (only.calls_per_step, only.us_per_call) == (1.0, 120.0)
     assert only.exposed_us_per_call == pytest.approx(60.0)
+    # The step waits for the computation before the sum and the optimizer, not for that beside it.
+    assert only.computation_us_per_call == 60.0
+    assert only.exposed_computation_us_per_call == pytest.approx(60.0 * 160.0 / 220.0)
     assert found.notes == ()
 
 

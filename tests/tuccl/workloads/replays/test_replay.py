@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuccl.workloads.replays.traced import Traced, data_parallel
-from tuccl.workloads.replays.exposed import MOST_ALONE, exposed_times_us
+from tuccl.workloads.replays.exposed import (
+    MOST_ALONE,
+    exposed_computation_share,
+    exposed_times_us,
+)
 from tuccl.workloads.replays.recorded_events import HostRole
 from tuccl.workloads.replays.replay import host_factor_for, replayed_us
 
@@ -23,6 +27,12 @@ def test_without_its_sum_the_step_waits_for_the_computation_beside_it() -> None:
     timeline = data_parallel().timeline(90.0, 360.0)
     assert replayed_us(timeline, without=SUM) == 210.0
     assert exposed_times_us(timeline) == {0: 60.0}
+
+
+def test_what_computation_is_worth_is_that_of_its_part_that_the_step_waits_for() -> None:
+    # Of 100 us before the sum, 60 beside it and 30 after it the step waits for 130.
+    share = exposed_computation_share(data_parallel().timeline(90.0, 360.0))
+    assert share == pytest.approx(130.0 / 190.0)
 
 
 def host_bound() -> Traced:
@@ -48,6 +58,13 @@ def test_a_faster_host_exposes_what_the_slower_one_hid() -> None:
     # With no time of its own it waits for the GPU: for a launch's 5 us and five times 20 of work.
     assert replayed_us(timeline, 0.0) == pytest.approx(106.0)
     assert exposed_times_us(timeline, 0.0) == {0: pytest.approx(100.0)}
+    assert exposed_computation_share(timeline, 0.0) == 0.0, "it has no computation"
+
+
+def test_computation_of_a_step_that_waits_for_its_host_is_worth_nothing() -> None:
+    traced = host_bound()
+    traced.launch(455.0, 460.0, 470.0)
+    assert exposed_computation_share(traced.timeline(0.0, 500.0)) == 0.0
 
 
 @pytest.mark.parametrize(
