@@ -95,9 +95,8 @@ def import_trace(
         raise CommandError(f"the traced job ended with code {traced.returncode}")
     ranks = arguments.gpus or count_gpus(1)
     of_node = ranks if arguments.share_gpus else ranks // arguments.nodes
-    step_ms = float(step[1]) / 1000.0
     words = ("workload", "import", str(trace), "--ranks-per-node", str(of_node))
-    tuccl(*words, "--step-time", f"{step_ms:.3f}ms", "-o", workload)
+    tuccl(*words, "--step-time", f"{step[1]}us", "-o", workload)
 
 
 def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:

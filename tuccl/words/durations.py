@@ -1,4 +1,4 @@
-"""Durations as people write them: `30s`, `500ms`, `20m`, `2h`."""
+"""Durations as people write them: `30s`, `500ms`, `20m`, `2h`, `24600us`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 from tuccl.errors import UsageError
 
-_SECONDS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m|h|)", re.ASCII)
-_UNIT_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(us|ms|s|m|h|)", re.ASCII)
+_UNIT_S = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MOST_SECONDS = 7 * 24 * 3600.0
 
 

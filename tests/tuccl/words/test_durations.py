@@ -36,6 +36,7 @@ def test_what_has_passed(seconds: float, text: str) -> None:
 
 def test_the_message_names_what_the_duration_is_of() -> None:
     assert parse_seconds("20m", "--budget") == 1200.0
+    assert parse_seconds("28335.6us") == pytest.approx(0.0283356), "as jobs print their steps"
     for text in ("soon", "-1s", "0", "8000h", "1d", ""):
         with pytest.raises(UsageError, match=r"^--budget"):
             parse_seconds(text, "--budget")
