@@ -1,8 +1,8 @@
 /* A libcuda.so.1 whose device memory is the host's, for tests of libtuccl-measure.so without a GPU.
  *
  * Streams run what they get at once; one that captures keeps it for the graph, and so does one that
- * waits for an event of it. STAND_IN_GPUS says how many devices there are; with
- * STAND_IN_CAPTURES_NOTHING no stream can be captured. */
+ * waits for an event of it. STAND_IN_CAPABILITY is their compute capability. STAND_IN_GPUS says how
+ * many devices there are; with STAND_IN_CAPTURES_NOTHING no stream can be captured. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +18,7 @@ enum {
     NO_DEVICE = 100,
     MPS_ENABLED = 133,
     MULTIPROCESSOR_COUNT = 16,
+    CAPABILITY_MAJOR = 75,
     ARGUMENT_BYTES = 128,
     MOST_NODES = 4096,
     MOST_STREAMS = 4,
@@ -107,6 +108,8 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
         return INVALID_VALUE;
     if (attribute == MULTIPROCESSOR_COUNT)
         *value = 132;
+    else if (attribute == CAPABILITY_MAJOR)
+        *value = getenv("STAND_IN_CAPABILITY") != NULL ? atoi(getenv("STAND_IN_CAPABILITY")) : 9;
     else
         *value = attribute == MPS_ENABLED && shared != NULL && device < atoi(shared);
     return SUCCESS;

@@ -235,6 +235,13 @@ def test_a_launch_ends_when_its_calls_and_the_computation_have_ended(run: Run) -
     assert min(found[2]["times_us"]) < 5_000
 
 
+def test_gpus_that_cannot_compute_beside_calls_say_so_and_time_calls_alone(run: Run) -> None:
+    beside = step("all_reduce", computation_us=100.0)
+    found = run([beside, step("all_reduce")], STAND_IN_CAPABILITY="6").steps
+    assert "GPUs of compute capability 6 cannot compute beside calls" in found[0]["error"]
+    assert found[1]["findings"] == []
+
+
 def test_one_forced_channel_reaches_the_collective(run: Run) -> None:
     one_channel, four_channels = run(
         [step("all_gather", **FORCED | {"nchannels": channels}, launches=3) for channels in (1, 4)]

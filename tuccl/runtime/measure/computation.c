@@ -12,7 +12,9 @@ enum {
        has no blocks left to start. */
     WAVES_IN_A_KERNEL = 4,
     COPY_BYTES = 1 << 20,
+    LEAST_CAPABILITY = 7,
     ATTRIBUTE_MULTIPROCESSORS = 16,
+    ATTRIBUTE_CAPABILITY_MAJOR = 75,
     ATTRIBUTE_MOST_SHARED_BYTES = 97,
     FUNCTION_DYNAMIC_SHARED_BYTES = 8,
 };
@@ -40,7 +42,14 @@ static bool fill_operands(const struct computation *computation, const struct cu
 
 bool computation_load(struct computation *computation, const struct cuda_driver *cuda, int device,
                       const char *ptx, struct failure *failure) {
-    int shared_bytes = 0, multiprocessors = 0;
+    int shared_bytes = 0, multiprocessors = 0, capability = 0;
+    if (!OK(device_attribute, &capability, ATTRIBUTE_CAPABILITY_MAJOR, device))
+        return false;
+    if (capability < LEAST_CAPABILITY)
+        return fail(failure,
+                    "GPUs of compute capability %d cannot compute beside calls, those of %d can: "
+                    "time calls --alone",
+                    capability, LEAST_CAPABILITY);
     if (!OK(device_attribute, &shared_bytes, ATTRIBUTE_MOST_SHARED_BYTES, device) ||
         !OK(device_attribute, &multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device) ||
         !OK(load_module, &computation->module, ptx) ||
