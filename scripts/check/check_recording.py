@@ -5,7 +5,7 @@
 Two things are checked: that the workload has the calls that the loop made, no more and no fewer,
 and what recording cost. The loop captures calls in a CUDA graph, reduces gradients and gathers
 weights, and makes many small calls, in short blocks with the recorder's events off and on in turn,
-since two processes differ by more than it costs. The cost is the mean of the ratios of rank 0's
+since two processes differ by more than it costs. The cost is the median of the ratios of rank 0's
 pairs of blocks, with its interval of 95 %. Needs NVIDIA GPUs, NCCL 2.28 or later, PyTorch and cc.
 Exit code 0: every workload is right; 1: one is wrong, or recording costs more than 1 % for certain;
 2: a job could not run.
@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +34,7 @@ from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.runtime import PROFILER_NAME  # noqa: E402
-from tuccl.statistics.distributions import student_quantile  # noqa: E402
+from tuccl.statistics.intervals import median_interval  # noqa: E402
 from tuccl.workloads.workload_file import read_workload  # noqa: E402
 
 LIMIT = 0.01
@@ -165,18 +164,15 @@ def differences(made: Calls, recorded: Calls) -> list[str]:
 
 
 def cost_of(ratios: Sequence[float]) -> dict[str, float]:
-    """Return the mean cost as a share, and its interval of 95 %."""
-    logs = [math.log(ratio) for ratio in ratios]
-    middle = mean(logs)
-    half = (
-        student_quantile(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-        if len(logs) > 1
-        else math.inf
-    )
+    """Return the median cost as a share, and its interval of 95 %.
+
+    A mean would be that of the few blocks that something else stopped for as long as they take.
+    """
+    bounds = median_interval(ratios, 0.025)
     return {
-        "mean": math.expm1(middle),
-        "least": math.expm1(middle - half),
-        "most": math.expm1(middle + half),
+        "median": median(ratios) - 1.0,
+        "least": bounds.low - 1.0,
+        "most": bounds.high - 1.0,
     }
 
 
@@ -219,7 +215,7 @@ def tell(found: Mapping[str, Any], ranks_said: str) -> int:
     code = 1 if found["wrong"] else 0
     for part, cost in found["costs"].items():
         print(
-            f"cost of recording, {part}: {100 * cost['mean']:+.2f} % "
+            f"cost of recording, {part}: {100 * cost['median']:+.2f} % "
             f"({100 * cost['least']:+.2f} to {100 * cost['most']:+.2f} %)"
         )
         if cost["least"] > LIMIT:
