@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,6 +234,21 @@ def test_a_launch_ends_when_its_calls_and_the_computation_have_ended(run: Run) -
     # The stand-in computes on the host's cores, which ranks share, at the speed that it measured.
     assert all(min(each["times_us"]) > 5_000 for each in (*found[:2], found[3]))
     assert min(found[2]["times_us"]) < 5_000
+
+
+def test_the_check_of_computation_tells_how_long_it_took(stand_ins: StandIns) -> None:
+    """The stand-in computes on a core of a busy host: how long it takes is not looked at here."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "check" / "check_computation.py"],
+        env={**os.environ, **stand_ins.variables, "PYTHONPATH": str(stand_ins.libraries)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in {0, 1}, done.stderr
+    name, heading, *rows = done.stdout.splitlines()
+    assert (name, heading.split()[0]) == ("stand-in GPU 0", "asked,")
+    assert [float(row.split()[0]) for row in rows] == [0, 10, 30, 100, 300, 1000, 5000]
 
 
 def test_gpus_that_cannot_compute_beside_calls_say_so_and_time_calls_alone(run: Run) -> None:
