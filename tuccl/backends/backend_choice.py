@@ -193,7 +193,8 @@ def _may_use_tcp(request: BackendRequest) -> bool:
 def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
     """Return the configurations of a space that the model of NCCL would try first."""
     machine = request.machines.slowest_figures(task.shape)
-    return modelled_opening(machine, task, space, _OPENING, request.model)
+    beside_us = request.timing.computation_us(task)
+    return modelled_opening(machine, task, space, _OPENING, request.model, beside_us)
 
 
 @contextmanager

@@ -59,6 +59,8 @@ class ShippedTable(Contender):
     bundle: Bundle
     table: Table | None
     """Table of the Parquet file; None where no such file belongs to the bundle."""
+    timed_alike: bool = True
+    """Whether calls are timed here beside what they were when the gains that it states were."""
 
     @property
     def has_executor(self) -> bool:
@@ -90,9 +92,12 @@ class ShippedTable(Contender):
         return index.lookup(task.operation, task.size_bytes, task.shape)
 
     def promised(self, task: Task) -> float | None:
-        """Return the gain over stock NCCL that the table states; None where it states none."""
+        """Return the gain over stock NCCL that the table states for calls that are timed so.
+
+        None where it states none.
+        """
         found = self.tuned_entry(task)
-        if found is None:
+        if found is None or not self.timed_alike:
             return None
         time_us = found.time_us if self._runs_winner(found) else found.builtin_time_us
         return found.default_time_us / time_us if time_us and found.default_time_us else None

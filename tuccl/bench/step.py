@@ -110,6 +110,8 @@ def _predicted(
     calls: StepCalls, table: ShippedTable, stock_us: Mapping[Task, Sequence[float]]
 ) -> Prediction | None:
     """Return the manifest's prediction for this workload, or one by the gains of single keys."""
+    if not table.timed_alike:
+        return None
     manifest, _ = read_manifest(table.directory / MANIFEST_NAME)
     step = None if manifest is None else manifest.step
     if (

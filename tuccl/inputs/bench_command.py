@@ -84,8 +84,8 @@ class BenchCommand:
         default=None,
         metadata=option(
             MEASURING,
-            "Time calls one by one, or replay them from CUDA graphs; if not given, as a "
-            "workspace's table was tuned, else graphs.",
+            "Time calls one by one, or replay them from CUDA graphs; if not given, as the "
+            "table was tuned, else graphs.",
             names=("--plain/--graphs",),
         ),
     )

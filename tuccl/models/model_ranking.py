@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tuccl.errors import ConfigurationFailedError
+from tuccl.models.beside_computation import MULTIPROCESSORS, time_beside_us
 from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import Choice, nccl_choice
@@ -35,17 +36,26 @@ def modelled_opening(
     configs: Iterable[Config],
     count: int,
     constants: ModelConstants = SHIPPED,
+    computation_us: float = 0.0,
 ) -> tuple[Config, ...]:
     """The first `count` configurations of the ranking that NCCL does not run alike.
 
     On the grid of four H200, with constants fitted to other machines alone, the best of the first
     three is 0.6 % behind the best of the whole grid (median over 27 keys).
+
+    Args:
+        machine: The machine that its communicators see.
+        task: The key.
+        configs: What is ranked.
+        count: Most configurations.
+        constants: Constants of the model.
+        computation_us: Time of the computation beside each call; 0: calls are timed alone.
     """
     by_choice: dict[Choice, Config] = {}
     known = (
         config for config in configs if max(config.nchannels, config.min_nchannels) <= MOST_CHANNELS
     )
-    for _, config, choice in _timed(machine, task, known, constants):
+    for _, config, choice in _timed(machine, task, known, constants, computation_us):
         if len(by_choice) == count:
             break
         by_choice.setdefault(choice, config)
@@ -53,15 +63,21 @@ def modelled_opening(
 
 
 def _timed(
-    machine: MachineFigures, task: Task, configs: Iterable[Config], constants: ModelConstants
+    machine: MachineFigures,
+    task: Task,
+    configs: Iterable[Config],
+    constants: ModelConstants,
+    computation_us: float = 0.0,
 ) -> list[tuple[float, Config, Choice]]:
     """Time, configuration and what NCCL makes of it, the fastest first."""
     times: dict[Choice, float] = {}
     found = []
     for config, choice in _choices(machine, task, configs):
         if choice not in times:
-            times[choice] = builtin_time_us(
-                task.operation, task.size_bytes, choice, machine, constants
+            alone_us = builtin_time_us(task.operation, task.size_bytes, choice, machine, constants)
+            multiprocessors = MULTIPROCESSORS[machine.generation]
+            times[choice] = time_beside_us(
+                alone_us, choice.nchannels, computation_us, multiprocessors
             )
         found.append((times[choice], config, choice))
     return sorted(found, key=lambda row: row[:2])

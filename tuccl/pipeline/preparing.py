@@ -51,7 +51,8 @@ class Prepared:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the run, apart from those on the machine."""
-        notes = workload_notes(self.settings, self.workload)
+        timing = self.settings.timing if self.record is None else self.record.timing
+        notes = workload_notes(self.settings, self.workload, timing)
         how = "" if self.record is None else replay_note(self.record, self.settings)
         laboratory = self.settings.laboratory.notes()
         return (*laboratory, *notes, *_left_out(self), *filter(None, [how]))

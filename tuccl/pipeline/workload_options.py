@@ -18,6 +18,7 @@ from tuccl.records.record import Record
 from tuccl.trials.config import STOCK, Task
 from tuccl.trials.presets import ASKED_ABOUT
 from tuccl.trials.shapes import NamedShape, ShapeName, shapes_of_machine
+from tuccl.trials.timing import Timing
 from tuccl.tuning.settings import RunSettings, alltoall_refusal
 from tuccl.words.counts import count_of
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
@@ -94,36 +95,44 @@ def with_workload(
     )
 
 
-def workload_notes(settings: RunSettings, workload: Workload | None) -> list[str]:
-    """Notes on the calls that a run of a workload leaves out, and on how it times the others."""
+def workload_notes(settings: RunSettings, workload: Workload | None, timing: Timing) -> list[str]:
+    """Notes on the calls that a run of a workload leaves out, and on how the others are timed.
+
+    Args:
+        settings: Settings of the run.
+        workload: The workload; None: there is none.
+        timing: How its calls are timed, or were where a record is replayed.
+    """
     calls = settings.workload
     if calls is None or workload is None:
         return []
-    listed = [*calls.left_out_notes, *_hidden(settings, workload)]
     kind = backend_kind(settings.backend)
-    if settings.timing.computations and not kind.needs_record:
-        listed.append(_beside(calls))
+    listed = [*calls.left_out_notes]
+    if timing.computations:
+        listed.append(_beside(calls, timing, can_be_alone=not kind.needs_record))
+    else:
+        listed += _hidden(settings, workload)
     if kind.measures_nccl:
-        timing = settings.timing
         graphs = "in CUDA graphs" if timing.graph else "one by one, outside of CUDA graphs"
         place = "in place" if timing.in_place else "out of place"
         listed.append(f"the workload's calls are timed {graphs}, {place}")
     return listed
 
 
-def _beside(calls: StepCalls) -> str:
+def _beside(calls: StepCalls, timing: Timing, *, can_be_alone: bool) -> str:
     """Note that calls are timed beside computation."""
+    beside = sum(timing.computation_us(key.task) > 0.0 for key in calls.keys)
     return (
-        f"the GPU computes beside the calls of {len(calls.computations)} of "
-        f"{count_of(len(calls.keys), 'key')}, as long "
-        "as in the recording: a call's time is that until both have ended (--alone: without)"
+        f"calls of {beside} of {count_of(len(calls.keys), 'key')} are timed beside as much "
+        "computation as a recording had beside them, until both have ended"
+        f"{' (--alone: without)' if can_be_alone else ''}"
     )
 
 
 def _hidden(settings: RunSettings, workload: Workload) -> Iterator[str]:
-    """Yield a note where steps do not wait for most of the calls' time."""
+    """Yield a note where steps do not wait for most of the time of calls that are timed alone."""
     times = workload.exposure
-    if times is None or settings.options.max_channels is not None or settings.timing.computations:
+    if times is None or settings.options.max_channels is not None:
         return
     if times.hidden_share >= _MOSTLY_HIDDEN:
         yield (

@@ -13,7 +13,8 @@ discovery rate of 1 % over the keys. Keys that are proved, or gain nothing on av
 and later starts time the rest. Where the budget does not pay for the fewest starts of all keys,
 each takes fewer samples, and the keys that promise least for their seconds are left out. Where that
 shows only after the first start, because it took longer than was told, the seconds that were kept
-for later stages go to the others first: what a start has cost would be lost.
+for later stages go to the others first, since what a start has cost would be lost; those stages
+then exceed the budget.
 """
 
 from __future__ import annotations

@@ -113,13 +113,13 @@ class KeyCalls:
     def computation(self) -> Computation | None:
         """The computation beside a call of the key's own size; None: there is none.
 
-        That of other sizes counts as it were for this one, in proportion to their bytes.
+        It is that of all sizes whose computation is known, in proportion to their bytes.
         """
-        known = [each for each in self.sizes if each.computation_us]
-        if not known:
-            return None
+        known = [each for each in self.sizes if each.computation_us is not None]
         computed_us = sum(each.calls_per_step * (each.computation_us or 0.0) for each in known)
-        per_byte_us = computed_us / sum(each.bytes_per_step for each in self.sizes)
+        if computed_us <= 0.0:
+            return None
+        per_byte_us = computed_us / sum(each.bytes_per_step for each in known)
         task = self.task
         return Computation(
             task.operation, task.shape, task.size_bytes, per_byte_us * task.size_bytes

@@ -37,7 +37,7 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     done = run_tuccl("init", "--topology", h200, *SMALL_RUN, *weighed, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["schema_version"] == 7
+    assert document["schema_version"] == 8
     assert document["weights"] == {"all_reduce": 2.0}
     assert len(document["keys"]) == 6
     assert document["entries"], "nothing was faster than the default"

@@ -41,7 +41,7 @@ def test_calls_are_timed_until_the_computation_beside_them_has_ended(
     words = ("init", "--topology", MACHINE, "--workload", job)
     done = run_inside(*words, "--json")
     assert done.returncode == 0, done.stderr
-    assert "the GPU computes beside the calls of 1 of 2 keys, as long as in" in done.stderr
+    assert "calls of 1 of 2 keys are timed beside as much computation as a recording" in done.stderr
     assert "--max-channels" not in done.stderr, "that is for calls that are timed alone"
     beside = check("table", done.stdout)
     assert beside["step"]["beside_computation"] is True
@@ -98,7 +98,7 @@ def test_what_was_recorded_alone_is_replayed_alone(run_inside: Run, tmp_path: Pa
     job = written(tmp_path / "job.json", workload(sums))
     done = run_inside("init", "--records", "r.parquet", "--workload", job, "--json")
     assert done.returncode == 0, done.stderr
-    assert "the GPU computes beside" not in done.stderr
+    assert "are timed beside" not in done.stderr
     assert check("table", done.stdout)["step"]["beside_computation"] is False
 
 

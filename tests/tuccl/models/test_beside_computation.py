@@ -30,6 +30,10 @@ def test_more_blocks_than_multiprocessors_stop_the_computation() -> None:
     assert time_beside_us(100.0, 400, 50.0, 100) == 150.0
 
 
+def test_without_computation_a_call_takes_its_time() -> None:
+    assert time_beside_us(200.0, 25, 0.0, 100) == time_beside_us(200.0, 400, 0.0, 100) == 200.0
+
+
 @given(TIMES, st.integers(1, 200), TIMES)
 def test_both_end_no_sooner_than_each_and_no_later_than_one_after_another(
     alone_us: float, blocks: int, computation_us: float

@@ -40,6 +40,14 @@ def test_the_order_does_not_depend_on_how_configurations_came(
     assert modelled_ranking(H200_X4, task, configs) == modelled_ranking(H200_X4, task, CONFIGS)
 
 
+def test_beside_computation_an_opening_spares_multiprocessors() -> None:
+    task = Task(Operation.ALL_REDUCE, 1 << 24, SHAPE)
+    alone = modelled_opening(H200_X4, task, CONFIGS, 3)
+    beside = modelled_opening(H200_X4, task, CONFIGS, 3, computation_us=10_000.0)
+    assert max(config.nchannels for config in alone) == 24
+    assert max(config.nchannels for config in beside) < 24
+
+
 @given(st.integers(1, 12), st.integers(10, 30))
 def test_an_opening_has_one_configuration_of_each_launch(count: int, exponent: int) -> None:
     task = Task(Operation.ALL_REDUCE, 1 << exponent, SHAPE)

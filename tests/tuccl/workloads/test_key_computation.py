@@ -30,10 +30,13 @@ def test_other_sizes_count_in_proportion_to_their_bytes() -> None:
     assert found.time_us == pytest.approx(40.0)
 
 
-def test_calls_whose_computation_is_unknown_count_as_alone() -> None:
-    found = key(beside(1000, 1.0, None), beside(1000, 1.0, 10.0)).computation
+def test_calls_whose_computation_is_unknown_do_not_count() -> None:
+    found = key(beside(4000, 1.0, None), beside(1000, 1.0, 10.0)).computation
     assert found is not None
-    assert found.time_us == pytest.approx(10.0)
+    assert found.time_us == pytest.approx(20.0)
+    none = key(beside(1000, 1.0, 0.0), beside(1000, 1.0, 10.0)).computation
+    assert none is not None
+    assert none.time_us == pytest.approx(10.0), "without computation is known"
 
 
 @pytest.mark.parametrize("time_us", [None, 0.0])

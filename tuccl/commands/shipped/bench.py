@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuccl.bench.contenders import STOCK, Contender
+from tuccl.bench.contenders import STOCK, Contender, ShippedTable
 from tuccl.bench.job import Site, divisions_of
 from tuccl.bench.placed_calls import untimed_note
 from tuccl.bench.places import (
@@ -47,7 +47,7 @@ from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.measuring.seating import whole_shape
 from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.processes.mpi_workers import ending_job_when_terminated
-from tuccl.trials.timing import Timing
+from tuccl.trials.timing import Computation, Timing
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_about, parse_seconds
 from tuccl.words.operation_names import parse_operations
@@ -280,6 +280,7 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         display.say_notes(calls.left_out_notes)
         tasks = tuple(key.task for key in calls.keys)
     timing = _timing(wanted, calls, found)
+    tables = [_judged(table, timing) for table in found]
     display.say(_announcement(wanted, len(tasks)))
     site = Site(places, shape, timing, faked, divisions_of(tasks, shape))
     contenders: tuple[Contender, ...] = (STOCK, *tables)
@@ -311,13 +312,38 @@ def _timing(wanted: _Wanted, calls: StepCalls | None, found: Sequence[FoundTable
     if calls is not None and wanted.workload is not None:
         plain = mostly_outside_graphs(wanted.workload) if plain is None else plain
         in_place = in_place or (mostly_in_place(wanted.workload) and has_place(calls))
-        tuned_so = any(table.listed is not None and table.listed.computations for table in found)
-        beside = calls.computations if tuned_so else ()
+        beside = _beside_workload(calls, found)
     elif listed is not None:
         plain = listed.graphs is False if plain is None else plain
         in_place = in_place or bool(listed.in_place)
     beside = () if wanted.command.alone else beside
     return Timing(graph=not plain, in_place=in_place, computations=beside)
+
+
+def _beside_workload(calls: StepCalls, found: Sequence[FoundTable]) -> tuple[Computation, ...]:
+    """Return the computation beside a workload's calls: as a table of it was tuned, if one was.
+
+    Another recording of the same calls has other times.
+    """
+    listed = [table.listed for table in found if table.listed and table.listed.computations]
+    of_it = (each for each in listed if each.step and each.step.workload == calls.digest)
+    own = next(of_it, None)
+    if own is not None:
+        return own.computations
+    return calls.computations if listed else ()
+
+
+def _judged(found: FoundTable, timing: Timing) -> ShippedTable:
+    """Return a table, whose stated gains are not held against it where it was timed otherwise."""
+    tuned_beside = () if found.listed is None else found.listed.computations
+    if tuned_beside == timing.computations:
+        return found.shipped
+    note = (
+        f"{found.shipped.name} was tuned with other computation beside its calls than they are "
+        "timed with here: what it promises is not looked at"
+    )
+    display.say_notes([note])
+    return replace(found.shipped, timed_alike=False)
 
 
 def _print_upgrade(result: UpgradeResult, *, as_json: bool) -> int:

@@ -8,8 +8,8 @@ enum {
     TILE_BYTES = 512,
     TILES = 1 << 17, /* 64 MiB: more than the level-2 caches of today's GPUs hold. */
     RESULT_BYTES = 65536 * 4,
-    /* About 100 us on an H100: a kernel of another stream gets its multiprocessors when a kernel
-       has no blocks left to start. */
+    /* About 100 us on an H100: kernels of another stream may get no multiprocessor before a kernel
+       has started all its blocks. */
     WAVES_IN_A_KERNEL = 4,
     COPY_BYTES = 1 << 20,
     LEAST_CAPABILITY = 7,

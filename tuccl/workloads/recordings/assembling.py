@@ -133,7 +133,7 @@ def _tuned(
             beside = _last_to_come(communicator.views, form)
             if beside is not None:
                 calls.computation.add(beside.computation_us[form])
-                calls.exposed_computation.add(_exposed_computation_us(beside, form))
+                calls.exposed_computation.add(beside.exposed_computation_us.get(form))
     return sorted_calls(
         WorkloadCall(
             operation=Operation(form.operation),
@@ -168,15 +168,6 @@ def _last_to_come(views: Sequence[RankCalls], form: CallForm) -> RankCalls | Non
         return time_us / number
 
     return min(known, key=lambda view: (mean_us(view), *view.place), default=None)
-
-
-def _exposed_computation_us(view: RankCalls, form: CallForm) -> Sequence[float] | None:
-    """Return by how much steps are shorter without the computation beside the calls."""
-    share = view.exposed_computation_share
-    if share is None:
-        return None
-    time_us, number = view.computation_us[form]
-    return share * time_us, number
 
 
 def _not_tuned(views: Sequence[RankCalls], steps: Mapping[Hashable, float]) -> tuple[NotTuned, ...]:

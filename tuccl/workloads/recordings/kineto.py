@@ -13,6 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from tuccl.workloads.errors import RecordingError
@@ -69,6 +70,8 @@ class _Trace:
     kernels: Counter[int] = field(default_factory=Counter)
     """Kernels of NCCL without arguments, by their correlation."""
     rank: int | None = None
+    multiprocessors: int | None = None
+    """Multiprocessors of the GPU; None: unknown."""
     events: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -100,6 +103,9 @@ class KinetoReader:
                 _take(trace, value)
             elif name == "distributedInfo" and isinstance(value, dict):
                 distributed = value
+            elif name == "deviceProperties" and isinstance(value, list) and value:
+                first = value[0] if isinstance(value[0], dict) else {}
+                trace.multiprocessors = as_integer(first.get("numSms"), 1)
         self._add(file, trace, distributed)
 
     def finish(self) -> Observed:
@@ -138,7 +144,7 @@ class KinetoReader:
                 "or call profiler.step() after each"
             )
         marked = Steps(trace.first_us, trace.last_us, steps, self._step_us)
-        times = call_times(trace.work, trace.host_calls, marked)
+        times = call_times(trace.work, trace.host_calls, marked, trace.multiprocessors)
         self.observed.notes += (f"{file.path}: {note}" for note in times.notes)
         kinds = list(trace.kinds)
         counts: Counter[int] = Counter()
@@ -168,7 +174,8 @@ class KinetoReader:
                 view.exposed_us[seen] = times.exposed_us[number]
             if number in times.computation_us:
                 view.computation_us[seen] = times.computation_us[number]
-                view.exposed_computation_share = times.exposed_computation_share
+            if number in times.exposed_computation_us:
+                view.exposed_computation_us[seen] = times.exposed_computation_us[number]
 
 
 def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[tuple[str, Any]]:
@@ -266,9 +273,17 @@ def _take_work(
             )
         stream = _queue(trace, arguments.get("device"), arguments.get("stream"))
         ended_us = begun_us + max(0.0, lasted_us)
-        trace.work.append(GpuWork(begun_us, ended_us, stream, correlation, number))
+        is_copy = event.get("cat") != "kernel"
+        blocks = _blocks(arguments.get("grid"))
+        trace.work.append(GpuWork(begun_us, ended_us, stream, correlation, number, blocks, is_copy))
     if is_nccl and (kind is None or not is_timed) and correlation is not None:
         trace.kernels[correlation] += 1
+
+
+def _blocks(grid: object) -> int:
+    """Return the thread blocks of a kernel by its grid; 0: unknown."""
+    sizes = [as_integer(size, 1) for size in grid] if isinstance(grid, list) else []
+    return prod(size for size in sizes if size is not None) if sizes else 0
 
 
 def _take_host_call(

@@ -5,7 +5,7 @@ Units: microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuccl.workloads.replays.exposed import exposed_computation_share, exposed_times_us
@@ -13,7 +13,7 @@ from tuccl.workloads.replays.inference import timeline_of
 from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
 from tuccl.workloads.replays.replay import host_factor_for, replayed_us
 from tuccl.workloads.replays.timeline import Timeline
-from tuccl.workloads.replays.uncovered import Span, covered_times_us, uncovered_times_us
+from tuccl.workloads.replays.uncovered import Span, computed_times_us, uncovered_times_us
 
 UNNAMED_KIND = -1
 """The kind of NCCL's kernels whose call the trace does not name."""
@@ -54,25 +54,31 @@ class CallTimes:
     times_us: Sums
     exposed_us: Sums
     computation_us: Sums
-    """Times in which the GPU computes beside the calls."""
-    exposed_computation_share: float | None
-    """By how much steps are shorter for each us that computation takes less; None: unknown."""
+    """How long the GPU takes for what it computes beside the calls, if it does nothing else."""
+    exposed_computation_us: Sums
+    """By how much steps are shorter without that computation; empty: unknown."""
     notes: tuple[str, ...]
     """Notes for people on what the trace cannot tell."""
 
 
-def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps) -> CallTimes:
+def call_times(
+    work: Sequence[GpuWork],
+    calls: Sequence[HostCall],
+    steps: Steps,
+    multiprocessors: int | None = None,
+) -> CallTimes:
     """Return the times of a trace's calls.
 
     Args:
         work: What ran on GPUs.
         calls: The host's calls.
         steps: The steps of the trace.
+        multiprocessors: Multiprocessors of its GPU; None: unknown.
     """
     times = _sums((kind, each.ended_us - each.begun_us) for kind, each in _kernels(work))
     if not times:
-        return CallTimes(times, {}, {}, None, ())
-    computation_us = _beside(work, covered_times_us)
+        return CallTimes(times, {}, {}, {}, ())
+    computation_us, parts_us = _computed(work, multiprocessors)
     begun_us, ended_us = steps.begun_us, steps.ended_us
     if begun_us >= ended_us:
         begun_us = min((each.begun_us for each in calls), default=0.0)
@@ -81,20 +87,21 @@ def call_times(work: Sequence[GpuWork], calls: Sequence[HostCall], steps: Steps)
     if timeline is None:
         note = f"the trace does not tell what the host launched when: {_NOT_REPLAYED}"
         told = () if steps.step_us is None else (note,)
-        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, None, told)
+        return CallTimes(times, _uncovered(work), computation_us, {}, told)
     whole_us = replayed_us(timeline)
     if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:
         note = (
             f"a replay of the trace takes {_ms(whole_us)} and the trace "
             f"{_ms(timeline.recorded_us)}: {_NOT_REPLAYED}"
         )
-        return CallTimes(times, _beside(work, uncovered_times_us), computation_us, None, (note,))
+        return CallTimes(times, _uncovered(work), computation_us, {}, (note,))
     factor, notes = _host_factor(timeline, steps, whole_us)
     of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
     exposed_us = exposed_times_us(timeline, factor)
     exposed = {kind: [exposed_us[kind], count] for kind, (_, count) in of_steps.items()}
     share = exposed_computation_share(timeline, factor)
-    return CallTimes(of_steps, exposed, computation_us, share, notes)
+    worth_us = {kind: [share * part_us, count] for kind, (part_us, count) in parts_us.items()}
+    return CallTimes(of_steps, exposed, computation_us, worth_us, notes)
 
 
 def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:
@@ -113,15 +120,26 @@ def _sums(times_us: Iterable[tuple[int, float]]) -> Sums:
     return sums
 
 
-def _beside(
-    work: Sequence[GpuWork], times_of: Callable[[Sequence[Span], Sequence[Span]], list[float]]
-) -> Sums:
-    """Return times of calls beside all other work."""
+def _uncovered(work: Sequence[GpuWork]) -> Sums:
+    """Return the time in which the GPU does nothing beside a call."""
     kernels = list(_kernels(work))
-    spans: list[Span] = [(each.begun_us, each.ended_us) for _, each in kernels]
-    others = [(each.begun_us, each.ended_us) for each in work if each.kind is None]
-    found = times_of(spans, others)
+    others = [_span(each) for each in work if each.kind is None]
+    found = uncovered_times_us([_span(each) for _, each in kernels], others)
     return _sums((kind, found[i]) for i, (kind, _) in enumerate(kernels))
+
+
+def _computed(work: Sequence[GpuWork], multiprocessors: int | None) -> tuple[Sums, Sums]:
+    """Return the computation beside the calls, and their parts of what several run beside."""
+    kernels = list(_kernels(work))
+    taken = [each.blocks / multiprocessors if multiprocessors else 0.0 for _, each in kernels]
+    others = [_span(each) for each in work if each.kind is None and not each.is_copy]
+    found = computed_times_us([_span(each) for _, each in kernels], taken, others)
+    whole = _sums((kind, found[i][0]) for i, (kind, _) in enumerate(kernels))
+    return whole, _sums((kind, found[i][1]) for i, (kind, _) in enumerate(kernels))
+
+
+def _span(work: GpuWork) -> Span:
+    return work.begun_us, work.ended_us
 
 
 def _host_factor(

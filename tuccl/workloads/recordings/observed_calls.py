@@ -59,8 +59,8 @@ class RankCalls:
     """Sum and number of the calls' exposed times; empty: unknown."""
     computation_us: dict[CallForm, list[float]] = field(default_factory=dict)
     """Sum and number of times of computation beside the calls; empty: unknown."""
-    exposed_computation_share: float | None = None
-    """By how much a step is shorter for each us that computation takes less; None: unknown."""
+    exposed_computation_us: dict[CallForm, list[float]] = field(default_factory=dict)
+    """Sum and number of times by which a step is shorter without it; empty: unknown."""
 
     @property
     def place(self) -> tuple[int, str]:

@@ -61,7 +61,7 @@ def exposed_computation_share(timeline: Timeline, host_factor: float = 1.0) -> f
         timeline: Recorded steps.
         host_factor: What the host's own time is multiplied by.
     """
-    computing_us = sum(work.time_us for work in timeline.work if work.kind is None)
+    computing_us = sum(work.time_us for work in timeline.work if work.computes)
     if computing_us <= 0.0:
         return 0.0
     whole_us = replayed_us(timeline, host_factor)

@@ -152,7 +152,7 @@ class _Inference:
             launch_lag_us, lag_us = self._lags_us[number]
             time_us = piece.ended_us - piece.begun_us
             ordered = tuple(sorted(own)), tuple(sorted(before))
-            work.append(Work(time_us, piece.kind, *ordered, launch_lag_us, lag_us))
+            work.append(Work(time_us, piece.kind, *ordered, launch_lag_us, lag_us, piece.is_copy))
         calls: list[Launch | Wait] = []
         for each in self._calls:
             if isinstance(each, Launch):

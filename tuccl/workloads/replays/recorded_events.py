@@ -85,3 +85,7 @@ class GpuWork:
     correlation: int | None
     kind: int | None = None
     """Number of the kind of collective call whose kernel this is; None: computation or a copy."""
+    blocks: int = 0
+    """Its thread blocks; 0: unknown."""
+    is_copy: bool = False
+    """Whether it is a copy, or sets memory, which takes no multiprocessor."""

@@ -38,7 +38,7 @@ def replayed_us(
         timeline: Recorded steps.
         host_factor: What the host's own time, its waits left out, is multiplied by.
         without: Kinds of collectives that take no time.
-        computation_factor: What the time of all other work on the GPU is multiplied by.
+        computation_factor: What the time of computation is multiplied by.
     """
     replay = _Replay(timeline, host_factor, without, computation_factor)
     replay.pass_us()
@@ -101,7 +101,7 @@ class _Replay:
 
 
 def _time_us(work: Work, without: AbstractSet[int], computation_factor: float) -> float:
-    if work.kind is None:
+    if work.computes:
         return computation_factor * work.time_us
     return 0.0 if work.kind in without else work.time_us
 

@@ -26,6 +26,13 @@ class Work:
     """Time from its launch to its begin, at least."""
     lag_us: float
     """Time from the end of all that it waited for to its begin; negative where they overlap."""
+    is_copy: bool = False
+    """As in `GpuWork`."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether it is computation: neither a collective nor a copy."""
+        return self.kind is None and not self.is_copy
 
 
 @dataclass(frozen=True, slots=True)

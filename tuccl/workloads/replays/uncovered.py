@@ -42,19 +42,27 @@ def uncovered_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[floa
     return uncovered_us
 
 
-def covered_times_us(calls: Sequence[Span], work: Sequence[Span]) -> list[float]:
-    """Return the time of each call in which work runs beside it.
+def computed_times_us(
+    calls: Sequence[Span], taken: Sequence[float], work: Sequence[Span]
+) -> list[tuple[float, float]]:
+    """Return how long the GPU would take alone for what it computes beside each call, and its part.
+
+    Calls keep some of the multiprocessors meanwhile, and the computation has the others. What
+    several calls run beside is beside each of them; their parts of it add up to the whole.
 
     Args:
         calls: The kernels of collectives.
-        work: All other kernels, and copies.
+        taken: The share of the multiprocessors that each keeps; 0 where it is unknown.
+        work: All other kernels.
     """
-    covered_us = [0.0] * len(calls)
+    beside_us, part_us = [0.0] * len(calls), [0.0] * len(calls)
     for lasted_us, running, works in _stretches(calls, work):
         if works:
+            left = max(0.0, 1.0 - sum(taken[call] for call in running))
             for call in running:
-                covered_us[call] += lasted_us
-    return covered_us
+                beside_us[call] += left * lasted_us
+                part_us[call] += left * lasted_us / len(running)
+    return list(zip(beside_us, part_us, strict=True))
 
 
 def _stretches(

@@ -309,6 +309,9 @@ def test_calls_are_timed_as_those_of_the_shipped_table_were(
     assert document["graphs"] is True
     assert document["computations"] == []
     (key,) = document["tables"][0]["keys"]
+    assert row.split()[-4] == "1.500", "promised"
+    assert key["promised"] is None
+    assert "was tuned with other computation beside its calls than" in alone.stderr
     together_us = float(row.split()[4].replace(",", ""))
     assert together_us > 10_000.0 > min(key["stock"]["rounds_us"])
 

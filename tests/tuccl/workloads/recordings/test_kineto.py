@@ -79,9 +79,24 @@ def test_what_computation_hides_of_a_call_is_told(tmp_path: Path) -> None:
     ]
     (only,) = workload(tmp_path, trace([*calls, *kernels, *work])).calls
     assert (only.us_per_call, only.exposed_us_per_call) == (75.0, 40.0)
-    assert only.computation_us_per_call == 35.0
+    assert only.computation_us_per_call == 30.0, "a copy takes no multiprocessor"
     (without,) = workload(tmp_path, trace(calls)).calls
     assert (without.exposed_us_per_call, without.computation_us_per_call) == (None, None)
+
+
+def test_computation_beside_a_call_had_the_multiprocessors_that_its_channels_left(
+    tmp_path: Path,
+) -> None:
+    """The call took 33 of 132: in its 100 us the GPU did 75 us of computation."""
+    made = event(ts=1.0)
+    call = kernel(made, 100.0)
+    call["args"] = call["args"] | {"grid": [33, 1, 1]}
+    gemm = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1.0, "dur": 200.0, "args": {}}
+    text = trace([made, call, gemm])
+    for properties, computed_us in (({"id": 0, "numSms": 132}, 75.0), ({"id": 0}, 100.0)):
+        with_gpu = text.replace("{", '{"deviceProperties": [' + json.dumps(properties) + "],", 1)
+        (only,) = workload(tmp_path, with_gpu).calls
+        assert only.computation_us_per_call == pytest.approx(computed_us)
 
 
 def test_computation_is_that_of_the_rank_that_waits_least_for_the_others(tmp_path: Path) -> None:
