@@ -87,6 +87,7 @@ ORDER = [
     "tuccl.pipeline.searching",
     "tuccl.pipeline",
     "tuccl.shipping",
+    "tuccl.shipping.exports",
     "tuccl.bench",
     "tuccl.doctor",
     "tuccl.watching",

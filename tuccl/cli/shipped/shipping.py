@@ -26,6 +26,7 @@ DOCTOR_EXAMPLES = examples(
 EXPORT_EXAMPLES = examples(
     "tuccl export --to tuner-csv -o nccl_tuner.conf",
     "tuccl export /shared/tuccl",
+    "tuccl export --to thresholds --against own.csv",
 )
 SHOW_EXAMPLES = examples("tuccl show /shared/tuccl", "tuccl show /shared/tuccl --json")
 
@@ -137,28 +138,42 @@ def export(
         typer.Option(
             "--to",
             metavar="FORM",
-            help="tuner-csv: for NCCL's example tuner.",
+            help="tuner-csv: for NCCL's example tuner. thresholds: up to which size a serving "
+            "engine's own all_reduce is faster.",
             rich_help_panel=OUTPUT,
         ),
     ] = "tuner-csv",
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TIMES.csv",
+            help="The engine's own times, for --to thresholds: columns operation, size_bytes, "
+            "ranks, us_per_call.",
+            parser=parser_of(named_path),
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file; an earlier export there is replaced.",
+            help="The file, which replaces an earlier export; nccl_tuner.conf or "
+            "all_reduce_thresholds.json if not given.",
             parser=parser_of(named_path),
+            show_default=False,
             rich_help_panel=OUTPUT,
         ),
-    ] = Path("nccl_tuner.conf"),
+    ] = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Write a table for jobs that cannot load the plugin, and tell what the form cannot say."""
     from tuccl.commands.shipped import ship as shipping
 
-    raise typer.Exit(shipping.export(place, form, output, workspace, as_json))
+    raise typer.Exit(shipping.export(place, form, output, workspace, as_json, against))
 
 
 def show(

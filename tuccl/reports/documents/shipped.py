@@ -27,8 +27,9 @@ class ExportDocument(Document):
     schema_version: Literal[8] = SCHEMA_VERSION
     file: str
     form: str
-    """tuner-csv."""
+    """tuner-csv or thresholds."""
     rows: int
+    """Rows of the CSV, or communicators with a threshold."""
     notes: list[str]
     """Contents of the table that the form cannot hold, and reasons not to rely on it."""
 

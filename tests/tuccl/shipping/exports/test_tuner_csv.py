@@ -22,7 +22,7 @@ from tuccl.lookup_tables.table import (
     Shape,
     Table,
 )
-from tuccl.shipping.tuner_csv import MARK, tuner_csv
+from tuccl.shipping.exports.tuner_csv import MARK, tuner_csv
 
 GOLDEN = Path(__file__).parent / "golden" / "nccl_tuner.conf"
 TREE = BuiltinConfig(NcclAlgorithm.NVLS_TREE, NcclProtocol.SIMPLE)
