@@ -80,6 +80,15 @@ class Starts:
             raise ConfigurationFailedError("wrong data", seconds=0.01)
 
 
+class Late(Starts):
+    """Workers whose restarts take longer than they are told to."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        late_s = 0.6 if config.profile != self.up else 0.0
+        measured = super().measure(task, config, first, repeats)
+        return replace(measured, seconds=measured.seconds + late_s)
+
+
 def compared(ratio: float, lower_bound: float) -> Comparison:
     return Comparison(
         config=TREE,
@@ -458,12 +467,6 @@ def test_starts_that_take_longer_than_told_leave_seconds_for_the_fewest_that_dec
 ) -> None:
     """Two of three starts would be spent for nothing."""
 
-    class Late(Starts):
-        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-            late_s = 0.6 if config.profile != self.up else 0.0
-            measured = super().measure(task, config, first, repeats)
-            return replace(measured, seconds=measured.seconds + late_s)
-
     machine = Late(dict.fromkeys(TASKS, 1.3))
     # Eight keys fit into three starts of 3.4 s. The restarts of the second take 1.2 s more, which
     # leave the third 3.4 s, 3.2 of them for restarts: one key has it.
@@ -479,12 +482,6 @@ def test_what_a_start_took_too_long_is_taken_from_what_later_stages_were_to_have
     tmp_path: Path,
 ) -> None:
     """Else the keys would be left out after the first start, whose seconds would be lost."""
-
-    class Late(Starts):
-        def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
-            late_s = 0.6 if config.profile != self.up else 0.0
-            measured = super().measure(task, config, first, repeats)
-            return replace(measured, seconds=measured.seconds + late_s)
 
     decisions = dict.fromkeys(TASKS[:8], PROVED)
     found = {}
