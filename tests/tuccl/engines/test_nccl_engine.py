@@ -225,15 +225,15 @@ def test_the_hosts_clock_gives_times_too(run: Run) -> None:
 
 
 def test_a_launch_ends_when_its_calls_and_the_computation_have_ended(run: Run) -> None:
-    computing = {"computation_us": 20_000.0}
+    computing = {"computation_us": 200_000.0}
     beside = [step("all_reduce", **computing, use_graph=graph) for graph in (True, False)]
     alone = step("all_reduce", 16384)
     forced = step("all_gather", **computing, **FORCED)
     found = run([*beside, alone, forced]).steps
     assert [each["findings"] for each in found] == [[]] * 4
     # The stand-in computes on the host's cores, which ranks share, at the speed that it measured.
-    assert all(min(each["times_us"]) > 5_000 for each in (*found[:2], found[3]))
-    assert min(found[2]["times_us"]) < 5_000
+    assert all(min(each["times_us"]) > 30_000 for each in (*found[:2], found[3]))
+    assert min(found[2]["times_us"]) < 30_000
 
 
 def test_the_check_of_computation_tells_how_long_it_took(stand_ins: StandIns) -> None:
