@@ -213,9 +213,7 @@ def build_report(
             for content_hash, candidate in sorted(by_hash.items())
         },
         keys=[
-            _key_report(key, evidence, provenance, in_turn.get(key.task)).model_copy(
-                update={"computation_us": timing.computation_us(key.task)}
-            )
+            _key_report(key, evidence, provenance, timing, in_turn.get(key.task))
             for key in tuning.keys
         ],
         measuring_s=tuning.spent_s,
@@ -326,7 +324,11 @@ def _schedule_report(candidate: Tried) -> ScheduleReport:
 
 
 def _key_report(
-    key: KeyResult, evidence: Evidence, provenance: Provenance, in_turn: ProfileRatio | None
+    key: KeyResult,
+    evidence: Evidence,
+    provenance: Provenance,
+    timing: Timing,
+    in_turn: ProfileRatio | None,
 ) -> KeyReport:
     decision = key.decision
     builtin = _comparison_report(decision.builtin, provenance) if decision.builtin else None
@@ -349,6 +351,7 @@ def _key_report(
         converged=all(found.converged for found in key.searches),
         why=decision_sentence(schedule or builtin, rejected, evidence, left_out),
         left_out=left_out,
+        computation_us=timing.computation_us(key.task),
         profile_ratio=in_turn,
     )
 

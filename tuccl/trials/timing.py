@@ -38,9 +38,10 @@ class Timing:
     """Whether a launch is one CUDA graph."""
     in_place: bool = False
     data_type: str = "float16"
+    # Not in the repr, of which the digests of records are made that have none.
     computations: tuple[Computation, ...] = field(default=(), repr=False)
-    """Computation beside calls, whose time then ends when both have ended; empty: calls
-    are timed alone."""
+    """Computation beside calls, whose time then ends when both have ended; empty: calls are timed
+    alone."""
 
     def computation_us(self, task: Task) -> float:
         """Time of the computation beside each call, in us; 0: there is none.

@@ -27,7 +27,6 @@ _NEAR = 2.0
 """Factor by which a recorded size may differ from a call's."""
 _ELEMENT_BYTES = 2
 """Size of the elements that calls are timed with."""
-"""Operations whose size is divided among the ranks."""
 
 
 @dataclass(frozen=True)

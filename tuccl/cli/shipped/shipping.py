@@ -171,9 +171,9 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a table for jobs that cannot load the plugin, and tell what the form cannot say."""
-    from tuccl.commands.shipped import ship as shipping
+    from tuccl.commands.shipped import export as exporting
 
-    raise typer.Exit(shipping.export(place, form, output, workspace, as_json, against))
+    raise typer.Exit(exporting.export(place, form, output, workspace, as_json, against))
 
 
 def show(

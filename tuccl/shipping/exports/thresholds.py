@@ -78,9 +78,14 @@ def thresholds(gains: JobGains, own: Workload) -> Thresholds:
         own: The engine's times, as the calls of a workload; those of other operations do not count.
     """
     times_us: dict[Shape, dict[int, float]] = {}
+    beside = 0
     for gain in gains.keys:
         key = gain.key
-        if key.operation == Operation.ALL_REDUCE and key.shape is not None and key.shape.nodes == 1:
+        if key.operation != Operation.ALL_REDUCE or key.shape is None or key.shape.nodes > 1:
+            continue
+        if key.computation_us:
+            beside += 1
+        else:
             times_us.setdefault(key.shape, {})[key.size_bytes] = gain.without_executor_us
     found = []
     left_out = 0
@@ -95,7 +100,7 @@ def thresholds(gains: JobGains, own: Workload) -> Thresholds:
         for call in own.calls
         if call.operation is Operation.ALL_REDUCE and call.ranks not in ranks
     }
-    return Thresholds(tuple(found), tuple(_notes(found, left_out, sorted(without))))
+    return Thresholds(tuple(found), tuple(_notes(found, left_out, beside, sorted(without))))
 
 
 def best_border(sizes: Sequence[TimedSize]) -> int:
@@ -145,7 +150,14 @@ def _time_at(curve: Mapping[int, float], size_bytes: int) -> float | None:
     return exp(log(curve[low]) + part * log(curve[high] / curve[low]))
 
 
-def _notes(found: Sequence[Threshold], left_out: int, without: Sequence[int]) -> Iterable[str]:
+def _notes(
+    found: Sequence[Threshold], left_out: int, beside: int, without: Sequence[int]
+) -> Iterable[str]:
+    if beside:
+        yield (
+            f"{beside} sizes of the table were timed beside computation, which the engine's times "
+            "are not, and do not count: tune with --alone"
+        )
     if left_out:
         yield f"{left_out} sizes are smaller or larger than all that were tuned, and do not count"
     for ranks in without:

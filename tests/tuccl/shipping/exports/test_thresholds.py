@@ -82,6 +82,17 @@ def test_other_ranks_and_times_that_are_missing_do_not_count() -> None:
     assert thresholds(GAINS, workload(call(ALL_REDUCE, 1024, 1.0))).found == ()
 
 
+def test_times_beside_computation_are_not_held_against_times_alone() -> None:
+    keys = [key.model_copy(update={"computation_us": 50.0}) for key in KEYS[:2]]
+    report = REPORT.model_copy(update={"keys": [*keys, *KEYS[2:]]})
+    found = thresholds(
+        job_gains(TABLE, report, has_executor=True), own((1024, 1.0), (4096, 9.0), (8192, 9.0))
+    )
+    (only,) = found.found
+    assert [each.size_bytes for each in only.sizes] == [4096, 8192]
+    assert "2 sizes of the table were timed beside computation" in found.notes[0]
+
+
 def test_an_engine_is_told_its_variable_and_a_file_its_figures() -> None:
     found = thresholds(GAINS, own((1024, 4.0), (2048, 6.0), (4096, 12.0)))
     assert (
