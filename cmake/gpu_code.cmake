@@ -70,7 +70,7 @@ macro(drop_unknown_architectures name level)
 endmacro()
 
 # The folder of a build: HASH+80+90, where HASH is of the sources (ARGN), the headers beside them and
-# the lists that name them. tuccl/probes/nvidia/gpu_programs.py computes the same, and takes no other build.
+# the lists that name them. probes/nvidia/gpu_programs.py computes the same, and takes no other build.
 function(name_build result folder architectures)
   get_filename_component(parent ${folder} DIRECTORY)
   set(names "")

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import tuccl
-from tuccl.synthesizer.dsl import INPUT, OUTPUT, Schedule
-from tuccl.synthesizer.ir.collectives import Collective
+from synthesizer.dsl import INPUT, OUTPUT, Schedule
+from synthesizer.ir.collectives import Collective
 
 
 def neighbours_first(ranks: int) -> Schedule:

@@ -5,5 +5,5 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/python_environment.sh
 
 make_environment .venv .
-exec .venv/bin/tuccl init --topology tuccl/probes/machines/a100-8gpu-8nic.xml --nodes 2 \
+exec .venv/bin/tuccl init --topology probes/machines/a100-8gpu-8nic.xml --nodes 2 \
   --workspace quickstart-workspace "$@"

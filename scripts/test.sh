@@ -24,7 +24,7 @@ export PATH="$PWD/.venv-test/bin:$PATH"
 
 ruff check .
 ruff format --check .
-find tuccl scripts tests -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
+find probes scripts synthesizer tests tuccl -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
   -o -name '*.cuh' | sort |
   xargs clang-format --dry-run --Werror
 mypy --num-workers 2

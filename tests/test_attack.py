@@ -18,13 +18,13 @@ from attack_findings import Findings
 from attack_input_files import good_files
 from attack_mutations import TEXT, Mutation, json_structure
 
+from probes.network.racks.rack_map import parse_rack_map
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.shm_job import compile_shm_job, link_shm_job
 from tests.runtime.test_executor import EXECUTOR, compile_all
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime
 from tests.runtime.write_bundles import write_bundles
 from tuccl.hosts import probing
-from tuccl.probes.network.racks.rack_map import parse_rack_map
 from tuccl.workspace import atomic_file
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tuccl import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 SOURCES = sorted(
     path
-    for folder in ("tuccl", "examples", "scripts", "tests")
+    for folder in (*PACKAGES, "examples", "scripts", "tests")
     for suffix in ("py", "pyi", "sh", "c", "h", "cc", "cpp", "cu", "cuh")
     for path in (ROOT / folder).rglob(f"*.{suffix}")
 )
-TOP = "docs|lookup_tables|probes|programs|scripts|sketches|synthesizer|tests|tuccl"
+TOP = "|".join(["docs", "scripts", "tests", *PACKAGES])
 PATH = re.compile(rf"(?<![\w/.-])((?:{TOP})/[\w./-]*\w)")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"#+ (.*)")

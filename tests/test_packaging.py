@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from tuccl import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 INSTRUCTIONS = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "FROM", "LABEL", "RUN", "WORKDIR"}
@@ -60,7 +62,7 @@ def test_the_conda_recipe_is_that_of_this_project() -> None:
 def imported_packages() -> Iterator[str]:
     """Packages that the product imports at any place; of Plotly it reads a file alone."""
     yield "plotly"
-    for path in (ROOT / "tuccl").rglob("*.py"):
+    for path in (path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 yield from (alias.name.split(".")[0] for alias in node.names)
@@ -69,7 +71,7 @@ def imported_packages() -> Iterator[str]:
 
 
 def test_the_dependencies_are_what_the_product_imports() -> None:
-    outside = set(imported_packages()) - sys.stdlib_module_names - {"tuccl"}
+    outside = set(imported_packages()) - sys.stdlib_module_names - set(PACKAGES)
     distributions = packages_distributions()
     needed = {distributions[package][0].lower() for package in outside}
     named = {re.split(r"[<>=]", each)[0] for each in PROJECT["dependencies"]}

@@ -11,11 +11,11 @@ from write_json_schemas import schema_texts
 from write_reference import REFERENCE, reference_pages
 
 import tuccl
+from lookup_tables import bundle_layout
 from tests.tuccl.cli.test_help import ALL
 from tuccl.errors import ExitCode
 from tuccl.inputs.option import LABORATORY, options_of
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables import bundle_layout
 
 
 def page(name: str) -> str:

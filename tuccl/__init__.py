@@ -12,9 +12,15 @@ tuccl` takes no time; `tuccl/__init__.pyi` tells type checkers where they come f
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 __version__ = "0.1.0"
+
+PACKAGES = ("lookup_tables", "probes", "sketches", "synthesizer", "tuccl")
+"""The packages of this project, which are installed side by side."""
 
 _HOMES = {
     "tuccl.api.errors": ("MachineError", "ScheduleError", "TableError"),
@@ -38,12 +44,12 @@ _HOMES = {
     "tuccl.api.stages": ("Stage",),
     "tuccl.api.tables": ("Call", "Entry", "Table", "lookup", "read_table"),
     "tuccl.api.tuning": ("TuningResult", "ship", "tune"),
-    "tuccl.lookup_tables.confirmation": ("Confirmation",),
-    "tuccl.lookup_tables.provenance": ("Provenance",),
-    "tuccl.lookup_tables.table": ("BuiltinConfig", "ScheduleConfig", "Shape"),
-    "tuccl.probes.topology.graph": ("Topology",),
-    "tuccl.synthesizer.ir.algorithm": ("Algorithm",),
-    "tuccl.synthesizer.prove.verifier": ("Verdict",),
+    "lookup_tables.confirmation": ("Confirmation",),
+    "lookup_tables.provenance": ("Provenance",),
+    "lookup_tables.table": ("BuiltinConfig", "ScheduleConfig", "Shape"),
+    "probes.topology.graph": ("Topology",),
+    "synthesizer.ir.algorithm": ("Algorithm",),
+    "synthesizer.prove.verifier": ("Verdict",),
     "tuccl.errors": ("MeasurementError", "TucclError", "UsageError", "WorkspaceError"),
     "tuccl.shipping.shipment": ("Shipped",),
 }
@@ -52,11 +58,39 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - names of strings above
 
 
+def foreign_package() -> str:
+    """Return which package of another project hides one of this project's, and what to do.
+
+    The names of `PACKAGES` are common: a folder `probes` in the working directory, on PYTHONPATH or
+    installed by another distribution may be imported instead. Empty if nothing is hidden.
+    """
+    here = Path(__file__).resolve().parents[1]
+    for name in PACKAGES:
+        module = sys.modules.get(name)
+        spec = find_spec(name) if module is None else module.__spec__
+        places = (spec.submodule_search_locations or ()) if spec else ()
+        found = [Path(place).resolve() for place in places]
+        if found and here / name not in found:
+            return (
+                f"the package {name} in {found[0].parent} hides the one of TuCCL: run the command "
+                "`tuccl` or `python -P -m tuccl`, take that folder out of PYTHONPATH, or install "
+                "TuCCL into an environment of its own"
+            )
+    return ""
+
+
 def __getattr__(name: str) -> object:
-    """Return a name of the interface, imported at its first use (PEP 562)."""
+    """Return a name of the interface, imported at its first use (PEP 562).
+
+    Raises:
+        AttributeError: The interface has no such name.
+        ImportError: A package of another project hides one of this project's.
+    """
     if name not in _HOME_OF:
         msg = f"module 'tuccl' has no attribute {name!r}"
         raise AttributeError(msg)
+    if foreign := foreign_package():
+        raise ImportError(foreign)
     value: object = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value

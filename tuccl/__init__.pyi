@@ -1,3 +1,11 @@
+from lookup_tables.confirmation import Confirmation as Confirmation
+from lookup_tables.provenance import Provenance as Provenance
+from lookup_tables.table import BuiltinConfig as BuiltinConfig
+from lookup_tables.table import ScheduleConfig as ScheduleConfig
+from lookup_tables.table import Shape as Shape
+from probes.topology.graph import Topology as Topology
+from synthesizer.ir.algorithm import Algorithm as Algorithm
+from synthesizer.prove.verifier import Verdict as Verdict
 from tuccl.api.errors import MachineError as MachineError
 from tuccl.api.errors import ScheduleError as ScheduleError
 from tuccl.api.errors import TableError as TableError
@@ -27,17 +35,13 @@ from tuccl.errors import MeasurementError as MeasurementError
 from tuccl.errors import TucclError as TucclError
 from tuccl.errors import UsageError as UsageError
 from tuccl.errors import WorkspaceError as WorkspaceError
-from tuccl.lookup_tables.confirmation import Confirmation as Confirmation
-from tuccl.lookup_tables.provenance import Provenance as Provenance
-from tuccl.lookup_tables.table import BuiltinConfig as BuiltinConfig
-from tuccl.lookup_tables.table import ScheduleConfig as ScheduleConfig
-from tuccl.lookup_tables.table import Shape as Shape
-from tuccl.probes.topology.graph import Topology as Topology
 from tuccl.shipping.shipment import Shipped as Shipped
-from tuccl.synthesizer.ir.algorithm import Algorithm as Algorithm
-from tuccl.synthesizer.prove.verifier import Verdict as Verdict
 
+PACKAGES: tuple[str, ...]
 __version__: str
+
+def foreign_package() -> str: ...
+
 __all__ = [
     "Algorithm",
     "BuiltinConfig",

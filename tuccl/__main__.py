@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import sys
 
+from tuccl import foreign_package
+from tuccl.errors import ExitCode
 from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 
 
 def main() -> None:
     """Load the command line, and do what it says."""
+    if foreign := foreign_package():
+        print(f"tuccl: {foreign}", file=sys.stderr)  # noqa: T201 - no view can be imported
+        sys.exit(ExitCode.ENVIRONMENT)
     try:
         with interrupts_kept(ends_process=True):
             from tuccl.cli.app import main as run  # noqa: PLC0415 - here it can be interrupted

@@ -16,6 +16,11 @@ from pathlib import Path
 
 from attack_findings import Findings
 
+from lookup_tables.bundles.program_section import programs_section
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.staged.staged_compiler import compile_staged
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_choose import choice_fuzzer_of
@@ -24,14 +29,9 @@ from tests.runtime.test_phased_rules import phase_fuzzer_of
 from tests.runtime.test_program_rules import fuzzer_of
 from tests.runtime.test_staged_rules import staged_fuzzer_of
 from tests.runtime.write_bundles import write_bundles
-from tests.tuccl.programs.schedules import chain, exchange, halves
-from tests.tuccl.programs.staged.test_staged_compiler import COLLECTIVES, staged_over_gateways
-from tests.tuccl.programs.test_phase_plans import all_plans
-from tuccl.lookup_tables.bundles.program_section import programs_section
-from tuccl.programs.compiler import compile_program
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.staged.staged_compiler import compile_staged
-from tuccl.synthesizer.ir.algorithm import Algorithm
+from tests.synthesizer.programs.schedules import chain, exchange, halves
+from tests.synthesizer.programs.staged.test_staged_compiler import COLLECTIVES, staged_over_gateways
+from tests.synthesizer.programs.test_phase_plans import all_plans
 
 INPUTS_A_ROUND = 5_000
 MOST_ROUND_S = 120.0

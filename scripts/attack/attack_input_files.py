@@ -8,18 +8,18 @@ from pathlib import Path
 
 from attack_children import preload, run_command
 
+from probes.files.shipped import shipped_machines
+from probes.network.campaign.traffic_log import HEADER
+from sketches.candidates import sketch_candidates
+from sketches.sketch_json import sketch_to_json
+from tests.probes.network.racks.test_ibnetdiscover import FABRIC
+from tests.probes.nvidia.test_nvidia_smi_topo import TWO_SOCKETS
+from tests.probes.pci.listings.test_hwloc_xml import MACHINE
+from tests.probes.pci.listings.test_lspci import GPU, ROOT_PORT, UPSTREAM
 from tests.tuccl.commands.test_tune import as_csv
-from tests.tuccl.probes.network.racks.test_ibnetdiscover import FABRIC
-from tests.tuccl.probes.nvidia.test_nvidia_smi_topo import TWO_SOCKETS
-from tests.tuccl.probes.pci.listings.test_hwloc_xml import MACHINE
-from tests.tuccl.probes.pci.listings.test_lspci import GPU, ROOT_PORT, UPSTREAM
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.network.campaign.traffic_log import HEADER
 from tuccl.records.record_file import write_record
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.sketches.sketch_json import sketch_to_json
 
 _H200 = ("--topology", "shipped:h200-4gpu")
 _MEASURED = "time  algbw  busbw #wrong"

@@ -20,7 +20,7 @@ from attack_findings import Findings
 from attack_input_files import good_files
 from attack_mutations import TEXT, Mutation, flip, json_structure, parquet_structure
 
-from tuccl.lookup_tables.bundle_layout import HEADER, bundle_crc
+from lookup_tables.bundle_layout import HEADER, bundle_crc
 
 _WORKSPACE = "tuccl-workspace"
 _MOST_KIB = 1 << 20

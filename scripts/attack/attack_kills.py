@@ -23,8 +23,8 @@ from typing import Any
 from attack_children import Ended, preload, run_command
 from attack_findings import Findings
 
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle import read_bundle
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX
 
 _STEPS = ("fsync", "rename", "replace", "unlink", "remove", "rmdir", "link", "symlink", "truncate")

@@ -28,9 +28,9 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from lookup_tables.table import Operation  # noqa: E402
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.lookup_tables.table import Operation  # noqa: E402
 from tuccl.measuring.places import LocalPlaces  # noqa: E402
 from tuccl.measuring.seating import whole_shape  # noqa: E402
 from tuccl.trials.config import Config, Task  # noqa: E402

@@ -18,8 +18,8 @@ import termios
 import threading
 import time
 
+from lookup_tables.table import Operation, Shape
 from tuccl.console.live_view import EVERY_S, LiveView, shown_run
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials import events
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 

@@ -9,8 +9,8 @@ PYTHONPATH=. "${PYTHON:-python3}" - "$work/bundle" <<'PYTHON'
 import sys
 from pathlib import Path
 
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.table import (
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import (
     BuiltinConfig, Entry, Key, NcclAlgorithm, NcclProtocol, Operation, Shape, Table,
 )
 

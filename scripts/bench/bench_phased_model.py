@@ -18,17 +18,17 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from lookup_tables.table import Operation  # noqa: E402
+from probes.files.read import read_topology  # noqa: E402
+from probes.files.shipped import shipped_machines  # noqa: E402
+from probes.topology.graph import Topology  # noqa: E402
+from probes.topology.replicate import Network, replicate  # noqa: E402
+from sketches.candidates import whole_machine  # noqa: E402
 from tuccl.backends.simulated import SimulatedBackend  # noqa: E402
-from tuccl.lookup_tables.table import Operation  # noqa: E402
 from tuccl.models.figures import communicator_shape  # noqa: E402
 from tuccl.models.grid_figures import grid_figures  # noqa: E402
-from tuccl.probes.files.read import read_topology  # noqa: E402
-from tuccl.probes.files.shipped import shipped_machines  # noqa: E402
-from tuccl.probes.topology.graph import Topology  # noqa: E402
-from tuccl.probes.topology.replicate import Network, replicate  # noqa: E402
 from tuccl.schedules.executor_schedules import modelled_space  # noqa: E402
 from tuccl.schedules.phased_candidates import phased_candidates  # noqa: E402
-from tuccl.sketches.candidates import whole_machine  # noqa: E402
 from tuccl.trials.config import STOCK, Config, Task  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20

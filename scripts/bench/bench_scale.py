@@ -36,17 +36,17 @@ from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tuccl.lookup_tables.bundles.bundle import load_bundle
-from tuccl.probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
-from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
-from tuccl.synthesizer.experts.hierarchical import rail_grid
-from tuccl.synthesizer.experts.rail_exchange import rail_exchange
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.prove.verifier import verify
-from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
+from lookup_tables.bundles.bundle import load_bundle
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology.replicate import Network, NetworkLayout, replicate
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
+from synthesizer.experts.hierarchical import rail_grid
+from synthesizer.experts.rail_exchange import rail_exchange
+from synthesizer.ir.collectives import Collective
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from noisy_machine import HANGING, NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E402
 
-from tuccl.lookup_tables.table import Operation, Shape  # noqa: E402
+from lookup_tables.table import Operation, Shape  # noqa: E402
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
 from tuccl.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
 from tuccl.tuning.confirmation import held_against_starts  # noqa: E402

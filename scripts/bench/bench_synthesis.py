@@ -28,21 +28,21 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.tuccl.synthesizer.emulator import expected_outputs, run  # noqa: E402
-from tuccl.probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
-from tuccl.probes.topology.graph import DeviceKind, Link, LinkKind, Topology  # noqa: E402
-from tuccl.sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
-from tuccl.sketches.errors import SketchError  # noqa: E402
-from tuccl.sketches.sketch import Sketch  # noqa: E402
-from tuccl.synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
-from tuccl.synthesizer.errors import InfeasibleError, ProgramError  # noqa: E402
-from tuccl.synthesizer.experts import expert_algorithms  # noqa: E402
-from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml  # noqa: E402
-from tuccl.synthesizer.ir.algorithm import Algorithm  # noqa: E402
-from tuccl.synthesizer.ir.collectives import Collective  # noqa: E402
-from tuccl.synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E402
-from tuccl.synthesizer.prove.verifier import verify  # noqa: E402
-from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
+from probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
+from probes.topology.graph import DeviceKind, Link, LinkKind, Topology  # noqa: E402
+from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
+from sketches.errors import SketchError  # noqa: E402
+from sketches.sketch import Sketch  # noqa: E402
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
+from synthesizer.errors import InfeasibleError, ProgramError  # noqa: E402
+from synthesizer.experts import expert_algorithms  # noqa: E402
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml  # noqa: E402
+from synthesizer.ir.algorithm import Algorithm  # noqa: E402
+from synthesizer.ir.collectives import Collective  # noqa: E402
+from synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E402
+from synthesizer.prove.verifier import verify  # noqa: E402
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
+from tests.synthesizer.emulator import expected_outputs, run  # noqa: E402
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}

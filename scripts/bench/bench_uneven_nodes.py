@@ -23,13 +23,11 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tuccl.inputs.run_options import SIMULATED, RunOptions  # noqa: E402
-from tuccl.lookup_tables.program_header import is_staged  # noqa: E402
-from tuccl.lookup_tables.table import Operation  # noqa: E402
-from tuccl.pipeline.stages import initialize  # noqa: E402
-from tuccl.probes.files.read import read_topology  # noqa: E402
-from tuccl.probes.files.shipped import shipped_machines  # noqa: E402
-from tuccl.probes.topology.graph import (  # noqa: E402
+from lookup_tables.program_header import is_staged  # noqa: E402
+from lookup_tables.table import Operation  # noqa: E402
+from probes.files.read import read_topology  # noqa: E402
+from probes.files.shipped import shipped_machines  # noqa: E402
+from probes.topology.graph import (  # noqa: E402
     NETWORK_NODE,
     Device,
     DeviceKind,
@@ -38,8 +36,10 @@ from tuccl.probes.topology.graph import (  # noqa: E402
     Provenance,
     Topology,
 )
-from tuccl.probes.topology.json_form import topology_to_json  # noqa: E402
-from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate  # noqa: E402
+from probes.topology.json_form import topology_to_json  # noqa: E402
+from probes.topology.replicate import Network, NetworkLayout, replicate  # noqa: E402
+from tuccl.inputs.run_options import SIMULATED, RunOptions  # noqa: E402
+from tuccl.pipeline.stages import initialize  # noqa: E402
 from tuccl.reports.finished_run import FinishedRun  # noqa: E402
 from tuccl.reports.job_gains import KeyGain, gains_of  # noqa: E402
 from tuccl.tuning.settings import RunSettings  # noqa: E402

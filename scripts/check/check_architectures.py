@@ -28,8 +28,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("tuccl/runtime", "tuccl/probes/p2p/benchmark")
-INCLUDES = ("tuccl/runtime", "tuccl/runtime/executor", "tuccl/probes/p2p/benchmark")
+FOLDERS = ("tuccl/runtime", "probes/p2p/benchmark")
+INCLUDES = ("tuccl/runtime", "tuccl/runtime/executor", "probes/p2p/benchmark")
 DEFAULT = (70, 80, 90, 100)
 FAILED, USAGE, NO_COMPILER = 1, 2, 77
 LEAST_CLANG = 16

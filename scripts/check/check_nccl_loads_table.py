@@ -36,10 +36,10 @@ from nccl_tuning_log import (  # noqa: E402
     tuning_lines,
 )
 
-from tuccl.lookup_tables.bundle_layout import bundle_crc  # noqa: E402
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes  # noqa: E402
-from tuccl.lookup_tables.lookup import key_order  # noqa: E402
-from tuccl.lookup_tables.table import (  # noqa: E402
+from lookup_tables.bundle_layout import bundle_crc  # noqa: E402
+from lookup_tables.bundles.bundle_writer import bundle_bytes  # noqa: E402
+from lookup_tables.lookup import key_order  # noqa: E402
+from lookup_tables.table import (  # noqa: E402
     BuiltinConfig,
     Entry,
     Key,

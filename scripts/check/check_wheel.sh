@@ -100,7 +100,7 @@ check_in() {
   chroot "$1" /usr/bin/env -i PATH="$2" HOME=/root LC_ALL=C.UTF-8 sh /wheel-check/check.sh
 }
 
-cp "$sources/tuccl/probes/machines/a100-8gpu-8nic.xml" "$work/machine.xml"
+cp "$sources/probes/machines/a100-8gpu-8nic.xml" "$work/machine.xml"
 
 cat > "$work/load.py" << 'PYTHON'
 """Load the libraries with all their symbols, without what is installed beside them."""

@@ -19,13 +19,13 @@ from kernel_schedules import Hashes, kernels_of, nodes_of
 from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 
+from lookup_tables.bundles.bundle import load_bundle
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.engines.gpu_sharing import sharing_variables
 from tuccl.engines.nccl_environment import count_gpus
 from tuccl.engines.nccl_library import find_nccl
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import TucclError
-from tuccl.lookup_tables.bundles.bundle import load_bundle
 from tuccl.measuring.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.seating import appearing_as
 from tuccl.schedules.executor_schedules import programs_bundle

@@ -10,16 +10,16 @@ from itertools import permutations
 
 from staged_schedules import staged_schedules
 
-from tuccl.lookup_tables.program_header import HEADER, content_address, sealed
-from tuccl.lookup_tables.table import StoredSchedule
-from tuccl.programs.compiler import compile_program, pattern_in
-from tuccl.programs.layout import Pattern
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.phase_plans import phased_plans
-from tuccl.sketches.sketch import Edge, EdgeKind, Port, Sketch
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
+from lookup_tables.program_header import HEADER, content_address, sealed
+from lookup_tables.table import StoredSchedule
+from sketches.sketch import Edge, EdgeKind, Port, Sketch
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.compiler import compile_program, pattern_in
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.phase_plans import phased_plans
 
 KERNELS = {
     Collective.ALL_REDUCE: (Pattern.ONE_PHASE, Pattern.TWO_PHASE),

@@ -15,8 +15,8 @@ import numpy as np
 from kernel_schedules import PHASED
 from staged_schedules import STAGED
 
+from lookup_tables.table import NcclProtocol, ScheduleConfig
 from tuccl.engines.executor_library import Choice
-from tuccl.lookup_tables.table import NcclProtocol, ScheduleConfig
 
 K, M = 1 << 10, 1 << 20
 TYPES = (

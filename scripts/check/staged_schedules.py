@@ -7,16 +7,16 @@ from itertools import islice
 
 import numpy as np
 
-from tuccl.lookup_tables.program_header import content_address
-from tuccl.lookup_tables.table import StoredSchedule
-from tuccl.programs.staged.cutting import cut
-from tuccl.programs.staged.staged_compiler import compile_staged
-from tuccl.programs.staged.staged_schedule import StagedSchedule
-from tuccl.synthesizer.experts.gateways import Gateways, programs_over
-from tuccl.synthesizer.experts.ring import ring_all_reduce
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.ir.program import Program
-from tuccl.synthesizer.lower.lowering import lower
+from lookup_tables.program_header import content_address
+from lookup_tables.table import StoredSchedule
+from synthesizer.experts.gateways import Gateways, programs_over
+from synthesizer.experts.ring import ring_all_reduce
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
+from synthesizer.lower.lowering import lower
+from synthesizer.programs.staged.cutting import cut
+from synthesizer.programs.staged.staged_compiler import compile_staged
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
 
 COLLECTIVES = tuple(each for each in Collective if each is not Collective.CUSTOM)
 STAGED = "staged "

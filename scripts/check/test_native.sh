@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 for form in ("phased", "staged"):
-    golden = Path(f"tests/tuccl/programs/golden/{form}.program.hex").read_text()
+    golden = Path(f"tests/synthesizer/programs/golden/{form}.program.hex").read_text()
     Path(sys.argv[1], f"{form}.program").write_bytes(bytes.fromhex(golden))
 END
 build memory address,undefined

@@ -10,6 +10,7 @@ from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
 
+from tuccl import PACKAGES
 from tuccl.cli.app import exit_codes_of_packages
 from tuccl.errors import ExitCode, TucclError
 
@@ -62,7 +63,7 @@ def _exit_code(kind: type[Exception]) -> ExitCode | None:
 
 def error_classes() -> Iterator[ErrorClass]:
     """All classes of errors, by module."""
-    for path in sorted((ROOT / "tuccl").rglob("*.py")):
+    for path in sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = [
             node.name

@@ -18,10 +18,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "check")]
 
 from kernel_schedules import experts, stored, with_pattern  # noqa: E402
 
-from tuccl.lookup_tables.table import StoredSchedule  # noqa: E402
-from tuccl.programs.layout import Pattern  # noqa: E402
+from lookup_tables.table import StoredSchedule  # noqa: E402
+from synthesizer.ir.algorithm import Algorithm  # noqa: E402
+from synthesizer.programs.layout import Pattern  # noqa: E402
 from tuccl.schedules.executor_schedules import programs_bundle  # noqa: E402
-from tuccl.synthesizer.ir.algorithm import Algorithm  # noqa: E402
 
 _INTERPRETED = "i"
 """Suffix of the content hash of a program without its pattern."""

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from kernel_schedules import kernel_schedules, switched, with_pattern
 
-from tests.tuccl.lookup_tables.tables import make_entry, make_table
-from tuccl.lookup_tables import bundle_layout as layout
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.program_header import HEADER
-from tuccl.lookup_tables.table import (
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.program_header import HEADER
+from lookup_tables.table import (
     Entry,
     NcclProtocol,
     Operation,
@@ -26,12 +25,13 @@ from tuccl.lookup_tables.table import (
     Shape,
     StoredSchedule,
 )
-from tuccl.programs.compiler import compile_program
-from tuccl.programs.layout import Pattern
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.phases import PhasedSchedule
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.collectives import Collective
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.phases import PhasedSchedule
+from tests.lookup_tables.tables import make_entry, make_table
 
 LL, LL128, SIMPLE = NcclProtocol
 MOST_RANKS = 8

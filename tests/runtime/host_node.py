@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from lookup_tables.bundle_layout import OPERATIONS
+from lookup_tables.table import Operation
 from tests.kept_builds import compile_kept
 from tests.runtime.conftest import RUNTIME, compile_c
-from tuccl.lookup_tables.bundle_layout import OPERATIONS
-from tuccl.lookup_tables.table import Operation
 
 CXX = os.environ.get("CXX", "c++")
 NATIVE = Path(__file__).resolve().parent / "native"

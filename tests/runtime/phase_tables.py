@@ -3,6 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
+from lookup_tables.program_header import sealed
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    NcclAlgorithm,
+    NcclProtocol,
+    StoredSchedule,
+)
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.phase_layout import HEADER
+from synthesizer.programs.phase_plans import phased_plans
+from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
 from tests.runtime.executor_tables import (
     LL,
     LL128,
@@ -12,20 +26,6 @@ from tests.runtime.executor_tables import (
     phased_entry,
     phased_schedule,
 )
-from tuccl.lookup_tables.program_header import sealed
-from tuccl.lookup_tables.table import (
-    BuiltinConfig,
-    Entry,
-    NcclAlgorithm,
-    NcclProtocol,
-    StoredSchedule,
-)
-from tuccl.programs.layout import Pattern
-from tuccl.programs.phase_layout import HEADER
-from tuccl.programs.phase_plans import phased_plans
-from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
-from tuccl.synthesizer.ir.algorithm import Buffer
-from tuccl.synthesizer.ir.collectives import Collective
 
 SIZES = (1, 40_000)
 BUFFER_BYTES = 1024

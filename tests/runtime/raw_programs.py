@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.bundle_layout import OPERATIONS
-from tuccl.lookup_tables.program_header import HASH_BYTES, HEADER, MAGIC, VERSION, sealed
-from tuccl.lookup_tables.table import Operation
-from tuccl.programs import layout
-from tuccl.synthesizer.ir.algorithm import Buffer, StepType
+from lookup_tables.bundle_layout import OPERATIONS
+from lookup_tables.program_header import HASH_BYTES, HEADER, MAGIC, VERSION, sealed
+from lookup_tables.table import Operation
+from synthesizer.ir.algorithm import Buffer, StepType
+from synthesizer.programs import layout
 
 
 @dataclass(frozen=True)

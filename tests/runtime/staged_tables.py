@@ -10,11 +10,8 @@ from pathlib import Path
 
 from staged_schedules import COLLECTIVES, staged_of
 
-from tests.runtime.executor_tables import LL, LL128, bundle_of
-from tests.tuccl.lookup_tables.tables import make_entry
-from tests.tuccl.synthesizer.hand_sketches import switched
-from tuccl.lookup_tables.program_header import content_address
-from tuccl.lookup_tables.table import (
+from lookup_tables.program_header import content_address
+from lookup_tables.table import (
     Entry,
     NcclProtocol,
     Operation,
@@ -22,17 +19,20 @@ from tuccl.lookup_tables.table import (
     Shape,
     StoredSchedule,
 )
-from tuccl.programs.errors import StagedFormError, StagedProofError
-from tuccl.programs.staged.completion import Completion
-from tuccl.programs.staged.cutting import cut
-from tuccl.programs.staged.staged_compiler import compile_staged
-from tuccl.programs.staged.staged_form import check_staged_form
-from tuccl.programs.staged.staged_layout import packed_staged
-from tuccl.programs.staged.staged_schedule import StagedSchedule
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Buffer
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.ir.program import Chunk, Statement
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Chunk, Statement
+from synthesizer.programs.errors import StagedFormError, StagedProofError
+from synthesizer.programs.staged.completion import Completion
+from synthesizer.programs.staged.cutting import cut
+from synthesizer.programs.staged.staged_compiler import compile_staged
+from synthesizer.programs.staged.staged_form import check_staged_form
+from synthesizer.programs.staged.staged_layout import packed_staged
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from tests.lookup_tables.tables import make_entry
+from tests.runtime.executor_tables import LL, LL128, bundle_of
+from tests.synthesizer.hand_sketches import switched
 
 SIZES = (1, 40_000)
 TABLES = 5

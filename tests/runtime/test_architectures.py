@@ -32,7 +32,7 @@ def project_with(kernel: str, folder: Path) -> Path:
     """A project of one CUDA file beside the real script."""
     (folder / "scripts" / "check").mkdir(parents=True)
     shutil.copy(ROOT / SCRIPT, folder / SCRIPT)
-    for place in ("tuccl/runtime", "tuccl/probes/p2p/benchmark"):
+    for place in ("tuccl/runtime", "probes/p2p/benchmark"):
         (folder / place).mkdir(parents=True)
     (folder / "tuccl" / "runtime" / "kernel.cu").write_text(kernel)
     return folder
@@ -54,7 +54,7 @@ def test_the_cuda_code_compiles(architecture: str, options: tuple[str, ...]) -> 
         assert done.returncode == 0, done.stderr
         (folder / "said").write_text(done.stdout)
 
-    places = [ROOT / "tuccl" / "runtime", ROOT / "tuccl" / "probes" / "p2p" / "benchmark"]
+    places = [ROOT / "tuccl" / "runtime", ROOT / "probes" / "p2p" / "benchmark"]
     sources = [path for place in places for path in place.rglob("*.*") if path.suffix in SOURCES]
     compilers = [word for name in COMPILERS if shutil.which(name) for word in compiler_words(name)]
     named = [os.environ.get(name, "") for name in ("TUCCL_CLANG", "TUCCL_CUDA_12")]

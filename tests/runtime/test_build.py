@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.probes.nvidia.gpu_programs import build_name
-from tuccl.probes.p2p.run import p2p_program
+from probes.nvidia.gpu_programs import build_name
+from probes.p2p.run import p2p_program
 from tuccl.runtime import executor_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +181,7 @@ def test_builds_are_installed_under_the_name_that_is_looked_for(configured: Path
     commands(configured, "-DCMAKE_CUDA_ARCHITECTURES=80;90-real")
     for program, folder in (
         (executor_program(), "tuccl/runtime/executor"),
-        (p2p_program(), "tuccl/probes/p2p/benchmark"),
+        (p2p_program(), "probes/p2p/benchmark"),
     ):
         script = (configured / folder / "cmake_install.cmake").read_text()
         name = build_name(program, ["80", "90-real"])

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundle_layout import SectionKind, bundle_crc
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.errors import TableFileError
 from tests.runtime.plugin_abi import Plugin
 from tests.runtime.write_bundles import native_table
-from tuccl.lookup_tables import bundle_layout as layout
-from tuccl.lookup_tables.bundle_layout import SectionKind, bundle_crc
-from tuccl.lookup_tables.bundles.bundle import read_bundle
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.errors import TableFileError
 
 GOOD = bundle_bytes(native_table(1))
 ENTRIES = len(native_table(1).entries)

@@ -19,7 +19,7 @@ from check_recording import (
     tell,
 )
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.runtime import PROFILER_NAME
 from tuccl.workloads.workload import (
     Datatype,

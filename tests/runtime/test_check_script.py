@@ -7,7 +7,7 @@ import check_nccl_loads_table as check
 import nccl_tuning_log as log
 import pytest
 
-from tuccl.lookup_tables.lookup import check_table
+from lookup_tables.lookup import check_table
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Plugin
 from tests.runtime.test_native import MEMORY, THREADS, build, run
 from tests.runtime.write_bundles import write_bundles
@@ -15,7 +16,6 @@ from tuccl.engines.control_block import (
     Counters,
     override_word,
 )
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol
 
 ALL_REDUCE = 4
 

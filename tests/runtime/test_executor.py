@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kept_builds import compile_kept
-from tests.runtime.conftest import CC, FLAGS, RUNTIME
-from tests.runtime.executor_tables import session_table, write_tables
-from tests.tuccl.lookup_tables.tables import make_entry, make_table
-from tests.tuccl.programs.schedules import exchange
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.table import (
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import (
     BuiltinConfig,
     NcclAlgorithm,
     NcclProtocol,
@@ -26,7 +21,12 @@ from tuccl.lookup_tables.table import (
     Shape,
     StoredSchedule,
 )
-from tuccl.programs.compiler import compile_program
+from synthesizer.programs.compiler import compile_program
+from tests.kept_builds import compile_kept
+from tests.lookup_tables.tables import make_entry, make_table
+from tests.runtime.conftest import CC, FLAGS, RUNTIME
+from tests.runtime.executor_tables import session_table, write_tables
+from tests.synthesizer.programs.schedules import exchange
 
 CXX = os.environ.get("CXX", "c++")
 FOLDER = Path(__file__).resolve().parent / "executor"

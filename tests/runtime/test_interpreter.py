@@ -15,6 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lookup_tables.table import Operation
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.synthesize import synthesize
+from synthesizer.programs.compiler import compile_program
 from tests.runtime.host_node import (
     ALIGNED_GUARD,
     BFLOAT16,
@@ -32,15 +38,9 @@ from tests.runtime.host_node import (
     make_inputs,
 )
 from tests.runtime.test_native import MEMORY, THREADS, run
-from tests.tuccl.programs.schedules import chain, exchange, halves
-from tests.tuccl.synthesizer.emulator import run as emulate
-from tests.tuccl.synthesizer.hand_sketches import hybrid_cube_mesh, switched
-from tuccl.lookup_tables.table import Operation
-from tuccl.programs.compiler import compile_program
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.plan.synthesize import synthesize
+from tests.synthesizer.emulator import run as emulate
+from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched
+from tests.synthesizer.programs.schedules import chain, exchange, halves
 
 OPERATIONS = [collective for collective in Collective if collective is not Collective.CUSTOM]
 SKETCHES = {

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.phase_layout import packed_phases
+from synthesizer.programs.phase_plans import phased_plans, plan_by_name
+from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
 from tests.runtime.conftest import RUNTIME
 from tests.runtime.executor_tables import LL, bundle_of, phased_entry, phased_schedule
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 from tests.runtime.test_staging import C_SOURCES, CC_SOURCES
-from tuccl.programs.layout import Pattern
-from tuccl.programs.phase_layout import packed_phases
-from tuccl.programs.phase_plans import phased_plans, plan_by_name
-from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
-from tuccl.synthesizer.ir.algorithm import Buffer
-from tuccl.synthesizer.ir.collectives import Collective
 
 UINT8, INT32, FLOAT16, FLOAT64 = 1, 2, 6, 8
 MIB = 1 << 20

@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import RUNTIME, compile_c
-from tests.runtime.host_node import C_SOURCES
-from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
-from tests.runtime.test_program_rules import put, words_of
-from tests.tuccl.programs.schedules import exchange
-from tests.tuccl.programs.test_phase_plans import all_plans
-from tuccl.lookup_tables.bundles.program_section import programs_section
-from tuccl.lookup_tables.program_header import sealed
-from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
-from tuccl.programs.compiler import compile_program
-from tuccl.programs.errors import PhaseFormError
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.phase_form import check_form
-from tuccl.programs.phase_layout import (
+from lookup_tables.bundles.program_section import programs_section
+from lookup_tables.program_header import sealed
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.errors import PhaseFormError
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.phase_form import check_form
+from synthesizer.programs.phase_layout import (
     MOST_CHUNKS,
     MOST_NODES,
     MOST_PHASES,
     packed_phases,
     unpacked_phases,
 )
-from tuccl.programs.phase_plans import plan_by_name
-from tuccl.synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_plans import plan_by_name
+from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.host_node import C_SOURCES
+from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
+from tests.runtime.test_program_rules import put, words_of
+from tests.synthesizer.programs.schedules import exchange
+from tests.synthesizer.programs.test_phase_plans import all_plans
 
 PLAN = plan_by_name(Collective.REDUCE_SCATTER, "exchange", 2, 4)
 PHASES = 72

@@ -8,21 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.plugin_abi import (
-    ALGORITHMS,
-    IGNORED,
-    PROTOCOLS,
-    VERSIONS,
-    Call,
-    Communicator,
-    Plugin,
-)
-from tests.tuccl.lookup_tables.tables import make_entry, make_table, random_placements, random_table
-from tuccl.lookup_tables import bundle_layout as layout
-from tuccl.lookup_tables.bundle_layout import SectionKind, bundle_crc
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.lookup import lookup, lookup_placed
-from tuccl.lookup_tables.table import (
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundle_layout import SectionKind, bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.lookup import lookup, lookup_placed
+from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
     NcclAlgorithm,
@@ -32,6 +22,16 @@ from tuccl.lookup_tables.table import (
     SeenPlacement,
     Shape,
     Table,
+)
+from tests.lookup_tables.tables import make_entry, make_table, random_placements, random_table
+from tests.runtime.plugin_abi import (
+    ALGORITHMS,
+    IGNORED,
+    PROTOCOLS,
+    VERSIONS,
+    Call,
+    Communicator,
+    Plugin,
 )
 
 ALGORITHM_ROWS = list(NcclAlgorithm)

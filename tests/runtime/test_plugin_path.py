@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tuccl.runtime
-from tuccl.probes.nvidia.gpu_programs import Build, build_name
+from probes.nvidia.gpu_programs import Build, build_name
 from tuccl.runtime import (
     EXECUTOR_NAME,
     PLUGIN_NAME,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundle_layout import LARGEST_BUNDLE_BYTES, bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from tests.lookup_tables.tables import make_entry, make_table
 from tests.runtime.conftest import RUNTIME
 from tests.runtime.plugin_abi import VERSIONS, Plugin
-from tests.tuccl.lookup_tables.tables import make_entry, make_table
-from tuccl.lookup_tables.bundle_layout import LARGEST_BUNDLE_BYTES, bundle_crc
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 
 SUCCESS, INVALID_USAGE = 0, 5
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs import layout
+from synthesizer.programs.compiler import compile_program
 from tests.runtime.host_node import NATIVE, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program
-from tests.tuccl.programs.schedules import ALONE, by_hand
-from tests.tuccl.synthesizer.hand_sketches import switched
-from tuccl.programs import layout
-from tuccl.programs.compiler import compile_program
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Algorithm, Buffer, StepType
-from tuccl.synthesizer.ir.collectives import Collective
+from tests.synthesizer.hand_sketches import switched
+from tests.synthesizer.programs.schedules import ALONE, by_hand
 
 Show = Callable[[Algorithm], list[str]]
 

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables import program_header
+from lookup_tables.bundles.program_section import programs_section
+from lookup_tables.errors import TableFileError
+from lookup_tables.program_header import sealed
+from synthesizer.ir.algorithm import StepType
+from synthesizer.programs import layout
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.reader import read_program
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.host_node import C_SOURCES, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
-from tests.tuccl.programs.schedules import chain, exchange, halves
-from tuccl.lookup_tables import program_header
-from tuccl.lookup_tables.bundles.program_section import programs_section
-from tuccl.lookup_tables.errors import TableFileError
-from tuccl.lookup_tables.program_header import sealed
-from tuccl.programs import layout
-from tuccl.programs.compiler import compile_program
-from tuccl.programs.reader import read_program
-from tuccl.synthesizer.ir.algorithm import StepType
+from tests.synthesizer.programs.schedules import chain, exchange, halves
 
 SOURCES = [RUNTIME / name for name in C_SOURCES]
-GOLDEN = Path(__file__).parents[1] / "tuccl" / "lookup_tables" / "golden" / "exchange.program.hex"
+GOLDEN = Path(__file__).parents[1] / "lookup_tables" / "golden" / "exchange.program.hex"
 Check = Callable[[bytes], str]
 
 

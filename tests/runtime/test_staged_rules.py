@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import RUNTIME, compile_c
-from tests.runtime.host_node import C_SOURCES
-from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
-from tests.runtime.test_phased_rules import PLAN, checker
-from tests.runtime.test_program_rules import put, words_of
-from tests.tuccl.programs.schedules import exchange
-from tests.tuccl.programs.staged.test_staged_compiler import COLLECTIVES, staged_over_gateways
-from tests.tuccl.synthesizer.hand_sketches import switched
-from tuccl.lookup_tables.bundles.program_section import programs_section
-from tuccl.lookup_tables.program_header import sealed
-from tuccl.programs.compiler import compile_program
-from tuccl.programs.errors import StagedFormError
-from tuccl.programs.layout import AVERAGES
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.staged.completion import Completion
-from tuccl.programs.staged.cutting import cut
-from tuccl.programs.staged.staged_compiler import compile_staged
-from tuccl.programs.staged.staged_form import MOST_CHUNKS_MOVED, MOST_ROUNDS, check_staged_form
-from tuccl.programs.staged.staged_layout import (
+from lookup_tables.bundles.program_section import programs_section
+from lookup_tables.program_header import sealed
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Chunk, Statement
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.errors import StagedFormError
+from synthesizer.programs.layout import AVERAGES
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.staged.completion import Completion
+from synthesizer.programs.staged.cutting import cut
+from synthesizer.programs.staged.staged_compiler import compile_staged
+from synthesizer.programs.staged.staged_form import (
+    MOST_CHUNKS_MOVED,
+    MOST_ROUNDS,
+    check_staged_form,
+)
+from synthesizer.programs.staged.staged_layout import (
     ADDS,
     COMPLETES,
     HEADER,
@@ -36,11 +36,15 @@ from tuccl.programs.staged.staged_layout import (
     packed_staged,
     unpacked_staged,
 )
-from tuccl.programs.staged.staged_schedule import StagedSchedule
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Buffer
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.ir.program import Chunk, Statement
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.host_node import C_SOURCES
+from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
+from tests.runtime.test_phased_rules import PLAN, checker
+from tests.runtime.test_program_rules import put, words_of
+from tests.synthesizer.hand_sketches import switched
+from tests.synthesizer.programs.schedules import exchange
+from tests.synthesizer.programs.staged.test_staged_compiler import COLLECTIVES, staged_over_gateways
 
 Check = Callable[[bytes], str]
 STAGED = staged_over_gateways(Collective.ALL_REDUCE)

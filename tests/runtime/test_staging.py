@@ -6,14 +6,14 @@ from collections.abc import Callable
 import pytest
 from kernel_schedules import with_pattern
 
+from lookup_tables.lookup import MAX_SIZE_BYTES
+from lookup_tables.table import Entry, NcclProtocol, StoredSchedule
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.layout import Pattern
 from tests.runtime.conftest import RUNTIME
 from tests.runtime.executor_tables import LL, LL128, SIMPLE, bundle_of, entry_of, kernel
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
-from tests.tuccl.programs.schedules import exchange
-from tuccl.lookup_tables.lookup import MAX_SIZE_BYTES
-from tuccl.lookup_tables.table import Entry, NcclProtocol, StoredSchedule
-from tuccl.programs.compiler import compile_program
-from tuccl.programs.layout import Pattern
+from tests.synthesizer.programs.schedules import exchange
 
 Show = Callable[..., list[int]]
 MIB = 1 << 20

@@ -4,10 +4,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.tuccl.lookup_tables.tables import make_table, random_placements, random_table
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.lookup import MAX_SIZE_BYTES
-from tuccl.lookup_tables.table import Entry, Shape, Table
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.lookup import MAX_SIZE_BYTES
+from lookup_tables.table import Entry, Shape, Table
+from tests.lookup_tables.tables import make_table, random_placements, random_table
 
 NATIVE_SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8))
 

@@ -12,6 +12,7 @@ from typing import TypedDict, Unpack
 
 import pytest
 
+from probes.files.shipped import shipped_machines
 from tests.tuccl.measuring.worker_fixtures import (  # noqa: F401 - fixtures
     cores,
     open_backend,
@@ -20,7 +21,6 @@ from tests.tuccl.measuring.worker_fixtures import (  # noqa: F401 - fixtures
 from tests.tuccl.ready_command import ReadyCommand
 from tuccl.cli.app import main
 from tuccl.console.progress import EVERY_VARIABLE
-from tuccl.probes.files.shipped import shipped_machines
 from tuccl.workspace.runs import Workspace
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

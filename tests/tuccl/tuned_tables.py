@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from tuccl.lookup_tables.confirmation import Confirmation, Estimator, Reference
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import (
+from lookup_tables.confirmation import Confirmation, Estimator, Reference
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
@@ -16,10 +16,10 @@ from tuccl.lookup_tables.table import (
     StoredSchedule,
     Table,
 )
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.phase_plans import plan_by_name
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.phase_plans import plan_by_name
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
-from tuccl.synthesizer.ir.collectives import Collective
 
 FINGERPRINT = "ab" * 16
 NVIDIA, AMD = "10de:2335", "1002:74a1"

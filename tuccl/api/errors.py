@@ -3,7 +3,7 @@
 TucclError
 ├── MachineError   a machine or a sketch of it cannot be used: `ProbeError`, `SketchError`
 ├── ScheduleError  a schedule cannot be made, read or written: `SynthesisError`
-├── TableError     a table cannot be read or written: `tuccl.lookup_tables.errors.TableError`
+├── TableError     a table cannot be read or written: `lookup_tables.errors.TableError`
 └── UsageError, WorkspaceError, MeasurementError, ...: see `tuccl.errors`
 
 Each package has its own root, because it can be used alone. The interface raises one of these with
@@ -16,11 +16,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from lookup_tables import errors as tables
+from probes.errors import ProbeError
+from sketches.errors import SketchError
+from synthesizer.errors import SimulatorMissingError, SynthesisError
 from tuccl.errors import TucclError
-from tuccl.lookup_tables import errors as tables
-from tuccl.probes.errors import ProbeError
-from tuccl.sketches.errors import SketchError
-from tuccl.synthesizer.errors import SimulatorMissingError, SynthesisError
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")

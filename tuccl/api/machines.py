@@ -7,6 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.cluster.cluster_probe import ClusterProbe, probe_cluster
+from probes.cluster.crew import Crew
+from probes.cluster.mpi import mpi_tasks
+from probes.comparison.changes import describe_changes, describe_figures
+from probes.nccl_xml.export import topology_to_nccl_xml
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
 from tuccl.api.errors import with_one_root
 from tuccl.api.stages import OnStage, Tell, progress_of, unsaid
 from tuccl.errors import ExitCode, UsageError
@@ -15,13 +22,6 @@ from tuccl.hosts.probing import check_options, cluster_options, is_sound, networ
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_argument import read_machine_argument
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.probes.cluster.cluster_probe import ClusterProbe, probe_cluster
-from tuccl.probes.cluster.crew import Crew
-from tuccl.probes.cluster.mpi import mpi_tasks
-from tuccl.probes.comparison.changes import describe_changes, describe_figures
-from tuccl.probes.nccl_xml.export import topology_to_nccl_xml
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.workspace.atomic_file import write_atomically
 
 Machine = Topology | str | Path

@@ -5,6 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sketches.candidates import sketch_candidates, whole_machine
+from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.dsl import Schedule
+from synthesizer.experts import expert_algorithms
+from synthesizer.formats.exports import export_files
+from synthesizer.formats.nccl_graph_figures import GraphMachine
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.lower.lowering import lower
+from synthesizer.prove.verifier import Verdict
+from synthesizer.prove.verifier import verify as prove
+from synthesizer.simulate.simulator import simulate as simulate_schedule
 from tuccl.api.errors import with_one_root
 from tuccl.api.machines import Machine, machine_of
 from tuccl.api.stages import OnStage, progress_of
@@ -17,18 +29,6 @@ from tuccl.schedules.own_schedules import read_schedule as read_any_schedule
 from tuccl.schedules.schedule_choice import WIRES_ALONE, Request
 from tuccl.schedules.schedule_files import wanted_format
 from tuccl.schedules.schedule_files import write_schedule as write_texts
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.synthesizer.bounds.time_bounds import time_bound
-from tuccl.synthesizer.dsl import Schedule
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.formats.exports import export_files
-from tuccl.synthesizer.formats.nccl_graph_figures import GraphMachine
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.lower.lowering import lower
-from tuccl.synthesizer.prove.verifier import Verdict
-from tuccl.synthesizer.prove.verifier import verify as prove
-from tuccl.synthesizer.simulate.simulator import simulate as simulate_schedule
 from tuccl.words.collective_names import parse_collective
 from tuccl.words.sizes import parse_size
 

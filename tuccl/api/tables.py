@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from math import isnan, nan
 from pathlib import Path
 
+from lookup_tables import table as core
+from lookup_tables.bundle_layout import MAGIC
+from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.confirmation import Confirmation
+from lookup_tables.lookup import lookup as core_lookup
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import BuiltinConfig, Operation, ScheduleConfig, Shape
 from tuccl.api.errors import with_one_root
 from tuccl.errors import UsageError
-from tuccl.lookup_tables import table as core
-from tuccl.lookup_tables.bundle_layout import MAGIC
-from tuccl.lookup_tables.bundles.bundle import Bundle, load_bundle
-from tuccl.lookup_tables.confirmation import Confirmation
-from tuccl.lookup_tables.lookup import lookup as core_lookup
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import BuiltinConfig, Operation, ScheduleConfig, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.choice_text import (
     OWN_CHOICE,

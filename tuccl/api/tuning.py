@@ -8,6 +8,9 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from probes.cluster.crew import LocalCrew
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
 from tuccl.api.errors import with_one_root
 from tuccl.api.machines import Machine, refuse_mpi
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
@@ -22,9 +25,6 @@ from tuccl.inputs.run_options import RunOptions
 from tuccl.pipeline.preparing import prepare
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.tuning_run import run
-from tuccl.probes.cluster.crew import LocalCrew
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import parse_forms
 from tuccl.shipping.shipment import Shipped

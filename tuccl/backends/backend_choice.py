@@ -13,6 +13,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lookup_tables.program_header import MOST_RANKS, executor_serves
+from lookup_tables.table import Shape
+from probes.topology.graph import Topology
 from tuccl.backends.replay import ReplayBackend
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend
@@ -20,8 +23,6 @@ from tuccl.engines.executor_library import PRELOAD_VARIABLE
 from tuccl.engines.nccl_workers import nccl_worker_variables
 from tuccl.errors import MeasurementError, UsageError
 from tuccl.inputs.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED
-from tuccl.lookup_tables.program_header import MOST_RANKS, executor_serves
-from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.cores import lanes_on, own_cores
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Places
@@ -29,7 +30,6 @@ from tuccl.models.figures import Fabric, machine_figures, uses_sockets
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
 from tuccl.models.siblings import SiblingMachines
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.record import Record
 from tuccl.runtime import PluginMissingError, executor_path
 from tuccl.schedules.candidates import Candidate

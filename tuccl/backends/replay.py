@@ -12,8 +12,8 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+from lookup_tables.provenance import Provenance
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.provenance import Provenance
 from tuccl.records.record import NOT_RECORDED, Record, Request, Row
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, ProcessProfile, Task

@@ -20,10 +20,17 @@ from functools import lru_cache
 from math import ceil
 from types import MappingProxyType
 
+from lookup_tables.provenance import SIMULATED, Provenance
+from lookup_tables.table import NcclProtocol, Shape
+from probes.topology.graph import Topology
+from sketches.candidates import whole_machine
+from sketches.errors import SketchError
+from synthesizer.errors import InfeasibleError
+from synthesizer.programs.phases import PhasedSchedule
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.lookup_tables.provenance import SIMULATED, Provenance
-from tuccl.lookup_tables.table import NcclProtocol, Shape
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.beside_computation import MULTIPROCESSORS, time_beside_us
@@ -41,15 +48,8 @@ from tuccl.models.nccl_model import builtin_time_us
 from tuccl.models.noise import noisy_samples
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
-from tuccl.probes.topology.graph import Topology
-from tuccl.programs.phases import PhasedSchedule
-from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
-from tuccl.sketches.candidates import whole_machine
-from tuccl.sketches.errors import SketchError
-from tuccl.synthesizer.errors import InfeasibleError
-from tuccl.synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
 from tuccl.trials.placement import ANYWHERE, Placement

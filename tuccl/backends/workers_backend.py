@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Shape
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.errors import EngineError, GroupLostError
 from tuccl.measuring.groups import Communicator, Groups

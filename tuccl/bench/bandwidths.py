@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.trials.config import Task
 
 _REDUCING = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.REDUCE)

@@ -14,6 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
+from lookup_tables.confirmation import Reference
+from lookup_tables.errors import TableError
+from lookup_tables.lookup import TableIndex
+from lookup_tables.program_header import executor_serves, runs_across_hosts
+from lookup_tables.table import Entry, SeenPlacement, Table
+from synthesizer.programs.staged.program_check import check_programs
 from tuccl.bench.placed_calls import placement_of, stated_entry
 from tuccl.bench.surroundings import (
     DIRECTORY_VARIABLE,
@@ -23,13 +30,6 @@ from tuccl.bench.surroundings import (
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
-from tuccl.lookup_tables.confirmation import Reference
-from tuccl.lookup_tables.errors import TableError
-from tuccl.lookup_tables.lookup import TableIndex
-from tuccl.lookup_tables.program_header import executor_serves, runs_across_hosts
-from tuccl.lookup_tables.table import Entry, SeenPlacement, Table
-from tuccl.programs.staged.program_check import check_programs
 from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 from tuccl.statistics.intervals import Interval

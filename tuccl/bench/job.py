@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from lookup_tables.table import Shape
 from tuccl.bench.contenders import STOCK, Contender
 from tuccl.errors import MeasurementError
-from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
 from tuccl.measuring.groups import Group

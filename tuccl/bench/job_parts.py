@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
 from tuccl.bench.job_figure import Figure
 from tuccl.bench.own_job import JobOutcome, JobRound, JobRun
-from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
 from tuccl.statistics.looks import bonferroni
 from tuccl.statistics.screening import Effect, Signs, effects
 from tuccl.trials.shapes import shape_text

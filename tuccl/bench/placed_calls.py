@@ -7,8 +7,8 @@ host of several that are alike.
 
 from __future__ import annotations
 
-from tuccl.lookup_tables.lookup import TableIndex, lookup
-from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
+from lookup_tables.lookup import TableIndex, lookup
+from lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
 from tuccl.trials.config import Task
 from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.trials.shapes import memberships, shape_text

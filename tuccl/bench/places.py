@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lookup_tables.table import Operation, Shape
 from tuccl.bench.contenders import ShippedTable, read_shipped_table
 from tuccl.bench.placed_calls import placements_here
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.reports.evidence import evidence_of
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, Listed, read_manifest

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import geometric_mean, median
 
+from lookup_tables.bundles.bundle import BundleEntry
+from lookup_tables.table import Shape
 from tuccl.bench.contenders import STOCK, ShippedTable
 from tuccl.bench.ratios import Gain, falls_short, key_gains, mean_gain
 from tuccl.bench.rounds import Measured
 from tuccl.bench.step import StepOutcome, step_outcome
-from tuccl.lookup_tables.bundles.bundle import BundleEntry
-from tuccl.lookup_tables.table import Shape
 from tuccl.reports.job_gains import Runner
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from lookup_tables.table import Operation, Shape
 from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.ratios import Gain, falls_short, gain_of_rounds
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.statistics.intervals import UNKNOWN, Interval
 from tuccl.trials.config import Task

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import geometric_mean
 
+from lookup_tables.table import Shape
 from tuccl.bench.contenders import STOCK, Contender, ShippedTable
 from tuccl.bench.ratios import Gain, key_gains, mean_gain
 from tuccl.bench.rounds import Measured
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
-from tuccl.lookup_tables.table import Shape
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Timing
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from probes.inputs.first_fault import first_fault
+from probes.inputs.regular_file import read_regular_file
 from tuccl.calibration.errors import ModelFileError
 from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
-from tuccl.probes.inputs.first_fault import first_fault
-from tuccl.probes.inputs.regular_file import read_regular_file
 
 _DIGITS = 6
 

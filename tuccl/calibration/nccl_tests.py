@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
+from lookup_tables.table import Operation
 from tuccl.calibration.errors import NcclTestsFormatError
-from tuccl.lookup_tables.table import Operation
 
 _PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+:\s)+")
 _THREADS = re.compile(r"nThread\s+(\d+)\s+nGpus\s+(\d+)\s+.*?(?:graph:\s*(\d+))?\s*(?:unalign.*)?$")

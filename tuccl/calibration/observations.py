@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import ModelConstants
 from tuccl.models.nccl_choice import Choice, nccl_choice

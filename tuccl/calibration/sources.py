@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from lookup_tables.table import NcclAlgorithm, Operation
+from probes.files.machine_file import read_machine_file
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.graph import Topology
 from tuccl.calibration.errors import NcclTestsFormatError, OtherMachineError
 from tuccl.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
 from tuccl.calibration.observations import Observation
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import NcclAlgorithm, Operation
 from tuccl.models.figures import MachineFigures, machine_figures
 from tuccl.models.nccl_choice import MODELLED
-from tuccl.probes.files.machine_file import read_machine_file
-from tuccl.probes.inputs.regular_file import read_regular_file
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.errors import RecordMismatchError
 from tuccl.records.grid_csv import is_grid, read_grid_csv, topology_beside
 from tuccl.records.record import Record

@@ -58,11 +58,11 @@ def _complain(text: str) -> None:
 
 def exit_codes_of_packages() -> tuple[tuple[type[Exception], ExitCode], ...]:
     """Exit codes of errors that are not `TucclError`s; the first class that an error is counts."""
-    from tuccl.lookup_tables.errors import TableError
-    from tuccl.probes.cluster.errors import HostsMissingError, MpiMissingError
-    from tuccl.probes.errors import ProbeError
-    from tuccl.sketches.errors import SketchError
-    from tuccl.synthesizer.errors import (
+    from lookup_tables.errors import TableError
+    from probes.cluster.errors import HostsMissingError, MpiMissingError
+    from probes.errors import ProbeError
+    from sketches.errors import SketchError
+    from synthesizer.errors import (
         AlgorithmFileError,
         ExportError,
         InfeasibleError,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from lookup_tables.table import Operation
 from tuccl import __version__
 from tuccl.calibration.fit import Fit, fit_constants
 from tuccl.calibration.model_file import ModelFile, make_model_file, model_file_text
@@ -14,7 +15,6 @@ from tuccl.errors import ExitCode
 from tuccl.inputs.calibrate_command import CalibrateCommand
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.output_file import check_output
-from tuccl.lookup_tables.table import Operation
 from tuccl.records.grid_csv import files_of
 from tuccl.words.operation_names import parse_operation
 from tuccl.workspace.atomic_file import write_atomically

@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from lookup_tables.program_header import executor_serves
+from probes.cluster.mpi import mpi_tasks
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
+from probes.cluster.mpi_start import join_mpi
+from probes.topology.graph import Topology
 from tuccl.console import display
 from tuccl.engines.nccl_environment import NoGpuError, count_gpus
 from tuccl.engines.nccl_library import NcclLibraryError, SeveralNcclsError, find_nccl
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.run_options import NCCL, NCCL_AND_EXECUTOR, SIMULATED, RunOptions
-from tuccl.lookup_tables.program_header import executor_serves
 from tuccl.models.figures import communicator_shape
-from tuccl.probes.cluster.mpi import mpi_tasks
-from tuccl.probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from tuccl.probes.cluster.mpi_start import join_mpi
-from tuccl.probes.topology.graph import Topology
 from tuccl.runtime import PluginMissingError, has_executor, measure_library_path, plugin_path
 
 _TOLD = 22

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.cluster.mpi import mpi_tasks
 from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.job_figure import Figure, TimeUnit, parse_pattern
 from tuccl.bench.own_job import WITH, WITHOUT, JobRound, JobRun, run_rounds
@@ -26,7 +27,6 @@ from tuccl.engines.executor_library import BUNDLE_VARIABLE
 from tuccl.errors import MeasurementError, UsageError
 from tuccl.inputs.option import require_bounds
 from tuccl.inputs.workload_bench_command import WorkloadBenchCommand
-from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.processes.job_process import run_job_into
 from tuccl.words.durations import format_about, parse_seconds
 from tuccl.workspace.atomic_file import absolute, cannot_write

@@ -11,6 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import Table
 from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.job_figure import Figure
 from tuccl.bench.job_parts import (
@@ -42,9 +45,6 @@ from tuccl.console.json_output import print_document
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.inputs.workload_bench_command import WorkloadTrimCommand
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.table import Table
 from tuccl.shipping.forms import Form
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import MANIFEST_NAME, read_document

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lookup_tables.parquet_form import require_pyarrow
+from synthesizer.solve.solver import require_solver
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.console import display
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.parquet_form import require_pyarrow
 from tuccl.pipeline.record_output import RecordOutput
 from tuccl.pipeline.run_options import settings_of_options
 from tuccl.pipeline.workload_options import workload_of_options
 from tuccl.runtime import PluginMissingError, plugin_path
 from tuccl.schedules.own_schedules import schedule_files
-from tuccl.synthesizer.solve.solver import require_solver
 
 
 def look_first(

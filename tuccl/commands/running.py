@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from probes.cluster.crew import Crew
+from probes.cluster.mpi import mpi_tasks
+from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probe_command import ProbeCommand
@@ -13,9 +16,6 @@ from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
 from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.places import Places
-from tuccl.probes.cluster.crew import Crew
-from tuccl.probes.cluster.mpi import mpi_tasks
-from tuccl.probes.topology.graph import Topology
 from tuccl.processes.mpi_workers import ending_job_when_terminated
 
 

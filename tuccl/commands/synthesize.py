@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from probes.cluster.mpi import mpi_tasks
+from probes.topology.graph import Topology
 from tuccl.console import display
 from tuccl.console.json_output import print_json
 from tuccl.console.progress import shown_progress
@@ -16,8 +18,6 @@ from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.output_file import check_output
 from tuccl.inputs.sketch_argument import nodes_of, read_sketch_argument, sketch_for
 from tuccl.inputs.synthesize_command import SynthesizeCommand
-from tuccl.probes.cluster.mpi import mpi_tasks
-from tuccl.probes.topology.graph import Topology
 from tuccl.processes.mpi_workers import lead_ranks
 from tuccl.processes.workers import Workers
 from tuccl.schedules.best_schedule import Means, best_schedule

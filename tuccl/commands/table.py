@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from lookup_tables.table import Shape
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.console.result_output import print_result
 from tuccl.errors import ExitCode, UsageError
-from tuccl.lookup_tables.table import Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.choice_text import (
     describe_builtin,

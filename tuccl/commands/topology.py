@@ -8,21 +8,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from probes.comparison.changes import describe_changes, describe_figures
+from probes.drawing.svg import draw_svg
+from probes.drawing.tree_view import tree_lines
+from probes.files.machine_file import read_machine_file
+from probes.files.shipped import shipped_machines
+from probes.nccl_xml.export import topology_to_nccl_xml
+from probes.nccl_xml.losses import export_losses
+from probes.topology.graph import Topology
+from probes.topology.hosts import hosts_alike, split_hosts
+from probes.topology.json_form import topology_to_json
 from tuccl.console import display
 from tuccl.console.json_output import print_json
 from tuccl.errors import ExitCode, UsageError
 from tuccl.inputs.machine_argument import SHIPPED, read_machine_argument
 from tuccl.inputs.output_file import check_output
-from tuccl.probes.comparison.changes import describe_changes, describe_figures
-from tuccl.probes.drawing.svg import draw_svg
-from tuccl.probes.drawing.tree_view import tree_lines
-from tuccl.probes.files.machine_file import read_machine_file
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.nccl_xml.export import topology_to_nccl_xml
-from tuccl.probes.nccl_xml.losses import export_losses
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.hosts import hosts_alike, split_hosts
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.workspace.atomic_file import write_atomically
 
 SCHEMA_VERSION = 1

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from probes.cluster.crew import Crew
+from probes.topology.graph import Topology
 from tuccl.commands.default_backend import with_backend, with_served_backend
 from tuccl.commands.look_first import look_first
 from tuccl.commands.running import with_ranks
@@ -29,8 +31,6 @@ from tuccl.pipeline.retune_plan import plan_lines as retune_lines
 from tuccl.pipeline.retuning import Retuning, retuning_of
 from tuccl.pipeline.run_options import read_options
 from tuccl.pipeline.tuning_run import run
-from tuccl.probes.cluster.crew import Crew
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.finished_run import FinishedRun, current_run
 from tuccl.reports.job_gains import gains_of
 from tuccl.workspace.atomic_file import absolute

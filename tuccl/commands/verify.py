@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from synthesizer.ir.msccl_limits import check_limits
+from synthesizer.prove.verifier import verdict_as_dict
+from synthesizer.prove.verifier import verify as verify_algorithm
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode, UsageError
 from tuccl.schedules.across_hosts import across_hosts
 from tuccl.schedules.schedule_files import read_schedule_file
-from tuccl.synthesizer.ir.msccl_limits import check_limits
-from tuccl.synthesizer.prove.verifier import verdict_as_dict
-from tuccl.synthesizer.prove.verifier import verify as verify_algorithm
 
 
 def verify(file: Path, nodes: str | None, as_json: bool) -> int:

@@ -19,11 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.compiling.compiler_runs import Progress, run_compilers
-from tuccl.compiling.cuda_toolkit import Compilers, find_compilers, in_order
-from tuccl.compiling.gpu_recipe import recipe
-from tuccl.errors import WorkspaceError
-from tuccl.probes.nvidia.gpu_programs import (
+from probes.nvidia.gpu_programs import (
     Build,
     GpuProgram,
     build_name,
@@ -31,7 +27,11 @@ from tuccl.probes.nvidia.gpu_programs import (
     builds_of_user,
     find_build,
 )
-from tuccl.probes.p2p.run import p2p_program
+from probes.p2p.run import p2p_program
+from tuccl.compiling.compiler_runs import Progress, run_compilers
+from tuccl.compiling.cuda_toolkit import Compilers, find_compilers, in_order
+from tuccl.compiling.gpu_recipe import recipe
+from tuccl.errors import WorkspaceError
 from tuccl.runtime import executor_program
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.nvidia.gpu_programs import GpuProgram, sources_of
 from tuccl.compiling.compiler_runs import CompilerRun
 from tuccl.compiling.cuda_toolkit import Compilers
-from tuccl.probes.nvidia.gpu_programs import GpuProgram, sources_of
 
 _C_FLAGS = ("-std=c11", "-O2", "-D_POSIX_C_SOURCE=200809L", "-D_DEFAULT_SOURCE")
 _CXX_FLAGS = ("-std=c++17", "-O3", "-DNDEBUG")

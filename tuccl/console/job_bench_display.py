@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from probes.inputs.printable import printable
 from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.job_figure import Figure
 from tuccl.bench.own_job import JobOutcome, JobRun, Saving
 from tuccl.inputs.workload_bench_command import WorkloadBenchCommand
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.documents.bench import BenchedGain
 from tuccl.reports.documents.job_bench import (
     JobBenchDocument,

@@ -10,17 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from probes.cluster.cluster_probe import ClusterProbe
+from probes.host.preflight import Check
+from probes.network.campaign.findings import ClassFigure
+from probes.network.campaign.outliers import Quantity
+from probes.p2p.figures import P2pFigures
+from probes.p2p.report import Figure
+from probes.topology.figure_text import gpu_architecture, three_digits
+from probes.topology.graph import Device, DeviceKind, Link, Provenance, Topology
+from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
+from probes.topology.paths import local_path
 from tuccl.console.display import standard_output
-from tuccl.probes.cluster.cluster_probe import ClusterProbe
-from tuccl.probes.host.preflight import Check
-from tuccl.probes.network.campaign.findings import ClassFigure
-from tuccl.probes.network.campaign.outliers import Quantity
-from tuccl.probes.p2p.figures import P2pFigures
-from tuccl.probes.p2p.report import Figure
-from tuccl.probes.topology.figure_text import gpu_architecture, three_digits
-from tuccl.probes.topology.graph import Device, DeviceKind, Link, Provenance, Topology
-from tuccl.probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
-from tuccl.probes.topology.paths import local_path
 
 _MOST_GPUS = 16
 """Greatest number of GPUs of a matrix that fits a screen."""

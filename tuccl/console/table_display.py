@@ -16,9 +16,9 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lookup_tables.table import Shape, Table
 from tuccl.console.display import print_lines, standard_output
 from tuccl.console.step_display import step_line
-from tuccl.lookup_tables.table import Shape, Table
 from tuccl.reports.choice_text import (
     OWN_CHOICE,
     UNDER_PROFILE,

@@ -5,7 +5,7 @@ This module is imported for JSON alone: building its models takes longer than pr
 
 from __future__ import annotations
 
-from tuccl.lookup_tables.table import Entry, SeenPlacement
+from lookup_tables.table import Entry, SeenPlacement
 from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
 from tuccl.reports.documents.step import step_document
 from tuccl.reports.documents.table import (

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from lookup_tables.bundles.bundle import Bundle
+from lookup_tables.program_header import is_phased
+from probes.errors import ProbeError
+from probes.host.probe import HostProbeOptions, probe_host
+from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
+from synthesizer.programs.phase_layout import unpacked_phases
 from tuccl.doctor.findings import Finding, error, note, ok, warning
-from tuccl.lookup_tables.bundles.bundle import Bundle
-from tuccl.lookup_tables.program_header import is_phased
 from tuccl.measuring.cores import cores_for, lanes_on
-from tuccl.probes.errors import ProbeError
-from tuccl.probes.host.probe import HostProbeOptions, probe_host
-from tuccl.probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
-from tuccl.programs.phase_layout import unpacked_phases
 from tuccl.words.counts import count_of
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.errors import TableError
 from tuccl.engines.nccl_environment import seen_variables
 from tuccl.engines.nccl_library import NcclLibrary
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.bundles.bundle import Bundle, load_bundle
-from tuccl.lookup_tables.errors import TableError
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 
 _SOURCE = '. "$1" >/dev/null && env -0'

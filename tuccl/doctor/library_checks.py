@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from lookup_tables.provenance import NcclVersion
 from tuccl.doctor.elf import ElfError, ElfLibrary, read_elf
 from tuccl.doctor.findings import Finding, error, note, ok, warning
 from tuccl.doctor.job_view import JobView
@@ -26,7 +27,6 @@ from tuccl.engines.nccl_library import (
     find_nccl,
 )
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
-from tuccl.lookup_tables.provenance import NcclVersion
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 
 _ABI = re.compile(r"ncclTunerPlugin_v(\d+)")

@@ -15,7 +15,7 @@ import mmap
 import os
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 
 CONTROL_VARIABLE = "TUCCL_CONTROL"
 NO_OVERRIDE = 0xFF

@@ -10,11 +10,11 @@ from __future__ import annotations
 from ctypes import byref
 from zlib import crc32
 
+from lookup_tables.table import NcclProtocol, ScheduleConfig
 from tuccl.engines.control_block import NO_OVERRIDE
 from tuccl.engines.executor_library import Choice, ExecutorLibrary, unpack_bundle
 from tuccl.engines.measure_library import NativeCall
 from tuccl.engines.nccl_engine import NcclEngine
-from tuccl.lookup_tables.table import NcclProtocol, ScheduleConfig
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError
 

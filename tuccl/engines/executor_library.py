@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tuccl.lookup_tables.bundles.bundle import load_bundle
-from tuccl.lookup_tables.bundles.bundle_writer import entry_record
-from tuccl.lookup_tables.errors import TableFileError
-from tuccl.lookup_tables.table import ScheduleConfig
+from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.bundles.bundle_writer import entry_record
+from lookup_tables.errors import TableFileError
+from lookup_tables.table import ScheduleConfig
 from tuccl.measuring.errors import EngineError
 
 PRELOAD_VARIABLE = "LD_PRELOAD"

@@ -15,6 +15,7 @@ from ctypes import byref, c_double
 from pathlib import Path
 from typing import NoReturn
 
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.engines.control_block import (
     CONTROL_VARIABLE,
     NO_OVERRIDE,
@@ -35,7 +36,6 @@ from tuccl.engines.nccl_library import (
     version_text,
 )
 from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 from tuccl.runtime import PluginMissingError, computation_ptx, plugin_path

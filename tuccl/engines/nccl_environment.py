@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from probes.inputs.regular_file import read_regular_file
 from tuccl.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
 from tuccl.errors import MeasurementError
-from tuccl.probes.inputs.regular_file import read_regular_file
 
 
 class NcclEnvironmentError(MeasurementError):

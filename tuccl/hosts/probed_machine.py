@@ -11,14 +11,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from probes.cluster.crew import Crew
+from probes.files.read import read_topology
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
+from probes.topology.validation import check_structure, validate
 from tuccl.console import display
 from tuccl.console.progress import shown_progress
 from tuccl.hosts.probing import probe_for_init
-from tuccl.probes.cluster.crew import Crew
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
-from tuccl.probes.topology.validation import check_structure, validate
 from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import cannot_write, require_room, write_atomically
 

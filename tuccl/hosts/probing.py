@@ -11,35 +11,35 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lookup_tables.errors import TableError
+from probes.cluster.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
+from probes.cluster.crew import Crew, LocalCrew
+from probes.cluster.errors import HostsMissingError, MpiMissingError
+from probes.cluster.launched import DEFAULT_LAUNCHER, LaunchedCrew
+from probes.cluster.mpi import mpi_tasks, run_with_mpi
+from probes.host.preflight import CheckStatus, check_host
+from probes.host.probe import HostProbeOptions
+from probes.inputs.xml_tree import MAX_BYTES
+from probes.network.campaign.idle_pairs import utilisation_of
+from probes.network.campaign.sampling import SamplingOptions
+from probes.network.campaign.traffic_log import parse_traffic_log
+from probes.network.errors import HierarchyFileError
+from probes.network.racks.hostlist import expand_host_list
+from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
+from probes.network.racks.rack_map import parse_rack_map
+from probes.network.racks.slurm_topology import parse_slurm_topology
+from probes.network.results import PortPair
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
+from synthesizer.errors import SolverError
 from tuccl.console import display, probe_summary
 from tuccl.console.json_output import print_json
 from tuccl.console.progress import shown_progress
 from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.hosts.probe_command import ProbeCommand
 from tuccl.inputs.output_file import check_output
-from tuccl.lookup_tables.errors import TableError
-from tuccl.probes.cluster.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
-from tuccl.probes.cluster.crew import Crew, LocalCrew
-from tuccl.probes.cluster.errors import HostsMissingError, MpiMissingError
-from tuccl.probes.cluster.launched import DEFAULT_LAUNCHER, LaunchedCrew
-from tuccl.probes.cluster.mpi import mpi_tasks, run_with_mpi
-from tuccl.probes.host.preflight import CheckStatus, check_host
-from tuccl.probes.host.probe import HostProbeOptions
-from tuccl.probes.inputs.xml_tree import MAX_BYTES
-from tuccl.probes.network.campaign.idle_pairs import utilisation_of
-from tuccl.probes.network.campaign.sampling import SamplingOptions
-from tuccl.probes.network.campaign.traffic_log import parse_traffic_log
-from tuccl.probes.network.errors import HierarchyFileError
-from tuccl.probes.network.racks.hostlist import expand_host_list
-from tuccl.probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
-from tuccl.probes.network.racks.rack_map import parse_rack_map
-from tuccl.probes.network.racks.slurm_topology import parse_slurm_topology
-from tuccl.probes.network.results import PortPair
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.processes.interrupts import exit_code_of_stop
 from tuccl.processes.mpi_workers import ending_job_when_terminated
-from tuccl.synthesizer.errors import SolverError
 from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import absolute, require_writable, write_atomically
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, Generic, TypeVar
 
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
+from probes.cluster.mpi_start import join_mpi, run_ranks
 from tuccl.errors import MeasurementError
-from tuccl.probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from tuccl.probes.cluster.mpi_start import join_mpi, run_ranks
 
 AnswerT = TypeVar("AnswerT")
 

@@ -19,12 +19,12 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from probes.cluster.launched import DEFAULT_LAUNCHER, launch_command
+from probes.inputs.printable import printable
 from tuccl.console.shipped.doctor_display import doctor_document
 from tuccl.doctor.diagnosis import diagnose
 from tuccl.errors import MeasurementError, UsageError
 from tuccl.hosts.rank_answers import RankAnswers, answer_on_ranks
-from tuccl.probes.cluster.launched import DEFAULT_LAUNCHER, launch_command
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.documents.doctor import CheckedHost, DoctorDocument
 
 _TAGS = 25, 26
@@ -127,7 +127,7 @@ def verdicts_of_hosts(directory: Path, reach: Reach) -> list[CheckedHost]:
             f"{str(directory)!a} cannot be given to a shell on other hosts: use a path of letters, "
             "digits and _./+,@%=-, or start this by mpirun or srun"
         )
-    arguments = ("-m", "tuccl", "doctor", str(directory), "--json")
+    arguments = ("-P", "-m", "tuccl", "doctor", str(directory), "--json")
     launcher = reach.launcher or DEFAULT_LAUNCHER
     commands = [
         (host, launch_command(launcher, host, reach.python, arguments)) for host in reach.hosts

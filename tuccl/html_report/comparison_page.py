@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from lookup_tables.table import Operation, Shape
 from tuccl.html_report.charts import DASHES, Chart, Trace, figure, line, size_axis, value_axis
 from tuccl.html_report.elements import Markup, element, joined
 from tuccl.html_report.figures.comparison import ComparedKey, Comparison
@@ -15,7 +16,6 @@ from tuccl.html_report.heat_map import Cell, grid
 from tuccl.html_report.key_table import number_cell, sortable_table, time_cell
 from tuccl.html_report.page import TITLE_MARK, Scripts, Section, page
 from tuccl.html_report.report import closing, facts, gains_section, headline
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.words.counts import count_of
 from tuccl.words.sizes import format_size
 

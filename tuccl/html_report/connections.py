@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from probes.topology.graph import Topology
+from sketches.sketch import DroppedEdge, Sketch
 from tuccl.html_report.charts import Chart, Trace
 from tuccl.html_report.elements import Markup, chart_text, element
 from tuccl.html_report.figures.sketch_figures import SketchFigures
-from tuccl.probes.topology.graph import Topology
-from tuccl.sketches.sketch import DroppedEdge, Sketch
 
 _MOST_PAIRS = 40_000
 """Most pairs of ranks that are shown, of all sketches together."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from lookup_tables.table import Operation
 from tuccl.bench.bandwidths import busbw_gb_per_s
 from tuccl.html_report.charts import BOUND_DASH, DASHES, Chart, Trace, line, size_axis, value_axis
 from tuccl.html_report.figures.key_figures import KeyFigures, Timed, shape_words
 from tuccl.html_report.figures.table_figures import TableFigures
-from tuccl.lookup_tables.table import Operation
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task

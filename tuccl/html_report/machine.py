@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from probes.drawing.svg import draw_svg
+from probes.errors import TopologyExportError
+from probes.topology.graph import Topology
 from tuccl.html_report.elements import Markup, element, trusted
-from tuccl.probes.drawing.svg import draw_svg
-from tuccl.probes.errors import TopologyExportError
-from tuccl.probes.topology.graph import Topology
 
 _DARK = """svg{max-width:100%;height:auto}
 @media print{svg{max-width:100%;height:auto}}

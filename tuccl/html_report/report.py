@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from lookup_tables.provenance import SIMULATED
+from probes.topology.graph import Topology
+from sketches.sketch import Sketch
 from tuccl import __version__
 from tuccl.html_report.charts import figure
 from tuccl.html_report.connections import connection_chart, connection_words
@@ -24,11 +27,8 @@ from tuccl.html_report.profile import profile_chart, profile_words
 from tuccl.html_report.search_charts import search_charts
 from tuccl.html_report.step_section import step_section
 from tuccl.html_report.timeline_charts import timeline_charts
-from tuccl.lookup_tables.provenance import SIMULATED
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
-from tuccl.sketches.sketch import Sketch
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size

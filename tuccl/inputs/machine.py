@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from probes.errors import UnknownNicSpeedError
+from probes.topology.graph import Topology
+from probes.topology.replicate import Network, NetworkLayout, replicate, with_shared_gpus
+from probes.topology.validation import validate
 from tuccl.errors import UsageError
 from tuccl.inputs.machine_argument import read_machine_argument
 from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.option import require_bounds
-from tuccl.probes.errors import UnknownNicSpeedError
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate, with_shared_gpus
-from tuccl.probes.topology.validation import validate
 
 
 def load_machine(

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from probes.files.bench_topologies import bench_topology_reference, read_bench_topology
+from probes.files.machine_file import read_machine_file
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from sketches.taccl.cluster import taccl_cluster
+from sketches.taccl.records import is_taccl_topology
+from sketches.taccl.topology_file import read_taccl_topology
 from tuccl.errors import UsageError
-from tuccl.probes.files.bench_topologies import bench_topology_reference, read_bench_topology
-from tuccl.probes.files.machine_file import read_machine_file
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
-from tuccl.sketches.taccl.cluster import taccl_cluster
-from tuccl.sketches.taccl.records import is_taccl_topology
-from tuccl.sketches.taccl.topology_file import read_taccl_topology
 from tuccl.workspace.atomic_file import absolute
 
 SHIPPED = "shipped:"

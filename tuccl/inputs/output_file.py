@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from probes.files.bench_topologies import bench_topology_reference
+from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError
-from tuccl.probes.files.bench_topologies import bench_topology_reference
-from tuccl.probes.inputs.regular_file import read_regular_file
 
 
 def check_output(path: Path, option: str, read: Iterable[str | Path | None] = ()) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.graph import Topology
+from sketches.sketch import Sketch
+from sketches.sketch_json import sketch_from_json
+from sketches.taccl.records import is_taccl_sketch
+from sketches.taccl.rules import taccl_sketch
+from sketches.taccl.sketch_file import TacclRules, read_taccl_sketch
 from tuccl.errors import UsageError
-from tuccl.probes.inputs.regular_file import read_regular_file
-from tuccl.probes.topology.graph import Topology
-from tuccl.sketches.sketch import Sketch
-from tuccl.sketches.sketch_json import sketch_from_json
-from tuccl.sketches.taccl.records import is_taccl_sketch
-from tuccl.sketches.taccl.rules import taccl_sketch
-from tuccl.sketches.taccl.sketch_file import TacclRules, read_taccl_sketch
 
 _MOST_BYTES = 256 << 20
 

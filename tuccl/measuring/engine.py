@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.measuring.errors import EngineError
 from tuccl.trials.config import DEFAULT_ALGORITHM
 

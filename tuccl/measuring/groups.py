@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import MeasurementError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError, GroupLostError
 from tuccl.measuring.leader import GOODBYE_S, GroupVersions, Leader, Seat

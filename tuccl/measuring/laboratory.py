@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from probes.topology.figure_text import counted
 from tuccl.errors import UsageError
 from tuccl.measuring.congestion import loopback_notes
-from tuccl.probes.topology.figure_text import counted
 
 
 def parse_node_sizes(text: str, name: str = "--fake-nodes") -> tuple[int, tuple[int, ...]]:

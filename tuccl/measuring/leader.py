@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tuccl.lookup_tables.provenance import NcclVersion
+from lookup_tables.provenance import NcclVersion
 from tuccl.measuring.connection import Connection
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import (

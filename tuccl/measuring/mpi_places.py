@@ -15,6 +15,9 @@ from typing import Any
 
 import psutil
 
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
+from probes.cluster.mpi_start import join_mpi, own_identity, run_ranks
+from probes.host.report import HostIdentity
 from tuccl.errors import MeasurementError
 from tuccl.measuring.connection import Connection, Greeting, Listener, connect
 from tuccl.measuring.cores import own_cores
@@ -33,12 +36,9 @@ from tuccl.measuring.messages import (
 from tuccl.measuring.pending_connections import MOST_WAITING
 from tuccl.measuring.places import Place
 from tuccl.measuring.worker_process import Staff
-from tuccl.probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from tuccl.probes.cluster.mpi_start import join_mpi, own_identity, run_ranks
-from tuccl.probes.host.report import HostIdentity
 
 _WHERE = 21
-"""Tag of the message with the leader's address; tags of `tuccl.probes.cluster.mpi` are low."""
+"""Tag of the message with the leader's address; tags of `probes.cluster.mpi` are low."""
 _REPLY_S = 30.0
 """Time for a rank to answer a simple request, killing a worker included."""
 

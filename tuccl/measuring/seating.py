@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from lookup_tables.table import Shape
 from tuccl.errors import MeasurementError
-from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.cores import share_variable
 from tuccl.measuring.leader import Seat
 from tuccl.measuring.places import Place

@@ -36,7 +36,7 @@ class WorkerProcess:
         try:
             # A session of its own: Ctrl-C reaches the leader alone, which then ends its workers.
             self._process = subprocess.Popen(  # noqa: S603 - this very program
-                [sys.executable, "-c", _program()],
+                [sys.executable, "-P", "-c", _program()],
                 env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=self._words,

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tuccl.lookup_tables.table import Shape
+from lookup_tables.table import Shape
+from probes.comparison.changes import describe_changes
+from probes.topology.devices import DeviceKind, Link, LinkKind
+from probes.topology.graph import Topology
+from probes.topology.hosts import hosts_alike
 from tuccl.models.figures import communicator_shape
 from tuccl.models.siblings import Communicator, communicators, used_links
-from tuccl.probes.comparison.changes import describe_changes
-from tuccl.probes.topology.devices import DeviceKind, Link, LinkKind
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.hosts import hosts_alike
 from tuccl.trials.shapes import memberships
 
 _NUMBERED = (DeviceKind.GPU, DeviceKind.NIC)

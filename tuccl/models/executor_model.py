@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tuccl.lookup_tables.table import NcclProtocol
+from lookup_tables.table import NcclProtocol
+from sketches.sketch import EdgeKind, Sketch
+from synthesizer.simulate.simulator import ExecutionModel
 from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import ModelConstants
-from tuccl.sketches.sketch import EdgeKind, Sketch
-from tuccl.synthesizer.simulate.simulator import ExecutionModel
 
 SLOTS = 8
 """Slots of a connection's buffer."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from tuccl.lookup_tables.table import Shape
-from tuccl.probes.topology.gfx_names import gfx_name
-from tuccl.probes.topology.graph import Device, DeviceKind, LinkKind, Topology
-from tuccl.probes.topology.paths import local_path
+from lookup_tables.table import Shape
+from probes.topology.gfx_names import gfx_name
+from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
+from probes.topology.paths import local_path
 
 _SPEEDS = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
 _SPEEDS_SM90 = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)

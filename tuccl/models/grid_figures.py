@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from probes.topology.graph import Topology
+from sketches.binding import bind_gpus
+from sketches.intra_node import intra_node_wires
+from sketches.sketch import Port
+from sketches.transformation import network_wires
+from sketches.wires import Wire
 from tuccl.models.figures import Generation, MachineFigures, figures_of, machine_figures
-from tuccl.probes.topology.graph import Topology
-from tuccl.sketches.binding import bind_gpus
-from tuccl.sketches.intra_node import intra_node_wires
-from tuccl.sketches.sketch import Port
-from tuccl.sketches.transformation import network_wires
-from tuccl.sketches.wires import Wire
 
 _MEMORY_GB_PER_S = {
     Generation.VOLTA: 900.0,

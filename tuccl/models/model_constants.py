@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.table import NcclProtocol
+from lookup_tables.table import NcclProtocol
 
 
 @dataclass(frozen=True, slots=True)

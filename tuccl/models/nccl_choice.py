@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.models.figures import Fabric, Generation, MachineFigures
 from tuccl.trials.config import Config, ProcessProfile
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.models.figures import Fabric, Generation, MachineFigures
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import BYTES_PER_THREAD, Choice, ring_steps

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from tuccl.lookup_tables.table import Shape
+from lookup_tables.table import Shape
+from probes.topology.graph import Device, DeviceKind, Topology
+from probes.topology.hosts import hosts_alike
+from probes.topology.paths import Proximity, local_path, pcie_distance
 from tuccl.models.figures import Fabric, MachineFigures, communicator_shape, machine_figures
 from tuccl.models.siblings import Communicator, divided
-from tuccl.probes.topology.graph import Device, DeviceKind, Topology
-from tuccl.probes.topology.hosts import hosts_alike
-from tuccl.probes.topology.paths import Proximity, local_path, pcie_distance
 from tuccl.trials.placement import Placement
 from tuccl.trials.shapes import strides
 

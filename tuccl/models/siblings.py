@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
+from lookup_tables.table import Shape
+from probes.topology.devices import DeviceKind, Link, LinkKind
+from probes.topology.graph import Topology
+from probes.topology.hosts import hosts_alike
+from probes.topology.paths import local_path
+from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Shape
 from tuccl.models.figures import MachineFigures, communicator_shape, machine_figures
-from tuccl.probes.topology.devices import DeviceKind, Link, LinkKind
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.hosts import hosts_alike
-from tuccl.probes.topology.paths import local_path
-from tuccl.sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 from tuccl.trials.shapes import Membership, memberships
 
 _KEPT = (DeviceKind.GPU, DeviceKind.NIC)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
 
+from lookup_tables.lookup import check_table, key_order
+from lookup_tables.table import Entry, SeenPlacement, Shape, Table
+from probes.topology.graph import Topology
 from tuccl.errors import WorkspaceError
-from tuccl.lookup_tables.lookup import check_table, key_order
-from tuccl.lookup_tables.table import Entry, SeenPlacement, Shape, Table
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.retune_plan import RetunePlan, from_the_beginning
 from tuccl.placing.kept import KeptEntries
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.finished_run import FinishedRun, read_machine
 from tuccl.reports.report import KeyReport, Report, RetunedKey, RetunedReport
 from tuccl.trials.config import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from lookup_tables.table import Operation, Shape
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend
 from tuccl.inputs.run_options import REPLAY, SIMULATED
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.search.hyperband import Bracket, hyperband_plan
 from tuccl.search.mraco import MracoOptions
 from tuccl.trials.config import STOCK, Task

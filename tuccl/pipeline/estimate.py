@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
+from sketches.sketch import Sketch
+from synthesizer.ir.collectives import Collective
 from tuccl.pipeline.dry_run import SearchPlan
 from tuccl.schedules.guidance import worth_trying
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.words.durations import format_about
 
 _LEAST_SHOWN_S = 60.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.engines.nccl_environment import NoGpuError, count_gpus
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.measuring.congestion import congestion_control
 from tuccl.measuring.laboratory import Laboratory
-from tuccl.probes.topology.graph import Topology
 
 
 def require_possible(options: RunOptions) -> None:

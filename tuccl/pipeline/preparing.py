@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lookup_tables.table import Shape
+from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import BackendRequest, backend_kind
 from tuccl.engines.nccl_library import version_here
 from tuccl.errors import UsageError
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.laboratory_options import laboratory_of
 from tuccl.pipeline.run_options import record_of_options, settings_of_options, with_shapes
 from tuccl.pipeline.searching.recorded_search import replay_note
 from tuccl.pipeline.stages import backend_request
 from tuccl.pipeline.workload_options import with_workload, workload_notes, workload_of_options
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.record import Record
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
 from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite
 
-from tuccl.lookup_tables.confirmation import Confirmation, NoStarts, Reference
-from tuccl.lookup_tables.lookup import check_table, key_order
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import (
+from lookup_tables.confirmation import Confirmation, NoStarts, Reference
+from lookup_tables.lookup import check_table, key_order
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
@@ -21,8 +21,8 @@ from tuccl.lookup_tables.table import (
     Table,
     TimedSiblings,
 )
+from probes.topology.graph import Topology
 from tuccl.models.figures import communicator_shape
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.recorded_run import RecordedSchedule
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence, evidence_of

@@ -10,10 +10,10 @@ from dataclasses import asdict
 
 from pydantic import JsonValue
 
+from probes.topology.graph import Topology
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.inputs.run_options import RunOptions
 from tuccl.pipeline.run_options import read_options
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.finished_run import read_machine
 from tuccl.workspace.runs import Run, RunRecord, Workspace
 

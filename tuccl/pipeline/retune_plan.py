@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
 from tuccl.models.communicator_parts import changes_of, has_communicators, is_touched
 from tuccl.models.figures import communicator_shape
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.report import Report
 from tuccl.trials.config import Task
 from tuccl.trials.shapes import ShapeName, shape_text

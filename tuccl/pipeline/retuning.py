@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from probes.comparison.changes import describe_changes
+from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.pipeline.carried_table import Carried, carried_from
 from tuccl.pipeline.preparing import Prepared
 from tuccl.pipeline.retune_plan import Fate, RetunePlan, already_tuned, plan_retune
 from tuccl.placing.kept import kept_entries
-from tuccl.probes.comparison.changes import describe_changes
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.entries_by_settings import entries_by_settings
 from tuccl.reports.finished_run import FinishedRun, finished, read_machine
 from tuccl.reports.report import read_report

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from lookup_tables.table import Operation, Shape
+from probes.inputs.first_fault import first_fault
+from probes.topology.graph import Topology
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.calibration.model_file import read_model_file
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.inputs.run_options import REPLAY, SIMULATED, RunOptions
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.model_constants import ModelConstants
 from tuccl.pipeline.laboratory_options import require_possible
-from tuccl.probes.inputs.first_fault import first_fault
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.errors import RecordMismatchError
 from tuccl.records.reading import read_records
 from tuccl.records.record import Record

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from sketches.sketch_json import sketch_to_json
+from synthesizer.ir.collectives import Collective
 from tuccl.backends.backend_choice import backend_kind, keeps_128_bytes
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.siblings import SiblingMachines
 from tuccl.pipeline.estimate import schedules_seconds
-from tuccl.probes.topology.graph import Topology
 from tuccl.processes.workers import worker_processes, workers_for
 from tuccl.schedules.candidates import Candidate, make_candidates
 from tuccl.schedules.executor_schedules import with_kernels
@@ -25,10 +29,6 @@ from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
 from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
 from tuccl.schedules.staged_candidates import staged_candidates
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.sketches.sketch_json import sketch_to_json
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.tuning.settings import RunSettings
 from tuccl.words.progress import Progress, Total
 from tuccl.workspace.atomic_file import write_atomically

@@ -12,6 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import Operation, Table
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
+from sketches.sketch import Sketch
 from tuccl.backends.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -19,9 +25,6 @@ from tuccl.backends.backend_choice import (
     require_backend,
 )
 from tuccl.errors import ProfileLostError, WorkspaceError
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import Operation, Table
 from tuccl.measuring.places import Places
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.carried_table import (
@@ -44,8 +47,6 @@ from tuccl.pipeline.results import Origin, Tried, build_report, build_table
 from tuccl.pipeline.searching.recorded_search import takes_recorded_steps
 from tuccl.pipeline.searching.search_spaces import Candidates, cores_note, search_spaces
 from tuccl.pipeline.shape_schedules import Part, candidates_of, parts_of, sketches_of
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.processes.workers import workers_for
 from tuccl.records.record import Record
 from tuccl.reports.finished_run import FinishedRun, finished
@@ -58,7 +59,6 @@ from tuccl.reports.report import Report
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.own_schedules import OwnSchedule
 from tuccl.schedules.saved_candidates import are_saved
-from tuccl.sketches.sketch import Sketch
 from tuccl.trials.config import Task
 from tuccl.trials.events import RunBegins, SchedulesMade, Watch, unwatched
 from tuccl.trials.timing import Timing, timing_of

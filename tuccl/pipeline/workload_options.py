@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from lookup_tables.table import Operation, Shape
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.records.record import Record
 from tuccl.trials.config import STOCK, Task
 from tuccl.trials.presets import ASKED_ABOUT

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tuccl.lookup_tables.table import Entry, SeenPlacement, Shape
+from lookup_tables.table import Entry, SeenPlacement, Shape
+from probes.topology.graph import Topology
 from tuccl.models.communicator_parts import parts_by_sibling
 from tuccl.models.placements import placements
-from tuccl.probes.topology.graph import Topology
 from tuccl.trials.placement import ANYWHERE, Placement
 
 KeptEntries = Mapping[tuple[Shape, Placement], tuple[Entry, ...]]

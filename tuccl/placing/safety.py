@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
-from tuccl.lookup_tables.table import Shape
+from lookup_tables.table import Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.statistics.estimators import ratios_of_turns
 from tuccl.statistics.intervals import median_interval

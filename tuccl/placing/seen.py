@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuccl.lookup_tables.lookup import MOST_PLACEMENTS, PLACEMENT_TOLERANCE
-from tuccl.lookup_tables.table import EstimateLine, Operation, Shape
+from lookup_tables.lookup import MOST_PLACEMENTS, PLACEMENT_TOLERANCE
+from lookup_tables.table import EstimateLine, Operation, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.trials.config import Task
 from tuccl.trials.placement import Placement

@@ -192,7 +192,7 @@ def _end_by_force_after_a_signal() -> int:
 
 
 def _end_by_force(number: signal.Signals) -> None:
-    from tuccl.probes.cluster.station import kill_children  # noqa: PLC0415 - only if need be
+    from probes.cluster.station import kill_children  # noqa: PLC0415 - only if need be
 
     code = ExitCode.TERMINATED if number is signal.SIGTERM else ExitCode.INTERRUPTED
     tell_stopped(code)

@@ -14,8 +14,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TypeVar
 
+from probes.cluster.errors import MpiMissingError
 from tuccl.errors import ExitCode
-from tuccl.probes.cluster.errors import MpiMissingError
 from tuccl.processes.interrupts import Terminated, failures_by_signals, tell_stopped
 from tuccl.processes.workers import Workers
 

@@ -26,10 +26,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from probes.topology.graph import Topology
 from tuccl.models.figures import communicator_shape
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.record import Record, Row, make_record
 from tuccl.trials.config import DEFAULT_ALGORITHM, Config, Task

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.topology.graph import Topology
+from probes.files.read import read_topology
+from probes.topology.graph import Topology
 from tuccl.records.errors import RecordMismatchError
 from tuccl.records.grid_csv import is_grid, read_grid_csv, topology_beside
 from tuccl.records.record import Record

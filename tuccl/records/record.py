@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
-from tuccl.probes.topology.graph import Topology
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from probes.topology.graph import Topology
 from tuccl.records.recorded_run import RecordedRun
 from tuccl.trials.config import Config, Task
 from tuccl.trials.placement import ANYWHERE

@@ -13,23 +13,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tuccl.lookup_tables.parquet_form import (
+from lookup_tables.parquet_form import (
     ParquetForm,
     parquet_bytes,
     read_parquet,
     read_parquet_metadata,
 )
-from tuccl.lookup_tables.provenance import (
+from lookup_tables.provenance import (
     Provenance,
     provenance_from_json,
     provenance_from_text,
     provenance_to_json,
 )
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.errors import ProbeError
-from tuccl.probes.inputs.regular_file import read_regular_file
-from tuccl.probes.topology.json_form import topology_from_json, topology_to_json
-from tuccl.probes.topology.validation import check_structure
+from lookup_tables.table import Operation, Shape
+from probes.errors import ProbeError
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.json_form import topology_from_json, topology_to_json
+from probes.topology.validation import check_structure
 from tuccl.records.errors import RecordFileError
 from tuccl.records.record import Record, Request, Row, make_record
 from tuccl.records.run_json import run_from_json, run_to_json, shape_from_json

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import Task
 from tuccl.trials.placement import ANYWHERE

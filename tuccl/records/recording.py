@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
 from tuccl.errors import MeasurementError
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.record import NOT_RECORDED, Record, Request, Row, make_record
 from tuccl.records.recorded_run import RecordedRun
 from tuccl.trials.config import Task

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.records.recorded_run import RecordedRun, RecordedSchedule, RecordedSearch
 from tuccl.trials.config import Settings, Task

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuccl.lookup_tables.bundles.bundle import Bundle, BundleEntry
-from tuccl.lookup_tables.table import Entry, Table
+from lookup_tables.bundles.bundle import Bundle, BundleEntry
+from lookup_tables.table import Entry, Table
 from tuccl.reports.job_gains import KeyGain, Runner
 from tuccl.words.sizes import format_size
 

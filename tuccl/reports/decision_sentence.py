@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuccl.lookup_tables.confirmation import NoStarts, Reference
+from lookup_tables.confirmation import NoStarts, Reference
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import ComparisonReport
 

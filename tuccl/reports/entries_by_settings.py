@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuccl.lookup_tables.confirmation import Confirmation
-from tuccl.lookup_tables.table import Entry, Shape, Table
+from lookup_tables.confirmation import Confirmation
+from lookup_tables.table import Entry, Shape, Table
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
 
 

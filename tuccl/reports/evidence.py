@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tuccl.lookup_tables.provenance import SIMULATED, SOCKETS
-from tuccl.lookup_tables.table import Table
+from lookup_tables.provenance import SIMULATED, SOCKETS
+from lookup_tables.table import Table
 
 
 class Evidence(StrEnum):

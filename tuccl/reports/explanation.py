@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lookup_tables.lookup import TableIndex, lookup
+from lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.lookup import TableIndex, lookup
-from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
 from tuccl.reports.choice_text import describe_builtin
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.evidence import Evidence

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.errors import TableFileError
+from lookup_tables.store import table_from_parquet_bytes
+from lookup_tables.table import Table
+from probes.errors import InvalidTopologyError, ProbeError
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_from_json
+from probes.topology.validation import check_structure
 from tuccl.errors import WorkspaceError
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.errors import TableFileError
-from tuccl.lookup_tables.store import table_from_parquet_bytes
-from tuccl.lookup_tables.table import Table
-from tuccl.probes.errors import InvalidTopologyError, ProbeError
-from tuccl.probes.inputs.regular_file import read_regular_file
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_from_json
-from tuccl.probes.topology.validation import check_structure
 from tuccl.reports.report import Report, read_report
 from tuccl.workspace.runs import Run, Workspace, read_text_if_present
 
@@ -90,7 +90,7 @@ def read_table_file(path: Path) -> Table:
 
 def _program_of_xml(text: str) -> bytes:
     # Only older tables need the compiler, and importing it takes time.
-    from tuccl.programs.older_tables import program_of_xml  # noqa: PLC0415
+    from synthesizer.programs.older_tables import program_of_xml  # noqa: PLC0415
 
     return program_of_xml(text)
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from probes.errors import ProbeError
+from probes.host.probe import HostProbeOptions, probe_host
+from probes.inputs.regular_file import read_regular_file
+from probes.nvidia.gpu_settings import GpuSettings, GpuStates, read_gpu_states
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_from_json, topology_to_json
 from tuccl.measuring.congestion import congestion_control
-from tuccl.probes.errors import ProbeError
-from tuccl.probes.host.probe import HostProbeOptions, probe_host
-from tuccl.probes.inputs.regular_file import read_regular_file
-from tuccl.probes.nvidia.gpu_settings import GpuSettings, GpuStates, read_gpu_states
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_from_json, topology_to_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 
-from tuccl.lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
-from tuccl.lookup_tables.table import Entry, Table
+from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
+from lookup_tables.table import Entry, Table
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.report import KeyReport, Report

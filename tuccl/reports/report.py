@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from lookup_tables.confirmation import Estimator, NoStarts, Reference
+from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
+from lookup_tables.table import Shape
 from tuccl.errors import WorkspaceError
-from tuccl.lookup_tables.confirmation import Estimator, NoStarts, Reference
-from tuccl.lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
-from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import SCHEDULE_PREFIXES
 from tuccl.trials.shapes import ShapeName

@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.confirmation import Reference
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.confirmation import Reference
+from lookup_tables.table import Operation, Shape
 from tuccl.reports.job_gains import JobGains, KeyGain, Runner
 from tuccl.reports.report import ComparisonReport, Report
 from tuccl.statistics.intervals import START_ERROR, UNKNOWN, Interval

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Entry, Operation, Shape, Table
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Entry, Operation, Shape, Table
 from tuccl.reports.choice_text import (
     OWN_CHOICE,
     UNDER_PROFILE,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Entry, Operation, Shape, Table
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Entry, Operation, Shape, Table
 from tuccl.reports.evidence import Evidence, evidence_of_backend
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from probes.nvidia.gpu_programs import GpuProgram, find_build
 from tuccl.errors import ExitCode, TucclError
-from tuccl.probes.nvidia.gpu_programs import GpuProgram, find_build
 
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
 MEASURE_LIBRARY_NAME = "libtuccl-measure.so"

@@ -1,4 +1,4 @@
-/* The bundle's records, byte by byte. tuccl/lookup_tables/bundle_layout.py declares them for
+/* The bundle's records, byte by byte. lookup_tables/bundle_layout.py declares them for
  * Python, docs/reference/bundle-format.md describes the format. All integers are little-endian. */
 #ifndef TUCCL_BUNDLE_LAYOUT_H
 #define TUCCL_BUNDLE_LAYOUT_H

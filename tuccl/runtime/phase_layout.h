@@ -1,5 +1,5 @@
 /* The records of a phased program (version 2 of a program), byte by byte: a schedule across hosts.
- * tuccl/programs/phase_layout.py declares them for Python, docs/reference/bundle-format.md
+ * synthesizer/programs/phase_layout.py declares them for Python, docs/reference/bundle-format.md
  * describes the format. All integers are little-endian. */
 #ifndef TUCCL_PHASE_LAYOUT_H
 #define TUCCL_PHASE_LAYOUT_H
@@ -46,7 +46,7 @@ struct tuccl_phased_header {
     uint32_t zero;
 };
 
-/* tuccl/programs/phases.py says what the fields mean. */
+/* synthesizer/programs/phases.py says what the fields mean. */
 struct tuccl_phase {
     uint8_t kind;
     uint8_t operation; /* enum tuccl_operation; TUCCL_REDUCE for a sum. */

@@ -1,4 +1,4 @@
-/* The rules of a phased program; tuccl/programs/phase_form.py has the same ones. */
+/* The rules of a phased program; synthesizer/programs/phase_form.py has the same ones. */
 #include "phased.h"
 
 #include "program.h"

@@ -2,7 +2,7 @@
  *
  * A program that passes cannot make an executor reach outside its buffers, write to the caller's
  * input, or hand a call operands that share memory other than NCCL allows. Its compiler proves that
- * it computes its operation (tuccl/programs/phase_proof.py). */
+ * it computes its operation (synthesizer/programs/phase_proof.py). */
 #ifndef TUCCL_PHASED_H
 #define TUCCL_PHASED_H
 

@@ -3,7 +3,7 @@
  * A program that passes cannot make an interpreter reach outside its buffers, its peers' staging
  * areas or its records, nor wait for ever: every message has a receiver, and a rehearsal on
  * connections of the real depth completed. Its compiler proves that it computes its operation
- * (tuccl/programs/flow.py). */
+ * (synthesizer/programs/flow.py). */
 #ifndef TUCCL_PROGRAM_H
 #define TUCCL_PROGRAM_H
 

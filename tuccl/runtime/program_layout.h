@@ -1,5 +1,5 @@
-/* The compiled program's records, byte by byte. tuccl/lookup_tables/program_header.py and
- * tuccl/programs/layout.py declare them for Python, docs/reference/bundle-format.md describes the
+/* The compiled program's records, byte by byte. lookup_tables/program_header.py and
+ * synthesizer/programs/layout.py declare them for Python, docs/reference/bundle-format.md describes the
  * format. All integers are little-endian; kernels read the records in place. */
 #ifndef TUCCL_PROGRAM_LAYOUT_H
 #define TUCCL_PROGRAM_LAYOUT_H

@@ -84,13 +84,13 @@ struct tuccl_selection *tuccl_selection_create_for_rail(struct tuccl_rail_reques
 void tuccl_selection_free(struct tuccl_selection *selection);
 
 /* Returns the choice for a call, NULL where NCCL decides: where no range contains `bytes`, and for
- * other functions than the five. Same semantics as tuccl/lookup_tables/lookup.py. */
+ * other functions than the five. Same semantics as lookup_tables/lookup.py. */
 const struct tuccl_choice *tuccl_selection_find(const struct tuccl_selection *selection,
                                                 int function, size_t bytes);
 
 /* Returns the choice of the only class that NCCL's estimate for ring with Simple fits, NULL where
  * it fits none or several, or the class has no entry: then that of the shape counts, which suits
- * all classes. Same semantics as lookup_placed of tuccl/lookup_tables/lookup.py. */
+ * all classes. Same semantics as lookup_placed of lookup_tables/lookup.py. */
 const struct tuccl_choice *tuccl_selection_find_placed(const struct tuccl_selection *selection,
                                                        int function, size_t bytes,
                                                        double estimate_us, int pipelined);

@@ -1,4 +1,4 @@
-/* The rules of a staged program; tuccl/programs/staged/staged_form.py has the same ones. */
+/* The rules of a staged program; synthesizer/programs/staged/staged_form.py has the same ones. */
 #include "staged.h"
 
 #include "program.h"

@@ -4,7 +4,7 @@
  * input, wait for ever, or receive a chunk in a round that uses it otherwise. Statements of a stage
  * may be run one after the other on each rank, a message when both ranks have come to it: the first
  * statement that is not done can always go on. The compiler proves that the program computes its
- * operation (tuccl/programs/staged/staged_proof.py). */
+ * operation (synthesizer/programs/staged/staged_proof.py). */
 #ifndef TUCCL_STAGED_H
 #define TUCCL_STAGED_H
 

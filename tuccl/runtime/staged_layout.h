@@ -1,5 +1,5 @@
 /* The records of a staged program (version 3 of a program), byte by byte: any schedule across
- * hosts, as stages inside nodes and rounds on the network. tuccl/programs/staged/staged_layout.py
+ * hosts, as stages inside nodes and rounds on the network. synthesizer/programs/staged/staged_layout.py
  * declares them for Python, docs/reference/bundle-format.md describes the format. All integers are
  * little-endian. */
 #ifndef TUCCL_STAGED_LAYOUT_H

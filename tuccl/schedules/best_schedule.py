@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound
+from synthesizer.errors import ExportError
+from synthesizer.formats.exports import EXPORTS
 from tuccl.errors import UsageError
-from tuccl.probes.topology.graph import Topology
 from tuccl.processes.workers import Workers, worker_processes, workers_for
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.making import Stopwatch
 from tuccl.schedules.schedule_choice import Choice, Request, Tried, choose_schedule
 from tuccl.schedules.schedule_files import is_for_msccl, runtime_notes, schedule_texts
 from tuccl.schedules.synthesis_report import Bounds, Outcome
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound
-from tuccl.synthesizer.errors import ExportError
-from tuccl.synthesizer.formats.exports import EXPORTS
 from tuccl.words.progress import Progress
 
 _MOST_JOBS = 1024

@@ -8,11 +8,11 @@ calls, `staging_need.h` limits the memory.
 
 from __future__ import annotations
 
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind
+from synthesizer.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
-from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind
-from tuccl.programs.staged.call_cut import MOST_SCRATCH_BYTES
-from tuccl.synthesizer.ir.algorithm import Buffer
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.presets import KIB, UNSLICED
 
 MOST_SLICES = 64

@@ -11,24 +11,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from tuccl.lookup_tables.program_header import content_address
+from lookup_tables.program_header import content_address
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
+from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.compiler import program_of
+from synthesizer.programs.phase_compiler import compile_phases, phased_hash
+from synthesizer.programs.phases import PhasedSchedule
+from synthesizer.programs.staged.cutting import cut
+from synthesizer.programs.staged.staged_compiler import compile_staged
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from tuccl.processes.workers import IN_PROCESS, Workers
-from tuccl.programs.compiler import program_of
-from tuccl.programs.phase_compiler import compile_phases, phased_hash
-from tuccl.programs.phases import PhasedSchedule
-from tuccl.programs.staged.cutting import cut
-from tuccl.programs.staged.staged_compiler import compile_staged
-from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
-from tuccl.synthesizer.errors import DefectError, InfeasibleError
-from tuccl.synthesizer.formats.msccl_xml import write_msccl_xml
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 
 NEAR = 1.25
 """Greatest slowdown in the model of a candidate that may win when it is measured."""

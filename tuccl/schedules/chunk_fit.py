@@ -1,6 +1,6 @@
 """Schedules whose chunks fit the size, beside those that are fastest in the model.
 
-The chunking of a sketch (`tuccl.sketches.chunking`) is a preference: a schedule with other chunks
+The chunking of a sketch (`sketches.chunking`) is a preference: a schedule with other chunks
 is taken where it is clearly faster, with a note on its chunks.
 """
 
@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tuccl.sketches.chunking import Misfit
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult, synthesize
+from sketches.chunking import Misfit
+from sketches.sketch import Sketch
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult, synthesize
 
 _OF_EQUAL_PARTS = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
 

@@ -14,22 +14,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import Operation, StoredSchedule, Table
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.reach import beyond_experts
+from synthesizer.programs.compiler import compile_program, pattern_in
+from synthesizer.programs.errors import NoProgramError
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.phases import PhaseKind
+from synthesizer.programs.staged.call_cut import has_scratch_for
 from tuccl.engines.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.table import Operation, StoredSchedule, Table
-from tuccl.programs.compiler import compile_program, pattern_in
-from tuccl.programs.errors import NoProgramError
-from tuccl.programs.layout import Pattern
-from tuccl.programs.phases import PhaseKind
-from tuccl.programs.staged.call_cut import has_scratch_for
 from tuccl.schedules.call_slices import slice_sizes, staged_slice_sizes
 from tuccl.schedules.candidates import Candidate, promises_of
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import time_bound
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.plan.reach import beyond_experts
 from tuccl.trials.presets import (
     executor_families,
     pattern_families,

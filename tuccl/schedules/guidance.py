@@ -1,6 +1,6 @@
 """Choice of the sketches that are worth trying for an operation and size.
 
-The figures that `tuccl.sketches.guidance` compares are the bounds of each sketch. They cost
+The figures that `sketches.guidance` compares are the bounds of each sketch. They cost
 milliseconds where a search costs seconds.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tuccl.sketches.guidance import CandidateFigures, size_ranges
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import (
+from sketches.guidance import CandidateFigures, size_ranges
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import (
     MOST_SEPARATED_RANKS,
     algbw_bound_gb_per_s,
     latency_bound_us,
 )
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.plan.reach import rails_suffice
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.reach import rails_suffice
 
 
 def guided(

@@ -16,21 +16,21 @@ from functools import partial
 from math import inf
 from typing import Generic, TypeVar
 
-from tuccl.processes.workers import Workers
-from tuccl.schedules.chunk_fit import synthesize_fitting
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.errors import InfeasibleError, SynthesisError
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.plan.reach import (
+from sketches.sketch import Sketch
+from synthesizer.errors import InfeasibleError, SynthesisError
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.reach import (
     MOST_RANKS_WRITTEN_OUT,
     beyond_experts,
     beyond_search,
     rails_suffice,
 )
-from tuccl.synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult
-from tuccl.synthesizer.prove.verifier import verify
+from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult
+from synthesizer.prove.verifier import verify
+from tuccl.processes.workers import Workers
+from tuccl.schedules.chunk_fit import synthesize_fitting
 
 
 @dataclass(frozen=True, slots=True)

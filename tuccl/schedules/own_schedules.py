@@ -1,7 +1,7 @@
 """The user's own schedules: read from a directory, checked for a run, tried in its search.
 
 A file is MSCCL XML (`.xml`) or a program in the schedule language (`.py`), which defines
-`schedule`: a `tuccl.synthesizer.dsl.Schedule`, or a function of the number of nodes and of GPUs on
+`schedule`: a `synthesizer.dsl.Schedule`, or a function of the number of nodes and of GPUs on
 each that returns one. Each file is proved right and checked against the machine and the run; one
 that does not fit stops the run before it begins, so that the user learns of it.
 """
@@ -15,27 +15,27 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
+from sketches.candidates import whole_machine
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.dsl import Schedule
+from synthesizer.errors import InfeasibleError, ProgramError, SynthesisError
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.lower.lowering import lower
+from synthesizer.programs.errors import NoProgramError
+from synthesizer.programs.staged.cutting import cut
+from synthesizer.programs.staged.staged_compiler import compile_staged
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.simulator import compile_schedule
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.topology.graph import Topology
-from tuccl.programs.errors import NoProgramError
-from tuccl.programs.staged.cutting import cut
-from tuccl.programs.staged.staged_compiler import compile_staged
 from tuccl.schedules.candidates import Candidate, is_across_nodes, promises_of
 from tuccl.schedules.executor_schedules import why_not_run
 from tuccl.schedules.schedule_files import read_schedule_file
 from tuccl.schedules.staged_candidates import node_sizes_of
-from tuccl.sketches.candidates import whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import time_bound
-from tuccl.synthesizer.dsl import Schedule
-from tuccl.synthesizer.errors import InfeasibleError, ProgramError, SynthesisError
-from tuccl.synthesizer.formats.msccl_xml import write_msccl_xml
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.lower.lowering import lower
-from tuccl.synthesizer.prove.verifier import verify
-from tuccl.synthesizer.simulate.simulator import compile_schedule
 
 OPTION = "--schedules"
 _FORMS = "MSCCL XML (.xml) or programs in the schedule language (.py)"

@@ -1,4 +1,4 @@
-"""Candidates for the executor on several nodes: the plans of phases (`tuccl.programs.phase_plans`).
+"""Candidates for the executor on several nodes: plans of phases.
 
 They depend on the number of nodes and of GPUs on each alone, and cost no synthesis. Each plan comes
 with several configurations of NCCL's calls along rails and several numbers of lanes. All of them
@@ -13,19 +13,19 @@ from dataclasses import replace
 from itertools import product
 from math import inf
 
-from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_plans import phased_plans
+from synthesizer.programs.phase_proof import is_within_reach
+from synthesizer.programs.phases import PhasedSchedule, PhaseKind
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
-from tuccl.programs.phase_plans import phased_plans
-from tuccl.programs.phase_proof import is_within_reach
-from tuccl.programs.phases import PhasedSchedule, PhaseKind
 from tuccl.schedules.call_slices import can_be_sliced, slice_sizes, slices_of_call
 from tuccl.schedules.candidates import Candidate, Promise
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.presets import phased_families
 
 SMALL_BYTES = 64 << 10

@@ -12,14 +12,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from sketches.sketch import Sketch
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.errors import NoPlanError, NoProgramError
+from synthesizer.programs.phase_plans import plan_by_name
+from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import WorkspaceError
-from tuccl.programs.errors import NoPlanError, NoProgramError
-from tuccl.programs.phase_plans import plan_by_name
-from tuccl.programs.phases import PhasedSchedule
 from tuccl.schedules.candidates import Candidate, Promise, is_across_nodes
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import read_text_if_present
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from sketches.chunking import Misfit
+from sketches.sketch import Sketch
+from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
+from synthesizer.ir.collectives import Collective
+from synthesizer.simulate.simulator import ExecutionModel, Times, simulate
 from tuccl.processes.workers import IN_PROCESS, Workers
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules
-from tuccl.sketches.chunking import Misfit
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.errors import DefectError, InfeasibleError, SynthesisError
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.simulate.simulator import ExecutionModel, Times, simulate
 
 WIRES_ALONE = ExecutionModel()
 

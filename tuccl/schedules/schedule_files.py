@@ -6,17 +6,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from probes.inputs.regular_file import read_regular_file
+from probes.topology.graph import Topology
+from sketches.chunking import msccl_multiple_bytes
+from synthesizer.formats.exports import EXPORTS, export_files, format_of_path
+from synthesizer.formats.msccl_xml import read_msccl_xml
+from synthesizer.formats.nccl_graph_figures import GraphMachine
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.msccl_limits import check_limits
 from tuccl.errors import UsageError
-from tuccl.probes.inputs.regular_file import read_regular_file
-from tuccl.probes.topology.graph import Topology
 from tuccl.schedules.chunk_fit import contributions
 from tuccl.schedules.schedule_choice import Tried
-from tuccl.sketches.chunking import msccl_multiple_bytes
-from tuccl.synthesizer.formats.exports import EXPORTS, export_files, format_of_path
-from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml
-from tuccl.synthesizer.formats.nccl_graph_figures import GraphMachine
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.msccl_limits import check_limits
 from tuccl.workspace.atomic_file import write_atomically
 
 STDOUT = Path("-")

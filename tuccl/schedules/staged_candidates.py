@@ -2,9 +2,10 @@
 
 Plans of phases need nodes of equal size, and take it that every GPU has a NIC. Where nodes differ,
 or have fewer NICs than GPUs, expert algorithms of the machine, and those over the gateways of its
-sketches, are cut (`tuccl.programs.staged`). Those are tried at a size that the model of stages and
-rounds takes to be near the fastest; on nodes of different sizes, where there are no plans, also the
-one with the fewest rounds at every size, since no round has been measured on such nodes yet.
+sketches, are cut (`synthesizer.programs.staged`). Those are tried at a size that the model of
+stages and rounds takes to be near the fastest; on nodes of different sizes, where there are no
+plans, also the one with the fewest rounds at every size, since no round has been measured on such
+nodes yet.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from itertools import chain, groupby, product
 from math import inf, log
 from types import MappingProxyType
 
-from tuccl.lookup_tables.program_header import MOST_RANKS
-from tuccl.lookup_tables.table import NcclProtocol, Operation
+from lookup_tables.program_header import MOST_RANKS
+from lookup_tables.table import NcclProtocol, Operation
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
+from synthesizer.experts import expert_algorithms
+from synthesizer.experts.gateways import gateway_programs
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.lower.lowering import lower
+from synthesizer.plan.reach import beyond_experts
+from synthesizer.programs.errors import NoProgramError
+from synthesizer.programs.staged.call_cut import has_scratch_for
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
-from tuccl.probes.topology.graph import Topology
-from tuccl.programs.errors import NoProgramError
-from tuccl.programs.staged.call_cut import has_scratch_for
 from tuccl.schedules.call_slices import staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.experts.gateways import gateway_programs
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.lower.lowering import lower
-from tuccl.synthesizer.plan.reach import beyond_experts
 from tuccl.trials.presets import staged_families
 
 OPERATIONS = frozenset(

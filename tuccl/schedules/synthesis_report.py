@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuccl.probes.topology.graph import Topology
+from probes.topology.graph import Topology
+from sketches.chunking import msccl_multiple_bytes
+from synthesizer.bounds.time_bounds import TimeBound
 from tuccl.schedules.across_hosts import on_nodes
 from tuccl.schedules.chunk_fit import contributions
 from tuccl.schedules.schedule_choice import Choice, Request, Tried
-from tuccl.sketches.chunking import msccl_multiple_bytes
-from tuccl.synthesizer.bounds.time_bounds import TimeBound
 from tuccl.words.sizes import format_size
 
 _MOST_SHOWN = 5

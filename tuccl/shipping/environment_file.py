@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 
-from tuccl.lookup_tables.table import Table
-from tuccl.probes.inputs.printable import printable
+from lookup_tables.table import Table
+from probes.inputs.printable import printable
 from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import PLUGIN_NAME

@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lookup_tables.table import Shape, Table
+from probes.inputs.regular_file import read_regular_file
 from tuccl import __version__
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Shape, Table
-from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.reports.documents.step import StepSummary
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord

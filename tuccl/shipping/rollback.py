@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, ManifestDocument
 from tuccl.shipping.shipment import Source, forms_and_place, make_current, render

@@ -27,14 +27,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.errors import TableFileError
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import Table
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.errors import TableFileError
-from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import Table
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports.documents.step import StepSummary, step_summary
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
@@ -391,7 +391,7 @@ def _checked_table(run: Run) -> Table:
         WorkspaceError: There is none, or it is damaged.
     """
     # What `tuccl table` imports too needs no compiler there.
-    from tuccl.programs.staged.program_check import check_programs  # noqa: PLC0415
+    from synthesizer.programs.staged.program_check import check_programs  # noqa: PLC0415
 
     table = read_table(run)
     try:

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.errors import TableFileError
+from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError, WorkspaceBusyError
-from tuccl.lookup_tables.bundles.bundle import Bundle, load_bundle
-from tuccl.lookup_tables.errors import TableFileError
-from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.forms import FORM_FOLDERS, FORM_PATHS
 from tuccl.shipping.manifest import MANIFEST_NAME, MANIFEST_VERSION, Listed, read_manifest

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.errors import TableError
+from lookup_tables.table import Table
+from probes.inputs.printable import printable
+from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle import Bundle, load_bundle
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.errors import TableError
-from tuccl.lookup_tables.table import Table
-from tuccl.probes.inputs.printable import printable
-from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (

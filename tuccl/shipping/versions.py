@@ -20,8 +20,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.probes.inputs.regular_file import read_regular_file
 from tuccl.shipping.forms import EXECUTABLE
 from tuccl.shipping.manifest import MANIFEST_NAME, ManifestDocument, read_document
 from tuccl.shipping.shipped_directory import (

@@ -16,10 +16,10 @@ authors of schedules and engines can test them. The product imports none of them
     Runs a schedule on NumPy arrays: real values, real buffers, threadblocks at random speeds,
     bounded FIFOs, noise in memory that nobody has written. It shares no code with the verifier
     beyond the operations' buffer sizes, so that each is a test of the other; `expected_outputs`
-    gives what an operation is defined to give. It knows no time: `tuccl.synthesizer.simulate` does.
+    gives what an operation is defined to give. It knows no time: `synthesizer.simulate` does.
 
 What stands in for a machine in front of a user is product and stands elsewhere: the simulated
 backend, a model of NCCL's and the executor's costs (`tuccl.backends.simulated`), and records that
 are replayed (`tuccl.backends.replay`). What no installation needs is below `tests/`: the simulated
-network of hosts (`tests.tuccl.probes.network.simulated_network`), NCCL's and NVML's stand-ins in C.
+network of hosts (`tests.probes.network.simulated_network`), NCCL's and NVML's stand-ins in C.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.measuring.errors import EngineBrokenError
 from tuccl.testing.sockets_transport import Mesh, exchange
 

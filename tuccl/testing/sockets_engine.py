@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineError
 from tuccl.testing.sockets_collectives import Array, Choice, Collectives

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from tuccl.lookup_tables.provenance import Provenance
+from lookup_tables.provenance import Provenance
 from tuccl.trials.config import Config, Task
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.words.sizes import format_size
 

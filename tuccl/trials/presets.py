@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.trials.config import DEFAULT_ALGORITHM, PHASES_PREFIX, SCHEDULE_PREFIX
 from tuccl.trials.space import Family, Knob, Space
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from lookup_tables.table import Shape
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Shape
 
 _PAIR = 2
 

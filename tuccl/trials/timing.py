@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf, log
 from typing import Any, Protocol, runtime_checkable
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.backend import Backend
 from tuccl.trials.config import Task
 

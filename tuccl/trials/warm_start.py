@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tuccl.lookup_tables.table import Entry, Shape
+from lookup_tables.table import Entry, Shape
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.trials.placement import ANYWHERE, Placement
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
+from lookup_tables.confirmation import Estimator
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.lookup_tables.confirmation import Estimator
 from tuccl.placing.safety import SlowerAt
 from tuccl.statistics.estimators import quartile_spread, ratios_of_turns
 from tuccl.statistics.intervals import Interval, median_interval

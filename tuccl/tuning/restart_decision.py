@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import stdev
 
-from tuccl.lookup_tables.confirmation import Estimator
+from lookup_tables.confirmation import Estimator
 from tuccl.statistics.estimators import geometric_mean, log_gains
 from tuccl.statistics.intervals import UNKNOWN, student_interval, widened
 from tuccl.statistics.looks import bonferroni

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.tuning.settings import RunSettings

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TypeVar
 
+from lookup_tables.program_header import MOST_RANKS, executor_serves
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
 from tuccl import __version__
 from tuccl.backends.backend_choice import backend_kind
 from tuccl.errors import UsageError
 from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.option import require_bounds
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.program_header import MOST_RANKS, executor_serves
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.models.model_constants import SHIPPED, ModelConstants
-from tuccl.probes.topology.graph import Topology
 from tuccl.search.strategies import make_strategy
 from tuccl.trials.config import Task
 from tuccl.trials.shapes import NamedShape, ShapeName

@@ -77,7 +77,7 @@ exit 0
 
 def _tuccl() -> tuple[str, ...]:
     """Return the command of this installation, whatever the search path."""
-    return sys.executable, "-m", "tuccl"
+    return sys.executable, "-P", "-m", "tuccl"
 
 
 def _quoted(word: str) -> str:

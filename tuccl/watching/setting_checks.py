@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from tuccl.doctor.findings import Finding, note, ok, warning
-from tuccl.probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from tuccl.reports.host_record import HostRecord
 
 _UNKNOWN = "the manifest does not tell"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lookup_tables.table import Operation, Shape
 from tuccl.bench.contenders import ShippedTable
 from tuccl.bench.placed_calls import placements_here
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.placement import Placement
 from tuccl.trials.shapes import memberships

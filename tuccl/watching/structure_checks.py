@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from probes.comparison.changes import describe_changes
+from probes.comparison.measured_figures import with_figures_of
+from probes.errors import ProbeError
+from probes.topology.graph import Topology
+from probes.topology.hosts import hosts_alike, split_hosts
 from tuccl.doctor.findings import Finding, note, ok, warning
-from tuccl.probes.comparison.changes import describe_changes
-from tuccl.probes.comparison.measured_figures import with_figures_of
-from tuccl.probes.errors import ProbeError
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.hosts import hosts_alike, split_hosts
 from tuccl.reports.host_record import HostRecord
 
 CHECK = "machine"

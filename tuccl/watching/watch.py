@@ -9,6 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from probes.errors import ProbeError
+from probes.files.read import read_topology
+from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
+from probes.topology.graph import Topology
 from tuccl.bench.contenders import read_shipped_table
 from tuccl.bench.job import Site, divisions_of
 from tuccl.bench.surroundings import without_table
@@ -22,10 +26,6 @@ from tuccl.errors import MeasurementError
 from tuccl.measuring.congestion import congestion_control
 from tuccl.measuring.places import LocalPlaces
 from tuccl.measuring.seating import whole_shape
-from tuccl.probes.errors import ProbeError
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.nvidia.gpu_settings import GpuStates, read_gpu_states
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.host_record import probe_structure
 from tuccl.shipping.shipped_directory import MACHINE_NAME

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from synthesizer.ir.collectives import Collective
 from tuccl.errors import UsageError
-from tuccl.synthesizer.ir.collectives import Collective
 
 
 def parse_collective(name: str) -> Collective:

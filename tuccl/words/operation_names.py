@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lookup_tables.table import Operation
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Operation
 
 
 def parse_operation(name: str) -> Operation:

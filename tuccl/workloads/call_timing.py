@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload, WorkloadCall
 

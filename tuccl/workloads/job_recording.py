@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.cluster.mpi import mpi_tasks
 from tuccl.errors import UsageError
-from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.runtime import EXECUTOR_NAME, profiler_path
 from tuccl.workspace.atomic_file import cannot_write
 

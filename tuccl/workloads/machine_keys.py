@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
 
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.inputs.printable import printable
+from lookup_tables.table import Operation, Shape
+from probes.inputs.printable import printable
 from tuccl.trials.config import Task
 from tuccl.trials.shapes import NamedShape
 from tuccl.words.sizes import format_size

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Computation
 from tuccl.words.counts import count_of

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tuccl.lookup_tables.table import MAX_RANKS, Operation
-from tuccl.probes.inputs.first_fault import first_fault
-from tuccl.probes.inputs.regular_file import read_regular_file
+from lookup_tables.table import MAX_RANKS, Operation
+from probes.inputs.first_fault import first_fault
+from probes.inputs.regular_file import read_regular_file
 from tuccl.words.sizes import MAX_SIZE_BYTES
 from tuccl.workloads.errors import WorkloadFileError
 from tuccl.workloads.workload import (

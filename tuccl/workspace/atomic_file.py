@@ -10,8 +10,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from probes.inputs.regular_file import NotAFileError
 from tuccl.errors import WorkspaceError
-from tuccl.probes.inputs.regular_file import NotAFileError
 from tuccl.processes.interrupts import interrupts_held
 
 PARTIAL_PREFIX = ".tuccl-partial-"

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any
 
-from tuccl.lookup_tables.provenance import (
+from lookup_tables.provenance import (
     Provenance,
     provenance_from_json,
     provenance_from_text,

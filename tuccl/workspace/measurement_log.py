@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from probes.inputs.regular_file import open_own_file
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
-from tuccl.probes.inputs.regular_file import open_own_file
 from tuccl.trials.backend import Backend, Estimating, Measured
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.trials.timing import timing_of

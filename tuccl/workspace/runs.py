@@ -32,9 +32,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
+from probes.inputs.first_fault import first_fault
+from probes.inputs.regular_file import NotAFileError, open_own_file, read_regular_file
 from tuccl.errors import WorkspaceBusyError, WorkspaceError
-from tuccl.probes.inputs.first_fault import first_fault
-from tuccl.probes.inputs.regular_file import NotAFileError, open_own_file, read_regular_file
 from tuccl.workspace.atomic_file import cannot_write, remove_partial_files, write_atomically
 
 _VERSION = 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tuccl
-from tuccl.probes.errors import ProbeError
+from probes.errors import ProbeError
 
 
 def test_a_machine_is_read_written_and_read_again(tmp_path: Path) -> None:

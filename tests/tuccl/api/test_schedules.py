@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import tuccl
+from synthesizer.dsl import INPUT, OUTPUT, Schedule
+from synthesizer.errors import AlgorithmFileError, ExportError, InfeasibleError
+from synthesizer.ir.collectives import Collective
 from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
-from tuccl.synthesizer.dsl import INPUT, OUTPUT, Schedule
-from tuccl.synthesizer.errors import AlgorithmFileError, ExportError, InfeasibleError
-from tuccl.synthesizer.ir.collectives import Collective
 
 MACHINE = tuccl.read_topology("shipped:h200-4gpu")
 

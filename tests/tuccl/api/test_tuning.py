@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import tuccl
+from lookup_tables.errors import TableFileError
+from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import TunedWorkspace
-from tests.tuccl.lookup_tables.tables import GOLDEN
 from tests.tuccl.records.tiny_grid import tiny_grid
-from tuccl.lookup_tables.errors import TableFileError
 from tuccl.records.record_file import write_record
 from tuccl.workspace.runs import Workspace
 

@@ -3,11 +3,11 @@
 import os
 import signal
 
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
 from tuccl.backends.backend_choice import BackendRequest, open_backend
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.places import LocalPlaces
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
 from tuccl.trials.config import STOCK, Task
 
 PAIR = Shape(2, 1, 2)

@@ -12,29 +12,32 @@ from pathlib import Path
 import pytest
 
 import tuccl.runtime
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.program_header import is_staged
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from synthesizer.formats import msccl_xml
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.staged.program_check import check_programs
+from tests.sketches.machines import cluster
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.silent_progress import silent
-from tests.tuccl.sketches.machines import cluster
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.backends import backend_choice
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, open_backend, require_backend
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.bundles.bundle import read_bundle
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.program_header import is_staged
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.measuring.places import LocalPlaces, Place
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.siblings import SiblingMachines
 from tuccl.pipeline.stages import initialize
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
-from tuccl.programs.layout import Pattern
-from tuccl.programs.staged.program_check import check_programs
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
     executor_programs,
@@ -44,9 +47,6 @@ from tuccl.schedules.executor_schedules import (
 )
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.staged_candidates import staged_candidates
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.formats import msccl_xml
 from tuccl.trials.backend import Backend
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.timing import Timing

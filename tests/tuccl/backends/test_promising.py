@@ -1,11 +1,11 @@
 """The configurations that a search tries first: the model's opening, for every backend."""
 
+from lookup_tables.table import NcclProtocol, Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
 from tuccl.backends.backend_choice import BackendRequest, builtins_of, promising_of
-from tuccl.lookup_tables.table import NcclProtocol, Operation, Shape
 from tuccl.models.figures import machine_figures
 from tuccl.models.nccl_choice import nccl_choice
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
 from tuccl.trials.config import Task
 from tuccl.trials.presets import executor_families
 from tuccl.trials.space import Space

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, small_record
 from tuccl.backends.replay import ReplayBackend
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation
 from tuccl.records.record import Request, Row
 from tuccl.records.recorded_run import RecordedRun, RecordedSchedule
 from tuccl.trials.backend import Measured

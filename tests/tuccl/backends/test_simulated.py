@@ -4,11 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster, hybrid_mesh
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from lookup_tables.table import NcclProtocol, Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from probes.topology.replicate import Network, replicate
+from sketches.candidates import whole_machine
+from sketches.sketch import EdgeKind
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.collectives import Collective
+from tests.sketches.machines import cluster, hybrid_mesh
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.lookup_tables.table import NcclProtocol, Operation, Shape
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters, with_network_hops
@@ -17,17 +25,9 @@ from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.replicate import Network, replicate
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.staged_candidates import staged_candidates
-from tuccl.sketches.candidates import whole_machine
-from tuccl.sketches.sketch import EdgeKind
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.timing import Computation, Timing
 

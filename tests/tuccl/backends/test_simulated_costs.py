@@ -2,10 +2,10 @@
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation
 from tuccl.models.figures import communicator_shape
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.running_profiles import RunningProfiles

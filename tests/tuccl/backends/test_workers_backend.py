@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring import faulty_engine as faults
 from tests.tuccl.measuring.worker_fixtures import FAULTY, ROOT, OpenBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.placement import Placement
@@ -287,7 +287,7 @@ def test_workers_end_with_their_leader(how: signal.Signals) -> None:
         # A shell that runs the tests in its background has SIGINT ignored, and that is inherited.
         "import signal\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from tuccl.lookup_tables.table import *\n"
+        "from lookup_tables.table import *\n"
         "from tuccl.backends.workers_backend import *\n"
         "from tuccl.measuring.places import LocalPlaces\n"
         "places = LocalPlaces(2)\n"

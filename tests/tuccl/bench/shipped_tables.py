@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.tuccl.engines.nccl_stand_ins import StandIns
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import (
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     EstimateLine,
@@ -24,6 +23,7 @@ from tuccl.lookup_tables.table import (
     Table,
     TimedSiblings,
 )
+from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.environment_file import ShippedExecutor, environment_file
 from tuccl.shipping.locating import bundle_name

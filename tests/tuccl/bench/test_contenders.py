@@ -7,6 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import (
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+)
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.phase_plans import plan_by_name
 from tests.tuccl.bench.shipped_tables import (
     TWO_RANKS,
     M,
@@ -25,16 +35,6 @@ from tuccl.bench.places import (
 )
 from tuccl.bench.surroundings import without_table
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import (
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-)
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.phase_plans import plan_by_name
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import Task
 from tuccl.trials.placement import ANYWHERE, Placement
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs, ship_entries
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.bench.contenders import read_shipped_table
 from tuccl.bench.job import Job, Site, divisions_of
 from tuccl.errors import MeasurementError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.places import LocalPlaces
 from tuccl.trials.config import Task
 from tuccl.trials.placement import Placement

@@ -7,6 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.table import (
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    Shape,
+    StoredSchedule,
+    Table,
+)
 from tests.tuccl.bench.shipped_tables import TWO_RANKS, all_gather_entry, placed_pairs
 from tuccl.bench.job_figure import Figure
 from tuccl.bench.job_parts import (
@@ -20,14 +28,6 @@ from tuccl.bench.job_parts import (
     with_parts,
 )
 from tuccl.bench.own_job import JobRun
-from tuccl.lookup_tables.table import (
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-    Table,
-)
 
 WHOLE = Shape(4, 2, 2)
 GATHER = Part(TWO_RANKS, Operation.ALL_GATHER)

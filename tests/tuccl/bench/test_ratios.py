@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tuccl.bench.ratios import Gain, falls_short, key_gains, mean_gain
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 

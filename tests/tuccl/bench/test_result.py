@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import Operation, Shape, Table
 from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.tuned_tables import tuned
@@ -16,9 +19,6 @@ from tuccl.bench.rounds import Measured
 from tuccl.console.shipped.bench_display import bench_lines
 from tuccl.console.shipped.bench_output import bench_document
 from tuccl.engines.executor_library import PRELOAD_VARIABLE
-from tuccl.lookup_tables.bundles.bundle import read_bundle
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.table import Operation, Shape, Table
 from tuccl.reports.job_gains import Runner
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task

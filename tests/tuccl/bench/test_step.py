@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.bench.test_result import STOCK_US, measured, shipped
 from tests.tuccl.conftest import Run
@@ -19,7 +20,6 @@ from tuccl.bench.step import benched_calls, step_outcome
 from tuccl.console.shipped.bench_display import bench_lines
 from tuccl.console.shipped.bench_output import bench_document
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.records.record_file import write_record
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Timing

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.table import Operation, Shape
 from tuccl.calibration.errors import TooFewPointsError
 from tuccl.calibration.fit import fit_constants, median_error
 from tuccl.calibration.model_file import make_model_file
 from tuccl.calibration.observations import Observation, tabulate
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 from tuccl.trials.config import STOCK, Config

@@ -5,13 +5,13 @@ from statistics import median
 import bench_model
 import pytest
 
+from probes.files.read import read_topology
 from tests.shared_data import requires_shared_data
 from tuccl.calibration.fit import fit_constants, median_error
 from tuccl.calibration.observations import Observation, tabulate
 from tuccl.calibration.sources import from_record
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import nccl_choice
-from tuccl.probes.files.read import read_topology
 from tuccl.records.grid_csv import read_grid_csv
 from tuccl.records.record import Record
 

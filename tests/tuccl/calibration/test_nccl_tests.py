@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.table import Operation
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.calibration.errors import NcclTestsFormatError
 from tuccl.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
-from tuccl.lookup_tables.table import Operation
 
 TODAY = """\
 # Collective test starting: all_reduce_perf

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.provenance import Provenance
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.calibration.sources import from_record
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.provenance import Provenance
 
 
 @pytest.mark.parametrize("replayed", [False, True])

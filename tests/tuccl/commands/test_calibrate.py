@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from probes.errors import ProbeError
 from tests.tuccl.conftest import Run
 from tuccl.calibration.model_file import read_model_file
 from tuccl.commands.calibrate import calibrate_command
 from tuccl.errors import TucclError, UsageError
 from tuccl.inputs.calibrate_command import CalibrateCommand
-from tuccl.probes.errors import ProbeError
 
 HEADER = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
 

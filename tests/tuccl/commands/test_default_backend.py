@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from probes.topology.graph import Topology
+from tests.sketches.machines import cluster, virtual_machine
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tests.tuccl.sketches.machines import cluster, virtual_machine
 from tuccl.commands.default_backend import with_backend, with_served_backend
 from tuccl.inputs.run_options import RunOptions
-from tuccl.probes.topology.graph import Topology
 
 TELL = """
 import json

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from synthesizer.experts.ring import ring_all_reduce
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.lower.lowering import lower
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
-from tuccl.synthesizer.experts.ring import ring_all_reduce
-from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
-from tuccl.synthesizer.lower.lowering import lower
 
 
 @pytest.mark.usefixtures("tuned")

@@ -15,16 +15,16 @@ from typing import TypedDict, Unpack
 import pandas as pd
 import pytest
 
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.program_header import is_phased
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
-from tests.tuccl.sketches.machines import cluster
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.bundles.bundle import read_bundle
-from tuccl.lookup_tables.program_header import is_phased
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports.finished_run import read_table
 from tuccl.tuning.settings import make_settings
 from tuccl.workspace.runs import Workspace

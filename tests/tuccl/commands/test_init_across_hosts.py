@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.program_header import is_phased
+from lookup_tables.table import Operation, Shape
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
 from tests.tuccl.conftest import Run
 from tests.tuccl.engines.nccl_stand_ins import StandIns
-from tests.tuccl.sketches.machines import cluster
-from tuccl.lookup_tables.bundles.bundle import read_bundle
-from tuccl.lookup_tables.program_header import is_phased
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.workspace.runs import Workspace
 
 ACROSS = Shape(4, 2, 2)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.table import Operation
+from probes.files.shipped import shipped_machines
 from tests.tuccl.conftest import Run
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
-from tuccl.lookup_tables.table import Operation
-from tuccl.probes.files.shipped import shipped_machines
 from tuccl.records.record_file import write_record
 from tuccl.shipping.manifest import MANIFEST_NAME
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.conftest import Run
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
-from tuccl.lookup_tables.table import Operation
 from tuccl.records.record_file import write_record
 from tuccl.workloads.workload import NotTuned
 from tuccl.workloads.workload_file import read_workload

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Shape
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.conftest import Run
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.reports.documents.test_schemas import check
-from tuccl.lookup_tables.table import Shape
 
 BENCH = ("workload", "bench", "--rounds", "2")
 

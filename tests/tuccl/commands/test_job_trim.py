@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.conftest import Run
-from tests.tuccl.reports.documents.test_schemas import check
-from tests.tuccl.shipping.job_roots import run_of_one_rank
-from tuccl.bench.job_parts import job_parts
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import (
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
@@ -26,6 +22,10 @@ from tuccl.lookup_tables.table import (
     Shape,
     Table,
 )
+from tests.tuccl.conftest import Run
+from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.shipping.job_roots import run_of_one_rank
+from tuccl.bench.job_parts import job_parts
 from tuccl.reports.finished_run import read_table_file
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping.forms import Form

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lookup_tables.errors import PyarrowError
+from lookup_tables.parquet_form import require_pyarrow
 from tests.runtime.conftest import ROOT
 from tests.tuccl.conftest import Run, TunedWorkspace, run_in
 from tuccl.errors import WorkspaceError
-from tuccl.lookup_tables.errors import PyarrowError
-from tuccl.lookup_tables.parquet_form import require_pyarrow
 from tuccl.workspace.atomic_file import require_room
 
 BROKEN = {

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.store import table_from_parquet_bytes
+from lookup_tables.table import Operation, Shape, Table
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.conftest import Run
 from tests.tuccl.html_report.reported import seen
-from tests.tuccl.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.html_report.figures.run_so_far import read_so_far
-from tuccl.lookup_tables.bundles.bundle import load_bundle
-from tuccl.lookup_tables.store import table_from_parquet_bytes
-from tuccl.lookup_tables.table import Operation, Shape, Table
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.records.record_file import read_record, write_record
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import Report

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Shape
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
 from tests.tuccl.commands.test_replay_shapes import choices, measured
 from tests.tuccl.conftest import Run
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tests.tuccl.html_report.reported import seen
 from tests.tuccl.reports.documents.test_schemas import check
-from tests.tuccl.sketches.machines import cluster
-from tuccl.lookup_tables.table import Shape
-from tuccl.probes.topology.json_form import topology_to_json
 
 WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
 SEARCH = ("--budget", "1s", "--cycles", "1")

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
-from tests.tuccl.probes.two_port_machines import with_second_ports
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.pipeline.retuning import changes_since, compare, nccl_change
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
 from tuccl.reports.finished_run import read_machine
 from tuccl.reports.report import read_report
 from tuccl.tuning.settings import RunSettings

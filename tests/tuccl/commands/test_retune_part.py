@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Entry, Operation
+from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import Cable, cluster, machine
 from tests.tuccl.conftest import Run
 from tests.tuccl.pipeline.test_retune_plan import with_halved
 from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.silent_progress import silent
-from tests.tuccl.sketches.machines import Cable, cluster, machine
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.errors import ProfileLostError
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Entry, Operation
 from tuccl.pipeline import stages
 from tuccl.pipeline.carried_table import samples_in
 from tuccl.pipeline.preparing import prepare
 from tuccl.pipeline.retuning import retuning_of
 from tuccl.pipeline.run_options import read_options
 from tuccl.pipeline.tuning_run import run
-from tuccl.probes.topology.graph import Device, DeviceKind, LinkKind, Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.records.record_file import read_record
 from tuccl.reports.finished_run import current_run
 from tuccl.trials.config import Task

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from probes.files.bench_topologies import read_bench_topology
+from sketches.candidates import sketch_candidates
+from sketches.sketch_json import sketch_to_json
+from synthesizer.formats.msccl_xml import read_msccl_xml
+from synthesizer.prove.verifier import verify
+from tests.sketches.taccl.files import RELAYED, SWITCHED, relaying, text
 from tests.tuccl.conftest import Run
-from tests.tuccl.sketches.taccl.files import RELAYED, SWITCHED, relaying, text
 from tuccl.cli import app
 from tuccl.errors import UsageError
 from tuccl.inputs.machine_argument import absolute_machine_argument, read_machine_argument
-from tuccl.probes.files.bench_topologies import read_bench_topology
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.sketches.sketch_json import sketch_to_json
-from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml
-from tuccl.synthesizer.prove.verifier import verify
 
 Link = dict[str, Any]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster
 from tests.tuccl.conftest import run_in
 from tests.tuccl.processes.test_mpi_workers import requires_mpi4py, requires_mpirun
-from tests.tuccl.sketches.machines import cluster
 from tuccl.errors import ExitCode
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.processes.interrupts import (
     Terminated,
     interrupts_kept,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from probes.files.read import read_topology
+from probes.nccl_xml.parser import parse_nccl_xml
+from probes.topology.graph import LinkKind, Provenance
+from probes.topology.json_form import topology_from_json, topology_to_json
+from probes.topology.replicate import Network, replicate
+from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import Run
-from tests.tuccl.probes.two_port_machines import with_second_ports
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.nccl_xml.parser import parse_nccl_xml
-from tuccl.probes.topology.graph import LinkKind, Provenance
-from tuccl.probes.topology.json_form import topology_from_json, topology_to_json
-from tuccl.probes.topology.replicate import Network, replicate
 
 
 @pytest.fixture

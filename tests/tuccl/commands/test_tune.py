@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.confirmation import NoStarts, Reference
+from lookup_tables.table import Operation
+from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import BEST, STOCK_US, tiny_grid
-from tuccl.lookup_tables.confirmation import NoStarts, Reference
-from tuccl.lookup_tables.table import Operation
-from tuccl.probes.nccl_xml.export import topology_to_nccl_xml
 from tuccl.records.record import Record
 from tuccl.records.record_file import read_record, write_record
 from tuccl.reports.finished_run import read_table

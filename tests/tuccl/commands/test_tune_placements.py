@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.lookup import lookup_placed
+from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
+from lookup_tables.table import BuiltinConfig, Entry, Operation, Shape, Table
+from probes.topology.json_form import topology_to_json
+from tests.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.reports.documents.test_schemas import check
-from tests.tuccl.sketches.machines import cluster, hybrid_mesh
 from tuccl.backends.simulated import SimulatedBackend
-from tuccl.lookup_tables.bundles.bundle import load_bundle
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.lookup import lookup_placed
-from tuccl.lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
-from tuccl.lookup_tables.table import BuiltinConfig, Entry, Operation, Shape, Table
 from tuccl.models.placements import placements
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.trials.placement import Placement
 

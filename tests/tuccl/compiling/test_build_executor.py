@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from probes.nvidia.gpu_programs import GpuProgram, build_name, find_build
+from probes.p2p.run import p2p_program
 from tests.tuccl.conftest import Run
 from tuccl.compiling import cuda_toolkit
 from tuccl.compiling.cuda_toolkit import architectures_here, read_architectures
 from tuccl.compiling.executor_build import build
 from tuccl.errors import CompilationError, CompilerMissingError, UsageError
-from tuccl.probes.nvidia.gpu_programs import GpuProgram, build_name, find_build
-from tuccl.probes.p2p.run import p2p_program
 from tuccl.runtime import executor_program
 
 SOURCES = {

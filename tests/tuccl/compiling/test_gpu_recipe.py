@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from probes.nvidia.gpu_programs import GpuProgram, sources_of
+from probes.p2p.run import p2p_program
 from tuccl.compiling.cuda_toolkit import Compilers
 from tuccl.compiling.gpu_recipe import recipe
-from tuccl.probes.nvidia.gpu_programs import GpuProgram, sources_of
-from tuccl.probes.p2p.run import p2p_program
 from tuccl.runtime import executor_program
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN
 from tests.tuccl.console.terminal_screen import Screen, Terminal, terminal
 from tests.tuccl.reports.documents.test_schemas import check
@@ -21,7 +22,6 @@ from tuccl.console.display import say
 from tuccl.console.live_view import EVERY_S, LiveView, progress_of_run, shown_run
 from tuccl.console.progress import EVERY_VARIABLE
 from tuccl.errors import ExitCode
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials import events
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.words.progress import Progress

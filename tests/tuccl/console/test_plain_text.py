@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from probes.cluster.cluster_probe import ClusterProbe
+from probes.host.preflight import Check, CheckStatus
+from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from probes.topology.json_form import topology_to_json
 from tests.tuccl.conftest import Run
 from tuccl.console import display
 from tuccl.console.probe_summary import print_checks, print_probe
 from tuccl.console.progress import shown_progress
-from tuccl.probes.cluster.cluster_probe import ClusterProbe
-from tuccl.probes.host.preflight import Check, CheckStatus
-from tuccl.probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
-from tuccl.probes.topology.json_form import topology_to_json
 
 BUS_IDS = tuple(f"0000:{bus:02x}:00.0" for bus in range(256))
 MARKED = "[red]:smiley:[/red]"

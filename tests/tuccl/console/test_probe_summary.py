@@ -4,20 +4,20 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from tests.tuccl.probes.machines import shipped
-from tests.tuccl.probes.p2p.reports import report
+from probes.cluster.cluster_probe import ClusterProbe
+from probes.cluster.merge import merge_hosts
+from probes.host.report import HostIdentity, HostReport
+from probes.p2p.apply import apply_p2p
+from probes.p2p.figures import P2pFigures, p2p_figures
+from probes.p2p.report import P2pReport, read_p2p_report
+from probes.topology.graph import Topology
+from tests.probes.machines import shipped
+from tests.probes.p2p.reports import report
 from tuccl.console.display import plain_console
 from tuccl.console.probe_summary import figures_line, print_topology
 from tuccl.hosts.probing import probe_as_dict
-from tuccl.probes.cluster.cluster_probe import ClusterProbe
-from tuccl.probes.cluster.merge import merge_hosts
-from tuccl.probes.host.report import HostIdentity, HostReport
-from tuccl.probes.p2p.apply import apply_p2p
-from tuccl.probes.p2p.figures import P2pFigures, p2p_figures
-from tuccl.probes.p2p.report import P2pReport, read_p2p_report
-from tuccl.probes.topology.graph import Topology
 
-GOLDEN = Path(__file__).parents[1] / "probes" / "p2p" / "golden" / "h200-4gpu.json"
+GOLDEN = Path(__file__).parents[2] / "probes" / "p2p" / "golden" / "h200-4gpu.json"
 H200 = [f"0000:00:0{i}.0" for i in (6, 7, 8, 9)]
 MACHINE = shipped("h200-4gpu")
 REAL = read_p2p_report(GOLDEN.read_text())

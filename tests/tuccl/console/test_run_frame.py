@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
+from lookup_tables.table import Operation, Shape
 from tuccl.console.run_frame import LEAST_COLUMNS, LEAST_ROWS, closing_frame, frame
 from tuccl.console.run_state import RunState
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials import events
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.placement import Placement

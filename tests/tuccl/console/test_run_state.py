@@ -2,8 +2,8 @@
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tuccl.console.run_state import RunState
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials import events
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 

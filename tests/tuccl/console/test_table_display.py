@@ -1,5 +1,6 @@
 import pytest
 
+from lookup_tables.table import Table
 from tests.tuccl.tuned_tables import (
     AMD,
     FOUR_GPUS,
@@ -8,7 +9,6 @@ from tests.tuccl.tuned_tables import (
     tuned,
 )
 from tuccl.console.table_display import floor_lines, print_table, starts_lines, summary_lines
-from tuccl.lookup_tables.table import Table
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import (
     FloorReport,

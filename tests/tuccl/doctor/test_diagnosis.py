@@ -13,6 +13,12 @@ import jsonschema
 import pytest
 from write_json_schemas import SCHEMAS
 
+from lookup_tables.bundles.bundle import load_bundle, read_bundle
+from lookup_tables.table import StoredSchedule
+from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.phase_plans import phased_plans
 from tests.runtime.conftest import compile_c
 from tests.runtime.executor_tables import bundle_of, phased_entry
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
@@ -30,16 +36,10 @@ from tuccl.doctor.host_checks import (
 )
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.bundles.bundle import load_bundle, read_bundle
-from tuccl.lookup_tables.table import StoredSchedule
-from tuccl.probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
-from tuccl.programs.phase_compiler import compile_phases
-from tuccl.programs.phase_plans import phased_plans
 from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.forms import Form
 from tuccl.shipping.shipment import ship
-from tuccl.synthesizer.ir.collectives import Collective
 
 
 @pytest.fixture(autouse=True)

@@ -17,11 +17,11 @@ from typing import Any
 
 from rank_zero_file import from_rank_zero
 
+from lookup_tables.table import Operation
 from tuccl.engines.executor_engine import ExecutorEngine
 from tuccl.engines.executor_library import is_preloaded
 from tuccl.engines.nccl_engine import NcclEngine
 from tuccl.errors import TucclError
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.engine import Call
 from tuccl.measuring.errors import EngineBrokenError, EngineError
 

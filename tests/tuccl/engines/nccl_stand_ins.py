@@ -7,10 +7,10 @@ from pathlib import Path
 
 from measuring_job import JobError
 
+from probes.nvidia.gpu_programs import build_name
 from tests.runtime.conftest import ROOT, RUNTIME, compile_c
 from tests.tuccl.engines.measuring_job import JobResult, build_libraries, run_job
 from tuccl.engines.nccl_library import LIBRARY_VARIABLE
-from tuccl.probes.nvidia.gpu_programs import build_name
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_program
 
 NATIVE = ROOT / "tests" / "runtime" / "native"

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lookup_tables import bundle_layout as layout
 from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_bundle_rules import start_of
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
-from tuccl.lookup_tables import bundle_layout as layout
 
 CHOOSE = """
-from tuccl.lookup_tables.table import NcclProtocol, ScheduleConfig
+from lookup_tables.table import NcclProtocol, ScheduleConfig
 from tuccl.engines.executor_library import Choice, ExecutorLibrary
 from tuccl.measuring.errors import EngineError
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from probes.topology.json_form import topology_to_json
 from tests.runtime.conftest import ROOT
+from tests.sketches.machines import virtual_machine
 from tests.tuccl.engines.nccl_stand_ins import StandIns
-from tests.tuccl.sketches.machines import virtual_machine
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports.report import read_report
 from tuccl.workspace.runs import Workspace
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.provenance import NcclVersion
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.engines.nccl_stand_ins import (
     ROOT,
     JobError,
@@ -21,8 +23,6 @@ from tests.tuccl.engines.nccl_stand_ins import (
 )
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.provenance import NcclVersion
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from probes.cluster.cluster_probe import ClusterOptions, probe_cluster
+from probes.cluster.launched import LaunchedCrew
+from probes.files.read import read_topology
+from probes.host.probe import HostProbeOptions
+from probes.topology.graph import LinkKind, Provenance, Topology
+from probes.topology.paths import Path as Route
+from probes.topology.paths import network_path
 from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
 from tests.tuccl.conftest import Run
-from tuccl.probes.cluster.cluster_probe import ClusterOptions, probe_cluster
-from tuccl.probes.cluster.launched import LaunchedCrew
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.host.probe import HostProbeOptions
-from tuccl.probes.topology.graph import LinkKind, Provenance, Topology
-from tuccl.probes.topology.paths import Path as Route
-from tuccl.probes.topology.paths import network_path
 
 RATE_MBIT, SLOW_MBIT, DELAY_US = 20, 5, 500
 GOOD = Interface(rate_mbit=RATE_MBIT, delay_us=DELAY_US)

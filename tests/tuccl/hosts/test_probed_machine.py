@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from probes.cluster.cluster_probe import ClusterProbe
+from probes.cluster.crew import LocalCrew
+from probes.errors import InvalidTopologyError
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.nvidia.nvml import read_nvml
+from probes.topology.graph import Link
 from tests.tuccl.conftest import TINY_RUN, Run, run_in
 from tuccl.hosts import probing
 from tuccl.hosts.probed_machine import keep, probe_again, probed_machine
 from tuccl.inputs.run_options import RunOptions
-from tuccl.probes.cluster.cluster_probe import ClusterProbe
-from tuccl.probes.cluster.crew import LocalCrew
-from tuccl.probes.errors import InvalidTopologyError
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.nvidia.nvml import read_nvml
-from tuccl.probes.topology.graph import Link
 from tuccl.workspace.runs import Workspace
 
 MEASURED = shipped_machines()["h200-4gpu-measured"]

@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from probes.errors import ProbeError
+from probes.files.read import read_topology
 from tests.tuccl.conftest import Run
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.hosts.probe_command import ProbeCommand
 from tuccl.hosts.probing import probe
-from tuccl.probes.errors import ProbeError
-from tuccl.probes.files.read import read_topology
 
 TIMEOUT_S = 150
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np")

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+from lookup_tables.table import Shape, StoredSchedule
+from tests.sketches.machines import cluster
 from tests.tuccl.bench.shipped_tables import placed_pairs
-from tests.tuccl.sketches.machines import cluster
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.html_report.figures.places import ReportedTable
-from tuccl.lookup_tables.table import Shape, StoredSchedule
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
 _VOID = {"meta"}

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates
+from sketches.sketch_json import sketch_to_json
 from tests.tuccl.html_report.reported import HOSTILE, seen
 from tuccl.errors import WorkspaceError
 from tuccl.html_report.connections import connection_chart, connection_words
@@ -12,10 +16,6 @@ from tuccl.html_report.figures.sketch_figures import read_sketches, sketch_figur
 from tuccl.html_report.machine import machine_picture
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.sketches.sketch_json import sketch_to_json
 from tuccl.workspace.runs import Run
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from probes.files.shipped import shipped_machines
 from tests.tuccl.html_report.reported import HOSTILE, hostile, of_three_shapes, reported, seen
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
 from tuccl.html_report.figures.places import ReportedTable
@@ -18,7 +19,6 @@ from tuccl.html_report.plotly_script import PlotlyMissingError, plotly_script
 from tuccl.html_report.report import report_page
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.probes.files.shipped import shipped_machines
 
 DRAWS = "Plotly = {};"
 """Stands for plotly's script, of 5 MB, where a test parses pages."""

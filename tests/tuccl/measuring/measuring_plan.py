@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from lookup_tables.table import Operation
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.places import Places
 from tuccl.measuring.seating import whole_shape
 from tuccl.trials.backend import Backend

@@ -32,12 +32,12 @@ from random_calls import (
 )
 from staged_schedules import STAGED
 
+from lookup_tables.bundles.bundle import read_bundle
+from lookup_tables.table import NcclProtocol
+from synthesizer.programs.compiler import pattern_in
+from synthesizer.programs.layout import Pattern
 from tests.tuccl.engines.nccl_stand_ins import ROOT, StandIns
 from tuccl.errors import TucclError
-from tuccl.lookup_tables.bundles.bundle import read_bundle
-from tuccl.lookup_tables.table import NcclProtocol
-from tuccl.programs.compiler import pattern_in
-from tuccl.programs.layout import Pattern
 from tuccl.schedules.executor_schedules import programs_bundle
 
 

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.worker_fixtures import ROOT, OpenBackend
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.cores import (
     bind_to_named_share,
     bind_to_share,

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from probes.host.report import HostIdentity
 from tests.tuccl.measuring.measuring_plan import carry_out
 from tests.tuccl.measuring.worker_fixtures import ROOT, OpenBackend
 from tuccl.measuring.mpi_places import RankReport, places_of
 from tuccl.measuring.places import Place
-from tuccl.probes.host.report import HostIdentity
 
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lookup_tables.table import Shape
 from tuccl.errors import MeasurementError
-from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.places import LocalPlaces, Place
 from tuccl.measuring.seating import seats_of, whole_shape
 

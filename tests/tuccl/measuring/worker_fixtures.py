@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Shape
 from tests.tuccl.engines.nccl_stand_ins import StandIns, build_stand_ins
 from tuccl.backends.workers_backend import WorkersBackend, WorkersOptions, open_workers_backend
-from tuccl.lookup_tables.table import Shape
 from tuccl.measuring.places import LocalPlaces
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.table import Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.shared_data import SHARED_DATA, requires_shared_data
-from tuccl.lookup_tables.table import Shape
 from tuccl.models.figures import Fabric, Generation, figures_of, machine_figures
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate
 
 
 def test_four_h200_have_the_24_channels_that_nccl_finds_there() -> None:

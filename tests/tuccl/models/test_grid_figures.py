@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
-from tuccl.lookup_tables.table import Shape
+from lookup_tables.table import Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from probes.topology.replicate import Network, replicate
+from tests.sketches.machines import cluster
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.models.grid_figures import grid_figures
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.replicate import Network, replicate
 
 
 def a100(nodes: int) -> Topology:

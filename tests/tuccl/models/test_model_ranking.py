@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.models.figures import Fabric, Generation, figures_of
 from tuccl.models.model_ranking import modelled_opening, modelled_ranking
 from tuccl.models.nccl_choice import nccl_choice

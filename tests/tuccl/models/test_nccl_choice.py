@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.nccl_choice import Choice, nccl_choice, ring_steps
 from tuccl.trials.config import Config, ProcessProfile

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts
 from tuccl.models.nccl_choice import Choice, nccl_choice

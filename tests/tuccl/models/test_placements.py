@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuccl.sketches.machines import bench_topologies, cluster, hybrid_mesh, two_sockets
-from tuccl.lookup_tables.table import Shape
+from lookup_tables.table import Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import LinkKind, Topology
+from probes.topology.paths import Proximity
+from tests.sketches.machines import bench_topologies, cluster, hybrid_mesh, two_sockets
 from tuccl.models.placements import PlacementClass, placements
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import LinkKind, Topology
-from tuccl.probes.topology.paths import Proximity
 from tuccl.trials.placement import Placement
 
 PAIRS, QUADS, RAILS = Shape(2, 1, 2), Shape(4, 1, 4), Shape(2, 2, 1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tuccl.sketches.machines import Cable, cluster, devices, machine, pcie_box
+from lookup_tables.table import Shape
+from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind
+from probes.topology.validation import check_structure
+from tests.sketches.machines import Cable, cluster, devices, machine, pcie_box
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Shape
 from tuccl.models.figures import machine_figures
 from tuccl.models.siblings import SiblingMachines
-from tuccl.probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind
-from tuccl.probes.topology.validation import check_structure
 
 NODE, RAIL, PAIRS = Shape(8, 1, 8), Shape(2, 2, 1), Shape(2, 1, 2)
 

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.table import Operation
+from tests.sketches.machines import cluster
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
-from tests.tuccl.sketches.machines import cluster
 from tuccl.backends.backend_choice import BackendRequest
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.dry_run import describe_bracket, make_plan, plan_lines, samples_of
 from tuccl.search.hyperband import hyperband_plan

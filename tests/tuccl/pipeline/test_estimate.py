@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
+from probes.files.shipped import shipped_machines
+from sketches.candidates import sketch_candidates
 from tests.tuccl.conftest import SMALL_RUN, Run
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.pipeline.dry_run import SearchPlan
 from tuccl.pipeline.estimate import Estimate, measuring_seconds, schedules_seconds, search_seconds
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.sketches.candidates import sketch_candidates
 
 SIZES = tuple(4**n for n in range(5, 16))
 THREE = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)

@@ -10,11 +10,11 @@ from typing import NoReturn
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation
 from tuccl.pipeline import laboratory_options, preparing, tuning_run
 from tuccl.records.record_file import write_record
 from tuccl.words.progress import Progress

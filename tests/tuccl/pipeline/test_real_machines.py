@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation
+from probes.errors import ProbeError
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.silent_progress import silent
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.lookup_tables.table import Operation
 from tuccl.pipeline.stages import initialize
-from tuccl.probes.errors import ProbeError
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
 

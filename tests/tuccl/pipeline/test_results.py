@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tuccl.lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import Operation, Shape
 from tuccl.pipeline.results import confirmation_of, floor_report
 from tuccl.reports.report import LossWithoutExecutor
 from tuccl.statistics.intervals import Interval

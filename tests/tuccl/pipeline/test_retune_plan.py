@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tuccl.probes.two_port_machines import has_two_ports_on_a_bus_id, two_port_a100
-from tests.tuccl.sketches.machines import cluster
+from lookup_tables.table import Operation
+from probes.topology.graph import LinkKind, Topology
+from probes.topology.replicate import Network, NetworkLayout, replicate
+from tests.probes.two_port_machines import has_two_ports_on_a_bus_id, two_port_a100
+from tests.sketches.machines import cluster
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation
 from tuccl.models.figures import MachineFigures, communicator_shape
 from tuccl.models.siblings import SiblingMachines
 from tuccl.pipeline.retune_plan import (
@@ -25,8 +27,6 @@ from tuccl.pipeline.retune_plan import (
 )
 from tuccl.pipeline.retuning import compare
 from tuccl.pipeline.run_options import with_shapes
-from tuccl.probes.topology.graph import LinkKind, Topology
-from tuccl.probes.topology.replicate import Network, NetworkLayout, replicate
 from tuccl.reports.report import KeyReport, Report
 from tuccl.trials.shapes import shape_named
 from tuccl.tuning.run_keys import keys_of

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import NcclVersion
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.records.small_record import machine
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tuccl.backends.backend_choice import BackendRequest, backend_kind, builtins_of, open_backend
@@ -10,8 +12,6 @@ from tuccl.errors import UsageError, WorkspaceError
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.provenance import NcclVersion
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.run_options import (

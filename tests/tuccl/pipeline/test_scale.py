@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.program_header import is_phased
+from lookup_tables.table import Operation
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.silent_progress import silent
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.lookup_tables.bundles.bundle import load_bundle
-from tuccl.lookup_tables.program_header import is_phased
-from tuccl.lookup_tables.table import Operation
 from tuccl.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Run, Workspace

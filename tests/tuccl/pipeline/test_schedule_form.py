@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.table import Operation
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from synthesizer.formats import msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.programs import compiler
+from synthesizer.programs.flow import Flow, run_on_symbols
+from synthesizer.programs.staged.program_check import check_programs
 from tests.tuccl.silent_progress import silent
-from tuccl.lookup_tables.bundles.bundle import load_bundle
-from tuccl.lookup_tables.table import Operation
 from tuccl.pipeline.stages import initialize
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.programs import compiler
-from tuccl.programs.flow import Flow, run_on_symbols
-from tuccl.programs.staged.program_check import check_programs
 from tuccl.reports.finished_run import read_table
-from tuccl.synthesizer.formats import msccl_xml
-from tuccl.synthesizer.ir.algorithm import Algorithm
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
 

@@ -7,10 +7,10 @@ from statistics import median
 
 import pytest
 
+from lookup_tables.table import Entry, Operation, ScheduleConfig, Shape
+from tests.sketches.machines import bench_topologies
 from tests.tuccl.silent_progress import silent
-from tests.tuccl.sketches.machines import bench_topologies
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Entry, Operation, ScheduleConfig, Shape
 from tuccl.models.placements import placements
 from tuccl.pipeline.carried_table import profile_of
 from tuccl.pipeline.stages import initialize

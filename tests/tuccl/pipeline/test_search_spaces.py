@@ -7,17 +7,17 @@ from typing import cast
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
+from lookup_tables.table import Operation
+from sketches.candidates import whole_machine
+from tests.sketches.machines import cluster
 from tuccl.backends.backend_choice import BackendRequest
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.places import Place, Places
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
 from tuccl.pipeline.searching.search_spaces import cores_note, search_spaces
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
-from tuccl.sketches.candidates import whole_machine
 from tuccl.trials.config import PHASES_PREFIX, Task
 from tuccl.trials.space import Space
 from tuccl.tuning.settings import make_settings

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from lookup_tables.table import Operation, Shape
+from tests.sketches.machines import cluster
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.tuccl.silent_progress import silent
-from tests.tuccl.sketches.machines import cluster
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.pipeline.shape_schedules import candidates_of, parts_of, sketches_of
 from tuccl.schedules.candidates import Candidate
 from tuccl.trials.shapes import ShapeName, shapes_named

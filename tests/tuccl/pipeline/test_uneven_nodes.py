@@ -6,11 +6,11 @@ from pathlib import Path
 
 import bench_uneven_nodes
 
+from lookup_tables.program_header import is_staged
+from lookup_tables.table import Operation, Shape
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.tuccl.silent_progress import silent
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.program_header import is_staged
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.stages import initialize
 from tuccl.reports.job_gains import Obstacle, Runner, gains_of

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.pipeline.test_preparing import probe_nothing
 from tests.tuccl.records.tiny_grid import tiny_grid
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.pipeline import preparing
 from tuccl.pipeline.dry_run import make_plan, plan_lines
 from tuccl.pipeline.preparing import Prepared

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lookup_tables.table import SeenPlacement, Shape, TimedSiblings
+from probes.topology.graph import LinkKind, Topology
+from tests.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
-from tests.tuccl.sketches.machines import cluster, hybrid_mesh
-from tuccl.lookup_tables.table import SeenPlacement, Shape, TimedSiblings
 from tuccl.placing.kept import kept_entries
-from tuccl.probes.topology.graph import LinkKind, Topology
 from tuccl.trials.placement import Placement
 
 PAIRS, WHOLE = Shape(2, 1, 2), Shape(8, 1, 8)

@@ -9,9 +9,9 @@ from statistics import median
 
 import pytest
 
-from tests.tuccl.sketches.machines import hybrid_mesh
+from lookup_tables.table import Operation, Shape
+from tests.sketches.machines import hybrid_mesh
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.placements import placements
 from tuccl.placing.safety import PAIRS, SlowerAt, seconds, slower_at, worst
 from tuccl.statistics.estimators import paired_ratios

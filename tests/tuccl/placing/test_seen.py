@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster, hybrid_mesh, two_sockets
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
+from tests.sketches.machines import cluster, hybrid_mesh, two_sockets
 from tuccl.backends.simulated import SimulatedBackend
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.placing.seen import SeenClass, placed_tasks, seen_classes
-from tuccl.probes.topology.graph import Topology
 from tuccl.trials.config import Task
 
 PAIRS, RAILS = Shape(2, 1, 2), Shape(2, 2, 1)

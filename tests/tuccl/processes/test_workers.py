@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
+from sketches.candidates import sketch_candidates
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.collectives import Collective
+from tests.sketches.machines import cluster
 from tuccl.errors import WorkerError
 from tuccl.processes.workers import IN_PROCESS, Workers, usable_cores, worker_processes
 from tuccl.schedules.schedule_choice import Request, choose_schedule
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.synthesizer.formats.msccl_xml import write_msccl_xml
-from tuccl.synthesizer.ir.collectives import Collective
 
 REPOSITORY = Path(__file__).parents[3]
 TUCCL = "from tuccl.cli.app import main; main()"

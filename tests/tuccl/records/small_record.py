@@ -1,11 +1,11 @@
 """A small record of a shipped machine."""
 
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
 from tuccl.models.figures import communicator_shape
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
 from tuccl.records.record import Record, Row, make_record
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.trials.timing import Timing

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.records.small_record import machine
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.files.read import read_topology
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.grid_csv import CUT_SHORT, read_grid_csv, topology_beside
 from tuccl.trials.config import STOCK, Config, Task

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.tuccl.records.small_record import machine, small_record
 from tests.tuccl.records.test_grid_csv import LINES, written
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
-from tuccl.lookup_tables.table import Operation, Shape
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.nccl_xml.export import topology_to_nccl_xml
 from tuccl.records.errors import RecordFileError, RecordMismatchError
 from tuccl.records.reading import read_records
 from tuccl.records.record import Request

@@ -3,9 +3,9 @@ from math import inf, nan
 
 import pytest
 
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.records.small_record import FAST, HUNG, SIZES, SLOW, machine, rows, small_record
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.records.record import Request, Row, make_record
 from tuccl.records.recorded_run import RecordedRun
 from tuccl.trials.config import STOCK, Config, Task

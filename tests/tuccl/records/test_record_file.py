@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.parquet_form import MOST_ROWS
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import NcclProtocol, Operation, Shape
 from tests.tuccl.records.small_record import FAST, machine, rows, small_record
 from tuccl.errors import WorkspaceError
-from tuccl.lookup_tables.parquet_form import MOST_ROWS
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import NcclProtocol, Operation, Shape
 from tuccl.records.errors import RecordFileError
 from tuccl.records.record import Request, Row, make_record
 from tuccl.records.record_file import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.records.recorded_run import RecordedRun, RecordedSchedule, RecordedSearch
 from tuccl.records.run_json import run_from_json, run_to_json

@@ -2,9 +2,9 @@
 
 import random
 
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import Operation
 from tests.tuccl.records.small_record import machine
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
-from tuccl.lookup_tables.table import Operation
 from tuccl.models.figures import communicator_shape
 from tuccl.records.record import Record, Row, make_record
 from tuccl.trials.config import STOCK, Config, Task

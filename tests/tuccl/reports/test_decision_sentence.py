@@ -1,6 +1,6 @@
 import pytest
 
-from tuccl.lookup_tables.confirmation import Estimator, NoStarts, Reference
+from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from tuccl.reports.decision_sentence import decision_sentence, ratio_text
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import ComparisonReport

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lookup_tables.confirmation import Reference
+from lookup_tables.lookup import check_table
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
-from tuccl.lookup_tables.confirmation import Reference
-from tuccl.lookup_tables.lookup import check_table
 from tuccl.reports.entries_by_settings import entries_by_settings
 
 

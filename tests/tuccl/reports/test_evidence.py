@@ -1,7 +1,7 @@
 import pytest
 
+from lookup_tables.table import Table
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.lookup_tables.table import Table
 from tuccl.reports.evidence import Evidence, evidence_of
 
 EMPTY = Table("machine", "0" * 16, (), ())

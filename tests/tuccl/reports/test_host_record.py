@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.probes.host.sysfs_host import GPUS, write_host
-from tests.tuccl.probes.nvidia.nvml_session import RecordedNvml, session
+from probes.errors import ProbeError
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.host import probe
+from probes.host.probe import HostProbeOptions
+from probes.nvidia import nvml
+from probes.pci.tree import DirectoryTree
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
+from tests.probes.host.sysfs_host import GPUS, write_host
+from tests.probes.nvidia.nvml_session import RecordedNvml, session
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tests.tuccl.watching.watched_tables import GPU, recorded
 from tuccl.pipeline import stages
-from tuccl.probes.errors import ProbeError
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.host import probe
-from tuccl.probes.host.probe import HostProbeOptions
-from tuccl.probes.nvidia import nvml
-from tuccl.probes.pci.tree import DirectoryTree
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports import host_record
 from tuccl.reports.host_record import (
     HostRecord,

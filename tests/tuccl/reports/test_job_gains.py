@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from lookup_tables.table import Shape
 from tests.tuccl.tuned_tables import (
     AMD,
     FOUR_GPUS,
@@ -13,7 +14,6 @@ from tests.tuccl.tuned_tables import (
     TWO_HOSTS,
     tuned,
 )
-from tuccl.lookup_tables.table import Shape
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle, Runner, job_gains
 from tuccl.reports.report import ProfileRatio

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from lookup_tables.confirmation import Reference
+from lookup_tables.table import Operation
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.lookup_tables.confirmation import Reference
-from tuccl.lookup_tables.table import Operation
 from tuccl.reports.documents.step import step_document
 from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.reports.report import ProfileRatio

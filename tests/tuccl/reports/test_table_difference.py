@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Operation, Table
 from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Operation, Table
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.table_difference import (
     Change,

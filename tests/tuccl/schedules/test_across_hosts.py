@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from synthesizer.experts.halving_doubling import doubling_all_reduce
+from synthesizer.experts.ring import ring_all_reduce
+from synthesizer.lower.lowering import lower
 from tuccl.schedules import across_hosts as module
 from tuccl.schedules.across_hosts import across_hosts, on_nodes
-from tuccl.synthesizer.experts.halving_doubling import doubling_all_reduce
-from tuccl.synthesizer.experts.ring import ring_all_reduce
-from tuccl.synthesizer.lower.lowering import lower
 
 RING = lower(ring_all_reduce([(0, 1, 2, 3)]), "ring")
 DOUBLING = lower(doubling_all_reduce(((0, 1), (2, 3))), "doubling")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_plans import plan_by_name
+from synthesizer.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
-from tuccl.programs.phase_plans import plan_by_name
-from tuccl.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.schedules import call_slices
 from tuccl.schedules.call_slices import slice_sizes, slices_of_call
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.presets import KIB, MIB, UNSLICED
 
 EXECUTOR = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"

@@ -2,20 +2,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from synthesizer.errors import DefectError
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.prove.verifier import verify
+from tests.sketches.machines import cluster
 from tuccl.processes.workers import worker_processes
 from tuccl.schedules import making
 from tuccl.schedules.candidates import MADE_SHARE, Candidate, make_candidates
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.errors import DefectError
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.prove.verifier import verify
 
 SIZES = (1 << 10, 1 << 20, 1 << 28)
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from probes.files.bench_topologies import read_bench_topology
+from sketches.candidates import sketch_candidates
+from sketches.sketch import Sketch
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.synthesize import SynthesisOptions
+from synthesizer.prove.verifier import verify
 from tests.shared_data import SHARED_DATA, requires_shared_data
-from tests.tuccl.sketches.machines import cluster
-from tuccl.probes.files.bench_topologies import read_bench_topology
+from tests.sketches.machines import cluster
 from tuccl.schedules.chunk_fit import contributions, synthesize_fitting
 from tuccl.schedules.schedule_choice import Request, choose_schedule
 from tuccl.schedules.schedule_files import runtime_notes
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.plan.synthesize import SynthesisOptions
-from tuccl.synthesizer.prove.verifier import verify
 
 MIB = 1 << 20
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster, nvlink_path_with_pcie
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.guidance import SizeRange
+from synthesizer.errors import InfeasibleError
+from synthesizer.ir.collectives import Collective
+from tests.sketches.machines import cluster, nvlink_path_with_pcie
 from tuccl.schedules.candidates import make_candidates
 from tuccl.schedules.guidance import guided, worth_trying
 from tuccl.schedules.schedule_choice import Request, choose_schedule
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.sketches.guidance import SizeRange
-from tuccl.synthesizer.errors import InfeasibleError
-from tuccl.synthesizer.ir.collectives import Collective
 
 
 @pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.ALLTOALL])

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from sketches.candidates import sketch_candidates, whole_machine
+from synthesizer.experts import expert_algorithms
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.staged import cutting
+from tests.sketches.machines import cluster
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import communicator_shape
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.programs.staged import cutting
 from tuccl.schedules.own_schedules import (
     Demands,
     OwnSchedule,
@@ -20,19 +25,14 @@ from tuccl.schedules.own_schedules import (
     read_own_schedules,
     with_own,
 )
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.formats.msccl_xml import write_msccl_xml
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.ir.collectives import Collective
 
 MACHINE = read_topology(shipped_machines()["h200-4gpu"])
 SKETCHES = sketch_candidates(MACHINE)
 SIZES = (1 << 10, 1 << 20)
 GATHER = (Operation.ALL_GATHER,)
 IN_THE_LANGUAGE = """
-from tuccl.synthesizer.dsl import INPUT, OUTPUT, Schedule
-from tuccl.synthesizer.ir.collectives import Collective
+from synthesizer.dsl import INPUT, OUTPUT, Schedule
+from synthesizer.ir.collectives import Collective
 
 
 def schedule(nodes, gpus):

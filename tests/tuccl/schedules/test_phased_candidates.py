@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.programs.phase_schedule import as_algorithm
-from tests.tuccl.sketches.machines import cluster
+from lookup_tables.program_header import is_phased
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from probes.topology.graph import Topology
+from sketches.candidates import whole_machine
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs import phase_proof
+from synthesizer.programs.phase_compiler import compile_phases, read_phases
+from synthesizer.programs.phase_plans import phased_plans
+from synthesizer.programs.phase_proof import is_within_reach
+from tests.sketches.machines import cluster
+from tests.synthesizer.programs.phase_schedule import as_algorithm
 from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import WorkspaceError
-from tuccl.lookup_tables.program_header import is_phased
-from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
-from tuccl.probes.topology.graph import Topology
-from tuccl.programs import phase_proof
-from tuccl.programs.phase_compiler import compile_phases, read_phases
-from tuccl.programs.phase_plans import phased_plans
-from tuccl.programs.phase_proof import is_within_reach
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
     executor_programs,
@@ -29,8 +31,6 @@ from tuccl.schedules.executor_schedules import (
 )
 from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
-from tuccl.sketches.candidates import whole_machine
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import Task
 
 SIZES = (1 << 10, 1 << 20, 1 << 26)

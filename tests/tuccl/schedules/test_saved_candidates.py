@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
+from sketches.candidates import sketch_candidates
+from sketches.sketch import Sketch
+from synthesizer.ir.collectives import Collective
+from tests.sketches.machines import cluster
 from tuccl.errors import WorkspaceError
 from tuccl.schedules.candidates import Candidate, make_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.ir.collectives import Collective
 
 
 @pytest.fixture(scope="module")

@@ -7,19 +7,19 @@ from dataclasses import replace
 import pulp
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
+from sketches.candidates import sketch_candidates
+from sketches.sketch import Sketch
+from synthesizer.errors import InfeasibleError, SolverError
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.reach import rails_suffice
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.simulator import simulate_us
+from tests.sketches.machines import cluster
 from tuccl.errors import UsageError
 from tuccl.schedules import making
 from tuccl.schedules.schedule_choice import WIRES_ALONE, Request, Tried, choose_schedule
-from tuccl.sketches.candidates import sketch_candidates
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.errors import InfeasibleError, SolverError
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
-from tuccl.synthesizer.ir.collectives import Collective
-from tuccl.synthesizer.plan.reach import rails_suffice
-from tuccl.synthesizer.prove.verifier import verify
-from tuccl.synthesizer.simulate.simulator import simulate_us
 from tuccl.words.collective_names import parse_collective
 from tuccl.words.durations import parse_seconds
 

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from lookup_tables.program_header import executor_serves, is_staged, runs_across_hosts
+from lookup_tables.table import Operation, Shape, StoredSchedule
+from sketches.candidates import whole_machine
+from synthesizer.programs.staged import cutting
+from synthesizer.programs.staged.program_check import check_programs
+from synthesizer.programs.staged.staged_compiler import read_staged
+from tests.sketches.machines import cluster
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import WorkspaceError
-from tuccl.lookup_tables.program_header import executor_serves, is_staged, runs_across_hosts
-from tuccl.lookup_tables.table import Operation, Shape, StoredSchedule
 from tuccl.models.figures import communicator_shape
-from tuccl.programs.staged import cutting
-from tuccl.programs.staged.program_check import check_programs
-from tuccl.programs.staged.staged_compiler import read_staged
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import (
     executor_programs,
@@ -27,7 +28,6 @@ from tuccl.schedules.executor_schedules import (
 from tuccl.schedules.own_schedules import OwnSchedule, own_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
 from tuccl.schedules.staged_candidates import OPERATIONS, node_sizes_of, staged_candidates
-from tuccl.sketches.candidates import whole_machine
 
 SIZES = (1 << 10, 1 << 20, 1 << 26)
 TOPOLOGY = Uneven((3, 1), 1, "mesh").topology()

@@ -2,9 +2,9 @@
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
 from tuccl.errors import BudgetSpentError
-from tuccl.lookup_tables.table import Operation
 from tuccl.search.algorithm_1 import Algorithm1
 from tuccl.search.baselines import Grid, OptunaHyperband
 from tuccl.search.coordinate import Coordinate

@@ -4,11 +4,11 @@ from statistics import median
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.backends.replay import ReplayBackend
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.lookup_tables.table import Operation
 from tuccl.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.records.record import Record
 from tuccl.search.meter import Meter

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.search.surfaces import Noisy, measure_of, surface_us
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError, UsageError
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.search.meter import Measure, Meter
 from tuccl.search.strategies import make_strategy
 from tuccl.search.strategy import SearchResult, Stop, run_search

@@ -11,11 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
-from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
-from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import (
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
@@ -25,6 +22,9 @@ from tuccl.lookup_tables.table import (
     Shape,
     Table,
 )
+from tests.runtime.conftest import compile_c
+from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
+from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.workspace.runs import Run
 
 PLACE = "/opt/tuccl"

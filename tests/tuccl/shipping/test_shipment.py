@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.conftest import Run, TunedWorkspace
-from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, PHASED, TWO_HOSTS, tuned
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
-from tuccl.lookup_tables.table import (
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import (
     BuiltinConfig,
     Entry,
     Key,
@@ -20,6 +18,8 @@ from tuccl.lookup_tables.table import (
     Shape,
     Table,
 )
+from tests.tuccl.conftest import Run, TunedWorkspace
+from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, PHASED, TWO_HOSTS, tuned
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle
 from tuccl.shipping.environment_file import ShippedExecutor, environment_file

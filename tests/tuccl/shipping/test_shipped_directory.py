@@ -17,16 +17,16 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle import Bundle, read_bundle
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.program_header import sealed
+from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import Table
+from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
-from tests.tuccl.lookup_tables.tables import GOLDEN
 from tuccl.errors import UsageError, WorkspaceBusyError, WorkspaceError
-from tuccl.lookup_tables.bundle_layout import bundle_crc
-from tuccl.lookup_tables.bundles.bundle import Bundle, read_bundle
-from tuccl.lookup_tables.bundles.bundle_writer import bundle_bytes
-from tuccl.lookup_tables.program_header import sealed
-from tuccl.lookup_tables.store import table_to_parquet_bytes
-from tuccl.lookup_tables.table import Table
 from tuccl.reports.finished_run import read_table
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import shipment, shipped_directory

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 from write_json_schemas import SCHEMAS
 
+from lookup_tables.provenance import NcclVersion, Provenance
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
 from tuccl.console.shipped.shipped_display import show_document, summary_lines
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import read_table
 from tuccl.reports.table_parts import parts_of

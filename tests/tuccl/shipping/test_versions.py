@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from lookup_tables.store import table_to_parquet_bytes
 from tests.runtime.conftest import compile_c
 from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.shipping.form_readers import (
@@ -24,7 +25,6 @@ from tests.tuccl.shipping.form_readers import (
 )
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.errors import UsageError, WorkspaceBusyError, WorkspaceError
-from tuccl.lookup_tables.store import table_to_parquet_bytes
 from tuccl.reports.finished_run import read_table
 from tuccl.shipping import shipment, versions
 from tuccl.shipping.forms import Form

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.seating import whole_shape
 from tuccl.trials.config import Config, Task
 from tuccl.trials.timing import Timing

@@ -11,8 +11,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.measuring.worker_fixtures import OpenBackend
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.pending_connections import HANDSHAKE_S
 from tuccl.measuring.seating import whole_shape
 from tuccl.testing.sockets_transport import Mesh, exchange

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.channel_bound import with_channels_up_to
 from tuccl.trials.config import DEFAULT_ALGORITHM, PHASES_PREFIX, STOCK, Config
 from tuccl.trials.presets import (

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from lookup_tables.table import Shape
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Shape
 from tuccl.trials.shapes import (
     Membership,
     memberships,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.search.opening import star
 from tuccl.search.unseen import Unseen
 from tuccl.trials.config import STOCK, Config, ProcessProfile

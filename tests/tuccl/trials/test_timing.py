@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Computation, Timing, timing_from_json
 

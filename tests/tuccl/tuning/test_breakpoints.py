@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.tuning.breakpoints import Borders, seconds, seconds_again
 

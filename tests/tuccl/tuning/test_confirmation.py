@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.confirmation import Estimator
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.confirmation import Estimator
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task

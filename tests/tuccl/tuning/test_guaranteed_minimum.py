@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import (
     Finalist,

@@ -1,6 +1,6 @@
 import pytest
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_verdicts import Verdicts

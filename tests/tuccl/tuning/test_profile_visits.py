@@ -1,7 +1,7 @@
 """The first visit of a process profile: which calls of a key are timed, and for how long."""
 
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.space import Family, Space

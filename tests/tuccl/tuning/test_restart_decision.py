@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tuccl.lookup_tables.confirmation import Estimator
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.confirmation import Estimator
+from lookup_tables.table import Operation, Shape
 from tuccl.statistics.intervals import Interval
 from tuccl.statistics.pooling import MeanError, PooledVariance
 from tuccl.trials.config import STOCK, Config, Task

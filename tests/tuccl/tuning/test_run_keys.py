@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.search.strategy import Ranked, SearchResult, Stop
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, Task

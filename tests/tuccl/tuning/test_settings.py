@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
 from tuccl.inputs.run_options import RunOptions
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.tuning.settings import (
     RunSettings,
     make_settings,

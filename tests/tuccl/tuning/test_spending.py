@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.tuning.spending import Spending

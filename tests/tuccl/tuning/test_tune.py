@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Operation, Shape
+from tests.sketches.machines import two_sockets
 from tests.tuccl.silent_progress import silent
-from tests.tuccl.sketches.machines import two_sockets
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.placements import placements
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task

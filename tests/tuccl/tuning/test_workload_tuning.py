@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.tuning.test_tune import (
     FAMILIES,
     NODE,
@@ -20,7 +21,6 @@ from tests.tuccl.tuning.test_tune import (
     tuned,
     tuned_with,
 )
-from tuccl.lookup_tables.table import Operation
 from tuccl.search.strategy import SearchResult, run_search
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.trials.space import Space

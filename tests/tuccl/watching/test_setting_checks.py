@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from tests.tuccl.watching.watched_tables import GPU, WELL, states_of
 from tuccl.doctor.findings import Finding, Severity
-from tuccl.probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from tuccl.reports.host_record import HostRecord
 from tuccl.watching.setting_checks import check_congestion, check_driver, check_gpus
 

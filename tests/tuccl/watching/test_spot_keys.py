@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Entry, Operation, SeenPlacement, Shape
 from tests.tuccl.bench.shipped_tables import M, all_gather_entry, placed_pairs, ship_entries
 from tests.tuccl.engines.nccl_stand_ins import StandIns
 from tuccl.bench.contenders import ShippedTable, read_shipped_table
-from tuccl.lookup_tables.table import Entry, Operation, SeenPlacement, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.watching.spot_keys import MOST_KEYS, spot_keys

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.statistics.intervals import Interval
 from tuccl.trials.config import Task
 from tuccl.watching.spot_verdicts import Promise, SpotTimes, SpotVerdict, Suspicion, judge

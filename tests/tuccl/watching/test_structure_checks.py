@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
+from probes.topology.hosts import split_hosts
 from tests.tuccl.watching.watched_tables import recorded
 from tuccl.doctor.findings import Finding, Severity
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
-from tuccl.probes.topology.hosts import split_hosts
 from tuccl.watching.structure_checks import check_structure
 
 

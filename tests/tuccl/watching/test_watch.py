@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.nvidia.gpu_settings import GpuStates
+from probes.topology.graph import Topology
 from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.conftest import Run, TunedWorkspace, run_in
 from tests.tuccl.engines.nccl_stand_ins import StandIns
@@ -17,11 +22,6 @@ from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tests.tuccl.watching.watched_tables import GPU, WELL, recorded, states_of, watched_table
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Shape
-from tuccl.probes.files.read import read_topology
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.nvidia.gpu_settings import GpuStates
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.host_record import HostRecord, host_record_text, record_host
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipment import ship

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from lookup_tables.table import Entry, SeenPlacement
+from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
 from tests.tuccl.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.engines.nccl_stand_ins import StandIns
-from tuccl.lookup_tables.table import Entry, SeenPlacement
-from tuccl.probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
-from tuccl.probes.topology.graph import Topology
-from tuccl.probes.topology.json_form import topology_to_json
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import read_table_file
 from tuccl.reports.host_record import HostRecord, host_record

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lookup_tables.table import Operation
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import Operation
 from tuccl.words.operation_names import parse_operation, parse_operations
 
 

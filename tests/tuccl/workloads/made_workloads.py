@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.workloads.workload import (
     Datatype,
     NotTuned,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.timing import Computation
 from tuccl.workloads.step_calls import KeyCalls, SizeCalls, StepCalls

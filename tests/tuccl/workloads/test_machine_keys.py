@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.workloads.made_workloads import call, workload
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.config import Task
 from tuccl.trials.shapes import NamedShape, ShapeName
 from tuccl.workloads.machine_keys import MOST_SIZES, Offer, grouped_sizes, step_calls

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.workloads.errors import WorkloadFileError
 from tuccl.workloads.workload import (
     Datatype,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
-from tuccl.lookup_tables.provenance import NcclVersion, Provenance
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.backend import Measured
 from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.trials.timing import Timing

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lookup_tables.table import Operation
+from probes.cluster.mpi import mpi_tasks
 from tuccl.bench.contenders import STOCK, Contender, ShippedTable
 from tuccl.bench.job import Site, divisions_of
 from tuccl.bench.placed_calls import untimed_note
@@ -39,13 +41,11 @@ from tuccl.errors import ExitCode, UsageError
 from tuccl.hosts.probing import exit_code_of
 from tuccl.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
 from tuccl.inputs.bench_command import BenchCommand
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.congestion import congestion_control
 from tuccl.measuring.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.mpi_places import run_measuring_ranks
 from tuccl.measuring.places import LocalPlaces, Places
 from tuccl.measuring.seating import whole_shape
-from tuccl.probes.cluster.mpi import mpi_tasks
 from tuccl.processes.mpi_workers import ending_job_when_terminated
 from tuccl.trials.timing import Computation, Timing
 from tuccl.words.counts import count_of

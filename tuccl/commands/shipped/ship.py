@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from probes.cluster.mpi import mpi_tasks
+from probes.network.racks.hostlist import expand_host_list
 from tuccl.console import display
 from tuccl.console.json_output import print_document
 from tuccl.errors import ExitCode, UsageError
-from tuccl.probes.cluster.mpi import mpi_tasks
-from tuccl.probes.network.racks.hostlist import expand_host_list
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import Form
 from tuccl.shipping.manifest import PROFILE_LEFT_OUT

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from statistics import geometric_mean
 from textwrap import wrap
 
+from probes.inputs.printable import printable
 from tuccl.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.bench.ratios import Gain
 from tuccl.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
@@ -18,7 +19,6 @@ from tuccl.bench.step import StepOutcome
 from tuccl.bench.upgrade import Effect, UpgradedKey, UpgradeResult
 from tuccl.console.display import print_lines, standard_output
 from tuccl.console.step_display import step_words, untuned_words
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.config import Task

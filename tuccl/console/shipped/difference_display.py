@@ -8,8 +8,8 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from probes.inputs.printable import printable
 from tuccl.console.display import print_lines, standard_output
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.documents.versions import ComparedSide, DiffDocument, DiffKey, KeyPromise
 from tuccl.reports.table_difference import KeyDifference, Promise, TableDifference
 from tuccl.shipping.table_places import PlacedTable

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from probes.inputs.printable import printable
 from tuccl.console.display import print_lines
 from tuccl.doctor.diagnosis import Diagnosis
 from tuccl.doctor.findings import Severity
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.documents.doctor import DoctorDocument, DoctorFinding, DoctorNccl
 from tuccl.words.counts import count_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from probes.inputs.printable import printable
 from tuccl.console.display import print_lines
 from tuccl.console.json_output import print_document
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.documents.doctor import CheckedHost, DoctorFinding, ShipCheckDocument
 from tuccl.words.counts import count_of
 

@@ -8,11 +8,11 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lookup_tables.bundles.bundle import BundleEntry
+from lookup_tables.table import Entry, Shape
+from probes.inputs.printable import printable
 from tuccl.console.display import print_lines, standard_output
 from tuccl.console.step_display import step_line
-from tuccl.lookup_tables.bundles.bundle import BundleEntry
-from tuccl.lookup_tables.table import Entry, Shape
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
 from tuccl.reports.documents.shipped import ShowDocument, ShownEntry, ShownMachine
 from tuccl.reports.evidence import Evidence, evidence_of, evidence_of_backend

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from socket import gethostname
 
+from probes.inputs.printable import printable
 from tuccl.doctor.findings import Finding
-from tuccl.probes.inputs.printable import printable
 from tuccl.reports.documents.watch import WatchDocument, WatchedKey, WatchFinding
 from tuccl.watching.spot_verdicts import SpotVerdict
 from tuccl.watching.watch import Watched

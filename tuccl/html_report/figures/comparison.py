@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
 from tuccl.html_report.figures.key_figures import KeyFigures, Timed
 from tuccl.html_report.figures.table_figures import TableFigures, geometric_mean
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.words.counts import count_of
 
 _SAME_STOCK = 0.02

@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import quantiles
 
+from lookup_tables.confirmation import Confirmation, NoStarts
+from lookup_tables.table import Entry, Operation, Shape
+from sketches.candidates import whole_machine
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
+from synthesizer.errors import SynthesisError
+from synthesizer.ir.collectives import Collective
 from tuccl.bench.bandwidths import busbw_gb_per_s
 from tuccl.errors import UsageError
 from tuccl.html_report.figures.places import ReportedTable
-from tuccl.lookup_tables.confirmation import Confirmation, NoStarts
-from tuccl.lookup_tables.table import Entry, Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.models.siblings import SiblingMachines
 from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
@@ -21,10 +25,6 @@ from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import reason
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner, job_gains, obstacle_to
 from tuccl.reports.report import ComparisonReport
-from tuccl.sketches.candidates import whole_machine
-from tuccl.synthesizer.bounds.time_bounds import TimeBound, time_bound
-from tuccl.synthesizer.errors import SynthesisError
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import STOCK, Task
 from tuccl.trials.placement import ANYWHERE, Placement
 from tuccl.words.counts import count_of

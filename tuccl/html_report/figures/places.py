@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lookup_tables.errors import TableFileError
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Table
+from probes.topology.graph import Topology
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.lookup_tables.errors import TableFileError
-from tuccl.lookup_tables.provenance import Provenance
-from tuccl.lookup_tables.table import Table
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.documents.step import StepDocument, step_document
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table, read_table_file

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sketches.sketch import Sketch
 from tuccl.html_report.figures.comparison import Comparison, compare
 from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
@@ -12,7 +13,6 @@ from tuccl.html_report.figures.sketch_figures import SketchFigures, sketch_figur
 from tuccl.html_report.figures.table_figures import TableFigures, table_figures
 from tuccl.html_report.figures.timelines import Timeline, timelines_of
 from tuccl.reports.documents.document import SCHEMA_VERSION, Document
-from tuccl.sketches.sketch import Sketch
 from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
 from tuccl.workspace.measurement_log import read_log

@@ -9,15 +9,15 @@ from itertools import takewhile
 from pathlib import Path
 from statistics import geometric_mean
 
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
 from tuccl.bench.bandwidths import busbw_gb_per_s
 from tuccl.errors import WorkspaceError
 from tuccl.html_report.figures.key_figures import Timed, shape_words
 from tuccl.html_report.figures.search_progress import SearchProgress, search_progress
 from tuccl.inputs.run_options import REPLAY
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.figures import communicator_shape
 from tuccl.pipeline.run_options import read_options
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.evidence import Evidence, evidence_of_backend
 from tuccl.reports.finished_run import read_machine
 from tuccl.reports.job_gains import Obstacle

@@ -12,8 +12,8 @@ from math import exp, log
 from statistics import median
 from typing import Protocol, TypeVar
 
+from lookup_tables.table import Operation, Shape
 from tuccl.html_report.figures.key_figures import Timed
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.reports.job_gains import Obstacle
 from tuccl.trials.config import STOCK, Config, Task
 from tuccl.workspace.measurement_history import Measurement

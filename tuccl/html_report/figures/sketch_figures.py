@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from sketches.errors import SketchError
+from sketches.sketch import Sketch
+from sketches.sketch_json import sketch_from_json
 from tuccl.errors import WorkspaceError
-from tuccl.sketches.errors import SketchError
-from tuccl.sketches.sketch import Sketch
-from tuccl.sketches.sketch_json import sketch_from_json
 from tuccl.workspace.runs import Run, read_text_if_present
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 
+from lookup_tables.table import Shape
 from tuccl.console.table_display import placed_entries_lines, summary_lines
 from tuccl.html_report.figures.key_figures import KeyFigures, keys_of
 from tuccl.html_report.figures.places import ReportedTable
-from tuccl.lookup_tables.table import Shape
 from tuccl.reports.documents.step import StepDocument
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner, job_gains

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
+from lookup_tables.table import Entry, Operation, ScheduleConfig, Shape, StoredSchedule
+from probes.topology.graph import Topology
+from sketches.candidates import whole_machine
+from sketches.sketch import Sketch
+from synthesizer.errors import AlgorithmFileError, DefectError, InfeasibleError
+from synthesizer.formats.msccl_xml import read_msccl_xml
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
+from synthesizer.simulate.trace import Trace, TracedStep, Transfer, trace_schedule
 from tuccl.html_report.figures.key_figures import KeyFigures
 from tuccl.html_report.figures.places import ReportedTable
-from tuccl.lookup_tables.table import Entry, Operation, ScheduleConfig, Shape, StoredSchedule
 from tuccl.models.executor_model import SLOTS, execution_model, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.siblings import SiblingMachines
-from tuccl.probes.topology.graph import Topology
-from tuccl.sketches.candidates import whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.errors import AlgorithmFileError, DefectError, InfeasibleError
-from tuccl.synthesizer.formats.msccl_xml import read_msccl_xml
-from tuccl.synthesizer.ir.algorithm import Algorithm
-from tuccl.synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tuccl.synthesizer.simulate.trace import Trace, TracedStep, Transfer, trace_schedule
 
 _MOST_SCHEDULES = 4
 _MOST_STEPS = 4_500

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from sketches.sketch import Sketch
 from tuccl.html_report.elements import Markup, element, joined
 from tuccl.html_report.figures.key_figures import shape_words
 from tuccl.html_report.figures.run_so_far import KeyFiguresSoFar, RunSoFar
@@ -14,7 +15,6 @@ from tuccl.html_report.heat_map import Cell, grid
 from tuccl.html_report.key_table import number_cell, sortable_table, time_cell
 from tuccl.html_report.page import TITLE_MARK, Scripts, Section, page
 from tuccl.html_report.report import closing, machine_section, search_section
-from tuccl.sketches.sketch import Sketch
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 
+from probes.topology.graph import Topology
+from sketches.binding import bind_gpus
+from sketches.intra_node import intra_node_wires
+from sketches.sketch import Binding, Port
+from sketches.transformation import network_wires
+from sketches.wires import Wire
 from tuccl.models.figures import machine_figures
-from tuccl.probes.topology.graph import Topology
-from tuccl.sketches.binding import bind_gpus
-from tuccl.sketches.intra_node import intra_node_wires
-from tuccl.sketches.sketch import Binding, Port
-from tuccl.sketches.transformation import network_wires
-from tuccl.sketches.wires import Wire
 
 Pair = tuple[int, int]
 """Sending and receiving rank."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuccl.programs.phases import PhasedSchedule, PhaseKind
+from synthesizer.programs.phases import PhasedSchedule, PhaseKind
 
 MOST_WINDOWS = 16
 """Windows of scratch memory of a call (`tuccl/runtime/executor/phase_plan.h`)."""

@@ -17,16 +17,16 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tuccl.lookup_tables.table import BuiltinConfig, NcclProtocol, Operation
+from lookup_tables.table import BuiltinConfig, NcclProtocol, Operation
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
 from tuccl.models.executor_model import KernelParameters, kernel_us
 from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import ModelConstants
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import network_us_of, work_of, work_time_us
-from tuccl.programs.layout import Pattern
-from tuccl.programs.phases import Phase, PhasedSchedule, PhaseKind
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import STOCK, Config, ProcessProfile
 
 _STAGED_BYTES = {NcclProtocol.LL: 4 << 20, NcclProtocol.LL128: 18 << 20}

@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from synthesizer.ir.program import Statement
+from synthesizer.programs.staged.staged_schedule import StagedSchedule, Statements
 from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
-from tuccl.programs.staged.staged_schedule import StagedSchedule, Statements
-from tuccl.synthesizer.ir.program import Statement
 
 _HALF = 0.5
 """Handover of a chunk at one end of its message."""

@@ -17,22 +17,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
+from probes.topology.graph import Topology
+from synthesizer.programs.staged.call_cut import (
+    Slices,
+    chunk_bytes_of,
+    has_scratch_for,
+    slices_of_call,
+)
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.models.across_hosts.gpu_ways import gpu_ways
 from tuccl.models.across_hosts.staged_load import RoundLoad, StagedLoad, StageLoad, staged_load
 from tuccl.models.executor_model import KernelParameters, stage_us
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.nccl_model import send_receive_work, work_time_us
-from tuccl.probes.topology.graph import Topology
-from tuccl.programs.staged.call_cut import (
-    Slices,
-    chunk_bytes_of,
-    has_scratch_for,
-    slices_of_call,
-)
-from tuccl.programs.staged.staged_schedule import StagedSchedule
 
 _LINES_BYTES = {NcclProtocol.LL: 8 << 20, NcclProtocol.LL128: 16 << 20}
 """Most bytes of lines in one half of the staging area (`tuccl/runtime/executor/staging_need.cc`).

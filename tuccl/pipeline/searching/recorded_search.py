@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from lookup_tables.table import Operation
 from tuccl import __version__
 from tuccl.backends.backend_choice import BackendRequest
-from tuccl.lookup_tables.table import Operation
 from tuccl.pipeline.searching.search_spaces import Candidates, search_spaces
 from tuccl.records.record import Record
 from tuccl.records.recorded_run import RecordedRun, RecordedSchedule, RecordedSearch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
+from lookup_tables.table import Operation, Shape
 from tuccl.backends.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -13,7 +14,6 @@ from tuccl.backends.backend_choice import (
     promising_of,
 )
 from tuccl.backends.replay import ReplayBackend
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.models.placements import PlacementClass, placements
 from tuccl.placing.seen import Estimate
 from tuccl.schedules.candidates import Candidate

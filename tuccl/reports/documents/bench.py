@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 from tuccl.reports.job_gains import Runner
 from tuccl.trials.timing import Computation

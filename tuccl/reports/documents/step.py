@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuccl.lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.reports.documents.document import Document
 from tuccl.reports.step_gain import CONFIDENCE, StepGain
 from tuccl.workloads.step_calls import LeftOut

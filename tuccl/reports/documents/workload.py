@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 
 

@@ -1,7 +1,7 @@
 // Division of a call across hosts into slices, and the operands of each phase: host code that looks
 // at nothing that differs between ranks but the buffers' addresses.
 //
-// A call has chunks (tuccl/programs/phases.py). A slice holds an equal part of each chunk of
+// A call has chunks (synthesizer/programs/phases.py). A slice holds an equal part of each chunk of
 // all_gather, reduce_scatter and alltoall, or a contiguous part of all_reduce's buffer with chunks
 // of its own. Slices go through the phases one behind the other, so that the network carries one
 // while kernels work on another. Between phases a slice's chunks lie in a window of the scratch

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.table import Entry, Operation, Table
+from lookup_tables.table import Entry, Operation, Table
 from tuccl.reports.choice_text import profile_text
 from tuccl.words.counts import count_of
 

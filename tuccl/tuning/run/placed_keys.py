@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tuccl.lookup_tables.table import Entry, Shape
+from lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.placing.safety import Fresh, SlowerAt, slower_at, worst
 from tuccl.placing.seen import SeenClass, placed_tasks, seen_classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuccl.lookup_tables.table import Entry, Shape
+from lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.placing.seen import Estimate, SeenClass
 from tuccl.search.strategy import SearchResult

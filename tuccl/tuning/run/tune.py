@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lookup_tables.table import Shape
 from tuccl.errors import ProfileLostError
-from tuccl.lookup_tables.table import Shape
 from tuccl.search.strategy import SearchResult
 from tuccl.trials.config import Config, ProcessProfile, Task
 from tuccl.trials.events import Watch, unwatched

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.workloads.recordings.communicators import Communicator, find_communicators
 from tuccl.workloads.recordings.observed_calls import CallForm, Observed, RankCalls
 from tuccl.workloads.recordings.periods import steps_by_period

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from lookup_tables.table import MAX_RANKS, Operation
 from tuccl.errors import UsageError
-from tuccl.lookup_tables.table import MAX_RANKS, Operation
 from tuccl.words.sizes import parse_size
 from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.recordings.recording_file import RecordingFile

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuccl.lookup_tables.table import MAX_RANKS
+from lookup_tables.table import MAX_RANKS
 from tuccl.workloads.recordings.json_text import DamagedJsonError, JsonText
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from tuccl.lookup_tables.table import Operation
+from lookup_tables.table import Operation
 from tuccl.words.sizes import MAX_SIZE_BYTES
 from tuccl.workloads.workload import Datatype, Reduction
 

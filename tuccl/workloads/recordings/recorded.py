@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tuccl.lookup_tables.table import MAX_RANKS
-from tuccl.probes.inputs.first_fault import first_fault
+from lookup_tables.table import MAX_RANKS
+from probes.inputs.first_fault import first_fault
 from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,

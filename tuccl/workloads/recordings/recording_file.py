@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from tuccl.probes.inputs.regular_file import regular_status
+from probes.inputs.regular_file import regular_status
 from tuccl.workloads.errors import RecordingError
 
 _GZIP = b"\x1f\x8b"

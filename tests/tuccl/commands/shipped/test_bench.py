@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.bench.shipped_tables import (
     TWO_RANKS,
     M,
@@ -25,7 +26,6 @@ from tests.tuccl.watching.watched_tables import watched_table
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.commands.shipped.bench import _understood
 from tuccl.inputs.bench_command import BenchCommand
-from tuccl.lookup_tables.table import Operation, Shape
 from tuccl.trials.timing import Computation
 
 SIZE = M + 65536

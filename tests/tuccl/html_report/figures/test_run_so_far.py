@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.html_report.following.unfinished import unfinish
 from tuccl.errors import WorkspaceError
 from tuccl.html_report.figures.run_so_far import read_so_far
-from tuccl.lookup_tables.table import Operation
 from tuccl.reports.report import read_report
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace

@@ -2,12 +2,12 @@
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.html_report.reported import reported
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS
 from tuccl.html_report.figures.key_figures import keys_of
 from tuccl.html_report.figures.search_progress import family_of, search_progress, thinned
 from tuccl.html_report.search_charts import search_charts
-from tuccl.lookup_tables.table import Operation
 from tuccl.reports.evidence import Evidence
 from tuccl.trials.config import STOCK, Config
 from tuccl.workspace.measurement_history import Measurement

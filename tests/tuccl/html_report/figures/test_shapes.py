@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.html_report.reported import NODE, RAIL, WHOLE, of_three_shapes, reported
 from tuccl.html_report.curves import curve_charts, keys_by_curve
 from tuccl.html_report.figures.key_figures import keys_of
@@ -11,7 +12,6 @@ from tuccl.html_report.figures.places import ReportedTable
 from tuccl.html_report.figures.search_progress import search_progress
 from tuccl.html_report.figures.table_figures import table_figures
 from tuccl.html_report.search_charts import search_charts
-from tuccl.lookup_tables.table import Operation
 from tuccl.measuring.laboratory import Laboratory
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import Report

@@ -5,6 +5,14 @@ from functools import cache
 
 import pytest
 
+from lookup_tables.table import Shape, StoredSchedule
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates, whole_machine
+from sketches.sketch import Sketch
+from synthesizer.experts import expert_algorithms
+from synthesizer.formats.msccl_xml import write_msccl_xml
+from synthesizer.ir.collectives import Collective
 from tests.tuccl.html_report.reported import HOSTILE, reported
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS, tuned
 from tuccl.html_report.figures.key_figures import keys_of
@@ -13,16 +21,8 @@ from tuccl.html_report.figures.timelines import Phase, Timeline, timelines_of
 from tuccl.html_report.timeline_charts import timeline_charts
 from tuccl.inputs.machine import load_machine
 from tuccl.inputs.machine_options import MachineOptions
-from tuccl.lookup_tables.table import Shape, StoredSchedule
 from tuccl.models.siblings import SiblingMachines
-from tuccl.probes.files.shipped import shipped_machines
-from tuccl.probes.topology.graph import Topology
 from tuccl.reports.report import ScheduleReport
-from tuccl.sketches.candidates import sketch_candidates, whole_machine
-from tuccl.sketches.sketch import Sketch
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.formats.msccl_xml import write_msccl_xml
-from tuccl.synthesizer.ir.collectives import Collective
 
 
 @cache

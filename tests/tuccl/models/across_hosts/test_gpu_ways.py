@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from sketches.sketch import Port
+from tests.sketches.machines import cluster
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
-from tuccl.sketches.sketch import Port
 
 LEFT, RIGHT = Port("left", 1.0), Port("right", 4.0)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_plans import plan_by_name
+from synthesizer.programs.phases import PhasedSchedule, PhaseKind
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
-from tuccl.programs.phase_plans import plan_by_name
-from tuccl.programs.phases import PhasedSchedule, PhaseKind
-from tuccl.synthesizer.ir.collectives import Collective
 
 ALL_REDUCE = plan_by_name(Collective.ALL_REDUCE, "rail_all_reduce", 2, 2)
 """A kernel, a round and a kernel."""

@@ -6,8 +6,11 @@ from statistics import median
 import bench_phased_model
 import pytest
 
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_plans import phased_plans, plan_by_name
+from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.models.executor_model import KernelParameters, kernel_us
 from tuccl.models.figures import Fabric, Generation, figures_of
@@ -15,9 +18,6 @@ from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
-from tuccl.programs.phase_plans import phased_plans, plan_by_name
-from tuccl.programs.phases import PhasedSchedule
-from tuccl.synthesizer.ir.collectives import Collective
 from tuccl.trials.config import STOCK, Config, ProcessProfile
 
 KIB, MIB = 1 << 10, 1 << 20

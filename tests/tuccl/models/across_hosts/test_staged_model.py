@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.sketches.machines import cluster
-from tests.tuccl.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from lookup_tables.table import NcclProtocol
+from probes.topology.graph import Topology
+from sketches.candidates import whole_machine
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.phase_plans import plan_by_name
+from synthesizer.programs.staged.cutting import cut
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from tests.sketches.machines import cluster
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import ConfigurationFailedError
-from tuccl.lookup_tables.table import NcclProtocol
 from tuccl.models.across_hosts.gpu_ways import gpu_ways
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_load import StagedLoad, StageLoad, staged_load
@@ -19,14 +26,7 @@ from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import SHIPPED
-from tuccl.probes.topology.graph import Topology
-from tuccl.programs.phase_plans import plan_by_name
-from tuccl.programs.staged.cutting import cut
-from tuccl.programs.staged.staged_schedule import StagedSchedule
 from tuccl.schedules.staged_candidates import node_sizes_of
-from tuccl.sketches.candidates import whole_machine
-from tuccl.synthesizer.experts import expert_algorithms
-from tuccl.synthesizer.ir.collectives import Collective
 
 RUNTIME = Path(__file__).resolve().parents[4] / "tuccl" / "runtime" / "executor"
 KIB, MIB = 1 << 10, 1 << 20

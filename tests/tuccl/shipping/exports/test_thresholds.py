@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from write_json_schemas import SCHEMAS
 
+from lookup_tables.table import Operation
+from probes.files.shipped import shipped_machines
 from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tests.tuccl.workloads.made_workloads import call, workload
-from tuccl.lookup_tables.table import Operation
-from tuccl.probes.files.shipped import shipped_machines
 from tuccl.reports.job_gains import job_gains
 from tuccl.shipping.exports.thresholds import (
     MARK,

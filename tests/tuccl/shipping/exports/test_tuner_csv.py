@@ -11,10 +11,7 @@ import jsonschema
 import pytest
 from write_json_schemas import SCHEMAS
 
-from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
-from tests.tuccl.conftest import Run
-from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
-from tuccl.lookup_tables.table import (
+from lookup_tables.table import (
     BuiltinConfig,
     NcclAlgorithm,
     NcclProtocol,
@@ -22,6 +19,9 @@ from tuccl.lookup_tables.table import (
     Shape,
     Table,
 )
+from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
+from tests.tuccl.conftest import Run
+from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
 from tuccl.shipping.exports.tuner_csv import MARK, tuner_csv
 
 GOLDEN = Path(__file__).parent / "golden" / "nccl_tuner.conf"

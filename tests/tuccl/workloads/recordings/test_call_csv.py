@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.workloads.recordings.written_logs import workload
-from tuccl.lookup_tables.table import Operation
 from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.workload import Datatype, Reduction, WorkloadCall
 

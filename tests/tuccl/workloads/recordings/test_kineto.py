@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.workloads.recordings.written_logs import event, imported, step, trace, workload
-from tuccl.lookup_tables.table import Operation
 from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.workload import Datatype
 

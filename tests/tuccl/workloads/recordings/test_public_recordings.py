@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import TucclError
-from tuccl.lookup_tables.table import Operation
 from tuccl.workloads.recordings.importing import import_recordings
 from tuccl.workloads.workload import Workload
 

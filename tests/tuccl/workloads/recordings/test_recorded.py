@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.table import Operation
 from tests.tuccl.silent_progress import silent
-from tuccl.lookup_tables.table import Operation
 from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.recordings.importing import Imported, import_recordings
 from tuccl.workloads.workload import Datatype, Reduction, SourceKind, WorkloadCall

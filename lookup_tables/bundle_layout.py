@@ -1,0 +1,103 @@
+"""The bundle's records, shared by writer and reader.
+
+`tuccl/runtime/bundle_layout.h` defines them in C, and docs/reference/bundle-format.md describes
+them. All integers are little-endian; sections start at multiples of 8.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+
+MAGIC = b"TUCCLBDL"
+FORMAT_VERSION = 1
+ALIGNMENT = 8
+LARGEST_BUNDLE_BYTES = 2**30
+"""Largest size, far above any table; so a wrong path (a checkpoint) cannot fill a job's memory."""
+
+HEADER = struct.Struct("<8sIIIIQ")
+"""Fields: magic, version, crc32, header bytes, number of sections, total bytes."""
+CRC_OFFSET = 12
+CRC_BYTES = 4
+
+SECTION = struct.Struct("<IIQQII")
+"""Fields: kind, flags, offset, bytes, number of records, bytes per record."""
+SECTION_REQUIRED = 1
+"""Flag: a reader that does not know this kind must refuse the bundle."""
+
+
+class SectionKind(IntEnum):
+    """The kinds of sections."""
+
+    TEXT = 1
+    """UTF-8, without terminators; other records refer to it by offset and length."""
+    IDENTITY = 2
+    GPU_MODELS = 3
+    SHAPES = 4
+    ENTRIES = 5
+    PROFILE = 6
+    SCHEDULES = 7
+    PROGRAMS = 8
+    """Compiled schedules: `lookup_tables.bundles.program_section`."""
+    PLACEMENTS = 9
+    """Communicators with entries of their own: `lookup_tables.bundles.placed_entries`."""
+    PLACED_ENTRIES = 10
+
+
+IDENTITY = struct.Struct("<IIII")
+"""Fields: fingerprint (text offset, length), topology name (text offset, length)."""
+GPU_MODEL = struct.Struct("<HHI")
+"""Fields: PCI vendor, PCI device, zero."""
+OPERATION_SLOTS = 8
+SHAPE = struct.Struct("<IIII" + "II" * OPERATION_SLOTS)
+"""Fields: ranks, nodes, ranks per node, zero; per operation first entry and number of entries."""
+ENTRY = struct.Struct("<QQBBHIBBHIQff")
+"""Fields: min bytes, max bytes; algorithm, protocol, nchannels; schedule index; schedule protocol,
+zero, schedule nchannels, schedule nthreads, schedule buffer bytes; built-in time, default time in
+µs."""
+PROFILE = struct.Struct("<IIII")
+"""Fields: name (text offset, length), value (text offset, length)."""
+SCHEDULE = struct.Struct("<IIIIII")
+"""Fields: content hash, name, MSCCL XML: text offset and length of each."""
+
+PLACEMENT = struct.Struct("<IIddIIfI")
+"""Fields: index of the shape, operation; latency in us, us per byte; first entry, number of entries
+in PLACED_ENTRIES; tolerance, zero."""
+
+OPTIONAL = frozenset({SectionKind.PROGRAMS, SectionKind.PLACEMENTS, SectionKind.PLACED_ENTRIES})
+"""Sections that a bundle may lack and a reader may ignore."""
+
+RECORDS = {
+    SectionKind.TEXT: struct.Struct("<s"),
+    SectionKind.IDENTITY: IDENTITY,
+    SectionKind.GPU_MODELS: GPU_MODEL,
+    SectionKind.SHAPES: SHAPE,
+    SectionKind.ENTRIES: ENTRY,
+    SectionKind.PROFILE: PROFILE,
+    SectionKind.SCHEDULES: SCHEDULE,
+    SectionKind.PROGRAMS: struct.Struct("<8s"),
+    SectionKind.PLACEMENTS: PLACEMENT,
+    SectionKind.PLACED_ENTRIES: ENTRY,
+}
+
+NO_CODE = 0xFF
+"""Algorithm and protocol of an entry without a built-in or schedule configuration."""
+NO_SCHEDULE = 0xFFFFFFFF
+
+OPERATIONS = tuple(Operation)
+"""Operations by code; 0 to 4 are NCCL's ncclFunc_t values (NCCL 2.30 nccl_common.h)."""
+LAST_ASKED_ABOUT = 4
+"""Code of the last operation that NCCL asks tuners about, and has estimates of."""
+ALGORITHMS = tuple(NcclAlgorithm)
+"""Algorithms by code, the rows of NCCL's cost table."""
+PROTOCOLS = tuple(NcclProtocol)
+"""Protocols by code, the columns of NCCL's cost table."""
+
+
+def bundle_crc(data: bytes) -> int:
+    """Return the CRC-32 (zlib's polynomial) of a bundle without its CRC field; printed as %08x."""
+    head = zlib.crc32(data[:CRC_OFFSET])
+    return zlib.crc32(data[CRC_OFFSET + CRC_BYTES :], head)

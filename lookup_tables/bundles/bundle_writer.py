@@ -1,0 +1,178 @@
+"""Writer of bundles, the binary form of a table.
+
+Equal tables have equal bytes, without a time stamp, because ranks compare tables by their CRC.
+Format: docs/reference/bundle-format.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from lookup_tables import bundle_layout as layout
+from lookup_tables.bundle_layout import SectionKind
+from lookup_tables.bundles.placed_entries import placement_records
+from lookup_tables.bundles.program_section import programs_section
+from lookup_tables.errors import InvalidTableError
+from lookup_tables.lookup import check_table
+from lookup_tables.table import BuiltinConfig, Entry, ScheduleConfig, Shape, Table
+
+
+def bundle_bytes(table: Table) -> bytes:
+    """Return the bundle of a table.
+
+    Raises:
+        InvalidTableError: The table breaks a rule of `check_table`, or its bundle would be larger
+            than `LARGEST_BUNDLE_BYTES`.
+    """
+    check_table(table)
+    text = _TextPool()
+    identity = layout.IDENTITY.pack(*text.add(table.fingerprint), *text.add(table.topology_name))
+    profile = [(*text.add(name), *text.add(value)) for name, value in sorted(table.profile.items())]
+    schedules = [
+        (*text.add(stored.content_hash), *text.add(stored.name), *text.add(stored.msccl_xml))
+        for stored in table.schedules
+    ]
+    shapes = sorted(
+        {entry.key.shape for entry in table.entries} | {own.shape for own in table.placements}
+    )
+    position = {stored.content_hash: index for index, stored in enumerate(table.schedules)}
+    sections = {
+        SectionKind.IDENTITY: identity,
+        SectionKind.GPU_MODELS: b"".join(_pack_gpu_model(model) for model in table.gpu_models),
+        SectionKind.SHAPES: _pack_shapes(table.entries, shapes),
+        SectionKind.ENTRIES: b"".join(_pack_entry(entry, position) for entry in table.entries),
+        SectionKind.PROFILE: b"".join(layout.PROFILE.pack(*record) for record in profile),
+        SectionKind.SCHEDULES: b"".join(layout.SCHEDULE.pack(*record) for record in schedules),
+        SectionKind.TEXT: text.data(),
+    }
+    if table.schedules:
+        sections[SectionKind.PROGRAMS] = programs_section(
+            [stored.program for stored in table.schedules]
+        )
+    placements, placed = placement_records(table.placements, shapes)
+    if placements:
+        sections[SectionKind.PLACEMENTS] = placements
+        sections[SectionKind.PLACED_ENTRIES] = b"".join(_pack_entry(own, {}) for own in placed)
+    return _assemble(sections)
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > layout.LARGEST_BUNDLE_BYTES:
+        raise InvalidTableError(
+            f"the bundle takes {size_bytes} bytes or more, at most {layout.LARGEST_BUNDLE_BYTES} "
+            "are allowed; split the table by communicator shape, or drop schedules"
+        )
+
+
+class _TextPool:
+    """Concatenated texts, each distinct text once."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[int, int]] = {}
+        self._encoded: list[bytes] = []
+        self._size = 0
+
+    def add(self, text: str) -> tuple[int, int]:
+        if text not in self._places:
+            data = text.encode()
+            _check_size(self._size + len(data))
+            self._places[text] = (self._size, len(data))
+            self._encoded.append(data)
+            self._size += len(data)
+        return self._places[text]
+
+    def data(self) -> bytes:
+        return b"".join(self._encoded)
+
+
+def _pack_gpu_model(model: str) -> bytes:
+    vendor, device = model.split(":")
+    return layout.GPU_MODEL.pack(int(vendor, 16), int(device, 16), 0)
+
+
+def _pack_shapes(entries: tuple[Entry, ...], shapes: Sequence[Shape]) -> bytes:
+    """Return the section SHAPES; a shape with placements alone has no range."""
+    records = []
+    first = 0
+    of_shapes = {
+        shape: tuple(group) for shape, group in groupby(entries, key=lambda entry: entry.key.shape)
+    }
+    for shape in shapes:
+        slots = [(0, 0)] * layout.OPERATION_SLOTS
+        of_shape = of_shapes.get(shape, ())
+        for operation, group in groupby(of_shape, key=lambda entry: entry.key.operation):
+            count = sum(1 for _ in group)
+            slots[layout.OPERATIONS.index(operation)] = (first, count)
+            first += count
+        flat = [number for slot in slots for number in slot]
+        records.append(layout.SHAPE.pack(shape.ranks, shape.nodes, shape.ranks_per_node, 0, *flat))
+    return b"".join(records)
+
+
+def _pack_entry(entry: Entry, schedule_position: Mapping[str, int]) -> bytes:
+    sizes = entry.key.min_bytes, entry.key.max_bytes
+    times = entry.builtin_time_us or 0.0, entry.default_time_us
+    return entry_record(sizes, entry.builtin, entry.schedule, schedule_position, times)
+
+
+def entry_record(
+    sizes: tuple[int, int],
+    builtin: BuiltinConfig | None,
+    schedule: ScheduleConfig | None,
+    schedule_position: Mapping[str, int],
+    times_us: tuple[float, float] = (0.0, 0.0),
+) -> bytes:
+    """One record of ENTRIES; also what `tuccl_executor_choose` takes.
+
+    Args:
+        sizes: The smallest and the largest, inclusive.
+        builtin: The built-in configuration, if there is one.
+        schedule: The schedule, if there is one.
+        schedule_position: Index of each schedule in the bundle, by content hash.
+        times_us: Of the built-in configuration and of the stock default.
+    """
+    builtin_codes = (layout.NO_CODE, layout.NO_CODE, 0)
+    if builtin is not None:
+        builtin_codes = (
+            layout.ALGORITHMS.index(builtin.algorithm),
+            layout.PROTOCOLS.index(builtin.protocol),
+            builtin.nchannels,
+        )
+    executor = (layout.NO_SCHEDULE, layout.NO_CODE, 0, 0, 0, 0)
+    if schedule is not None:
+        executor = (
+            schedule_position[schedule.schedule],
+            layout.PROTOCOLS.index(schedule.protocol),
+            0,
+            schedule.nchannels,
+            schedule.nthreads,
+            schedule.buffer_bytes,
+        )
+    return layout.ENTRY.pack(*sizes, *builtin_codes, *executor, *times_us)
+
+
+def _assemble(sections: Mapping[SectionKind, bytes]) -> bytes:
+    offset = layout.HEADER.size + len(sections) * layout.SECTION.size
+    directory, body = [], []
+    for kind, data in sections.items():
+        record_bytes = layout.RECORDS[kind].size
+        directory.append(
+            layout.SECTION.pack(
+                kind,
+                0 if kind in layout.OPTIONAL else layout.SECTION_REQUIRED,
+                offset,
+                len(data),
+                len(data) // record_bytes,
+                record_bytes,
+            )
+        )
+        padded = data + bytes(-len(data) % layout.ALIGNMENT)
+        body.append(padded)
+        offset += len(padded)
+    _check_size(offset)
+    header = (layout.MAGIC, layout.FORMAT_VERSION, 0, layout.HEADER.size, len(sections), offset)
+    data = b"".join([layout.HEADER.pack(*header), *directory, *body])
+    crc = struct.pack("<I", layout.bundle_crc(data))
+    return data[: layout.CRC_OFFSET] + crc + data[layout.CRC_OFFSET + layout.CRC_BYTES :]

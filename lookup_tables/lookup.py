@@ -1,0 +1,365 @@
+"""Lookup of a call's entry, and the rules that make a table's answer unambiguous.
+
+A call is described by operation, size and communicator shape. Its entry is that of exactly this
+shape and operation whose byte range (both ends inclusive) contains the size; without one, NCCL
+decides as it always would. Nothing is interpolated. The
+plugin's C lookup (`tuccl/runtime/selection.c`) has the same semantics.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
+
+from lookup_tables.confirmation import NoStarts, Reference
+from lookup_tables.errors import InvalidTableError
+from lookup_tables.program_header import check_seal
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    EstimateLine,
+    Key,
+    NcclAlgorithm,
+    Operation,
+    SeenPlacement,
+    Shape,
+    StoredSchedule,
+    Table,
+    TimedSiblings,
+)
+
+MAX_SIZE_BYTES = 2**63 - 1
+"""Largest end of a range; means "this size and everything above"."""
+MAX_CHANNELS = 64
+"""NCCL's MAXCHANNELS since 2.27 (32 before)."""
+LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
+"""A picosecond and thirty years: ratios of times between them are finite."""
+MAX_THREADS = 1024
+MOST_PLACEMENTS = 16
+"""Most placements of a shape: a job's call is held against each."""
+_FEWEST_PLACEMENTS = 2
+PLACEMENT_TOLERANCE = 0.01
+"""Relative distance from its line up to which an estimate is of a placement."""
+
+_GPU_MODEL = re.compile(r"[0-9a-f]{4}:[0-9a-f]{4}")
+_CONTENT_HASH = re.compile(r"[0-9A-Za-z]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Keyed(Protocol):
+    """An object with the key of a table entry."""
+
+    @property
+    def key(self) -> Key:
+        """The calls it applies to."""
+
+
+KeyedT = TypeVar("KeyedT", bound=Keyed)
+
+
+def key_order(key: Key) -> tuple[Shape, str, int]:
+    """Return the sort key of a table's entries: shape, operation name, start of the range."""
+    return (key.shape, key.operation.value, key.min_bytes)
+
+
+class TableIndex(Generic[KeyedT]):
+    """Entries arranged for repeated lookups: a dict over (shape, operation), then bisection.
+
+    Args:
+        entries: Entries in any order; ranges of one (shape, operation) do not overlap.
+    """
+
+    def __init__(self, entries: Iterable[KeyedT]) -> None:
+        self._groups: dict[tuple[Shape, Operation], tuple[list[int], list[KeyedT]]] = {}
+        for entry in sorted(entries, key=lambda entry: key_order(entry.key)):
+            group = (entry.key.shape, entry.key.operation)
+            starts, members = self._groups.setdefault(group, ([], []))
+            starts.append(entry.key.min_bytes)
+            members.append(entry)
+
+    def lookup(self, operation: Operation, size_bytes: int, shape: Shape) -> KeyedT | None:
+        """Return the entry that applies to a call, None where NCCL decides."""
+        group = self._groups.get((shape, operation))
+        if group is None:
+            return None
+        starts, members = group
+        position = bisect_right(starts, size_bytes) - 1
+        if position < 0 or size_bytes > members[position].key.max_bytes:
+            return None
+        return members[position]
+
+
+def lookup(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> Entry | None:
+    """Return the entry of `table` that applies to a call, None where NCCL decides.
+
+    Reads the sorted entries in place (binary search); for many calls build a `TableIndex` once.
+    """
+    wanted = (shape, operation.value, size_bytes)
+    position = bisect_right(table.entries, wanted, key=lambda entry: key_order(entry.key)) - 1
+    if position < 0:
+        return None
+    entry = table.entries[position]
+    applies = (entry.key.shape, entry.key.operation) == (shape, operation)
+    return entry if applies and size_bytes <= entry.key.max_bytes else None
+
+
+def lookup_placed(
+    placements: Iterable[SeenPlacement],
+    operation: Operation,
+    size_bytes: int,
+    shape: Shape,
+    estimate_us: float,
+    pipelined: int = 1,
+) -> Entry | None:
+    """Return the entry of the communicators that a call's are like; None: that of its shape counts.
+
+    Args:
+        placements: Those of a table.
+        operation: Operation of the call.
+        size_bytes: Its size.
+        shape: Shape of its communicator.
+        estimate_us: NCCL's estimate for ring with Simple.
+        pipelined: Operations that the call pipelines, as NCCL tells tuners.
+    """
+    like = []
+    for own in placements:
+        line = dict(own.lines).get(operation)
+        if own.shape == shape and line is not None:
+            expected_us = line.at(size_bytes, pipelined)
+            if abs(estimate_us - expected_us) <= PLACEMENT_TOLERANCE * expected_us:
+                like.append(own)
+    if len(like) != 1:
+        return None
+    return TableIndex(like[0].entries).lookup(operation, size_bytes, shape)
+
+
+def check_table(table: Table) -> None:
+    """Check every rule that lookup, Parquet record and bundle rely on.
+
+    Raises:
+        InvalidTableError: The first broken rule and its entry.
+    """
+    _check_machine(table)
+    _check_schedules(table)
+    known = {schedule.content_hash for schedule in table.schedules}
+    for entry in table.all_entries:
+        if entry.key.fingerprint != table.fingerprint:
+            raise InvalidTableError(
+                f"{_name(entry.key)}: tuned on topology {entry.key.fingerprint!r} but the table is "
+                f"for {table.fingerprint!r}; keep one table per topology"
+            )
+        _check_key(entry.key)
+        _check_config(entry, known)
+        _check_figures(entry)
+        _check_origin(entry)
+    _check_order(table.entries)
+    _check_placements(table.placements)
+
+
+def _name(key: Key) -> str:
+    shape = f"{key.shape.ranks} ranks on {key.shape.nodes} nodes"
+    return f"entry {key.operation.value} {key.min_bytes}..{key.max_bytes} bytes, {shape}"
+
+
+def _check_machine(table: Table) -> None:
+    if not table.fingerprint:
+        raise InvalidTableError("the table has no topology fingerprint; tune it on a topology")
+    _check_printable("topology name", table.topology_name)
+    _check_printable("topology fingerprint", table.fingerprint)
+    for model in table.gpu_models:
+        if not _GPU_MODEL.fullmatch(model):
+            raise InvalidTableError(
+                f"GPU model {model!r} is not PCI vendor:device in lower-case hex, like 10de:2335"
+            )
+    if list(table.gpu_models) != sorted(set(table.gpu_models)):
+        raise InvalidTableError(f"GPU models {table.gpu_models} are not sorted and distinct")
+    for variable, value in table.profile.items():
+        if not _VARIABLE.fullmatch(variable):
+            raise InvalidTableError(f"process profile: {variable!r} cannot name a variable")
+        _check_printable(f"process profile: {variable}", value)
+
+
+def _check_printable(what: str, text: str) -> None:
+    """Check a text that goes into a shell file and into one-line messages."""
+    if not text.isprintable():
+        raise InvalidTableError(
+            f"{what} {text!r} is not printable on one line; leave out control characters"
+        )
+
+
+def _check_schedules(table: Table) -> None:
+    hashes = [schedule.content_hash for schedule in table.schedules]
+    if hashes != sorted(set(hashes)):
+        raise InvalidTableError("schedules are not sorted by content hash, each once")
+    for schedule in table.schedules:
+        if not _CONTENT_HASH.fullmatch(schedule.content_hash):
+            raise InvalidTableError(
+                f"a schedule's content hash {schedule.content_hash!r} cannot name a file; use "
+                "letters and digits"
+            )
+        _check_printable("schedule name", schedule.name)
+        if schedule.program:
+            _check_program(schedule)
+
+
+def _check_program(schedule: StoredSchedule) -> None:
+    try:
+        check_seal(schedule.program)
+    except ValueError as error:
+        raise InvalidTableError(
+            f"the program of schedule {schedule.content_hash} is damaged: {error}"
+        ) from error
+
+
+def _check_key(key: Key) -> None:
+    if not 0 <= key.min_bytes <= key.max_bytes <= MAX_SIZE_BYTES:
+        raise InvalidTableError(
+            f"{_name(key)}: a range needs 0 <= min_bytes <= max_bytes <= {MAX_SIZE_BYTES}"
+        )
+    if key.shape.fault:
+        raise InvalidTableError(f"{_name(key)}: {key.shape.fault}")
+
+
+def _check_config(entry: Entry, known_schedules: set[str]) -> None:
+    builtin, schedule = entry.builtin, entry.schedule
+    if builtin is None and schedule is None:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: names no winner; leave out entries where NCCL's default is best"
+        )
+    if builtin is not None and not 0 <= builtin.nchannels <= MAX_CHANNELS:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: {builtin.nchannels} channels, NCCL has 0 (its own) "
+            f"to {MAX_CHANNELS}"
+        )
+    if builtin is not None and builtin.nchannels > 0:
+        _check_channels_are_bounded(entry.key, builtin)
+    if schedule is None:
+        return
+    if schedule.schedule not in known_schedules:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: refers to schedule {schedule.schedule}, which the table lacks"
+        )
+    if not (
+        0 <= schedule.nchannels <= MAX_CHANNELS
+        and 0 <= schedule.nthreads <= MAX_THREADS
+        and 0 <= schedule.buffer_bytes <= MAX_SIZE_BYTES
+    ):
+        raise InvalidTableError(f"{_name(entry.key)}: executor parameters out of range: {schedule}")
+
+
+def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:
+    """Refuse a channel count where NCCL takes a tuner's count without a bound."""
+    unbounded = builtin.algorithm in (NcclAlgorithm.COLLNET_DIRECT, NcclAlgorithm.COLLNET_CHAIN)
+    where = ""
+    if builtin.algorithm is NcclAlgorithm.NVLS and key.shape.nodes > 1:
+        unbounded, where = True, " on several nodes"
+    if unbounded:
+        raise InvalidTableError(
+            f"{_name(key)}: {builtin.nchannels} channels for {builtin.algorithm.value}{where}, "
+            "whose count NCCL does not bound; use 0, NCCL's own"
+        )
+
+
+def _check_figures(entry: Entry) -> None:
+    times = [entry.time_us, entry.default_time_us]
+    if entry.builtin_time_us is not None:
+        times.append(entry.builtin_time_us)
+    if not all(LEAST_TIME_US <= time <= MOST_TIME_US for time in times):
+        raise InvalidTableError(
+            f"{_name(entry.key)}: a time is not between {LEAST_TIME_US:g} and {MOST_TIME_US:g} us"
+        )
+    if not (math.isfinite(entry.spread) and entry.spread >= 0):
+        raise InvalidTableError(f"{_name(entry.key)}: the spread is negative or not finite")
+    if (entry.builtin is None) != (entry.builtin_time_us is None):
+        raise InvalidTableError(
+            f"{_name(entry.key)}: a built-in configuration and its time come together or not at all"
+        )
+    if not 0 <= entry.samples <= MAX_SIZE_BYTES:
+        raise InvalidTableError(f"{_name(entry.key)}: {entry.samples} samples")
+    if not entry.key.min_bytes <= entry.tuned_bytes <= entry.key.max_bytes:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: was measured at {entry.tuned_bytes} bytes, outside its range"
+        )
+
+
+def _check_origin(entry: Entry) -> None:
+    """Check the provenance of the times and the winner's confirmation."""
+    if (provenance := entry.provenance) is not None:
+        for text in (provenance.tuccl_version, provenance.machine, provenance.details):
+            _check_printable(f"{_name(entry.key)}: provenance", text or "")
+    shown = entry.confirmation
+    if shown is None:
+        return
+    if not 0.0 < shown.low <= shown.ratio <= shown.high < math.inf:
+        raise InvalidTableError(
+            f"{_name(entry.key)}: a ratio of {shown.ratio:g} lies outside its own bounds, "
+            f"{shown.low:g} to {shown.high:g}"
+        )
+    if not 0.0 < shown.confidence < 1.0:
+        raise InvalidTableError(f"{_name(entry.key)}: a confidence of {shown.confidence:g}")
+    if not isinstance(shown.starts, NoStarts) and not 1 <= shown.starts <= MAX_SIZE_BYTES:
+        raise InvalidTableError(f"{_name(entry.key)}: {shown.starts} starts")
+    if shown.reference is Reference.BUILTIN and entry.schedule is None:
+        raise InvalidTableError(f"{_name(entry.key)}: a built-in setting held against itself")
+
+
+def _check_placements(placements: Sequence[SeenPlacement]) -> None:
+    """Check communicators with entries of their own."""
+    places = [(own.shape, own.number) for own in placements]
+    counts = Counter(shape for shape, _ in places)
+    if places != [(shape, number) for shape in sorted(counts) for number in range(counts[shape])]:
+        raise InvalidTableError("placements are not sorted by shape and numbered from 0")
+    if any(count < _FEWEST_PLACEMENTS for count in counts.values()):
+        raise InvalidTableError("a shape has one placement alone, which tells nothing apart")
+    if any(count > MOST_PLACEMENTS for count in counts.values()):
+        raise InvalidTableError(f"a shape has more than {MOST_PLACEMENTS} placements")
+    operations = {own.shape: [operation for operation, _ in own.lines] for own in placements}
+    for own in placements:
+        if own.shape.fault:
+            raise InvalidTableError(f"a placement: {own.shape.fault}")
+        _check_printable("example of a placement", own.example)
+        if own.timed is not None and not _is_division(own.timed, own.shape):
+            raise InvalidTableError(f"a placement of {own.example}: no machine has its siblings")
+        lines = dict(own.lines)
+        in_order = [each for each in Operation if each in lines]
+        if operations[own.shape] != in_order or [*lines] != in_order:
+            raise InvalidTableError("a shape's placements have estimates of different operations")
+        if Operation.ALLTOALL in lines or not all(map(_is_line, lines.values())):
+            raise InvalidTableError("a placement has an estimate that NCCL does not make")
+        for entry in own.entries:
+            if entry.key.shape != own.shape or entry.key.operation not in lines:
+                raise InvalidTableError(f"{_name(entry.key)}: is in another shape's placement")
+            if entry.schedule is not None:
+                raise InvalidTableError(
+                    f"{_name(entry.key)}: the executor cannot tell placements apart"
+                )
+        _check_order(own.entries)
+
+
+def _is_division(timed: TimedSiblings, shape: Shape) -> bool:
+    siblings, count = timed.siblings, timed.machine.ranks // shape.ranks
+    in_order = bool(siblings) and list(siblings) == sorted(set(siblings))
+    fits = in_order and siblings[0] >= 0 and siblings[-1] < count
+    return fits and timed.stride >= 1 and not timed.machine.fault
+
+
+def _is_line(line: EstimateLine) -> bool:
+    figures = (line.latency_us, line.us_per_byte)
+    return all(math.isfinite(figure) and figure > 0.0 for figure in figures)
+
+
+def _check_order(entries: tuple[Entry, ...]) -> None:
+    for before, after in pairwise(entries):
+        if key_order(before.key) > key_order(after.key):
+            raise InvalidTableError(
+                f"{_name(after.key)}: out of order; entries are sorted by shape, operation name "
+                "and min_bytes"
+            )
+        same = (before.key.shape, before.key.operation) == (after.key.shape, after.key.operation)
+        if same and after.key.min_bytes <= before.key.max_bytes:
+            raise InvalidTableError(f"{_name(after.key)}: overlaps with {_name(before.key)}")

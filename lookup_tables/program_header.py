@@ -1,0 +1,123 @@
+"""The header of a compiled program, with its checksums and limits of size.
+
+Tables treat the rest of a program as opaque bytes: `synthesizer.programs.layout` describes it,
+`synthesizer.programs.compiler` writes it, and the C loader (`tuccl/runtime/program.c`) checks all
+of it before an executor uses any. `tuccl/runtime/program_layout.h` declares the same records for
+C, and docs/reference/bundle-format.md describes them. All integers are little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable
+
+from lookup_tables.table import Shape, StoredSchedule
+
+MAGIC = b"TUCCLPRG"
+VERSION = 1
+"""Version of a program: steps of the ranks of one host."""
+PHASED_VERSION = 2
+"""Version of a phased program: a schedule across hosts, as `synthesizer.programs.phase_layout`
+describes it."""
+STAGED_VERSION = 3
+"""Version of a staged program: any schedule across hosts, as stages inside nodes and rounds on the
+network. `synthesizer.programs.staged.staged_layout` describes it."""
+_VERSIONS = (VERSION, PHASED_VERSION, STAGED_VERSION)
+
+HEADER = struct.Struct("<8sII8sIIBBBBIIIIIIHHII")
+"""Fields: magic, version, crc32, content address, bytes, features; operation, pattern, flags, root;
+ranks, chunks per loop, threadblocks, steps; largest of any rank: threadblocks, connections; chunks
+of the largest message, steps of the longest threadblock; most scratch chunks of any rank, zero.
+The headers of phased and staged programs are as long, and equal as far as the ranks."""
+CRC_OFFSET = 12
+CRC_BYTES = 4
+ADDRESS_OFFSET = 16
+HASH_BYTES = 8
+HASHED_FROM = 24
+"""Offset of the first byte that the content address covers."""
+
+MOST_RANKS = 8
+"""Largest number of ranks of a node that an executor serves."""
+MOST_BYTES = 1 << 20
+"""Largest program: a hundred times the schedules of eight ranks. With the two limits below it
+bounds the cost of loading a bundle's programs."""
+MOST_SECTION_BYTES = 1 << 24
+MOST_PROGRAMS = 1024
+"""Largest number of programs in a bundle; schedules without a program do not count."""
+
+SECTION_HEAD = struct.Struct("<II")
+"""Fields: number of programs, zero."""
+SECTION_RECORD = struct.Struct("<QII8s")
+"""Fields: offset in the section, bytes (0: no program), crc32, content address."""
+
+
+def executor_serves(shape: Shape) -> bool:
+    """Return whether an executor runs schedules on communicators of this shape.
+
+    On several nodes it runs phased programs, where these have equal sizes, and staged ones.
+    """
+    if shape.nodes > 1:
+        return shape.ranks_per_node <= MOST_RANKS
+    return 2 <= shape.ranks <= MOST_RANKS
+
+
+def program_crc(data: bytes) -> int:
+    """Return the CRC-32 (zlib's polynomial) of a program without its CRC field."""
+    head = zlib.crc32(data[:CRC_OFFSET])
+    return zlib.crc32(data[CRC_OFFSET + CRC_BYTES :], head)
+
+
+def content_address(data: bytes) -> bytes:
+    """Return a program's content address, a hash of all that determines its behaviour."""
+    return hashlib.sha256(data[HASHED_FROM:]).digest()[:HASH_BYTES]
+
+
+def sealed(data: bytes) -> bytes:
+    """Return the program with its content address and CRC set."""
+    data = data[:ADDRESS_OFFSET] + content_address(data) + data[HASHED_FROM:]
+    crc = struct.pack("<I", program_crc(data))
+    return data[:CRC_OFFSET] + crc + data[CRC_OFFSET + CRC_BYTES :]
+
+
+def runs_across_hosts(schedules: Iterable[StoredSchedule], content_hash: str) -> bool:
+    """Return whether an executor runs one of these schedules on several nodes.
+
+    Args:
+        schedules: Schedules of a table or bundle, whose programs were checked.
+        content_hash: Hash of the schedule.
+    """
+    programs = {schedule.content_hash: schedule.program for schedule in schedules}
+    program = programs.get(content_hash, b"")
+    return bool(program) and (is_phased(program) or is_staged(program))
+
+
+def is_phased(data: bytes) -> bool:
+    """Return whether a program, whose seal is right, is a phased one."""
+    return bool(HEADER.unpack_from(data)[1] == PHASED_VERSION)
+
+
+def is_staged(data: bytes) -> bool:
+    """Return whether a program, whose seal is right, is a staged one."""
+    return bool(HEADER.unpack_from(data)[1] == STAGED_VERSION)
+
+
+def check_seal(data: bytes) -> None:
+    """Check that bytes are an unchanged program of a known version.
+
+    Raises:
+        ValueError: They are not; the text says why.
+    """
+    if len(data) > MOST_BYTES:
+        raise ValueError("it is larger than any program")
+    if len(data) < HEADER.size or not data.startswith(MAGIC):
+        raise ValueError("it is no program")
+    _, version, crc, address, size, features = HEADER.unpack_from(data)[:6]
+    if version not in _VERSIONS or features != 0:
+        raise ValueError(
+            f"it is of version {version} with features {features:#x}, "
+            f"this release reads {VERSION} to {STAGED_VERSION} without any"
+        )
+    if size != len(data) or crc != program_crc(data) or address != content_address(data):
+        raise ValueError("its size, sum or content address is wrong")

@@ -1,0 +1,360 @@
+"""The Parquet form of a table: one row per entry, flat columns.
+
+`pandas.read_parquet` shows the entries as they are; the data of the whole table (profile,
+schedules, topology, format version) is stored in the schema metadata under keys that start with
+`tuccl.`.
+
+A schedule is stored twice: as a program in base64, which a bundle copies byte for byte, and as
+MSCCL XML for users and other runtimes. Both are needed: a schedule for more ranks than an executor
+serves has no program, and a program has no names and sizes. Tables of format 1 had the XML alone.
+Tables of format 2 and older stored provenance as one line of text, and no confirmations.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
+from lookup_tables.errors import InvalidTableError, TableFileError
+from lookup_tables.lookup import check_table
+from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
+from lookup_tables.provenance import (
+    Provenance,
+    provenance_from_json,
+    provenance_from_text,
+    provenance_to_json,
+)
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    EstimateLine,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Operation,
+    ScheduleConfig,
+    SeenPlacement,
+    Shape,
+    StoredSchedule,
+    Table,
+    TimedSiblings,
+)
+
+FORMAT_VERSION = 4
+_WITHOUT_PROGRAMS, _WITHOUT_CONFIRMATION, _WITHOUT_PLACEMENTS = 1, 2, 3
+
+_SHARED_COLUMNS: tuple[tuple[str, str, bool], ...] = (
+    ("operation", "string", False),
+    ("min_bytes", "int64", False),
+    ("max_bytes", "int64", False),
+    ("ranks", "int64", False),
+    ("nodes", "int64", False),
+    ("ranks_per_node", "int64", False),
+    ("fingerprint", "string", False),
+    ("tuned_bytes", "int64", False),
+    ("builtin_algorithm", "string", True),
+    ("builtin_protocol", "string", True),
+    ("builtin_nchannels", "int64", True),
+    ("schedule", "string", True),
+    ("schedule_protocol", "string", True),
+    ("schedule_nchannels", "int64", True),
+    ("schedule_nthreads", "int64", True),
+    ("schedule_buffer_bytes", "int64", True),
+    ("time_us", "float64", False),
+    ("builtin_time_us", "float64", True),
+    ("default_time_us", "float64", False),
+    ("samples", "int64", False),
+    ("spread", "float64", False),
+    ("tuned_at", "string", False),
+)
+"""Columns: name, Arrow type and whether null is allowed."""
+_COLUMNS = (
+    *_SHARED_COLUMNS,
+    ("backend", "string", True),
+    ("nccl_version", "string", True),
+    ("tuccl_version", "string", True),
+    ("machine", "string", True),
+    ("replayed", "bool", True),
+    ("details", "string", True),
+    ("reference", "string", True),
+    ("estimator", "string", True),
+    ("ratio", "float64", True),
+    ("ratio_low", "float64", True),
+    ("ratio_high", "float64", True),
+    ("confidence", "float64", True),
+    ("starts", "int64", True),
+    ("no_starts", "string", True),
+)
+_PLACED_COLUMNS = (*_COLUMNS, ("placement", "int64", True))
+_OLDER_COLUMNS = (*_SHARED_COLUMNS, ("versions", "string", False))
+_FORM = ParquetForm(
+    what="table",
+    version_key="format_version",
+    version_called="table format",
+    version=FORMAT_VERSION,
+    columns=_PLACED_COLUMNS,
+    compression="snappy",
+    missing="no TuCCL table; tune to make one",
+    again="tune again",
+    error=TableFileError,
+    older_columns={
+        _WITHOUT_PROGRAMS: _OLDER_COLUMNS,
+        _WITHOUT_CONFIRMATION: _OLDER_COLUMNS,
+        _WITHOUT_PLACEMENTS: _COLUMNS,
+    },
+)
+_FORM_WITHOUT_PLACEMENTS = replace(_FORM, version=_WITHOUT_PLACEMENTS, columns=_COLUMNS)
+"""Form of tables without placements, which earlier releases read."""
+
+
+def table_to_parquet_bytes(table: Table) -> bytes:
+    """Return a table as a Parquet file; the same table and pyarrow release give the same bytes.
+
+    Raises:
+        InvalidTableError: The table breaks a rule of `check_table`.
+    """
+    check_table(table)
+    rows = [_row(entry) for entry in table.entries]
+    if not table.placements:
+        return parquet_bytes(_FORM_WITHOUT_PLACEMENTS, _metadata(table), rows)
+    for own in table.placements:
+        rows += [{**_row(entry), "placement": own.number} for entry in own.entries]
+    metadata = _metadata(table) | {"placements": [_placement_json(own) for own in table.placements]}
+    return parquet_bytes(_FORM, metadata, rows)
+
+
+def table_from_parquet_bytes(
+    data: bytes, source: str, program_of_xml: Callable[[str], bytes]
+) -> Table:
+    """Return the table of a Parquet file.
+
+    Args:
+        data: The whole file.
+        source: Its name, for messages.
+        program_of_xml: Compiles a schedule's XML, for tables of format 1.
+
+    Raises:
+        TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
+    """
+    metadata, rows = read_parquet(_FORM, data, source)
+    try:
+        table = Table(
+            topology_name=metadata["topology_name"],
+            fingerprint=metadata["fingerprint"],
+            gpu_models=tuple(metadata["gpu_models"]),
+            entries=tuple(_entry(row, metadata) for row in rows if row.get("placement") is None),
+            profile=dict(metadata["profile"]),
+            schedules=_schedules(metadata, program_of_xml),
+            placements=_placements(metadata, rows),
+        )
+        check_table(table)
+    except (InvalidTableError, KeyError, TypeError, ValueError) as error:
+        raise _FORM.invalid(source, error) from error
+    return table
+
+
+def _placement_json(own: SeenPlacement) -> dict[str, Any]:
+    shape = own.shape
+    return {
+        "shape": [shape.ranks, shape.nodes, shape.ranks_per_node],
+        "number": own.number,
+        "example": own.example,
+        "lines": [
+            [operation.value, line.latency_us, line.us_per_byte] for operation, line in own.lines
+        ],
+        "timed": None if own.timed is None else _timed_json(own.timed),
+    }
+
+
+def _timed_json(timed: TimedSiblings) -> dict[str, Any]:
+    whole = timed.machine
+    return {
+        "machine": [whole.ranks, whole.nodes, whole.ranks_per_node],
+        "stride": timed.stride,
+        "siblings": list(timed.siblings),
+    }
+
+
+def _timed(values: dict[str, Any] | None) -> TimedSiblings | None:
+    if values is None:
+        return None
+    siblings = tuple(map(int, values["siblings"]))
+    return TimedSiblings(Shape(*values["machine"]), int(values["stride"]), siblings)
+
+
+def _placements(
+    metadata: dict[str, Any], rows: Sequence[dict[str, Any]]
+) -> tuple[SeenPlacement, ...]:
+    """Return the communicators with entries of their own.
+
+    Raises:
+        KeyError, TypeError, ValueError: They contradict themselves.
+    """
+    if metadata["format_version"] < FORMAT_VERSION:
+        return ()
+    entries: dict[tuple[Shape, int], list[Entry]] = {}
+    for row in rows:
+        if row["placement"] is not None:
+            entry = _entry(row, metadata)
+            entries.setdefault((entry.key.shape, row["placement"]), []).append(entry)
+    found = []
+    for values in metadata["placements"]:
+        shape, number = Shape(*values["shape"]), int(values["number"])
+        lines = tuple(
+            (Operation(name), EstimateLine(float(latency_us), float(us_per_byte)))
+            for name, latency_us, us_per_byte in values["lines"]
+        )
+        own = tuple(entries.pop((shape, number), ()))
+        timed = _timed(values.get("timed"))
+        found.append(SeenPlacement(shape, number, str(values["example"]), lines, own, timed))
+    if entries:
+        raise ValueError("an entry is of a placement that the table lacks")
+    return tuple(found)
+
+
+def _metadata(table: Table) -> dict[str, Any]:
+    return {
+        "topology_name": table.topology_name,
+        "fingerprint": table.fingerprint,
+        "gpu_models": list(table.gpu_models),
+        "profile": dict(table.profile),
+        "schedules": [
+            [s.content_hash, s.name, s.msccl_xml, base64.b64encode(s.program).decode()]
+            for s in table.schedules
+        ],
+    }
+
+
+def _schedules(
+    metadata: dict[str, Any], program_of_xml: Callable[[str], bytes]
+) -> tuple[StoredSchedule, ...]:
+    if metadata["format_version"] == _WITHOUT_PROGRAMS:
+        return tuple(
+            StoredSchedule(content_hash, name, xml, program_of_xml(xml))
+            for content_hash, name, xml in metadata["schedules"]
+        )
+    return tuple(
+        StoredSchedule(content_hash, name, xml, base64.b64decode(program, validate=True))
+        for content_hash, name, xml, program in metadata["schedules"]
+    )
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    key, builtin, schedule = entry.key, entry.builtin, entry.schedule
+    row: dict[str, Any] = {
+        "operation": key.operation.value,
+        "min_bytes": key.min_bytes,
+        "max_bytes": key.max_bytes,
+        "ranks": key.shape.ranks,
+        "nodes": key.shape.nodes,
+        "ranks_per_node": key.shape.ranks_per_node,
+        "fingerprint": key.fingerprint,
+        "tuned_bytes": entry.tuned_bytes,
+        "time_us": entry.time_us,
+        "builtin_time_us": entry.builtin_time_us,
+        "default_time_us": entry.default_time_us,
+        "samples": entry.samples,
+        "spread": entry.spread,
+        "tuned_at": entry.tuned_at,
+    }
+    if entry.provenance is not None:
+        row |= provenance_to_json(entry.provenance)
+    if entry.confirmation is not None:
+        row |= _confirmation_row(entry.confirmation)
+    if builtin is not None:
+        row["builtin_algorithm"] = builtin.algorithm.value
+        row["builtin_protocol"] = builtin.protocol.value
+        row["builtin_nchannels"] = builtin.nchannels
+    if schedule is not None:
+        row["schedule"] = schedule.schedule
+        row["schedule_protocol"] = schedule.protocol.value
+        row["schedule_nchannels"] = schedule.nchannels
+        row["schedule_nthreads"] = schedule.nthreads
+        row["schedule_buffer_bytes"] = schedule.buffer_bytes
+    return row
+
+
+def _confirmation_row(confirmation: Confirmation) -> dict[str, Any]:
+    starts = confirmation.starts
+    return {
+        "reference": confirmation.reference.value,
+        "estimator": confirmation.estimator.value,
+        "ratio": confirmation.ratio,
+        "ratio_low": confirmation.low,
+        "ratio_high": confirmation.high,
+        "confidence": confirmation.confidence,
+        "starts": None if isinstance(starts, NoStarts) else starts,
+        "no_starts": starts.value if isinstance(starts, NoStarts) else None,
+    }
+
+
+def _provenance(row: dict[str, Any], metadata: dict[str, Any]) -> Provenance | None:
+    """Return an entry's provenance; older formats hold times of the table's own machine only."""
+    if metadata["format_version"] <= _WITHOUT_CONFIRMATION:
+        provenance = provenance_from_text(row["versions"])
+        return (
+            None if provenance is None else replace(provenance, machine=metadata["topology_name"])
+        )
+    if row["backend"] is None:
+        return None
+    return provenance_from_json({field.name: row[field.name] for field in fields(Provenance)})
+
+
+def _confirmation(row: dict[str, Any]) -> Confirmation | None:
+    if row.get("reference") is None:
+        return None
+    starts, no_starts = row["starts"], row["no_starts"]
+    if (starts is None) == (no_starts is None):
+        raise ValueError("an entry needs either its starts or why there were none")
+    return Confirmation(
+        Reference(row["reference"]),
+        Estimator(row["estimator"]),
+        row["ratio"],
+        row["ratio_low"],
+        row["ratio_high"],
+        row["confidence"],
+        NoStarts(no_starts) if starts is None else starts,
+    )
+
+
+def _entry(row: dict[str, Any], metadata: dict[str, Any]) -> Entry:
+    builtin = None
+    if row["builtin_algorithm"] is not None:
+        builtin = BuiltinConfig(
+            NcclAlgorithm(row["builtin_algorithm"]),
+            NcclProtocol(row["builtin_protocol"]),
+            row["builtin_nchannels"],
+        )
+    schedule = None
+    if row["schedule"] is not None:
+        schedule = ScheduleConfig(
+            row["schedule"],
+            NcclProtocol(row["schedule_protocol"]),
+            row["schedule_nchannels"],
+            row["schedule_nthreads"],
+            row["schedule_buffer_bytes"],
+        )
+    shape = Shape(row["ranks"], row["nodes"], row["ranks_per_node"])
+    return Entry(
+        key=Key(
+            Operation(row["operation"]),
+            row["min_bytes"],
+            row["max_bytes"],
+            shape,
+            row["fingerprint"],
+        ),
+        tuned_bytes=row["tuned_bytes"],
+        builtin=builtin,
+        schedule=schedule,
+        time_us=row["time_us"],
+        builtin_time_us=row["builtin_time_us"],
+        default_time_us=row["default_time_us"],
+        samples=row["samples"],
+        spread=row["spread"],
+        tuned_at=row["tuned_at"],
+        provenance=_provenance(row, metadata),
+        confirmation=_confirmation(row),
+    )

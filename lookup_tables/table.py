@@ -1,0 +1,232 @@
+"""`Table`: the winning configuration by operation, size and communicator shape.
+
+A key holds the operation, a byte range, the topology fingerprint and the communicator shape. Sizes
+follow nccl-tests: all_reduce, broadcast, reduce count the per-rank buffer; all_gather,
+reduce_scatter and alltoall the larger of the two buffers, which is also what NCCL hands to a tuner.
+
+An entry exists only where a configuration is faster than stock NCCL beyond the noise; for all other
+calls NCCL decides.
+
+Units: bytes are integers, times microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lookup_tables.confirmation import Confirmation
+from lookup_tables.provenance import Provenance
+
+
+class Operation(StrEnum):
+    """Operations a table can hold; names as in nccl-tests."""
+
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_REDUCE = "all_reduce"
+    ALLTOALL = "alltoall"
+
+    @property
+    def divides(self) -> bool:
+        """Whether the larger buffer of a rank has an equal part for each rank."""
+        return self in {Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+
+
+class NcclAlgorithm(StrEnum):
+    """NCCL's built-in algorithms, in the order of its cost table (indices 0 to 6)."""
+
+    TREE = "tree"
+    RING = "ring"
+    COLLNET_DIRECT = "collnet_direct"
+    COLLNET_CHAIN = "collnet_chain"
+    NVLS = "nvls"
+    NVLS_TREE = "nvls_tree"
+    PAT = "pat"
+
+
+class NcclProtocol(StrEnum):
+    """NCCL's protocols, in the order of its cost table (indices 0 to 2)."""
+
+    LL = "LL"
+    LL128 = "LL128"
+    SIMPLE = "Simple"
+
+
+MAX_RANKS = 2**32 - 1
+"""Most ranks of a communicator; a bundle has 32 bits for them."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Shape of a communicator."""
+
+    ranks: int
+    nodes: int
+    ranks_per_node: int
+    """Ranks on each node; 0 when nodes differ."""
+
+    @property
+    def fault(self) -> str:
+        """Say why no communicator has this shape; empty if one can have it."""
+        figures = (self.ranks, self.nodes, self.ranks_per_node)
+        if not all(type(figure) is int for figure in figures):
+            return f"ranks, nodes and ranks per node {figures} are not all whole numbers"
+        if not 1 <= self.nodes <= self.ranks <= MAX_RANKS:
+            return "a shape needs 1 <= nodes <= ranks"
+        if self.ranks_per_node not in {0, self.ranks / self.nodes}:
+            return (
+                f"{self.ranks_per_node} ranks per node contradict the shape; 0 says that nodes "
+                "differ"
+            )
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The calls that an entry applies to."""
+
+    operation: Operation
+    min_bytes: int
+    """Smallest size it applies to, inclusive."""
+    max_bytes: int
+    """Largest size it applies to, inclusive."""
+    shape: Shape
+    fingerprint: str
+    """Fingerprint of the topology that was tuned."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinConfig:
+    """A setting of stock NCCL that the tuner plugin can choose per call."""
+
+    algorithm: NcclAlgorithm
+    protocol: NcclProtocol
+    nchannels: int = 0
+    """Number of channels; 0: NCCL's own count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleConfig:
+    """A schedule of the bundle with its executor parameters, all per call."""
+
+    schedule: str
+    """Content hash of the schedule."""
+    protocol: NcclProtocol
+    nchannels: int
+    nthreads: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The winner for one key."""
+
+    key: Key
+    tuned_bytes: int
+    """The size that was measured."""
+    builtin: BuiltinConfig | None
+    """Best built-in configuration if it beats the default; what jobs without the executor use."""
+    schedule: ScheduleConfig | None
+    """The winning schedule, if any."""
+    time_us: float
+    """Time of the winner, by the estimator of `confirmation`."""
+    builtin_time_us: float | None
+    """Time of `builtin`, likewise; None without one."""
+    default_time_us: float
+    """Time of stock NCCL: by the same estimator if it was the reference, else the interquartile
+    mean of its samples, before and after."""
+    samples: int
+    """Number of the winner's samples."""
+    spread: float
+    """Relative half-width between the quartiles of the winner's samples; over starts the standard
+    deviation of the logarithms."""
+    tuned_at: str
+    """ISO 8601, UTC."""
+    provenance: Provenance | None = None
+    """Provenance of the times; None in bundles and in some tables of format 2 or older."""
+    confirmation: Confirmation | None = None
+    """Evidence for the winner; None in bundles and in tables of format 2 or older."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchedule:
+    """A schedule that entries refer to, in one form for each reader."""
+
+    content_hash: str
+    name: str
+    msccl_xml: str
+    """XML for users and other runtimes, which TuCCL does not read; empty for a schedule across
+    nodes, whose steps grow with the square of the ranks."""
+    program: bytes = b""
+    """Program for the executor; empty for a schedule of more ranks than the executor serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateLine:
+    """NCCL's own estimate for ring with Simple, as a line over the size of a call."""
+
+    latency_us: float
+    """Times the operations that a call pipelines."""
+    us_per_byte: float
+
+    def at(self, size_bytes: int, pipelined: int = 1) -> float:
+        """Return the estimate for a call in us."""
+        return self.latency_us * pipelined + self.us_per_byte * size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSiblings:
+    """Communicators of one division of a machine, on which a placement's entries were timed."""
+
+    machine: Shape
+    """Shape of the communicator of all GPUs."""
+    stride: int
+    """Distance in GPUs of a host from a rank to the next one: 1 for neighbours."""
+    siblings: tuple[int, ...]
+    """Numbers of the communicators among the siblings of the division, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPlacement:
+    """Communicators of a shape that NCCL's estimates tell from all others of it."""
+
+    shape: Shape
+    number: int
+    """Number among those of its shape, from 0."""
+    example: str
+    """GPUs of a communicator, for people."""
+    lines: tuple[tuple[Operation, EstimateLine], ...]
+    """Estimates by operation, in the order of their codes."""
+    entries: tuple[Entry, ...]
+    """Entries that come before those of the shape, by built-in configurations alone; sorted by
+    operation and min_bytes."""
+    timed: TimedSiblings | None = None
+    """None: the table does not say."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """All entries for one machine, with the process profile they were measured under."""
+
+    topology_name: str
+    fingerprint: str
+    gpu_models: tuple[str, ...]
+    """Distinct PCI `vendor:device` of the GPUs, sorted; empty if unknown."""
+    entries: tuple[Entry, ...]
+    """Sorted by shape, operation and min_bytes; ranges of one (shape, operation) do not overlap."""
+    profile: Mapping[str, str] = field(default_factory=dict)
+    """Environment that every process of the job needs (NCCL_NTHREADS, ...): one per table."""
+    schedules: tuple[StoredSchedule, ...] = ()
+    """Schedules that entries refer to, sorted by content hash."""
+    placements: tuple[SeenPlacement, ...] = ()
+    """Communicators with entries of their own, sorted by shape and number; those of a shape are all
+    of them or none. `entries` are safe wherever ranks sit."""
+
+    @property
+    def all_entries(self) -> tuple[Entry, ...]:
+        """The entries of shapes, then those of placements."""
+        return (*self.entries, *(entry for own in self.placements for entry in own.entries))

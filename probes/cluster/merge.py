@@ -1,0 +1,143 @@
+"""One topology from the reports of many hosts: `merge_hosts`.
+
+Hosts are in natural order of their names (`node2` before `node10`), whatever the order of their
+answers. Each host keeps its own measurements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from probes.cluster.likeness import compare_hosts, without_host
+from probes.errors import InvalidTopologyError
+from probes.host.report import HostReport
+from probes.network.ports import NetworkPort
+from probes.p2p.figures import P2pFigures
+from probes.topology.graph import Topology
+from probes.topology.hosts import folded
+from probes.topology.validation import check_structure
+
+
+@dataclass(frozen=True)
+class MergedHosts:
+    """The hosts as one topology, without the network between them."""
+
+    topology: Topology
+    ports: tuple[NetworkPort, ...]
+    """Ports of all hosts, by host."""
+    order: tuple[int, ...]
+    """Indices of the reports, by node."""
+    odd_hosts: tuple[str, ...] = ()
+    """A sentence per host, or per kind of hosts, that differs from the majority."""
+    gpu_figures: tuple[P2pFigures | None, ...] = ()
+    """Figures of the GPUs, by host."""
+
+
+def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> MergedHosts:
+    """Merge hosts; of several reports with one identity the first counts.
+
+    Args:
+        reports: one or more.
+        names: names of the hosts in the order of `reports`, if they take precedence over the
+            hosts' own.
+
+    Raises:
+        InvalidTopologyError: no host, or a report that breaks a rule of topologies.
+    """
+    if not reports:
+        raise InvalidTopologyError("no host answered, so there is no topology")
+    host_names = [
+        names[i] if names else report.identity.hostname for i, report in enumerate(reports)
+    ]
+    first = {report.identity: i for i, report in reversed(list(enumerate(reports)))}
+    order = sorted(first.values(), key=lambda i: (_natural(host_names[i]), reports[i].identity))
+    hosts = _distinct([host_names[i] or "unnamed" for i in order])
+    machines = [reports[i].topology for i in order]
+    topology = Topology(
+        name=hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}",
+        devices=tuple(
+            replace(device, name=_on_node(device.name, node), node=node)
+            for node, machine in enumerate(machines)
+            for device in machine.devices
+        ),
+        links=tuple(
+            replace(link, src=_on_node(link.src, node), dst=_on_node(link.dst, node))
+            for node, machine in enumerate(machines)
+            for link in machine.links
+        ),
+        notes=(*_notes(machines, hosts), *_duplicate_notes(reports, host_names, order)),
+        hosts=tuple(hosts),
+        limits=tuple(
+            replace(limit, src=_on_node(limit.src, node), dst=_on_node(limit.dst, node))
+            for node, machine in enumerate(machines)
+            for limit in machine.limits
+        ),
+    )
+    check_structure(topology)
+    odd_hosts = compare_hosts(topology, machines)
+    topology = replace(topology, notes=(*odd_hosts, *topology.notes))
+    ports = tuple(
+        replace(port, host=node, host_name=hosts[node])
+        for node, i in enumerate(order)
+        for port in reports[i].ports
+    )
+    host_figures = [reports[i].gpu_figures for i in order]
+    figures = tuple(figures and figures.on_node(node) for node, figures in enumerate(host_figures))
+    return MergedHosts(topology, ports, tuple(order), odd_hosts, figures)
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sort key in which the numbers of a name are compared as numbers."""
+    segments = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [_segment_key(segment) for segment in segments]
+
+
+def _segment_key(segment: str) -> tuple[int, int, str]:
+    """Sort key of a word or number; numbers of any length are compared without conversion."""
+    if not "0" <= segment[0] <= "9":
+        return 0, 0, segment
+    digits = segment.lstrip("0")
+    return 1, len(digits), digits
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Append a number to the names of hosts that share one (containers, clones of an image)."""
+    count, seen = Counter(names), Counter[str]()
+    distinct = []
+    for name in names:
+        seen[name] += 1
+        distinct.append(f"{name} ({seen[name]})" if count[name] > 1 else name)
+    return distinct
+
+
+def _on_node(name: str, node: int) -> str:
+    return f"n{node}/{name.removeprefix('n0/')}"
+
+
+def _notes(machines: Sequence[Topology], hosts: Sequence[str]) -> list[str]:
+    """Prefix each note with its hosts; a single host is not named."""
+    if len(hosts) == 1:
+        return list(machines[0].notes)
+    hosts_of: dict[str, list[str]] = {}
+    for machine, host in zip(machines, hosts, strict=True):
+        for note in dict.fromkeys(machine.notes):
+            hosts_of.setdefault(without_host(note), []).append(host)
+    all_hosts = f"all {len(hosts)} hosts"
+    return [
+        f"{all_hosts if len(names) == len(hosts) else folded(names)}: {note}"
+        for note, names in hosts_of.items()
+    ]
+
+
+def _duplicate_notes(
+    reports: Sequence[HostReport], host_names: Sequence[str], order: Sequence[int]
+) -> list[str]:
+    kept = {reports[i].identity: host_names[i] for i in order}
+    return [
+        f"{host_names[i]} is the same host as {kept[report.identity]}, and was counted once."
+        for i, report in enumerate(reports)
+        if i not in order
+    ]

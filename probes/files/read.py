@@ -1,0 +1,45 @@
+"""`read_topology`: a machine from a file in TuCCL's JSON or NCCL's XML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from probes.errors import TopologyFileError
+from probes.inputs.xml_tree import MAX_BYTES
+from probes.nccl_xml.parser import parse_nccl_xml
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_from_json
+
+
+def read_topology(path: Path) -> Topology:
+    """Read TuCCL's JSON or NCCL's XML, recognized by content.
+
+    Not all rules of a topology are checked: see `probes.topology.validation.validate`.
+
+    Raises:
+        TopologyFileError: the file cannot be read, or has neither form.
+        InvalidTopologyError: the machine in an XML file cannot exist.
+    """
+    try:
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            raise TopologyFileError(
+                f"{path}: {path.stat().st_size:,} bytes; a topology has at most {MAX_BYTES:,}"
+            )
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TopologyFileError(
+            f"{path}: byte {error.start} is not UTF-8 text; give a topology in JSON or XML"
+        ) from error
+    except OSError as error:
+        raise TopologyFileError(
+            f"{path}: cannot be read: {error.strerror or error}; give a readable file"
+        ) from error
+    start = text.lstrip()[:1]
+    if start == "{":
+        return topology_from_json(text, str(path))
+    if start == "<":
+        return parse_nccl_xml(text, str(path))
+    raise TopologyFileError(
+        f"{path}: {'empty' if not start else 'neither JSON nor XML'}; give a topology in TuCCL's "
+        "JSON form or an XML file that NCCL wrote (NCCL_TOPO_DUMP_FILE)"
+    )

@@ -1,0 +1,220 @@
+"""The network between hosts as devices and links: `attach_network`.
+
+There is one switch per measured network: `fabric` where NICs of every index reach each other,
+`rail0`, `rail1`, ... where each index is a separate network (the names of
+`probes.topology.replicate`, so that a probed cluster equals a described one). Where two or
+more racks are known, a network has a leaf switch per rack and a spine.
+
+A NIC's link has the figure of its class, which scatters less than a single measurement; only a slow
+port has its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from probes.network.campaign.findings import Findings
+from probes.network.campaign.outliers import Role
+from probes.network.campaign.port_figures import LinkFigures, PortFigures
+from probes.network.port_groups import NO_NETWORK
+from probes.network.ports import NetworkPort
+from probes.topology.graph import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Provenance,
+    Topology,
+)
+
+_MAX_SHOWN = 6
+"""Most names in a note; the rest is counted."""
+
+
+def attach_network(
+    topology: Topology, ports: Sequence[NetworkPort], findings: Findings
+) -> Topology:
+    """Connect the NICs of a cluster's hosts according to the findings.
+
+    Args:
+        topology: the hosts, with NICs named `n{host}/nic{nic}` and no network between them.
+        ports: the ports of the campaign.
+        findings: findings of the campaign.
+
+    Returns:
+        The cluster with network switches and links, and the findings' notes. A single host gets
+        the notes only.
+    """
+    notes = [*topology.notes, *findings.notes]
+    if len({port.host for port in ports}) < 2:
+        return replace(topology, notes=tuple(notes))
+    known = _ports_of_nics(topology, ports, findings)
+    networks = _networks(ports, findings, known)
+    figures = PortFigures(ports, findings, networks)
+    attached = [port for port in known if figures.link(port, Role.SENDS) is not None]
+    notes += _port_notes(topology, ports, findings, known, figures)
+    devices: list[Device] = []
+    links: list[Link] = []
+    for network, name in _switch_names(ports, networks, attached).items():
+        members = [port for port in attached if networks[port] == network]
+        racks = findings.groups.racks
+        leaves = _leaves(name, sorted({racks[port] for port in members}))
+        devices += [_switch(leaf, len(devices) + i) for i, leaf in enumerate(leaves.values())]
+        for port in members:
+            links += _cable(ports[port], leaves.get(racks[port], name), port, figures)
+        if len(set(leaves.values())) > 1:
+            devices.append(_switch(f"{name}-spine", len(devices)))
+            links += _uplinks(f"{name}-spine", leaves, members, racks, figures)
+            notes.append(
+                f"{name}: the links of its {len(leaves)} leaf switches have the total bandwidth "
+                "that the ports of a rack reached, which is a lower bound."
+            )
+    return replace(
+        topology,
+        devices=(*topology.devices, *devices),
+        links=(*topology.links, *links),
+        notes=tuple(notes),
+    )
+
+
+def _ports_of_nics(
+    topology: Topology, ports: Sequence[NetworkPort], findings: Findings
+) -> list[int]:
+    """Return a reachable port for every NIC of the topology that has any, measured ports first."""
+    unreachable, unmeasured = set(findings.unreachable_ports), set(findings.unmeasured_ports)
+    port_of: dict[str, int] = {}
+    for port in sorted(range(len(ports)), key=lambda i: (i in unmeasured, i)):
+        name = _nic(ports[port])
+        if name in topology.device and port not in unreachable:
+            port_of.setdefault(name, port)
+    return sorted(port_of.values())
+
+
+def _nic(port: NetworkPort) -> str:
+    return f"n{port.host}/nic{port.nic}"
+
+
+def _networks(
+    ports: Sequence[NetworkPort], findings: Findings, known: Iterable[int]
+) -> tuple[int, ...]:
+    """Return the networks of all ports; an unmeasured port is in that of most of its rail."""
+    networks = list(findings.networks)
+    of_rail: dict[int, Counter[int]] = {}
+    for port in known:
+        if networks[port] != NO_NETWORK:
+            of_rail.setdefault(ports[port].nic, Counter())[networks[port]] += 1
+    measured = {network for network in networks if network != NO_NETWORK}
+    next_network = max(measured, default=NO_NETWORK) + 1
+    for port in known:
+        if networks[port] != NO_NETWORK:
+            continue
+        rail = ports[port].nic
+        if rail not in of_rail:
+            # An unknown rail is in the only network, else a network of its own.
+            of_rail[rail] = Counter(measured if len(measured) == 1 else {next_network: 1})
+            next_network += 1
+        networks[port] = of_rail[rail].most_common(1)[0][0]
+    return tuple(networks)
+
+
+def _switch_names(
+    ports: Sequence[NetworkPort], networks: Sequence[int], attached: Iterable[int]
+) -> dict[int, str]:
+    """Return the switch names by network, in the order of rails."""
+    rails: dict[int, set[int]] = {}
+    for port in attached:
+        rails.setdefault(networks[port], set()).add(ports[port].nic)
+    order = sorted(rails, key=lambda network: (min(rails[network]), network))
+    one_rail_each = all(len(members) == 1 for members in rails.values())
+    if one_rail_each and len(set().union(*rails.values())) == len(rails):
+        return {network: f"rail{min(rails[network])}" for network in order}
+    if len(rails) == 1:
+        return {order[0]: "fabric"}
+    return {network: f"network{number}" for number, network in enumerate(order)}
+
+
+def _leaves(name: str, racks: Sequence[str]) -> dict[str, str]:
+    """Return the switch of every rack; the same for all where fewer than two racks are known."""
+    if sum(1 for rack in racks if rack) < 2:
+        return {racks[0]: name}
+    return {rack: f"{name}-leaf{number}" for number, rack in enumerate(racks)}
+
+
+def _switch(name: str, index: int) -> Device:
+    return Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE, index)
+
+
+def _link(src: str, dst: str, figures: LinkFigures) -> Link:
+    return Link(
+        src,
+        dst,
+        LinkKind.NETWORK,
+        figures.bandwidth_gb_per_s,
+        figures.latency_us,
+        figures.provenance,
+        latency_provenance=figures.latency_provenance,
+        spread=figures.spread,
+    )
+
+
+def _cable(nic: NetworkPort, switch: str, port: int, figures: PortFigures) -> Iterable[Link]:
+    up, down = figures.link(port, Role.SENDS), figures.link(port, Role.RECEIVES)
+    if up is not None and down is not None:
+        yield _link(_nic(nic), switch, up)
+        yield _link(switch, _nic(nic), down)
+
+
+def _uplinks(
+    spine: str,
+    leaves: dict[str, str],
+    members: Sequence[int],
+    racks: Sequence[str],
+    figures: PortFigures,
+) -> Iterable[Link]:
+    of_rack: dict[str, list[int]] = {}
+    for port in members:
+        of_rack.setdefault(racks[port], []).append(port)
+    for rack, leaf in leaves.items():
+        across = figures.uplink(of_rack[rack])
+        for src, dst in ((leaf, spine), (spine, leaf)):
+            yield replace(_link(src, dst, across), lanes=len(of_rack[rack]))
+
+
+def _port_notes(
+    topology: Topology,
+    ports: Sequence[NetworkPort],
+    findings: Findings,
+    known: Sequence[int],
+    figures: PortFigures,
+) -> Iterable[str]:
+    """Yield notes about ports with assumed figures or without a link."""
+    reachable = {_nic(ports[port]) for port in known}
+    listed = {_nic(port) for port in ports}
+    unreachable = [nic.name for nic in topology.nics if nic.name in listed - reachable]
+    absent = [nic.name for nic in topology.nics if nic.name not in listed]
+    links = {port: figures.link(port, Role.SENDS) for port in known}
+    unknown = [ports[port].label for port, link in links.items() if link is None]
+    by_rate = [
+        ports[port].label
+        for port, link in links.items()
+        if link is not None and link.provenance is Provenance.SYSFS
+    ]
+    unmeasured = set(findings.unmeasured_ports)
+    by_class = [
+        ports[port].label
+        for port, link in links.items()
+        if port in unmeasured and link is not None and link.provenance is Provenance.MEASURED
+    ]
+    for names, problem in (
+        (unreachable, "have no network link, because nothing reaches them"),
+        (absent, "have no network link, because they have no port that is up"),
+        (unknown, "have no network link, because neither a measurement nor the port tells a speed"),
+        (by_rate, "have the bandwidth of their line rate, because nothing measured it"),
+        (by_class, "were not measured and have the figures of their class"),
+    ):
+        if names:
+            rest = f" and {len(names) - _MAX_SHOWN:,} more" if len(names) > _MAX_SHOWN else ""
+            yield f"NICs that {problem}: {', '.join(names[:_MAX_SHOWN])}{rest}."

@@ -1,0 +1,178 @@
+"""The measurement of a cluster's network: `run_campaign`, from ports to findings.
+
+It has three stages, in rounds that use no port twice: pairs between subnets (if there are several),
+every port with a few peers, and suspects again with normal ports. A suspect that is normal when
+repeated is cleared: congestion, not a fault. Ports that share a PCIe link too narrow for them are
+measured in different rounds, and together at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from probes.network.campaign.findings import Findings
+from probes.network.campaign.outliers import Diagnosis, Quantity
+from probes.network.campaign.repeats import RepeatRequest, plan_repeats
+from probes.network.campaign.sampling import (
+    Budget,
+    SamplingOptions,
+    plan_base,
+    plan_reach,
+    schedule,
+)
+from probes.network.campaign.uplinks import Conflicts, plan_together, together_notes
+from probes.network.campaign.verdicts import (
+    Evidence,
+    conclude,
+    dead_ports,
+    diagnose_figures,
+    diagnose_reach,
+    is_reached,
+    samples_of,
+)
+from probes.network.port_groups import PortGroups, group_ports, join_networks
+from probes.network.ports import NetworkPort
+from probes.network.results import PairResult, PortPair
+
+Measure = Callable[[Sequence[PortPair]], Sequence[PairResult]]
+"""Measures one round, all pairs at once, and returns a result for each."""
+Progress = Callable[[str, int, int], None]
+"""Receives the stage, the number of rounds done, and the total."""
+
+_REPETITIONS = 2
+"""Two, since the first may clear a port and leave a slow path between two normal ports."""
+_JOINED_FROM = 0.1
+"""Share of the line rate from which subnets that reach each other are one network."""
+
+
+def run_campaign(
+    ports: Sequence[NetworkPort],
+    measure: Measure,
+    options: SamplingOptions | None = None,
+    on_progress: Progress | None = None,
+    conflicts: Conflicts = (),
+) -> Findings:
+    """Measure a sample of pairs and locate faults.
+
+    Args:
+        ports: all ports of the cluster.
+        measure: measures one round.
+        options: limits of the measurement.
+        on_progress: called before each round and after the last.
+        conflicts: groups of ports that must not be measured at once, as from `shared_uplinks`.
+
+    Raises:
+        ValueError: `measure` returned results for other pairs than requested.
+    """
+    campaign = _Campaign(ports, measure, options or SamplingOptions(), on_progress, conflicts)
+    return campaign.run()
+
+
+class _Campaign:
+    """State of a campaign."""
+
+    def __init__(
+        self,
+        ports: Sequence[NetworkPort],
+        measure: Measure,
+        options: SamplingOptions,
+        on_progress: Progress | None,
+        conflicts: Conflicts,
+    ) -> None:
+        self.ports = tuple(ports)
+        self.measure = measure
+        self.options = options
+        self.on_progress = on_progress
+        self.conflicts = conflicts
+        self.groups: PortGroups = group_ports(ports, options.rack_prefix_length)
+        self.networks: tuple[int, ...] = ()
+        """Network of every port; empty until the stage of subnets has ended."""
+        self.results: list[PairResult] = []
+        self.rounds = 0
+
+    def run(self) -> Findings:
+        self._measure("networks", [plan_reach(self.ports, self.groups)])
+        joined = [result.pair for result in self.results if self._joins(result)]
+        networks = self.networks = join_networks(self.groups, joined)
+        spent = [result.pair for result in self.results]
+        plan = plan_base(self.ports, self.groups, networks, self.options, spent)
+        self._measure("pairs", plan.by_distance)
+        planned = frozenset(result.pair for result in self.results)
+        suspected: set[int] = set()
+        repeated: set[PortPair] = set()
+        for _ in range(_REPETITIONS):
+            diagnoses = self._diagnoses(networks, planned)
+            suspected.update(end.port for found in diagnoses for end in found.suspects)
+            measured = [result.pair for result in self.results]
+            request = RepeatRequest(
+                self.ports, self.groups, networks, diagnoses, measured, repeated
+            )
+            limit = self.options.per_port_limit
+            repeats = plan_repeats(request, Budget(len(self.ports), limit, measured))
+            self._measure("suspects", [repeats])
+            repeated.update(repeats)
+        together = self._measure_together(networks, suspected)
+        evidence = Evidence(
+            ports=self.ports,
+            groups=self.groups,
+            networks=networks,
+            results=tuple(self.results),
+            suspected=frozenset(suspected),
+            planned=planned,
+            repeated=frozenset(repeated),
+            rounds=self.rounds,
+            notes=(*plan.notes, *together),
+        )
+        return conclude(evidence)
+
+    def _joins(self, result: PairResult) -> bool:
+        ends = (self.ports[result.pair.client], self.ports[result.pair.server])
+        rate = min(port.line_rate_gb_per_s for port in ends)
+        bandwidth = result.bandwidth_gb_per_s
+        return is_reached(result) and (bandwidth is None or bandwidth >= _JOINED_FROM * rate)
+
+    def _diagnoses(
+        self, networks: Sequence[int], planned: frozenset[PortPair]
+    ) -> tuple[Diagnosis, ...]:
+        known = (self.ports, self.groups, networks, self.results)
+        figures = (
+            diagnose_figures(samples_of(*known, quantity), quantity, planned)
+            for quantity in Quantity
+        )
+        return (*figures, diagnose_reach(networks, self.results))
+
+    def _measure_together(self, networks: Sequence[int], suspected: Collection[int]) -> list[str]:
+        """Measure ports with a common uplink at once; return notes, as no single port is tested."""
+        measured = [result.pair for result in self.results]
+        budget = Budget(len(self.ports), self.options.per_port_limit, measured)
+        pairs = plan_together(self.ports, networks, self.conflicts, budget, suspected)
+        if not pairs:
+            return []
+        together = self._measure_rounds("shared uplinks", [pairs])
+        return together_notes(self.ports, self.conflicts, self.results, together)
+
+    def _measure(self, stage: str, batches: Sequence[Sequence[PortPair]]) -> None:
+        count = len(self.ports)
+        rounds = [pairs for batch in batches for pairs in schedule(count, batch, self.conflicts)]
+        self.results += self._measure_rounds(stage, rounds)
+
+    def _measure_rounds(self, stage: str, rounds: Sequence[Sequence[PortPair]]) -> list[PairResult]:
+        results: list[PairResult] = []
+        for number, planned in enumerate(rounds):
+            self._report_progress(stage, number, len(rounds))
+            # A dead port would cost every later round a timeout.
+            dead = dead_ports(self.networks, [*self.results, *results])
+            pairs = [pair for pair in planned if not {pair.client, pair.server} & dead]
+            answers = self.measure(pairs) if pairs else []
+            by_pair = {answer.pair: answer for answer in answers}
+            if len(answers) != len(pairs) or by_pair.keys() != set(pairs):
+                raise ValueError(f"a round of {len(pairs)} pairs was not answered pair by pair")
+            results += [by_pair[pair] for pair in pairs]
+        if rounds:
+            self._report_progress(stage, len(rounds), len(rounds))
+        self.rounds += len(rounds)
+        return results
+
+    def _report_progress(self, stage: str, done: int, total: int) -> None:
+        if self.on_progress is not None:
+            self.on_progress(stage, done, total)

@@ -1,0 +1,75 @@
+"""A rack map: the rack of each host, one line per host or list of hosts.
+
+    # comment
+    node[01-16],login  rack-a
+    node17,rack-b
+
+Host lists are Slurm's (`probes.network.racks.hostlist`). The last word or field is the rack;
+a line `host,rack` or `host rack` at the top is taken as a heading.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from probes.network.errors import HierarchyFileError, HostListError
+from probes.network.racks.hostlist import MAX_HOSTS, expand_host_list
+
+_LINE = re.compile(r"(\S+?)(?:\s*,\s*|\s+)([^\s,\[\]]+)")
+_HEADING = re.compile(r"hosts?[\s,]+racks?", re.IGNORECASE)
+
+
+def parse_rack_map(text: str, source: str = "rack map") -> dict[str, str]:
+    """Parse the rack of every host, in the order of the file.
+
+    Raises:
+        HierarchyFileError: a line is malformed, puts a host into a second rack, or is beyond
+            `MAX_HOSTS`; names the line.
+    """
+    racks = GroupedHosts()
+    for first, (number, line) in enumerate(numbered_lines(text)):
+        if not first and _HEADING.fullmatch(line):
+            continue
+        words = _LINE.fullmatch(line)
+        if words is None:
+            raise HierarchyFileError(
+                f"{source} line {number}: {line!a:.60}, expected hosts and their rack"
+            )
+        racks.add(words[1], words[2], f"{source} line {number}")
+    return racks.group_of
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the non-empty lines without comments, with their numbers from 1."""
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.partition("#")[0].strip()
+        if content:
+            yield number, content
+
+
+class GroupedHosts:
+    """The rack or switch of every host of a file, at most `MAX_HOSTS` in all its lists."""
+
+    def __init__(self) -> None:
+        self.group_of: dict[str, str] = {}
+        """Groups by host, in the order of the file."""
+        self._left = MAX_HOSTS
+
+    def add(self, hosts: str, group: str, where: str) -> None:
+        """Assign the hosts of a list to a group.
+
+        Raises:
+            HierarchyFileError: the list is malformed or too long, or a host is in another group.
+        """
+        try:
+            names = expand_host_list(hosts, self._left)
+        except HostListError as error:
+            raise HierarchyFileError(f"{where}: {error}") from error
+        self._left -= len(names)
+        for name in names:
+            if self.group_of.setdefault(name, group) != group:
+                raise HierarchyFileError(
+                    f"{where}: host {name} is in {self.group_of[name]!a:.60} and in "
+                    f"{group!a:.60}; leave it in one"
+                )

@@ -1,0 +1,251 @@
+"""`parse_hwloc_xml`: one host's PCI tree from an export of `lstopo --of xml` (hwloc 1, 2 and 3).
+
+Bridges and devices are objects with bus ids, below the nearest CPU object; their I/O objects name
+network interfaces and RDMA devices. hwloc has the bandwidth of a PCIe link, but neither its lanes
+nor the speed of a port. Format: hwloc 2.9 hwloc2.dtd and topology-xml.c.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from probes.errors import MachineFileError
+from probes.inputs.xml_tree import XmlElement
+from probes.nccl_xml.nics import shortened
+from probes.pci.address import address_key, is_address, root_of
+from probes.pci.inventory import (
+    CpuModel,
+    Gap,
+    NicPort,
+    NumaNode,
+    PcieLink,
+    PciFunction,
+    PciInventory,
+)
+from probes.pci.listings.hwloc_objects import (
+    COMMAND,
+    attribute_bits,
+    infos_of,
+    objects_below,
+    read_hwloc,
+)
+from probes.pci.listings.hwloc_ports import ports_of
+
+_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
+_HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-[0-9a-f]{2}\]")
+_MAX_FUNCTIONS = 65_536
+
+_LANE_GB_PER_S = {2.5: 0.25, 5.0: 0.5} | {rate: rate * 16 / 130 for rate in (8.0, 16.0, 32.0, 64.0)}
+"""Bandwidth of a lane by GT/s, as hwloc 2.9 computes pci_link_speed (8b/10b, then 128b/130b)."""
+_WIDTHS = (16, 12, 8, 4, 2, 1)
+_ARCHITECTURES = {"ppc64le": "ppc64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Position of an object: its NUMA node, its root bus and the bridge above."""
+
+    numa_node: int | None = None
+    root: str = ""
+    bridge: PciFunction | None = None
+
+
+def parse_hwloc_xml(text: str, source: str) -> PciInventory:
+    """Parse an hwloc export.
+
+    Args:
+        text: the XML text.
+        source: its name in errors, usually the path.
+
+    Raises:
+        TopologyFileError: not well-formed XML.
+        MachineFileError: not of hwloc, without PCI devices, or with an invalid bus id.
+    """
+    root = read_hwloc(text, source)
+    reader = _Reader(root, source)
+    reader.read(root, _Position())
+    if not reader.functions:
+        raise MachineFileError(
+            f"{source}: an hwloc export without PCI devices; write it with {COMMAND} on the host"
+        )
+    addresses = sorted(reader.functions, key=address_key)
+    infos = _host_infos(root)
+    return PciInventory(
+        source=source,
+        functions=tuple(reader.functions[address] for address in addresses),
+        ports=tuple(port for address in addresses for port in reader.ports.get(address, ())),
+        numa_nodes=reader.numa_nodes,
+        cpu=_cpu(infos),
+        gaps=tuple(_gaps(reader, root)),
+        hostname=infos.get("HostName", ""),
+    )
+
+
+def _host_infos(root: XmlElement) -> dict[str, str]:
+    """Return the infos of the host and its first package; hwloc 3 has some at the root."""
+    infos: dict[str, str] = {}
+    for element in (*objects_below(root), root):
+        if element is root or element.attributes.get("type") in ("Machine", "Package", "Socket"):
+            infos = infos_of(element) | infos
+    return infos
+
+
+class _Reader:
+    """Walks the objects and collects functions and ports; expat has limited the depth."""
+
+    def __init__(self, root: XmlElement, source: str) -> None:
+        self.source = source
+        self.version = root.attributes.get("version", "1")
+        self.functions: dict[str, PciFunction] = {}
+        self.ports: dict[str, list[NicPort]] = {}
+        self.numa_nodes = _numa_nodes(root)
+        self.node_numbers = frozenset(node.number for node in self.numa_nodes)
+        self.link_speeds: dict[str, float] = {}
+        self.ambiguous = False
+        self.repeated: list[str] = []
+        self.hidden: list[str] = []
+        self.invalid_speeds: list[str] = []
+
+    def read(self, element: XmlElement, position: _Position) -> None:
+        for child in element.children_of("object"):
+            below = position
+            kind = child.attributes.get("type", "")
+            if "nodeset" in child.attributes:
+                below = _Position(self.node_of(child))
+            if kind == "Bridge":
+                below = self.below_bridge(child, position)
+            elif kind == "PCIDev":
+                function = self.function(child, position)
+                if function.address in self.functions:
+                    self.repeated.append(function.address)
+                    continue
+                self.functions[function.address] = function
+                self.ports[function.address] = ports_of(child, function, self.version)
+            self.read(child, below)
+
+    def node_of(self, element: XmlElement) -> int | None:
+        """Return the only node with CPUs in the element's node set; GPU memory has no CPUs."""
+        bits = attribute_bits(element, "nodeset")
+        numbers = [number for number in sorted(self.node_numbers) if bits >> number & 1]
+        return numbers[0] if len(numbers) == 1 else None
+
+    def below_bridge(self, element: XmlElement, position: _Position) -> _Position:
+        """Return the position below a bridge: a root bus below a host bridge (0-1)."""
+        if not element.attributes.get("bridge_type", "").startswith("0-"):
+            bridge = self.function(element, position)
+            if bridge.address in self.functions:
+                raise self.error(element, f"{bridge.address} a second time; export the host again")
+            self.functions[bridge.address] = bridge
+            return replace(position, bridge=bridge)
+        buses = element.attributes.get("bridge_pci", "").lower()
+        match = _HOST_BRIDGE.fullmatch(buses)
+        if match is None:
+            raise self.error(element, f"bridge_pci={buses!a:.40}; buses look like 0000:[17-1a]")
+        return replace(position, root=f"pci{match[1]}:{match[2]}")
+
+    def function(self, element: XmlElement, position: _Position) -> PciFunction:
+        address = element.attributes.get("pci_busid", "").lower()
+        if not is_address(address):
+            raise self.error(element, f"pci_busid={address!a:.40}; bus ids look like 0000:3b:00.0")
+        if len(self.functions) >= _MAX_FUNCTIONS:
+            raise self.error(element, f"more than {_MAX_FUNCTIONS:,} PCI functions")
+        kind = _TYPE.match(element.attributes.get("pci_type", "").lower())
+        code, vendor, device = (int(number, 16) for number in kind.groups()) if kind else (0, 0, 0)
+        if not vendor:
+            self.hidden.append(address)
+            code = 0x0680 if element.attributes.get("subtype") == "NVSwitch" else code
+        return PciFunction(
+            address=address,
+            root=position.root or root_of(address),
+            parent=position.bridge.address if position.bridge else None,
+            class_code=code << 8 if code or vendor else None,
+            vendor=vendor or None,
+            device=device if vendor else None,
+            numa_node=position.numa_node,
+            link=self.link(element, address, position.bridge),
+            label=infos_of(element).get("PCIDevice", ""),
+        )
+
+    def link(self, element: XmlElement, address: str, above: PciFunction | None) -> PcieLink | None:
+        """Return the lesser of the two stated bandwidths as the widest link, up to x16."""
+        text = element.attributes.get("pci_link_speed", "")
+        stated = float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,9})?", text) else 0.0
+        self.link_speeds.setdefault(address, stated)
+        port = self.link_speeds[above.address] if above else 0.0
+        if not stated:
+            return None
+        speed = min(stated, port) if port else stated
+        fitting = [
+            PcieLink(rate, width)
+            for width in _WIDTHS
+            for rate, lane in _LANE_GB_PER_S.items()
+            if abs(width * lane - speed) < 0.01 * speed
+        ]
+        self.ambiguous |= len(fitting) > 1
+        if not fitting:
+            self.invalid_speeds.append(address)
+        return fitting[0] if fitting else None
+
+    def error(self, element: XmlElement, problem: str) -> MachineFileError:
+        kind = element.attributes.get("type", "object")
+        return MachineFileError(f"{self.source}:{element.line}: {kind} with {problem:.120}")
+
+
+def _numa_nodes(root: XmlElement) -> tuple[NumaNode, ...]:
+    """Return nodes that have CPUs, with the package of their first CPU."""
+    packages: dict[int, int] = {}
+    nodes: dict[int, int] = {}
+    for element in objects_below(root):
+        known = {"NUMANode": nodes, "Package": packages, "Socket": packages}.get(
+            element.attributes.get("type", "")
+        )
+        number = element.attributes.get("os_index", "")
+        if known is not None and re.fullmatch(r"\d{1,5}", number):
+            known[int(number)] = attribute_bits(element, "cpuset")
+    return tuple(
+        NumaNode(number, next((n for n, own in packages.items() if own & cpus & -cpus), None))
+        for number, cpus in sorted(nodes.items())
+        if cpus
+    )
+
+
+def _cpu(infos: dict[str, str]) -> CpuModel:
+    arch = infos.get("Architecture", "")
+    family, model = (infos.get(f"CPU{name}Number", "") for name in ("Family", "Model"))
+    return CpuModel(
+        arch=_ARCHITECTURES.get(arch, arch),
+        vendor=infos.get("CPUVendor", ""),
+        family=int(family) if re.fullmatch(r"\d{1,5}", family) else 0,
+        model=int(model) if re.fullmatch(r"\d{1,5}", model) else 0,
+    )
+
+
+def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
+    nics = {f.address for f in reader.functions.values() if (f.class_code or 0) >> 16 == 0x02}
+    with_ports = {address for address, ports in reader.ports.items() if ports}
+    named = (
+        ("listed twice, taken as listed first", reader.repeated),
+        ("speeds that no PCIe link has, left out", reader.invalid_speeds),
+        ("devices that hide vendor and class", reader.hidden),
+        (
+            "network functions without an interface, left out",
+            sorted(nics - with_ports, key=address_key),
+        ),
+    )
+    gaps = [f"{problem}: {shortened(addresses)}" for problem, addresses in named if addresses]
+    if reader.ambiguous:
+        gaps.append(
+            "it tells what a PCIe link does, not its lanes: taken as the widest link that does "
+            "this (gen 3 x16 rather than gen 4 x8)"
+        )
+    if not any(reader.link_speeds.values()):
+        gaps.append("no PCIe link speeds: lstopo was not run by root")
+    if with_ports:
+        gaps.append("it tells no speeds of network ports; a probe on the host does")
+    if any(e.attributes.get("name") == "XGMIBandwidth" for e in root.children):
+        gaps.append(
+            "xGMI links are given as one bandwidth for all pairs, which is not what they do, and "
+            "were not taken; RCCL's topology dump has them"
+        )
+    return [Gap("hwloc", problem) for problem in gaps]

@@ -1,0 +1,165 @@
+"""The JSON form of a `Topology`, schema version 2.
+
+    {"schema_version": 2, "name": ..., "hosts": [...], "devices": [...], "links": [...],
+     "limits": [...], "notes": [...]}
+
+Version 1, without hosts, limits and the fields that a measurement fills, is still read.
+
+Keys appear in the order of the dataclasses, devices and links in the order of the topology, so
+equal topologies give equal text. An unknown key or version is an error: a figure that is silently
+ignored is a wrong figure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from probes.errors import TopologyFileError
+from probes.inputs.first_fault import first_fault
+from probes.topology.graph import (
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    PairLimit,
+    Provenance,
+    Topology,
+)
+from probes.topology.validation import MAX_NAME, MODEL_RULE, is_model
+
+SCHEMA_VERSION = 2
+_READABLE_VERSIONS = (1, 2)
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{text!a:.60} must have printable characters only")
+    return text
+
+
+_Count = Annotated[int, Field(ge=-1, lt=2**31)]
+_Bytes = Annotated[int, Field(ge=0, lt=2**53)]
+_Text = Annotated[str, Field(max_length=4096), AfterValidator(_printable)]
+_Title = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)]
+_Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _DeviceModel(_Model):
+    name: _Name
+    kind: DeviceKind
+    node: _Count
+    index: _Count = 0
+    model: _Text = ""
+    bus_id: _Text = ""
+    compute_capability: _Count = 0
+    line_rate_gb_per_s: float = 0.0
+    os_name: _Text = ""
+    memory_bytes: _Bytes = 0
+
+    @model_validator(mode="after")
+    def _model_is_an_id(self) -> Self:
+        if not is_model(self.model):
+            raise ValueError(f"device '{self.name}': {MODEL_RULE}, not {self.model!a:.40}")
+        return self
+
+
+class _LinkModel(_Model):
+    src: _Name
+    dst: _Name
+    kind: LinkKind
+    bandwidth_gb_per_s: float
+    latency_us: float
+    provenance: Provenance
+    lanes: _Count = 1
+    latency_provenance: Provenance = Provenance.ASSUMED
+    spread: float = 0.0
+
+
+class _LimitModel(_Model):
+    src: _Name
+    dst: _Name
+    bandwidth_gb_per_s: float
+    spread: float = 0.0
+
+
+class _TopologyModel(_Model):
+    schema_version: int
+    name: _Title
+    devices: tuple[_DeviceModel, ...]
+    links: tuple[_LinkModel, ...]
+    notes: tuple[_Text, ...] = ()
+    hosts: tuple[_Title, ...] = ()
+    limits: tuple[_LimitModel, ...] = ()
+
+
+def topology_to_json(topology: Topology) -> str:
+    """Format the topology as JSON, with a newline at the end.
+
+    Raises:
+        ValueError: a figure is not a number (`nan`, `inf`), which JSON cannot hold.
+    """
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "name": topology.name,
+        "hosts": list(topology.hosts),
+        "devices": [dataclasses.asdict(device) for device in topology.devices],
+        "links": [dataclasses.asdict(link) for link in topology.links],
+        "limits": [dataclasses.asdict(limit) for limit in topology.limits],
+        "notes": list(topology.notes),
+    }
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def topology_from_json(text: str, source: str) -> Topology:
+    """Parse a topology; checks names and models only.
+
+    The rest is checked by `probes.topology.validation`.
+
+    Args:
+        text: the JSON text.
+        source: its name in errors, usually the path.
+
+    Raises:
+        TopologyFileError: not JSON, of another schema version, or a field is missing, unknown or
+            malformed.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TopologyFileError(f"{source}: not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise TopologyFileError(f"{source}: not a topology: the JSON text holds no object")
+    version = content.get("schema_version")
+    if version not in _READABLE_VERSIONS or isinstance(version, bool):
+        found = "no schema_version" if version is None else f"schema_version {version!r:.40}"
+        raise TopologyFileError(
+            f"{source}: {found}; this release reads topologies of schema_version "
+            f"{' and '.join(map(str, _READABLE_VERSIONS))}"
+        )
+    try:
+        model = _TopologyModel.model_validate_json(text)
+    except ValidationError as error:
+        raise TopologyFileError(f"{source}: {first_fault(error, 'the topology')}") from error
+    return Topology(
+        name=model.name,
+        devices=tuple(Device(**device.model_dump()) for device in model.devices),
+        links=tuple(Link(**link.model_dump()) for link in model.links),
+        notes=model.notes,
+        hosts=model.hosts,
+        limits=tuple(PairLimit(**limit.model_dump()) for limit in model.limits),
+    )

@@ -1,0 +1,165 @@
+"""The network of a machine without bindings of NICs, for lower bounds.
+
+A sketch binds a GPU to one NIC; NCCL's channels may use any. So here the usable NICs that the same
+GPUs of a node reach form a pool, and an edge between GPUs of two nodes may spread over all NICs of
+both pools. Its limits are those that no transfer can avoid: the links that all paths from the GPU
+to its pool share, the joint bandwidth of each pool's NICs, and the NICs that the network connects.
+Network switches count as non-blocking. Every simplification makes the machine faster, never slower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import networkx as nx
+
+from probes.topology.graph import Link, LinkKind, Topology
+from probes.topology.paths import Path, local_path, network_path
+from sketches.binding import fast_nics, nic_gb_per_s, ranks_and_nics_by_node
+from sketches.sketch import Edge, EdgeKind, Port
+from sketches.wires import Wire, link_ports
+
+
+@dataclass(frozen=True, slots=True)
+class NicPool:
+    """NICs of a node, and the ranks that reach them."""
+
+    node: int
+    nics: tuple[str, ...]
+    ranks: tuple[int, ...]
+
+
+def nic_pools(topology: Topology) -> tuple[NicPool, ...]:
+    """Return the pools of every node with NICs; a GPU without a known path reaches all of them."""
+    pools: list[NicPool] = []
+    for ranks, nics in ranks_and_nics_by_node(topology):
+        if not nics:
+            continue
+        names = [nic.name for nic in fast_nics(topology, nics)]
+        reach: nx.Graph[int | str] = nx.Graph()
+        reach.add_nodes_from(ranks)
+        for rank in ranks:
+            gpu = topology.gpus[rank].name
+            known = [name for name in names if local_path(topology, gpu, name) is not None]
+            reach.add_edges_from((rank, name) for name in known or names)
+        for component in sorted(nx.connected_components(reach), key=_least_rank):
+            inside = tuple(name for name in names if name in component)
+            pools.append(NicPool(nics[0].node, inside, tuple(r for r in ranks if r in component)))
+    return tuple(pools)
+
+
+def pool_wires(topology: Topology) -> tuple[Wire, ...]:
+    """Return an edge for any two GPUs of different nodes whose pools the network connects."""
+    pools = nic_pools(topology)
+    out = {rank: _segment(topology, pool, rank, out=True) for pool in pools for rank in pool.ranks}
+    back = {
+        rank: _segment(topology, pool, rank, out=False) for pool in pools for rank in pool.ranks
+    }
+    wires: list[Wire] = []
+    for a, b in permutations(pools, 2):
+        between = _between(topology, a, b) if a.node != b.node else None
+        if between is None:
+            continue
+        wires += [
+            _wire(src, dst, out[src], between, back[dst]) for src in a.ranks for dst in b.ranks
+        ]
+    return tuple(wires)
+
+
+def _least_rank(component: set[int | str]) -> int:
+    return min(member for member in component if isinstance(member, int))
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """A segment of a route: its least latency, and the ports that every transfer passes."""
+
+    alpha_us: float
+    ports: tuple[Port, ...]
+    gb_per_s: float
+
+
+def _segment(topology: Topology, pool: NicPool, rank: int, *, out: bool) -> _Segment:
+    """Return the segment from a GPU to its pool, or back."""
+    gpu = topology.gpus[rank].name
+    ends = [(gpu, nic) if out else (nic, gpu) for nic in pool.nics]
+    paths = [path for src, dst in ends if (path := local_path(topology, src, dst)) is not None]
+    shared = _shared_links(paths)
+    return _Segment(
+        min((path.latency_us for path in paths), default=0.0),
+        tuple(port for link in shared for port in link_ports(topology, link)),
+        min((link.bandwidth_gb_per_s for link in shared), default=math.inf),
+    )
+
+
+def _shared_links(paths: Sequence[Path]) -> tuple[Link, ...]:
+    first, *others = (path.links for path in paths) if paths else ((),)
+    return tuple(link for link in first if all(link in links for links in others))
+
+
+def _between(topology: Topology, a: NicPool, b: NicPool) -> _Segment | None:
+    """Return the segment between two pools; None if no NIC of the first reaches the second."""
+    latency_us: list[float] = []
+    senders: set[str] = set()
+    receivers: set[str] = set()
+    for near in a.nics:
+        for far in b.nics:
+            path = network_path(topology, near, far)
+            if path is not None:
+                latency_us.append(path.latency_us)
+                senders.add(near)
+                receivers.add(far)
+    if not latency_us:
+        return None
+    carried = min(
+        _send_gb_per_s(topology, sorted(senders)), _receive_gb_per_s(topology, sorted(receivers))
+    )
+    ports = (
+        Port(f"tx:{_name(a)}", _send_gb_per_s(topology, a.nics)),
+        Port(f"rx:{_name(b)}", _receive_gb_per_s(topology, b.nics)),
+    )
+    return _Segment(min(latency_us), ports, carried)
+
+
+def _name(pool: NicPool) -> str:
+    return pool.nics[0] if len(pool.nics) == 1 else f"{pool.nics[0]}..{pool.nics[-1]}"
+
+
+def _send_gb_per_s(topology: Topology, nics: Sequence[str]) -> float:
+    """Return the joint bandwidth of NICs, each limited by its host or by the network."""
+    return sum(
+        min(_host_gb_per_s(topology.links_to[nic]), nic_gb_per_s(topology, nic)) for nic in nics
+    )
+
+
+def _receive_gb_per_s(topology: Topology, nics: Sequence[str]) -> float:
+    return sum(
+        min(
+            _host_gb_per_s(topology.links_from[nic]),
+            nic_gb_per_s(topology, nic, receiving=True),
+        )
+        for nic in nics
+    )
+
+
+def _host_gb_per_s(links: Sequence[Link]) -> float:
+    local = [link.bandwidth_gb_per_s for link in links if link.kind is not LinkKind.NETWORK]
+    return sum(local) if local else math.inf
+
+
+def _wire(src: int, dst: int, out: _Segment, between: _Segment, back: _Segment) -> Wire:
+    ports = (*out.ports, *between.ports, *back.ports)
+    return Wire(
+        Edge(
+            src=src,
+            dst=dst,
+            kind=EdgeKind.NETWORK,
+            alpha_us=out.alpha_us + between.alpha_us + back.alpha_us,
+            bandwidth_gb_per_s=min(out.gb_per_s, between.gb_per_s, back.gb_per_s),
+            ports=tuple(port.name for port in ports),
+        ),
+        ports,
+    )

@@ -1,0 +1,187 @@
+"""The JSON form of a sketch, which people and `--sketch FILE` read.
+
+A file is checked in full before it becomes a `Sketch`: fields and figures by pydantic, then ranks,
+ports and symmetries against each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probes.inputs.first_fault import first_fault
+from sketches.chunking import Chunking
+from sketches.errors import SketchError
+from sketches.guidance import SizeRange
+from sketches.sketch import Binding, DroppedEdge, Edge, EdgeKind, Port, PruningStage, Sketch
+from sketches.symmetry import is_symmetry
+
+SCHEMA_VERSION = 1
+
+_Rank = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=1)]
+_Size = Annotated[int, Field(ge=0)]
+_Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Latency = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+
+class _PortRecord(_Record):
+    name: str
+    bandwidth_gb_per_s: _Rate
+
+
+class _EdgeRecord(_Record):
+    src: _Rank
+    dst: _Rank
+    kind: EdgeKind
+    alpha_us: _Latency
+    bandwidth_gb_per_s: _Rate
+    ports: list[str] = []
+
+
+class _BindingRecord(_Record):
+    rank: _Rank
+    nic: str
+    reason: str
+
+
+class _DroppedRecord(_Record):
+    src: str
+    dst: str
+    stage: PruningStage
+    reason: str
+
+
+class _ChunkingRecord(_Record):
+    min_bytes: _Size
+    max_bytes: _Size | None = None
+    grain_bytes: _Count
+    line_bytes: _Count
+    slot_bytes: _Count
+    counts: list[_Count]
+    reason: str
+
+
+class _SizeRangeRecord(_Record):
+    operation: str
+    min_bytes: _Size
+    max_bytes: _Size | None = None
+    reason: str
+
+
+class _SketchRecord(_Record):
+    schema_version: Literal[1]
+    name: str
+    why: str
+    node_of_rank: Annotated[list[_Rank], Field(min_length=2)]
+    chunks_per_rank: _Count = 1
+    chunking: list[_ChunkingRecord] = []
+    sizes: list[_SizeRangeRecord] = []
+    ports: list[_PortRecord] = []
+    edges: list[_EdgeRecord]
+    symmetries: list[list[_Rank]] = []
+    bindings: list[_BindingRecord] = []
+    dropped: list[_DroppedRecord] = []
+    notes: list[str] = []
+
+
+def sketch_to_json(sketch: Sketch) -> str:
+    """Return a sketch as JSON with an edge, port or dropped pair per line, for text comparison."""
+    heads: dict[str, object] = {
+        "schema_version": SCHEMA_VERSION,
+        "name": sketch.name,
+        "why": sketch.why,
+        "node_of_rank": list(sketch.node_of_rank),
+        "chunks_per_rank": sketch.chunks_per_rank,
+    }
+    tables: dict[str, Sequence[object]] = {
+        "chunking": [_fields(chunking) for chunking in sketch.chunking],
+        "sizes": [_fields(sizes) for sizes in sketch.sizes],
+        "ports": [_fields(port) for port in sketch.ports],
+        "edges": [_fields(edge) for edge in sketch.edges],
+        "symmetries": [list(symmetry) for symmetry in sketch.symmetries],
+        "bindings": [_fields(binding) for binding in sketch.bindings],
+        "dropped": [_fields(dropped) for dropped in sketch.dropped],
+        "notes": list(sketch.notes),
+    }
+    members = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in heads.items()]
+    for key, rows in tables.items():
+        lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
+        members.append(f"  {json.dumps(key)}: [" + (f"\n{lines}\n  ]" if rows else "]"))
+    return "{\n" + ",\n".join(members) + "\n}\n"
+
+
+def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
+    """Read a sketch.
+
+    Args:
+        text: JSON from `sketch_to_json`, or written by hand.
+        where: File name, for messages.
+
+    Raises:
+        SketchError: The text is not JSON, or not a sketch; the message says what and where.
+    """
+    try:
+        record = _SketchRecord.model_validate_json(text)
+    except ValidationError as error:
+        fault = first_fault(error, "the whole file")
+        raise SketchError(f"{where}: {fault}; correct the file") from None
+    sketch = Sketch(
+        name=record.name,
+        why=record.why,
+        node_of_rank=tuple(record.node_of_rank),
+        edges=tuple(
+            Edge(**{**edge.model_dump(), "ports": tuple(edge.ports)})
+            for edge in sorted(record.edges, key=lambda edge: (edge.src, edge.dst))
+        ),
+        ports=tuple(
+            Port(**port.model_dump()) for port in sorted(record.ports, key=lambda port: port.name)
+        ),
+        symmetries=tuple(tuple(symmetry) for symmetry in record.symmetries),
+        chunks_per_rank=record.chunks_per_rank,
+        chunking=tuple(
+            Chunking(**{**chunking.model_dump(), "counts": tuple(chunking.counts)})
+            for chunking in record.chunking
+        ),
+        sizes=tuple(SizeRange(**sizes.model_dump()) for sizes in record.sizes),
+        bindings=tuple(Binding(**binding.model_dump()) for binding in record.bindings),
+        dropped=tuple(DroppedEdge(**dropped.model_dump()) for dropped in record.dropped),
+        notes=tuple(record.notes),
+    )
+    for defect in _defects(sketch):
+        raise SketchError(f"{where}: {defect}; correct the file")
+    return sketch
+
+
+def _defects(sketch: Sketch) -> Iterator[str]:
+    ranks = sketch.ranks
+    nodes = set(sketch.node_of_rank)
+    if nodes != set(range(len(nodes))):
+        yield "node_of_rank must number the nodes 0, 1, ... without a gap"
+    if len(sketch.port) != len(sketch.ports):
+        yield "two ports have the same name"
+    if len(sketch.edge) != len(sketch.edges):
+        yield "two edges connect the same ordered pair of ranks"
+    for edge in sketch.edges:
+        name = f"edge {edge.src} -> {edge.dst}"
+        if max(edge.src, edge.dst) >= ranks or edge.src == edge.dst:
+            yield f"{name} must connect two different ranks below {ranks}"
+        for port in edge.ports:
+            if port not in sketch.port:
+                yield f"{name} names port {port}, which is not listed"
+    for number, symmetry in enumerate(sketch.symmetries):
+        if not is_symmetry(sketch, symmetry):
+            yield f"symmetries.{number} does not map edges onto equal edges and ports onto ports"
+
+
+def _fields(
+    record: Port | Edge | Binding | DroppedEdge | Chunking | SizeRange,
+) -> dict[str, object]:
+    return {name: getattr(record, name) for name in record.__slots__}

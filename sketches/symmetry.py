@@ -1,0 +1,119 @@
+"""Symmetries of a sketch: rank permutations that preserve it.
+
+A symmetry maps nodes onto nodes, every edge onto an edge of the same kind, alpha and bandwidth, and
+the ports of every edge, in travel order, onto the ports of its image, by a one-to-one mapping of
+ports that preserves bandwidths. Then the image of a schedule is a schedule that takes equally long,
+and a synthesizer may solve for one representative (in TACCL, section 4.1, users write such maps by
+hand, as `symmetry_offsets` of sketch files).
+
+Permutations come from a fixed list: rotations inside blocks of ranks, as in TACCL, and exclusive or
+for hypercube meshes such as DGX-1. Each is verified in full, so the returned ones are correct,
+though there may be more. Bandwidths and alphas within `EQUAL_WITHIN` count as equal, which absorbs
+measuring noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isclose
+
+import networkx as nx
+
+from sketches.sketch import Edge, Sketch
+
+EQUAL_WITHIN = 0.05
+"""Relative difference up to which two measured figures count as equal."""
+
+Permutation = tuple[int, ...]
+
+
+def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
+    """Return verified permutations, each of which joins orbits that the previous ones do not.
+
+    A permutation that joins no orbits is left out: a schedule that obeys a larger group than
+    needed gains nothing, and may not exist.
+    """
+    found: list[Permutation] = []
+    orbit = list(range(sketch.ranks))
+    for candidate in _candidates(sketch):
+        joined = _join(orbit, candidate)
+        if joined != orbit and is_symmetry(sketch, candidate):
+            found.append(candidate)
+            orbit = joined
+    return tuple(found)
+
+
+def is_symmetry(sketch: Sketch, permutation: Permutation) -> bool:
+    """Return whether a permutation maps edges, nodes and ports of the sketch onto themselves."""
+    if sorted(permutation) != list(range(sketch.ranks)):
+        return False
+    nodes: dict[int, int] = {}
+    for rank, image in enumerate(permutation):
+        node = sketch.node_of_rank[image]
+        if nodes.setdefault(sketch.node_of_rank[rank], node) != node:
+            return False
+    if len(set(nodes.values())) != len(nodes):
+        return False
+    port_image: dict[str, str] = {}
+    for edge in sketch.edges:
+        image_edge = sketch.edge.get((permutation[edge.src], permutation[edge.dst]))
+        if image_edge is None or not _alike(edge, image_edge):
+            return False
+        for port, image_port in zip(edge.ports, image_edge.ports, strict=True):
+            if port_image.setdefault(port, image_port) != image_port:
+                return False
+    return len(set(port_image.values())) == len(port_image) and all(
+        _equal(sketch.port[port].bandwidth_gb_per_s, sketch.port[image].bandwidth_gb_per_s)
+        for port, image in port_image.items()
+    )
+
+
+def _alike(edge: Edge, image: Edge) -> bool:
+    return (
+        edge.kind is image.kind
+        and len(edge.ports) == len(image.ports)
+        and _equal(edge.alpha_us, image.alpha_us)
+        and _equal(edge.bandwidth_gb_per_s, image.bandwidth_gb_per_s)
+    )
+
+
+def _equal(left: float, right: float) -> bool:
+    return isclose(left, right, rel_tol=EQUAL_WITHIN)
+
+
+def _candidates(sketch: Sketch) -> Iterator[Permutation]:
+    """Yield the rotation of nodes, then rotations and exclusive or in all nodes at once."""
+    ranks = sketch.ranks
+    nodes = max(sketch.node_of_rank) + 1
+    per_node = ranks // nodes
+    if any(node != rank // per_node for rank, node in enumerate(sketch.node_of_rank)):
+        return
+    if nodes > 1:
+        yield tuple((rank + per_node) % ranks for rank in range(ranks))
+    for block in reversed(_divisors(per_node)):
+        for offset in _divisors(block):
+            if offset < block:
+                yield tuple(_rotate(rank, block, offset) for rank in range(ranks))
+    if per_node & (per_node - 1) == 0:
+        for mask in range(1, per_node):
+            yield tuple(rank ^ mask for rank in range(ranks))
+
+
+def _rotate(rank: int, block: int, offset: int) -> int:
+    return rank // block * block + (rank + offset) % block
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _join(orbit: list[int], permutation: Permutation) -> list[int]:
+    """Return the least rank of every rank's orbit after adding a permutation."""
+    graph: nx.Graph[int] = nx.Graph(enumerate(orbit))
+    graph.add_edges_from(enumerate(permutation))
+    joined = list(orbit)
+    for component in nx.connected_components(graph):
+        least = min(component)
+        for rank in component:
+            joined[rank] = least
+    return joined

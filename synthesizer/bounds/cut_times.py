@@ -1,0 +1,119 @@
+"""Lower bounds on time from cuts: the bytes that cross a cut, and the hops before and after.
+
+Take a set S of ranks, sources A in S and targets B outside, and D bytes that B needs from A. Each
+of these bytes crosses an edge out of S. It crosses no earlier than `head` after the start, the
+least sum of alphas from any rank of A to any rank that such an edge leaves; and no later than
+`alpha + tail` before the end: the least alpha of such an edge, then the least sum of alphas from
+any rank that such an edge enters to any rank of B. Between these two times the edges and their
+ports carry no more than the capacity C of the cut. So
+
+    T >= head + alpha + tail + D / C.
+
+D is a chunk for each rank of A for all_gather, of B for reduce_scatter, of each pair for alltoall,
+and the whole buffer for all_reduce, broadcast and reduce: the contribution of a rank of A to each
+element must cross to reach a rank of B. A is the set of all ranks whose head is at least some
+value, B the set of those whose tail is at least another, for each pair of values. No other A and B
+give a higher bound: in scheduling theory, the makespan of one machine with release and delivery
+times (preemptive 1|r_j,q_j|Cmax) is that of such a set.
+
+Assumed as in `synthesizer.bounds.time_bounds`: only ranks store, copy and reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import product
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from sketches.sketch import Edge, Sketch
+from synthesizer.bounds.edge_orbits import edge_orbits
+from synthesizer.bounds.flow_program import FlowProgram
+from synthesizer.ir.collectives import Collective
+
+
+class CutTime(NamedTuple):
+    """A lower bound on a call's time: `alphas_us`, plus `us_per_byte` times its size."""
+
+    alphas_us: float
+    us_per_byte: float
+
+    def time_us(self, size_bytes: float) -> float:
+        """Return the bound at one size."""
+        return self.alphas_us + size_bytes * self.us_per_byte
+
+
+def cut_times(
+    collective: Collective, sketch: Sketch, sets: Iterable[frozenset[int]], root: int = 0
+) -> tuple[CutTime, ...]:
+    """Return the bounds of the given sets of ranks; a set that no edge leaves gives none.
+
+    Raises:
+        SolverError: HiGHS fails to compute the capacity of a cut.
+    """
+    distance_us = _distances_us(sketch)
+    found: dict[CutTime, None] = {}
+    for members in sets:
+        edges = [e for e in sketch.edges if e.src in members and e.dst not in members]
+        if not edges:
+            continue
+        sources, targets = members, frozenset(range(sketch.ranks)) - members
+        if collective is Collective.BROADCAST:
+            sources &= {root}
+        elif collective is Collective.REDUCE:
+            targets &= {root}
+        us_per_gigabyte = 1e6 / _capacity_gb_per_s(sketch, edges)
+        exits, entries = {edge.src for edge in edges}, {edge.dst for edge in edges}
+        heads = {s: min(distance_us[s][rank] for rank in exits) for s in sources}
+        tails = {t: min(distance_us[rank][t] for rank in entries) for t in targets}
+        alpha_us = min(edge.alpha_us for edge in edges)
+        for (head, n_sources), (tail, n_targets) in product(_at_least(heads), _at_least(tails)):
+            share = _share(collective, n_sources, n_targets, sketch.ranks)
+            bound = CutTime(head + alpha_us + tail, share * us_per_gigabyte * 1e-9)
+            found[bound] = None
+    return tuple(found)
+
+
+def _at_least(distances: dict[int, float]) -> list[tuple[float, int]]:
+    """Return each distinct distance with the number of ranks at that distance or farther."""
+    values = [value for value in distances.values() if isfinite(value)]
+    return [(least, sum(value >= least for value in values)) for least in sorted(set(values))]
+
+
+def _share(collective: Collective, sources: int, targets: int, ranks: int) -> float:
+    """Return the data that the targets need from the sources, in units of the call's size."""
+    match collective:
+        case Collective.ALL_GATHER:
+            return sources / ranks
+        case Collective.REDUCE_SCATTER:
+            return targets / ranks
+        case Collective.ALLTOALL:
+            return sources * targets / ranks
+        case _:
+            return 1.0
+
+
+def _capacity_gb_per_s(sketch: Sketch, edges: list[Edge]) -> float:
+    """Return the most that these edges carry at once.
+
+    Symmetries are left out: a flow across a single cut need not respect them.
+    """
+    orbits = edge_orbits(replace(sketch, edges=tuple(edges)), symmetric=False)
+    program = FlowProgram(orbits)
+    program.require(1.0, dict(enumerate(orbits.sizes)))
+    return program.solve()[0]
+
+
+def _distances_us(sketch: Sketch) -> list[list[float]]:
+    """Return the least sum of alphas between every two ranks (Floyd-Warshall)."""
+    least = np.full((sketch.ranks, sketch.ranks), np.inf)
+    np.fill_diagonal(least, 0.0)
+    for edge in sketch.edges:
+        least[edge.src, edge.dst] = edge.alpha_us
+    for via in range(sketch.ranks):
+        np.minimum(least, least[:, via, None] + least[None, via, :], out=least)
+    distances: list[list[float]] = least.tolist()
+    return distances

@@ -1,0 +1,219 @@
+"""Expert algorithms: known constructions over the edges that a sketch offers.
+
+`expert_algorithms` returns every one that fits a collective and a sketch; each module of this
+package builds one family, as programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sketches.sketch import Sketch
+from synthesizer.errors import InfeasibleError
+from synthesizer.experts import (
+    all_pairs,
+    alltoall,
+    gateways,
+    halving_doubling,
+    hierarchical,
+    hierarchical_latency,
+    rail_exchange,
+    rail_trees,
+    ring,
+    tree,
+)
+from synthesizer.experts.ring_orders import ring_orders
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
+from synthesizer.lower.lowering import lower
+
+PIPELINE_CHUNKS = (1, 8)
+"""Chunks of trees and of rooted rings: one for latency, several for bandwidth."""
+
+HIERARCHICAL_CHUNKS = (1, 4)
+"""Chunks per block of hierarchical algorithms: one for latency, several to overlap the phases."""
+
+RAIL_GROUPS = (2, 16)
+"""Groups of chunks of broadcast and reduce over rails: few for medium sizes, many for large."""
+
+MOST_RANKS_IN_DETAIL = 64
+"""Most ranks for algorithms with few steps: their statements grow with the square of the ranks."""
+
+MOST_EDGES_OF_ROOTED = 32_000
+"""Most edges for rings and trees of broadcast and reduce, whose construction visits every edge."""
+
+_OVER_RAIL_TREES = {
+    Collective.BROADCAST: rail_trees.rail_broadcast,
+    Collective.REDUCE: rail_trees.rail_reduce,
+}
+
+_Named = tuple[str, Program]
+
+
+def expert_algorithms(
+    collective: Collective, sketch: Sketch, root: int = 0
+) -> tuple[Algorithm, ...]:
+    """Return the expert algorithms that fit this sketch, in a fixed order with fixed names.
+
+    Raises:
+        InfeasibleError: `root` is not a rank, or the sketch has only one rank.
+    """
+    if sketch.ranks < 2:
+        raise InfeasibleError(f"{collective}: one rank alone has nothing to exchange")
+    if not 0 <= root < sketch.ranks:
+        raise InfeasibleError(
+            f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
+        )
+    rails = _rails_alone(collective, sketch, root)
+    if rails:
+        return rails
+    families = (
+        _rings(collective, sketch, root),
+        _all_pairs(collective, sketch),
+        _trees(collective, sketch, root),
+        _halving_doubling(collective, sketch),
+        _hierarchical(collective, sketch),
+        _rooted_rails(collective, sketch, root),
+        _few_steps(collective, sketch),
+        _gateways(collective, sketch, root),
+    )
+    return tuple(lower(program, name) for family in families for name, program in family)
+
+
+def takes_rails_alone(collective: Collective, sketch: Sketch) -> bool:
+    """Return whether `expert_algorithms` returns nothing but rail algorithms."""
+    return _large_grid(collective, sketch) is not None
+
+
+def _large_grid(collective: Collective, sketch: Sketch) -> hierarchical.Grid | None:
+    """Return the grid of a machine on which only rail algorithms stay small enough, or None."""
+    if collective in rail_exchange.COLLECTIVES:
+        many = sketch.ranks > MOST_RANKS_IN_DETAIL
+    else:
+        many = collective in _OVER_RAIL_TREES and len(sketch.edges) > MOST_EDGES_OF_ROOTED
+    return hierarchical.rail_grid(sketch) if many else None
+
+
+def _rails_alone(collective: Collective, sketch: Sketch, root: int) -> tuple[Algorithm, ...]:
+    grid = _large_grid(collective, sketch)
+    if grid is None:
+        return ()
+    if collective in _OVER_RAIL_TREES:
+        return tuple(lower(program, name) for name, program in _rail_trees(collective, grid, root))
+    pieces = dict.fromkeys((1, rail_exchange.chosen_pieces(len(grid))))
+    return tuple(rail_exchange.rail_exchange(collective, grid, count) for count in pieces)
+
+
+def _rings(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    rings = ring_orders(sketch)
+    if not rings:
+        return
+    name = f"{collective}_ring_{len(rings)}x"
+    if collective is Collective.ALL_GATHER:
+        yield name, ring.ring_all_gather(rings)
+    elif collective is Collective.REDUCE_SCATTER:
+        yield name, ring.ring_reduce_scatter(rings)
+    elif collective is Collective.ALL_REDUCE:
+        yield name, ring.ring_all_reduce(rings)
+    elif collective is Collective.BROADCAST:
+        for chunks in PIPELINE_CHUNKS:
+            yield f"{name}_{chunks}c", ring.ring_broadcast(rings, root, chunks)
+    elif collective is Collective.REDUCE:
+        for chunks in PIPELINE_CHUNKS:
+            yield f"{name}_{chunks}c", ring.ring_reduce(rings, root, chunks)
+
+
+def _all_pairs(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    if len(sketch.edge) < sketch.ranks * (sketch.ranks - 1):
+        return
+    name = f"{collective}_all_pairs"
+    if collective is Collective.ALL_GATHER:
+        yield name, all_pairs.all_pairs_all_gather(sketch.ranks)
+    elif collective is Collective.REDUCE_SCATTER:
+        yield name, all_pairs.all_pairs_reduce_scatter(sketch.ranks)
+    elif collective is Collective.ALL_REDUCE:
+        yield f"{name}_one_phase", all_pairs.all_pairs_all_reduce_one_phase(sketch.ranks)
+        yield f"{name}_two_phase", all_pairs.all_pairs_all_reduce_two_phase(sketch.ranks)
+    elif collective is Collective.ALLTOALL:
+        yield name, all_pairs.all_pairs_alltoall(sketch.ranks)
+
+
+def _trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    if collective is Collective.ALL_REDUCE:
+        yield from _all_reduce_trees(sketch, root)
+        return
+    builders = {Collective.BROADCAST: tree.tree_broadcast, Collective.REDUCE: tree.tree_reduce}
+    spanning = tree.binary_tree(sketch, root) if collective in builders else None
+    if spanning:
+        for chunks in PIPELINE_CHUNKS:
+            yield f"{collective}_tree_{chunks}c", builders[collective](spanning, chunks)
+
+
+def _all_reduce_trees(sketch: Sketch, root: int) -> Iterator[_Named]:
+    first = tree.binary_tree(sketch, root)
+    second = tree.binary_tree(sketch, sketch.ranks - 1 - root, backwards=True)
+    if first and second:
+        for name, trees in (("tree", (first,)), ("double_tree", (first, second))):
+            for chunks in PIPELINE_CHUNKS:
+                yield f"all_reduce_{name}_{chunks}c", tree.tree_all_reduce(trees, chunks)
+
+
+def _halving_doubling(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    builders = {
+        Collective.ALL_GATHER: (("doubling", halving_doubling.doubling_all_gather),),
+        Collective.REDUCE_SCATTER: (("halving", halving_doubling.halving_reduce_scatter),),
+        Collective.ALL_REDUCE: (
+            ("doubling", halving_doubling.doubling_all_reduce),
+            ("halving_doubling", halving_doubling.halving_doubling_all_reduce),
+        ),
+    }
+    small = sketch.ranks <= MOST_RANKS_IN_DETAIL and collective in builders
+    grid = halving_doubling.exchange_grid(sketch) if small else None
+    if grid:
+        for name, build in builders[collective]:
+            yield f"{collective}_recursive_{name}", build(grid)
+
+
+def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    """Yield all-pairs algorithms inside nodes and along rails."""
+    builders = {
+        Collective.ALL_REDUCE: (
+            ("two_step", hierarchical_latency.two_step_all_reduce),
+            ("three_step", hierarchical_latency.three_step_all_reduce),
+        ),
+        Collective.ALLTOALL: (("two_step", alltoall.two_step_alltoall),),
+    }
+    small = sketch.ranks <= MOST_RANKS_IN_DETAIL and collective in builders
+    grid = hierarchical.rail_grid(sketch) if small else None
+    if grid and len(grid[0]) > 1:
+        for name, build in builders[collective]:
+            yield f"{collective}_{name}", build(grid)
+
+
+def _gateways(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    if sketch.ranks <= MOST_RANKS_IN_DETAIL:
+        yield from gateways.gateway_programs(collective, sketch, root)
+
+
+def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
+    builders = {
+        Collective.ALL_REDUCE: hierarchical.hierarchical_all_reduce,
+        Collective.ALL_GATHER: hierarchical.hierarchical_all_gather,
+        Collective.REDUCE_SCATTER: hierarchical.hierarchical_reduce_scatter,
+    }
+    grid = hierarchical.rail_grid(sketch) if collective in builders else None
+    if grid:
+        for chunks in HIERARCHICAL_CHUNKS:
+            yield f"{collective}_hierarchical_{chunks}c", builders[collective](grid, chunks)
+
+
+def _rooted_rails(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
+    grid = hierarchical.rail_grid(sketch) if collective in _OVER_RAIL_TREES else None
+    if grid:
+        yield from _rail_trees(collective, grid, root)
+
+
+def _rail_trees(collective: Collective, grid: hierarchical.Grid, root: int) -> Iterator[_Named]:
+    for groups in RAIL_GROUPS:
+        yield f"{collective}_rails_{groups}g", _OVER_RAIL_TREES[collective](grid, root, groups)

@@ -1,0 +1,89 @@
+"""All-pairs algorithms: every rank exchanges with every other at once (MSCCLang section 6).
+
+They have the fewest steps and suit small buffers. They need an edge between every two ranks.
+"""
+
+from __future__ import annotations
+
+from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.msccl_limits import MAX_BLOCKS_PER_CHANNEL
+from synthesizer.ir.program import Program
+
+
+def _peers(rank: int, ranks: int) -> list[int]:
+    """Return the other ranks, starting with the next, so that ranks start with different peers."""
+    return [(rank + distance) % ranks for distance in range(1, ranks)]
+
+
+def _channel(src: int, dst: int, ranks: int) -> int:
+    """Return the channel of a connection; a channel has at most `MAX_BLOCKS_PER_CHANNEL` peers."""
+    return ((dst - src) % ranks - 1) // MAX_BLOCKS_PER_CHANNEL
+
+
+def all_pairs_all_gather(ranks: int) -> Program:
+    """All_gather in one step: each rank sends its chunk to every other."""
+    schedule = Schedule(Collective.ALL_GATHER, ranks)
+    for rank in range(ranks):
+        own = schedule.chunk(rank, INPUT, 0)
+        _send_to_all(own, rank, ranks)
+        own.copy(rank, OUTPUT, rank)
+    return schedule.program()
+
+
+def all_pairs_reduce_scatter(ranks: int) -> Program:
+    """Reduce_scatter in one step: each rank adds up what its peers send."""
+    schedule = Schedule(Collective.REDUCE_SCATTER, ranks)
+    for owner in range(ranks):
+        _sum_up(schedule, owner, 0)
+    return schedule.program()
+
+
+def all_pairs_all_reduce_one_phase(ranks: int) -> Program:
+    """All_reduce in one step: each rank sends its whole buffer to every other."""
+    schedule = Schedule(Collective.ALL_REDUCE, ranks)
+    received = {
+        (rank, peer): schedule.chunk(peer, INPUT, 0).copy(
+            rank, SCRATCH, channel=_channel(peer, rank, ranks)
+        )
+        for rank in range(ranks)
+        for peer in _peers(rank, ranks)
+    }
+    for rank in range(ranks):
+        total = schedule.chunk(rank, INPUT, 0).copy(rank, OUTPUT, 0)
+        for peer in _peers(rank, ranks):
+            total = total.reduce(received[rank, peer])
+    return schedule.program()
+
+
+def all_pairs_all_reduce_two_phase(ranks: int) -> Program:
+    """All_reduce in two steps: all-pairs reduce_scatter, then all-pairs all_gather."""
+    schedule = Schedule(Collective.ALL_REDUCE, ranks, chunks=ranks)
+    sums = [_sum_up(schedule, owner, owner) for owner in range(ranks)]
+    for owner, total in enumerate(sums):
+        _send_to_all(total, owner, ranks)
+    return schedule.program()
+
+
+def all_pairs_alltoall(ranks: int) -> Program:
+    """Alltoall in one step; out of place only, since every output overlaps another's input."""
+    schedule = Schedule(Collective.ALLTOALL, ranks, in_place=False)
+    for rank in range(ranks):
+        for peer in (*_peers(rank, ranks), rank):
+            channel = _channel(rank, peer, ranks) if peer != rank else 0
+            schedule.chunk(rank, INPUT, peer).copy(peer, OUTPUT, rank, channel)
+    return schedule.program()
+
+
+def _send_to_all(own: Reference, index: int, ranks: int) -> None:
+    for peer in _peers(own.rank, ranks):
+        own.copy(peer, OUTPUT, index, _channel(own.rank, peer, ranks))
+
+
+def _sum_up(schedule: Schedule, owner: int, index: int) -> Reference:
+    """Sum the owner's chunk of all ranks at the owner."""
+    total = schedule.chunk(owner, INPUT, owner)
+    for peer in _peers(owner, schedule.ranks):
+        channel = _channel(peer, owner, schedule.ranks)
+        total = total.reduce(schedule.chunk(peer, INPUT, owner), OUTPUT, index, channel)
+    return total

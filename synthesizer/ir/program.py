@@ -1,0 +1,164 @@
+"""`Program`: a schedule written chunk by chunk, in MSCCLang's sense (section 3).
+
+A program is a sequence of `copy` and `reduce` statements over chunks of the ranks' buffers, with
+sequential semantics; `synthesizer.lower.lowering` finds what may run in parallel. A program
+never writes an input buffer, so by default it serves in place and out of place: in place, an input
+chunk and the output chunk that it lies on are one location (`Program.location`), and hazards are
+found on locations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from synthesizer.errors import ProgramError
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+
+_BLOCKED = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`count` consecutive chunks of one rank's buffer."""
+
+    rank: int
+    buffer: Buffer
+    offset: int
+    count: int = 1
+
+    def units(self) -> tuple[Chunk, ...]:
+        """Return its single chunks."""
+        if self.count == 1:
+            return (self,)
+        return tuple(Chunk(self.rank, self.buffer, self.offset + i, 1) for i in range(self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A `copy` (operand is None) or a `reduce` (dst becomes operand + src)."""
+
+    src: Chunk
+    dst: Chunk
+    operand: Chunk | None
+    channel: int
+
+    @property
+    def remote(self) -> bool:
+        """Whether data travels between ranks."""
+        return self.src.rank != self.dst.rank
+
+
+@dataclass
+class Program:
+    """Statements of one collective over `ranks` ranks, with their buffers.
+
+    `chunks` is the granularity k: all_gather, reduce_scatter and alltoall cut a rank's block into k
+    chunks (k * ranks in the larger buffer), other operations cut the buffer into k chunks.
+    """
+
+    collective: Collective
+    ranks: int
+    chunks: int
+    root: int = 0
+    in_place: bool = True
+    out_of_place: bool = True
+    keeps_scratch: bool = False
+    """Whether scratch chunks are used before or after the program, and so keep their places."""
+    statements: list[Statement] = field(default_factory=list)
+    _scratch: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.ranks < 2 or self.chunks < 1:
+            raise ProgramError(
+                f"{self.collective}: {self.ranks} ranks with {self.chunks} chunks;"
+                " a schedule needs at least 2 ranks and 1 chunk"
+            )
+        if not 0 <= self.root < self.ranks:
+            raise ProgramError(
+                f"{self.collective}: root {self.root} is not one of ranks 0 to {self.ranks - 1}"
+            )
+        self._scratch = [0] * self.ranks
+
+    @property
+    def chunks_per_loop(self) -> int:
+        """Chunks in the larger buffer."""
+        return self.chunks * (self.ranks if self.collective in _BLOCKED else 1)
+
+    @property
+    def input_chunks(self) -> int:
+        """Chunks in each rank's input buffer."""
+        return self.chunks if self.collective is Collective.ALL_GATHER else self.chunks_per_loop
+
+    @property
+    def output_chunks(self) -> int:
+        """Chunks in each rank's output buffer."""
+        if self.collective is Collective.REDUCE_SCATTER:
+            return self.chunks
+        return self.chunks_per_loop
+
+    def input(self, rank: int, offset: int, count: int = 1) -> Chunk:
+        """Return chunks of the input buffer."""
+        return self._inside(Chunk(rank, Buffer.INPUT, offset, count), self.input_chunks)
+
+    def output(self, rank: int, offset: int, count: int = 1) -> Chunk:
+        """Return chunks of the output buffer."""
+        return self._inside(Chunk(rank, Buffer.OUTPUT, offset, count), self.output_chunks)
+
+    def scratch(self, rank: int, count: int = 1) -> Chunk:
+        """Return new scratch chunks."""
+        offset = self._scratch[rank]
+        self._scratch[rank] += count
+        return Chunk(rank, Buffer.SCRATCH, offset, count)
+
+    def copy(self, src: Chunk, dst: Chunk, channel: int = 0) -> Chunk:
+        """Copy chunks, to another rank or within one; return `dst`."""
+        return self._add(Statement(src, dst, None, channel))
+
+    def reduce(
+        self, src: Chunk, dst: Chunk, operand: Chunk | None = None, channel: int = 0
+    ) -> Chunk:
+        """Write the sum of `src` and `operand` (default: `dst`) to `dst`; return `dst`."""
+        return self._add(Statement(src, dst, operand or dst, channel))
+
+    def location(self, chunk: Chunk) -> Chunk:
+        """Return the location of a single chunk in place: an input chunk may be an output chunk."""
+        if not self.in_place or chunk.buffer is Buffer.SCRATCH:
+            return chunk
+        block = chunk.rank * self.chunks
+        if chunk.buffer is Buffer.INPUT and self.collective is Collective.ALL_GATHER:
+            return Chunk(chunk.rank, Buffer.OUTPUT, block + chunk.offset)
+        if chunk.buffer is Buffer.INPUT and self.collective is Collective.REDUCE_SCATTER:
+            inside = block <= chunk.offset < block + self.chunks
+            return Chunk(chunk.rank, Buffer.OUTPUT, chunk.offset - block) if inside else chunk
+        return Chunk(chunk.rank, Buffer.OUTPUT, chunk.offset)
+
+    def is_self_copy(self, statement: Statement) -> bool:
+        """Return whether a statement copies chunks onto themselves in place."""
+        return statement.operand is None and all(
+            self.location(a) == self.location(b)
+            for a, b in zip(statement.src.units(), statement.dst.units(), strict=True)
+        )
+
+    def _inside(self, chunk: Chunk, limit: int) -> Chunk:
+        if not 0 <= chunk.rank < self.ranks:
+            raise ProgramError(f"{self.collective}: no rank {chunk.rank} among {self.ranks}")
+        if chunk.offset < 0 or chunk.count < 1 or chunk.offset + chunk.count > limit:
+            raise ProgramError(
+                f"{self.collective}: chunks {chunk.offset} to {chunk.offset + chunk.count - 1} lie"
+                f" outside buffer {chunk.buffer} of rank {chunk.rank}, which has {limit}"
+            )
+        return chunk
+
+    def _add(self, statement: Statement) -> Chunk:
+        src, dst, operand = statement.src, statement.dst, statement.operand
+        if dst.buffer is Buffer.INPUT:
+            raise ProgramError(f"{self.collective}: rank {dst.rank} would overwrite its input")
+        if src.count != dst.count or (operand and operand.count != dst.count):
+            raise ProgramError(f"{self.collective}: {src} and {dst} differ in length")
+        if operand and operand.rank != dst.rank:
+            raise ProgramError(f"{self.collective}: {operand} is not on rank {dst.rank}")
+        if operand and operand != dst and not statement.remote:
+            raise ProgramError(f"{self.collective}: a local reduction adds to its destination")
+        self.statements.append(statement)
+        return dst

@@ -1,0 +1,309 @@
+"""`synthesize`: a proved schedule for one collective, sketch and size.
+
+Routes come from packing, from a greedy search and from integer programs (`tree_planning`,
+`pair_planning`), their order from list scheduling, and their steps from lowering. A rehearsal
+chooses between plans, and the verifier proves the result. Reduce_scatter and reduce are found on
+the reversed sketch and run in reverse; all_reduce is reduce_scatter followed by all_gather, or goes
+over two-way trees (`two_way_planning`) where that is faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us
+from synthesizer.errors import DefectError, InfeasibleError
+from synthesizer.ir.algorithm import Algorithm, Protocol
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Program
+from synthesizer.lower.lowering import lower
+from synthesizer.plan.composition import (
+    all_reduce_program,
+    alltoall_program,
+    broadcast_program,
+    gather_program,
+    reduce_program,
+    scatter_program,
+    two_way_program,
+)
+from synthesizer.plan.pair_planning import plan_pairs
+from synthesizer.plan.plan_request import MAX_TRANSFERS, PlanRequest
+from synthesizer.plan.timetabling import finer_pays
+from synthesizer.plan.tree_planning import Plan, make_plan
+from synthesizer.plan.two_way_planning import TwoWayPlan, plan_two_ways
+from synthesizer.prove.verifier import verify
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
+from synthesizer.solve.orbits import rank_orbits, single
+from synthesizer.solve.resources import require_connected, reversed_sketch
+
+TREES = (1, 2, 3, 4, 6, 8, 16)
+"""Numbers of trees per source to try if every rank is a source."""
+
+MOST_FITTING_TREES = 8
+"""Most trees per source, or paths per pair, if the options name chunk counts."""
+
+TREES_OF_ROOT = (1, 2, 4, 8)
+"""Numbers of trees to try if the root is the only source."""
+
+PATHS_PER_PAIR = (1, 2, 3, 4)
+"""Numbers of paths per pair of ranks to try."""
+
+_ROOTED = {Collective.BROADCAST, Collective.REDUCE}
+_REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisOptions:
+    """Limits of a synthesis, and the granularity of its chunks."""
+
+    time_limit_s: float = 5.0
+    """Limit of the work of all solver runs together, and of each packing of two-way trees, in
+    estimated seconds of an idle core, so the load of the machine does not change the result. The
+    clock ends only solves that take many times as long, and `fallback` then says so."""
+    gap: float = 0.01
+    """Relative gap at which the solver stops."""
+    trees_per_rank: int = 0
+    """Trees of each source; 0: automatic."""
+    pieces_per_tree: int = 0
+    """Consecutive pieces along a tree; 0: automatic."""
+    protocol: Protocol = Protocol.SIMPLE
+    counts: tuple[int, ...] = ()
+    """Allowed chunks per source, trees times pieces, in ascending order; empty: any."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an invalid limit or chunk count."""
+        if self.trees_per_rank < 0 or self.pieces_per_tree < 0:
+            raise ValueError("trees_per_rank and pieces_per_tree must be 0 (chosen) or more")
+        if any(count < 1 for count in self.counts):
+            raise ValueError("counts must be 1 or more")
+        if not self.time_limit_s > 0 or not self.gap >= 0:
+            raise ValueError("time_limit_s must be above 0 and gap at least 0")
+
+
+@dataclass(frozen=True)
+class SynthesisResult:
+    """A proved schedule, and the evidence of its quality."""
+
+    algorithm: Algorithm
+    solver_gap: float
+    """(least time of the chosen routes - bound) / least time."""
+    routing_bound_us: float
+    """Lower bound for routes of this kind; for all_reduce the sum of both halves."""
+    timetable_us: float
+    """Rehearsed time of the transfers under the sketch's alphas and bandwidths."""
+    fallback: str | None
+    """Why the routes are not the integer program's proved optimum; None if they are."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage: greedy, routing, ordering, lowering, verifying."""
+
+
+def synthesize(
+    collective: Collective,
+    sketch: Sketch,
+    size_bytes: int,
+    options: SynthesisOptions | None = None,
+    root: int = 0,
+) -> SynthesisResult:
+    """Find a schedule for one size.
+
+    Args:
+        collective: Any operation but `custom`.
+        sketch: Edges and ports to use.
+        size_bytes: Size as in nccl-tests.
+        options: Limits and granularity.
+        root: Root of broadcast and reduce.
+
+    Raises:
+        InfeasibleError: The sketch does not connect all ranks, the root is no rank, or the size is
+            less than a byte per chunk.
+        SolverError: No solver works.
+        DefectError: The verifier found a defect, which is a defect of the synthesizer.
+    """
+    options = options or SynthesisOptions()
+    _check(collective, sketch, size_bytes, options, root)
+    if collective is Collective.ALLTOALL:
+        return _synthesize_alltoall(sketch, size_bytes, options)
+    if collective is Collective.ALL_REDUCE:
+        return _synthesize_all_reduce(sketch, size_bytes, options)
+    plan = _best_plan(collective, sketch, size_bytes, options, root)
+    builders: dict[Collective, Callable[[], Program]] = {
+        Collective.ALL_GATHER: lambda: gather_program(sketch.ranks, plan.timed),
+        Collective.REDUCE_SCATTER: lambda: scatter_program(sketch.ranks, plan.timed),
+        Collective.BROADCAST: lambda: broadcast_program(sketch.ranks, root, plan.timed),
+        Collective.REDUCE: lambda: reduce_program(sketch.ranks, root, plan.timed),
+    }
+    return _finish(builders[collective](), size_bytes, options, (plan,))
+
+
+def _check(
+    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
+) -> None:
+    if collective is Collective.CUSTOM:
+        raise InfeasibleError("a custom collective has no post-condition to synthesize for")
+    if sketch.ranks < 2:
+        raise InfeasibleError(f"{collective}: one rank alone has nothing to exchange")
+    if not 0 <= root < sketch.ranks:
+        raise InfeasibleError(
+            f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
+        )
+    if collective is Collective.BROADCAST:
+        require_connected(sketch, [root])
+    elif collective is Collective.REDUCE:
+        require_connected(sketch, [root], towards=True)
+    else:
+        require_connected(sketch, range(sketch.ranks))
+    chunks = max(1, options.trees_per_rank) * max(1, options.pieces_per_tree)
+    least = chunks * (1 if collective in _ROOTED else sketch.ranks)
+    if size_bytes < least:
+        raise InfeasibleError(
+            f"{collective}: {size_bytes} bytes are less than one byte for each of {least} chunks;"
+            f" ask for a size of {least} bytes or more"
+        )
+
+
+def _best_plan(
+    collective: Collective,
+    sketch: Sketch,
+    size_bytes: int,
+    options: SynthesisOptions,
+    root: int = 0,
+    max_transfers: int = MAX_TRANSFERS,
+) -> Plan:
+    """Return trees and timetable of one direction."""
+    request = _request(collective, sketch, size_bytes, options, root, max_transfers)
+    return _bounded(make_plan(request), request)
+
+
+def _request(
+    collective: Collective,
+    sketch: Sketch,
+    size_bytes: int,
+    options: SynthesisOptions,
+    root: int = 0,
+    max_transfers: int = MAX_TRANSFERS,
+) -> PlanRequest:
+    rooted, backwards = collective in _ROOTED, collective in _REDUCING
+    return PlanRequest(
+        sketch=reversed_sketch(sketch) if backwards else sketch,
+        backwards=backwards,
+        orbits=(single(root, sketch.ranks),) if rooted else rank_orbits(sketch),
+        block_bytes=size_bytes if rooted else size_bytes / sketch.ranks,
+        time_limit_s=options.time_limit_s,
+        gap=options.gap,
+        trees=_trees(collective, options),
+        load_bound_us=size_bytes * 1e-3 / algbw_bound_gb_per_s(collective, sketch, root),
+        latency_bound_us=latency_bound_us(collective, sketch, root),
+        pieces=options.pieces_per_tree,
+        counts=options.counts,
+        max_transfers=max_transfers,
+    )
+
+
+def _trees(collective: Collective, options: SynthesisOptions) -> tuple[int, ...]:
+    if options.trees_per_rank:
+        return (options.trees_per_rank,)
+    if options.counts:
+        fitting = tuple(count for count in options.counts if count <= MOST_FITTING_TREES)
+        return fitting or options.counts[:1]
+    if collective is Collective.ALLTOALL:
+        return PATHS_PER_PAIR
+    return TREES_OF_ROOT if collective in _ROOTED else TREES
+
+
+def _bounded(plan: Plan, request: PlanRequest) -> Plan:
+    """Raise the routing's bound to the bound of any schedule, which may be tighter."""
+    proved = max(plan.routing.bound_us, request.load_bound_us, request.latency_bound_us)
+    return replace(plan, routing=replace(plan.routing, bound_us=proved))
+
+
+def _synthesize_all_reduce(
+    sketch: Sketch, size_bytes: int, options: SynthesisOptions
+) -> SynthesisResult:
+    """Plan all_gather and reduce_scatter with equal chunks, and two-way trees where those pay."""
+    half = replace(options, time_limit_s=options.time_limit_s / 2)
+    gather = _best_plan(
+        Collective.ALL_GATHER, sketch, size_bytes, half, max_transfers=MAX_TRANSFERS // 2
+    )
+    same = replace(
+        half, trees_per_rank=gather.timed.per_source, pieces_per_tree=gather.timed.pieces
+    )
+    scatter = _best_plan(Collective.REDUCE_SCATTER, sketch, size_bytes, same)
+    program = all_reduce_program(sketch.ranks, scatter.timed, gather.timed)
+    halves = _finish(program, size_bytes, options, (scatter, gather))
+    if options.trees_per_rank or options.pieces_per_tree:
+        return halves
+    halves_us = compile_schedule(halves.algorithm, sketch).time_us(size_bytes, ExecutionModel())
+    request = _request(Collective.ALL_REDUCE, sketch, size_bytes, options)
+    plan = plan_two_ways(request, halves_us)
+    if plan is None:
+        return halves
+    found = _finish_two_ways(plan, request, size_bytes, options)
+    found_us = compile_schedule(found.algorithm, sketch).time_us(size_bytes, ExecutionModel())
+    return found if finer_pays(halves_us, found_us) else halves
+
+
+def _synthesize_alltoall(
+    sketch: Sketch, size_bytes: int, options: SynthesisOptions
+) -> SynthesisResult:
+    request = _request(Collective.ALLTOALL, sketch, size_bytes, options)
+    found = plan_pairs(request)
+    pairs = found.pairs
+    program = alltoall_program(sketch.ranks, found.plan.timed, pairs.targets, pairs.paths_per_pair)
+    return _finish(program, size_bytes, options, (_bounded(found.plan, request),))
+
+
+def _finish(
+    program: Program, size_bytes: int, options: SynthesisOptions, plans: tuple[Plan, ...]
+) -> SynthesisResult:
+    """Lower and verify a program."""
+    algorithm, proving = _proved(program, size_bytes, options)
+    seconds = {
+        stage: sum(plan.seconds[stage] for plan in plans)
+        for stage in ("greedy", "routing", "ordering")
+    }
+    least = sum(plan.routing.least_time_us for plan in plans)
+    bound = sum(plan.routing.bound_us for plan in plans)
+    reasons = [plan.fallback for plan in plans if plan.fallback]
+    return SynthesisResult(
+        algorithm=algorithm,
+        solver_gap=max(0.0, (least - bound) / least),
+        routing_bound_us=bound,
+        timetable_us=sum(plan.end_us for plan in plans),
+        fallback="; ".join(dict.fromkeys(reasons)) or None,
+        seconds=seconds | proving,
+    )
+
+
+def _finish_two_ways(
+    plan: TwoWayPlan, request: PlanRequest, size_bytes: int, options: SynthesisOptions
+) -> SynthesisResult:
+    """Lower and verify two-way trees."""
+    program = two_way_program(request.sketch.ranks, plan.timed)
+    algorithm, proving = _proved(program, size_bytes, options)
+    bound_us = max(request.load_bound_us, request.latency_bound_us)
+    return SynthesisResult(
+        algorithm=algorithm,
+        solver_gap=max(0.0, (plan.least_time_us - bound_us) / plan.least_time_us),
+        routing_bound_us=bound_us,
+        timetable_us=plan.end_us,
+        fallback=None,
+        seconds=plan.seconds | proving,
+    )
+
+
+def _proved(
+    program: Program, size_bytes: int, options: SynthesisOptions
+) -> tuple[Algorithm, dict[str, float]]:
+    """Return a lowered program that the verifier proved, and the seconds of both stages."""
+    started = time.perf_counter()
+    name = f"{program.collective}_routed_{size_bytes}"
+    algorithm = lower(program, name, options.protocol)
+    lowered = time.perf_counter()
+    verdict = verify(algorithm, slots=1)
+    if not verdict.proved:
+        raise DefectError(f"{name}: {verdict.defects[0].describe()}; please report this sketch")
+    verified = time.perf_counter()
+    return algorithm, {"lowering": lowered - started, "verifying": verified - lowered}

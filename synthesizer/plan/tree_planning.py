@@ -1,0 +1,251 @@
+"""Planning: trees and their timetable for one direction of a collective and one size.
+
+The size decides between latency and bandwidth. Every number of trees is tried with two kinds of
+routes, those with the earliest arrival and those with the most even load, each cut into as many
+pieces as pay. Where the best plan misses the bound, the integer program looks for better routes.
+The final plan is also timed with connections in turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from synthesizer.plan.block_planning import plan_blocks
+from synthesizer.plan.composition import TimedTrees
+from synthesizer.plan.plan_request import (
+    LEAST_LOAD_SHARE,
+    PlanRequest,
+    good_enough,
+    load_matters,
+)
+from synthesizer.plan.timetabling import (
+    LEAST_PIECE_BYTES,
+    Rehearsed,
+    finer_pays,
+    in_turn,
+    rehearse,
+)
+from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
+from synthesizer.solve.packing import packed_trees
+from synthesizer.solve.resources import Hop, Resources, resources
+from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
+from synthesizer.solve.shallow_packing import shallow_trees
+from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
+from synthesizer.solve.tree_routing import Routing, route_trees
+
+_SETTLED = 1.004
+"""Ratio to the bound below which no more trees are tried; packing alone may leave 0.2 %."""
+
+_SAME = 1 + 1e-9
+
+_FEWER_LOADS = 0.995
+"""Ratio to the least load so far that further packed trees must reach."""
+
+_SHARED_OUT = "trees of a linear program, their shares rounded to chunks"
+
+_MOST_FAMILIES = 256
+"""Most trees that are searched together; for 32 ranks without symmetry they take seconds."""
+
+_MOST_MISSES = 2
+"""Consecutive numbers of trees without improvement that end the search."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Timed trees, and the evidence of their quality."""
+
+    timed: TimedTrees
+    routing: Routing
+    fallback: str | None
+    """Why the routes are not the solution of the whole integer program; None if they are."""
+    seconds: dict[str, float]
+    end_us: float
+    """Rehearsed time."""
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Routes found without a solver."""
+
+    trees: dict[Family, RouteTree]
+    rehearsed: Rehearsed
+
+
+def make_plan(request: PlanRequest) -> Plan:
+    """Return the best plan within the limits.
+
+    Raises:
+        SolverError: No solver works.
+    """
+    started = time.perf_counter()
+    start = _best_start(request)
+    seconds = {"greedy": time.perf_counter() - started, "routing": 0.0, "ordering": 0.0}
+    if good_enough(request, start.rehearsed.end_us):
+        # The request's bounds prove optimality.
+        return _unsolved(request, start.rehearsed, None, seconds)
+    plan = _solved(request, start)
+    solved = time.perf_counter()
+    blocks = plan_blocks(request, plan.end_us)
+    seconds |= plan.seconds
+    seconds["routing"] += time.perf_counter() - solved
+    if blocks is None:
+        return replace(plan, seconds=seconds)
+    fallback = None if good_enough(request, blocks.rehearsed.end_us) else _SHARED_OUT
+    return _unsolved(request, blocks.rehearsed, fallback, seconds)
+
+
+def _unsolved(
+    request: PlanRequest, best: Rehearsed, fallback: str | None, seconds: dict[str, float]
+) -> Plan:
+    """Return the plan of routes that no integer program found."""
+    least_us = least_time_us(best.timed.trees, _costs(request, best.timed))
+    routing = Routing(tuple(best.timed.trees), least_us, 0.0, SolveStatus.OPTIMAL, False)
+    return Plan(best.timed, routing, fallback, seconds, best.end_us)
+
+
+def _best_start(request: PlanRequest) -> _Start:
+    """Return the start with the earliest end; add trees while they lower the load or the time."""
+    best: _Start | None = None
+    least_load_us, misses = float("inf"), 0
+    for trees in request.trees:
+        if best and not _may_be_tried(request, trees):
+            break
+        families = tuple(Family(orbit, i) for orbit in request.orbits for i in range(trees))
+        whole = resources(request.sketch, request.block_bytes / trees)
+        least_load_us, even = _even_trees(request, whole, families, least_load_us, best)
+        routes = {_hops(candidate): candidate for candidate in even}
+        for slots in _slots(request, trees, least_load_us, best):
+            soonest = soonest_trees(whole, families, request.sketch.ranks, slots)
+            routes.setdefault(_hops(soonest), soonest)
+        before = best
+        for candidate in routes.values():
+            if best and _load_us(whole, candidate) >= best.rehearsed.end_us:
+                continue
+            rehearsed = rehearse(request, trees, expand(candidate))
+            if best is None or rehearsed.end_us < best.rehearsed.end_us:
+                best = _Start(candidate, rehearsed)
+        if routes:
+            misses = 0 if best is not before else misses + 1
+        if best and not _worth_more(request, least_load_us, best.rehearsed.end_us, misses):
+            break
+    if best is None:
+        msg = "a plan needs a number of trees to try"
+        raise ValueError(msg)
+    return replace(best, rehearsed=in_turn(request, best.rehearsed))
+
+
+def _even_trees(
+    request: PlanRequest,
+    whole: Resources,
+    families: Sequence[Family],
+    least_load_us: float,
+    best: _Start | None,
+) -> tuple[float, list[dict[Family, RouteTree]]]:
+    """Return the least load so far, and trees with an even load that may end sooner than the best.
+
+    Packed trees may have long paths; unless they lower the load, they end no sooner than those of
+    fewer trees. Shallow trees end soon after their load, and are tried where that saves time.
+    """
+    packed = packed_trees(whole, families, request.sketch.ranks, request.load_bound_us)
+    packed_us = _load_us(whole, packed)
+    found = [packed] if packed_us < least_load_us * _FEWER_LOADS else []
+    shallow = shallow_trees(whole, families, request.sketch.node_of_rank, request.load_bound_us)
+    shallow_us = _load_us(whole, shallow)
+    if best is None or finer_pays(best.rehearsed.end_us, shallow_us):
+        found.append(shallow)
+    return min(least_load_us, packed_us, shallow_us), found
+
+
+def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:
+    """Return the trees' identity, which does not depend on the order of their construction."""
+    return frozenset((family, hop) for family, tree in trees.items() for hop in tree.hops)
+
+
+def _may_be_tried(request: PlanRequest, trees: int) -> bool:
+    """Return whether chunks, search and timetable stay within their limits."""
+    sources = sum(len(orbit.images) for orbit in request.orbits)
+    transfers = trees * sources * (request.sketch.ranks - 1)
+    return (
+        request.block_bytes >= trees * LEAST_PIECE_BYTES
+        and trees * len(request.orbits) <= _MOST_FAMILIES
+        and transfers <= request.max_transfers
+    )
+
+
+def _slots(
+    request: PlanRequest, trees: int, least_load_us: float, best: _Start | None
+) -> tuple[int, ...]:
+    """Return the slots per connection with which to try earliest-arrival trees.
+
+    More slots interleave messages more finely, which closes gaps where loads are even. One slot
+    spreads blocks over more connections and leaves slots for pieces.
+    """
+    if best is None:
+        return FIFO_SLOTS, 1
+    end_us = best.rehearsed.end_us
+    if load_matters(request, least_load_us, end_us):
+        return ()
+    if request.load_bound_us < LEAST_LOAD_SHARE * end_us:
+        return (1,)
+    return (FIFO_SLOTS,) if trees.bit_count() == 1 else ()
+
+
+def _worth_more(request: PlanRequest, load_us: float, end_us: float, misses: int) -> bool:
+    """Return whether more trees may end sooner."""
+    if end_us <= max(request.load_bound_us, request.latency_bound_us) * _SETTLED:
+        return False
+    return load_matters(request, load_us, end_us) or misses < _MOST_MISSES
+
+
+def _load_us(costs: Resources, trees: dict[Family, RouteTree]) -> float:
+    """Return the time for which the busiest resource is occupied."""
+    return max(costs.loads_us(hop for tree in expand(trees) for hop in tree.hops))
+
+
+def _solved(request: PlanRequest, start: _Start) -> Plan:
+    """Return the integer program's improvement of a start, or the start if that ends sooner."""
+    started = time.perf_counter()
+    best = start.rehearsed
+    costs = _costs(request, best.timed)
+    routing = route_trees(request.sketch, costs, start.trees, request.time_limit_s, request.gap)
+    routed = time.perf_counter()
+    same = replace(request, pieces=best.timed.pieces)
+    solved = in_turn(request, rehearse(same, best.timed.per_source, routing.trees))
+    fallback = _fallback(routing)
+    if solved.end_us <= best.end_us:
+        best = solved
+    else:
+        found = tuple(best.timed.trees)
+        least_us = least_time_us(found, costs)
+        if least_us > routing.least_time_us * _SAME:
+            fallback = fallback or "greedy trees: they take less time than the solver's"
+        routing = replace(routing, trees=found, least_time_us=least_us)
+    seconds = {"routing": routed - started, "ordering": time.perf_counter() - routed}
+    return Plan(best.timed, routing, fallback, seconds, best.end_us)
+
+
+def _fallback(routing: Routing) -> str | None:
+    """Return why the routes are no proved optimum, and whether another run may give others."""
+    reason = _reason(routing)
+    return f"{reason}; {CUT_BY_CLOCK}" if reason and routing.cut_by_clock else reason
+
+
+def _reason(routing: Routing) -> str | None:
+    if routing.status is None:
+        until = ", until the limit of work" if routing.limit_hit else ""
+        return f"routed one tree after another{until}: too many variables to solve together"
+    if routing.status is SolveStatus.OPTIMAL:
+        return None
+    if routing.status is SolveStatus.FEASIBLE:
+        return "solver stopped at its limit"
+    return "greedy trees: the solver found nothing better before its limit"
+
+
+def _costs(request: PlanRequest, timed: TimedTrees) -> Resources:
+    """Return the latencies of one piece and the loads of all pieces, by which routes compare."""
+    chunk_bytes = request.block_bytes / timed.per_source
+    whole = resources(request.sketch, chunk_bytes)
+    piece = resources(request.sketch, chunk_bytes / timed.pieces)
+    return replace(whole, latency_us=piece.latency_us)

@@ -1,0 +1,155 @@
+"""Alltoall: paths for every ordered pair of ranks that together balance the loads.
+
+A pair may use a direct path, or relays where that is shorter or less loaded: the peer on the
+target's rail, or another rank's NIC. Its block is cut into one chunk per path, and the integer
+program assigns chunks to the paths that are at most one hop longer than the shortest; it needs no
+big-M.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pulp
+
+from sketches.sketch import Sketch
+from synthesizer.solve.orbits import Orbit, rank_orbits
+from synthesizer.solve.resources import Hop, Resources
+from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
+from synthesizer.solve.solver import SolveStatus, add_integer, add_variable, solve
+from synthesizer.solve.tree_routing import Routing
+
+MAX_PATHS = 12
+"""Most paths per pair, fastest first."""
+
+_EXTRA_HOPS = 1
+
+
+@dataclass(frozen=True)
+class PairRouting:
+    """Paths of every ordered pair; those of a pair are consecutive."""
+
+    routing: Routing
+    targets: tuple[int, ...]
+    """End of each path."""
+    paths_per_pair: int
+
+
+def route_pairs(
+    sketch: Sketch, costs: Resources, time_limit_s: float, gap: float, paths_per_pair: int = 1
+) -> PairRouting:
+    """Choose paths for every ordered pair of ranks; a path may count twice.
+
+    Args:
+        sketch: The sketch of the paths.
+        costs: Its resources for the size of a chunk.
+        time_limit_s: Limit of the solver's work, in seconds of an idle core.
+        gap: Relative gap at which the solver may stop.
+        paths_per_pair: Paths, and chunks, of a pair's block.
+
+    Raises:
+        SolverError: No solver works.
+    """
+    pairs = [
+        (orbit, target)
+        for orbit in rank_orbits(sketch)
+        for target in range(sketch.ranks)
+        if target != orbit.representative
+    ]
+    paths = [_paths(costs, orbit.representative, target) for orbit, target in pairs]
+    problem, counts = _program(costs, [orbit for orbit, _ in pairs], paths, paths_per_pair)
+    outcome = solve(problem, time_limit_s, gap)
+    trees = {}
+    for (orbit, target), found_paths, count in zip(pairs, paths, counts, strict=True):
+        chosen = found_paths[:1] * paths_per_pair
+        if outcome.solved:
+            chosen = [
+                path
+                for path, number in zip(found_paths, count, strict=True)
+                for _ in range(round(number.varValue))
+            ]
+        for number, path in enumerate(chosen):
+            family = Family(orbit, target * paths_per_pair + number)
+            trees[family] = RouteTree(orbit.representative, path)
+    found = expand(trees)
+    bound = outcome.bound if outcome.bound == outcome.bound else 0.0
+    limit_hit = outcome.status is not SolveStatus.OPTIMAL
+    least_us = least_time_us(found, costs)
+    cut = outcome.cut_by_clock
+    routing = Routing(found, least_us, bound, outcome.status, limit_hit, cut)
+    return PairRouting(routing, tuple(tree.hops[-1][1] for tree in found), paths_per_pair)
+
+
+def _program(
+    costs: Resources,
+    orbits: Sequence[Orbit],
+    paths: Sequence[Sequence[tuple[Hop, ...]]],
+    paths_per_pair: int,
+) -> tuple[pulp.LpProblem, list[list[pulp.LpVariable]]]:
+    """Return the integer program, and per pair the numbers of chunks on its paths as variables."""
+    problem = pulp.LpProblem("pairs", pulp.LpMinimize)
+    end = add_variable(problem, "T")
+    problem.setObjective(end + 0)
+    loads: dict[int, dict[pulp.LpVariable, float]] = defaultdict(lambda: defaultdict(float))
+    counts: list[list[pulp.LpVariable]] = []
+    for f, (orbit, options) in enumerate(zip(orbits, paths, strict=True)):
+        count = [add_integer(problem, f"y_{f}_{p}", paths_per_pair) for p in range(len(options))]
+        counts.append(count)
+        problem += pulp.lpSum(count) == paths_per_pair
+        latencies = [
+            sum(costs.latency_us[hop] for hop in path) / paths_per_pair for path in options
+        ]
+        problem += end >= pulp.lpSum(t * y for t, y in zip(latencies, count, strict=True))
+        for path, number in zip(options, count, strict=True):
+            for a, b in path:
+                for image in orbit.images:
+                    for resource in costs.of_edge[image[a], image[b]]:
+                        loads[resource][number] += costs.busy_us[resource]
+    rows = set()
+    for resource, uses in sorted(loads.items()):
+        row = (costs.least_alpha_us[resource], tuple((y.name, busy) for y, busy in uses.items()))
+        # Resources that are equivalent by symmetry give one row.
+        if row not in rows:
+            rows.add(row)
+            load = pulp.lpSum(busy * number for number, busy in uses.items())
+            problem += end >= load + costs.least_alpha_us[resource]
+    return problem, counts
+
+
+def _paths(costs: Resources, source: int, target: int) -> list[tuple[Hop, ...]]:
+    """Return simple paths from source to target, fastest first."""
+    onward: dict[int, list[int]] = defaultdict(list)
+    backward: dict[int, list[int]] = defaultdict(list)
+    for a, b in costs.of_edge:
+        onward[a].append(b)
+        backward[b].append(a)
+    distance = _hops_to(backward, target)
+    limit = distance[source] + _EXTRA_HOPS
+    found: list[tuple[Hop, ...]] = []
+    stack: list[tuple[int, ...]] = [(source,)]
+    while stack:
+        path = stack.pop()
+        if path[-1] == target:
+            found.append(tuple(pairwise(path)))
+            continue
+        stack += [
+            (*path, rank)
+            for rank in onward[path[-1]]
+            if rank not in path and rank in distance and len(path) + distance[rank] <= limit
+        ]
+    found.sort(key=lambda path: (sum(costs.latency_us[hop] for hop in path), path))
+    return found[:MAX_PATHS]
+
+
+def _hops_to(backward: dict[int, list[int]], target: int) -> dict[int, int]:
+    distance = {target: 0}
+    queue = [target]
+    for rank in queue:
+        for before in backward[rank]:
+            if before not in distance:
+                distance[before] = distance[rank] + 1
+                queue.append(before)
+    return distance

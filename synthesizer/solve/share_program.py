@@ -1,0 +1,69 @@
+"""The linear program over the shares of trees.
+
+The busiest resources are to be as little busy as can be, and every demand is met in full. Columns
+are added as they are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+from synthesizer.bounds.quiet_highs import QuietHighs
+from synthesizer.errors import SolverError
+
+Loads = NDArray[np.float64]
+"""Time of each resource."""
+
+
+class ShareProgram:
+    """Minimises the weighted busiest resources plus the mean delay over the shares of trees.
+
+    Args:
+        weights: Weight of the busiest resource of each group of resources.
+        resource_count: Number of resources of a group.
+        demands: Number of demands; the shares of the trees of each add up to 1.
+    """
+
+    def __init__(self, weights: Sequence[float], resource_count: int, demands: int) -> None:
+        self._solver = QuietHighs()
+        self._busiest = len(weights)
+        self._count = len(weights) * resource_count
+        for column, weight in enumerate(weights):
+            self._solver.addVar(0.0, highspy.kHighsInf)
+            self._solver.changeColCost(column, weight)
+        for row in range(self._count):
+            busiest = np.array([row // resource_count], dtype=np.int32)
+            self._solver.addRow(-highspy.kHighsInf, 0.0, 1, busiest, np.array([-1.0]))
+        for _ in range(demands):
+            self._solver.addRow(1.0, 1.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+
+    def add(self, loads_us: Loads, delay_us: float, demand: int) -> None:
+        """Add a tree by its loads if it had the whole demand, its delay and its demand."""
+        loaded = np.flatnonzero(loads_us)
+        rows = np.append(loaded, self._count + demand).astype(np.int32)
+        values = np.append(loads_us[loaded], 1.0)
+        self._solver.addCol(delay_us, 0.0, highspy.kHighsInf, len(rows), rows, values)
+
+    def solve(self) -> tuple[float, Loads]:
+        """Return the optimum and the price of each resource.
+
+        Raises:
+            SolverError: HiGHS fails on the program.
+        """
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(
+                "shares of trees: HiGHS ended with "
+                f"{self._solver.modelStatusToString(status)} instead of an optimum"
+            )
+        duals = np.array(self._solver.getSolution().row_dual[: self._count])
+        return self._solver.getInfo().objective_function_value, np.maximum(0.0, -duals)
+
+    def shares(self) -> list[float]:
+        """Return the share of each tree, in the order in which trees were added."""
+        return list(self._solver.getSolution().col_value[self._busiest :])

@@ -1,0 +1,334 @@
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
+from lookup_tables.errors import InvalidTableError, TableFileError
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
+from tests.lookup_tables.tables import (
+    GOLDEN,
+    SHAPES,
+    make_entry,
+    make_table,
+    random_placements,
+    random_table,
+)
+
+PRINTABLE = st.text(max_size=20).filter(lambda text: bool(text) and text.isprintable())
+RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
+
+
+def no_programs(xml: str) -> bytes:
+    raise AssertionError(f"compiled {xml}, which came with its program")
+
+
+def rewritten(data: bytes, change: object) -> bytes:
+    table = pq.read_table(io.BytesIO(data))
+    out = io.BytesIO()
+    pq.write_table(change(table), out)  # type: ignore[operator]
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_table_survives_the_way_through_parquet(seed: int) -> None:
+    table = random_table(seed)
+    data = table_to_parquet_bytes(table)
+    assert table_from_parquet_bytes(data, "t", no_programs) == table
+    assert table_to_parquet_bytes(table) == data
+
+
+PROVENANCES = st.builds(
+    Provenance,
+    st.sampled_from(["nccl", "nccl,executor", "simulated", "sockets", "my.module:Engine"]),
+    st.none() | st.builds(NcclVersion, *[st.integers(0, 99)] * 3),
+    st.none() | PRINTABLE,
+    st.none() | PRINTABLE,
+    st.booleans(),
+    PRINTABLE,
+)
+RATIOS = st.floats(min_value=1e-6, max_value=1e6)
+CONFIRMATIONS = st.builds(
+    lambda reference, estimator, ratios, confidence, starts: Confirmation(
+        reference, estimator, ratios[1], ratios[0], ratios[2], confidence, starts
+    ),
+    st.sampled_from([Reference.STOCK, Reference.PROFILE]),
+    st.sampled_from(list(Estimator)),
+    st.lists(RATIOS, min_size=3, max_size=3).map(sorted),
+    st.floats(min_value=0.5, max_value=0.999),
+    st.integers(1, 2**40) | st.sampled_from(list(NoStarts)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(made=st.none() | PROVENANCES, shown=st.none() | CONFIRMATIONS, samples=st.integers(0, 2**40))
+def test_what_an_entry_says_of_itself_is_read_as_it_was_written(
+    made: Provenance | None, shown: Confirmation | None, samples: int
+) -> None:
+    entry = make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)
+    entry = replace(entry, provenance=made, confirmation=shown, samples=samples)
+    data = table_to_parquet_bytes(make_table([entry]))
+    assert table_from_parquet_bytes(data, "t", no_programs).entries == (entry,)
+
+
+H200 = "NCCL 2.28.9, driver 570.1, CUDA 12.8, NVIDIA H200"
+OLDER = {
+    "measured": Provenance("nccl", NcclVersion(2, 28, 9), "0.1.0", "h200x4_topo", details=H200),
+    "replayed": Provenance(
+        "nccl", machine="h200x4_topo", replayed=True, details="h200x4_nvlink_nccl2.28.9"
+    ),
+    "simulated": Provenance(
+        "simulated", tuccl_version="0.1.0", machine="h200-4gpu", details="after NCCL 2.28"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(OLDER))
+def test_a_table_of_format_2_is_read_and_says_what_it_knows(kind: str) -> None:
+    data = (GOLDEN / f"format-2-{kind}.parquet").read_bytes()
+    table = table_from_parquet_bytes(data, kind, no_programs)
+    assert {entry.provenance for entry in table.entries} == {OLDER[kind]}
+    assert {entry.confirmation for entry in table.entries} == {None}
+    told = {
+        (entry.tuned_bytes, entry.time_us, entry.default_time_us, entry.samples)
+        for entry in table.entries
+    }
+    if kind == "simulated":
+        assert told == {
+            (65536, 3.9579733278816445, 7.435203622183431, 72),
+            (1048576, 6.404616233396498, 11.959531554501565, 72),
+        }
+    else:
+        assert told == {
+            (16384, 9.9, 10.416666666666666, 15),
+            (65536, 10.1, 10.846666666666666, 15),
+            (262144, 10.74, 11.203333333333333, 15),
+        }
+    newer = table_to_parquet_bytes(table)
+    assert table_from_parquet_bytes(newer, kind, no_programs) == table
+    assert pq.read_schema(io.BytesIO(newer)).metadata[b"tuccl.format_version"] == b"3"
+
+
+def test_the_columns_are_those_that_are_documented() -> None:
+    table = make_table([make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)])
+    row = pq.read_table(io.BytesIO(table_to_parquet_bytes(table))).to_pylist()[0]
+    assert list(row)[-14:] == [
+        "backend",
+        "nccl_version",
+        "tuccl_version",
+        "machine",
+        "replayed",
+        "details",
+        "reference",
+        "estimator",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "confidence",
+        "starts",
+        "no_starts",
+    ]
+    assert list(row.values())[-14:] == [
+        "nccl,executor",
+        "2.28.9",
+        "0.1.0",
+        "two nodes",
+        False,
+        "CUDA 12.8, NVIDIA H200",
+        "profile",
+        "mean_over_starts",
+        1.107,
+        1.087,
+        1.13,
+        0.99,
+        3,
+        None,
+    ]
+
+
+def test_a_row_that_contradicts_itself_is_refused() -> None:
+    good = table_to_parquet_bytes(random_table(1, 1))
+
+    def with_column(name: str, values: pa.Array) -> bytes:
+        def change(table: pa.Table) -> pa.Table:
+            return table.set_column(table.schema.get_field_index(name), name, values(table))
+
+        return rewritten(good, change)
+
+    cases = [
+        ("no_starts", lambda t: pa.array(["modelled"] * t.num_rows), "its starts or why"),
+        ("starts", lambda t: pa.nulls(t.num_rows, pa.int64()), "its starts or why"),
+        ("nccl_version", lambda t: pa.array(["2.28"] * t.num_rows), "no version of NCCL"),
+        ("backend", lambda t: pa.array(["two words"] * t.num_rows), "no name of a backend"),
+        ("reference", lambda t: pa.array(["luck"] * t.num_rows), "luck"),
+        ("ratio_low", lambda t: pa.array([1.2] * t.num_rows), "outside its own bounds"),
+    ]
+    for name, values, message in cases:
+        with pytest.raises(TableFileError, match=message) as caught:
+            table_from_parquet_bytes(with_column(name, values), "t", no_programs)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_empty_table_keeps_its_types() -> None:
+    table = make_table([])
+    assert table_from_parquet_bytes(table_to_parquet_bytes(table), "t", no_programs) == table
+
+
+def test_pandas_shows_one_readable_row_per_entry() -> None:
+    data = table_to_parquet_bytes(
+        make_table([make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)])
+    )
+    frame = pd.read_parquet(io.BytesIO(data))
+    assert len(frame) == 1
+    row = frame.iloc[0]
+    assert (row["operation"], row["min_bytes"], row["max_bytes"]) == ("all_reduce", 1024, 4095)
+    assert (row["builtin_algorithm"], row["builtin_protocol"]) == ("ring", "LL")
+    assert row["default_time_us"] / row["time_us"] == pytest.approx(1.379, abs=1e-3)
+    assert pd.isna(row["schedule"])
+
+
+def test_every_truncation_is_one_clear_error() -> None:
+    data = table_to_parquet_bytes(random_table(1, 1))
+    for size in [0, 1, 4, len(data) // 2, len(data) - 1]:
+        with pytest.raises(TableFileError, match="t: not a readable Parquet file") as caught:
+            table_from_parquet_bytes(data[:size], "t", no_programs)
+        assert "\n" not in str(caught.value)
+
+
+def test_parquet_of_someone_else_is_refused() -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), out)
+    with pytest.raises(TableFileError, match="no TuCCL table"):
+        table_from_parquet_bytes(out.getvalue(), "t", no_programs)
+
+
+def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
+    good = table_to_parquet_bytes(random_table(1, 1))
+
+    def newer(table: pa.Table) -> pa.Table:
+        metadata = dict(table.schema.metadata) | {b"tuccl.format_version": json.dumps(9).encode()}
+        return table.replace_schema_metadata(metadata)
+
+    def damaged_metadata(table: pa.Table) -> pa.Table:
+        metadata = dict(table.schema.metadata) | {b"tuccl.profile": b"{"}
+        return table.replace_schema_metadata(metadata)
+
+    def deep_metadata(table: pa.Table) -> pa.Table:
+        metadata = dict(table.schema.metadata) | {b"tuccl.profile": b"[" * 100_000}
+        return table.replace_schema_metadata(metadata)
+
+    def narrow(table: pa.Table) -> pa.Table:
+        column = table.column("samples").cast(pa.int32())
+        return table.set_column(table.schema.get_field_index("samples"), "samples", column)
+
+    def other_operation(table: pa.Table) -> pa.Table:
+        column = pa.array(["all_shuffle"] * table.num_rows)
+        return table.set_column(0, "operation", column)
+
+    def null_size(table: pa.Table) -> pa.Table:
+        column = pa.array([None] * table.num_rows, pa.int64())
+        return table.set_column(1, "min_bytes", column)
+
+    cases = [
+        (
+            newer,
+            "table format 9, this release reads 1, 2, 3 and 4; tune again or use the release",
+        ),
+        (damaged_metadata, "metadata is damaged"),
+        (deep_metadata, "metadata is damaged"),
+        (lambda table: table.drop_columns(["spread"]), "column spread is missing"),
+        (narrow, "column samples is int32 instead of int64"),
+        (other_operation, "all_shuffle"),
+        (null_size, r"holds no valid table \(column min_bytes is empty in a row\)"),
+    ]
+    for change, message in cases:
+        with pytest.raises(TableFileError, match=message) as caught:
+            table_from_parquet_bytes(rewritten(good, change), "t", no_programs)
+        assert "\n" not in str(caught.value)
+
+
+def test_additional_columns_are_ignored() -> None:
+    table = random_table(2, 1)
+    data = rewritten(
+        table_to_parquet_bytes(table),
+        lambda arrow: arrow.append_column("note", pa.array(["x"] * arrow.num_rows)),
+    )
+    assert table_from_parquet_bytes(data, "t", no_programs) == table
+
+
+def test_reading_starts_no_threads_that_could_abort_a_short_command() -> None:
+    script = """
+import os, sys
+import pyarrow.parquet
+from lookup_tables.store import table_from_parquet_bytes
+before = len(os.listdir("/proc/self/task"))
+table_from_parquet_bytes(sys.stdin.buffer.read(), "table", lambda xml: b"")
+sys.exit(len(os.listdir("/proc/self/task")) - before)
+"""
+    root = Path(__file__).resolve().parents[2]
+    data = table_to_parquet_bytes(random_table(1))
+    done = subprocess.run([sys.executable, "-c", script], input=data, cwd=root, check=False)
+    assert done.returncode == 0
+
+
+def test_placements_are_of_a_version_of_their_own_and_come_back() -> None:
+    plain = random_table(4, 2)
+    metadata = pq.read_schema(io.BytesIO(table_to_parquet_bytes(plain))).metadata
+    assert metadata[b"tuccl.format_version"] == b"3", "as earlier releases write and read"
+    placed = replace(plain, placements=random_placements(4, SHAPES))
+    data = table_to_parquet_bytes(placed)
+    assert pq.read_schema(io.BytesIO(data)).metadata[b"tuccl.format_version"] == b"4"
+    assert table_from_parquet_bytes(data, "t", no_programs) == placed
+    rows = pq.read_table(io.BytesIO(data)).to_pylist()
+    assert len(rows) == len(plain.entries) + sum(len(own.entries) for own in placed.placements)
+
+
+def test_a_placement_without_the_communicators_that_were_timed_is_read() -> None:
+    placed = replace(random_table(4, 2), placements=random_placements(4, SHAPES))
+    without = tuple(replace(own, timed=None) for own in placed.placements)
+
+    def as_before(table: pa.Table) -> pa.Table:
+        values = json.loads(table.schema.metadata[b"tuccl.placements"])
+        kept = [{name: own[name] for name in own if name != "timed"} for own in values]
+        metadata = dict(table.schema.metadata) | {b"tuccl.placements": json.dumps(kept).encode()}
+        return table.replace_schema_metadata(metadata)
+
+    data = rewritten(table_to_parquet_bytes(placed), as_before)
+    assert table_from_parquet_bytes(data, "t", no_programs).placements == without
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"siblings": (0, 9)}, {"siblings": ()}, {"siblings": (1, 0)}, {"stride": 0}]
+)
+def test_siblings_that_no_machine_has_are_refused(wrong: dict[str, Any]) -> None:
+    first, *others = random_placements(4, SHAPES)
+    assert first.timed is not None
+    of_no_machine = replace(first, timed=replace(first.timed, **wrong))
+    placed = replace(random_table(4, 2), placements=(of_no_machine, *others))
+    with pytest.raises(InvalidTableError, match="no machine has its siblings"):
+        table_to_parquet_bytes(placed)
+
+
+def test_entries_of_a_placement_that_the_table_lacks_are_refused() -> None:
+    placed = replace(random_table(4, 2), placements=random_placements(4, SHAPES))
+
+    def without_placements(table: pa.Table) -> pa.Table:
+        metadata = dict(table.schema.metadata) | {b"tuccl.placements": b"[]"}
+        return table.replace_schema_metadata(metadata)
+
+    with pytest.raises(TableFileError, match="of a placement that the table lacks"):
+        table_from_parquet_bytes(
+            rewritten(table_to_parquet_bytes(placed), without_placements), "t", no_programs
+        )

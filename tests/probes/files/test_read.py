@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import pytest
+
+from probes.errors import TopologyFileError
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from probes.topology.graph import LinkKind, Provenance
+from probes.topology.json_form import topology_to_json
+from tests.probes.machines import shipped
+
+
+def test_both_forms_are_recognized_by_content(tmp_path: Path) -> None:
+    xml = shipped_machines()["a100-8gpu-8nic"]
+    assert read_topology(xml) == shipped()
+    copy = tmp_path / "machine.txt"
+    copy.write_text("\n  " + topology_to_json(shipped()), encoding="utf-8")
+    assert read_topology(copy) == shipped()
+    copy.write_bytes(b"\xef\xbb\xbf" + xml.read_bytes())
+    assert read_topology(copy).devices == shipped().devices
+
+
+def test_machines_that_come_with_the_package() -> None:
+    assert list(shipped_machines()) == ["a100-8gpu-8nic", "h200-4gpu", "h200-4gpu-measured"]
+
+
+def test_the_measured_machine_is_what_a_probe_of_four_h200_gave() -> None:
+    machine = read_topology(shipped_machines()["h200-4gpu-measured"])
+    fast = [link for link in machine.links if link.kind is LinkKind.NVLINK]
+    assert len(machine.gpus) == 4
+    assert len(fast) == 8
+    for link in fast:
+        assert link.lanes == 18
+        assert link.provenance is link.latency_provenance is Provenance.MEASURED
+        # Nominal 450 GB/s; a copy engine reaches 386 (NVIDIA nvbandwidth on the same board).
+        assert link.bandwidth_gb_per_s == pytest.approx(386, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"hello", "neither JSON nor XML"),
+        (b"<system>\xff</system>", "byte 8 is not UTF-8"),
+        (b"{", "not valid JSON"),
+        (b"<", "not well-formed XML"),
+    ],
+)
+def test_a_file_that_is_no_topology(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "machine"
+    path.write_bytes(content)
+    with pytest.raises(TopologyFileError) as caught:
+        read_topology(path)
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(TopologyFileError, match="cannot be read: No such file"):
+        read_topology(tmp_path / "none.xml")
+    with pytest.raises(TopologyFileError, match="cannot be read: Is a directory"):
+        read_topology(tmp_path)
+
+
+def test_a_huge_file_is_not_even_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.xml"
+    with path.open("wb") as file:
+        file.truncate(65 * 1024 * 1024)
+    with pytest.raises(TopologyFileError, match="68,157,440 bytes; a topology has at most"):
+        read_topology(path)

@@ -1,0 +1,226 @@
+"""The check of a host: this machine, and hosts made for the tests."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from probes.host.preflight import Check, CheckStatus, check_host
+from probes.host.probe import HostProbeOptions
+from tests.probes.host.sysfs_host import GPUS, write_host
+from tests.probes.nvidia.nvml_stand_in import build_nvml, python_with_nvml
+from tests.quickest import quickest_of_three
+
+OK, LIMITED, MISSING = CheckStatus.OK, CheckStatus.LIMITED, CheckStatus.MISSING
+SUBJECTS = [
+    "PCI tree",
+    "NVML",
+    "GPU benchmark",
+    "RDMA ports",
+    "perftest",
+    "locked memory",
+    "iperf3",
+    "ping",
+    "MPI",
+    "LLDP",
+    "Slurm",
+    "IOMMU and ACS",
+    "whole host",
+]
+
+
+def checks(root: Path | None = None, environment: dict[str, str] | None = None) -> dict[str, Check]:
+    options = HostProbeOptions() if root is None else HostProbeOptions(root)
+    return {check.subject: check for check in check_host(options, environment or {})}
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of PATH, with the programs that run other programs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sh", "timeout", "sleep"):
+        if program := shutil.which(name):
+            (folder / name).symlink_to(program)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def test_this_machine_is_checked_in_every_part_and_in_time() -> None:
+    found, seconds = quickest_of_three(checks)
+    assert seconds < 3
+    assert list(found) == SUBJECTS
+    for check in found.values():
+        assert check.what_it_gives
+        assert check.why
+        assert check.remedy or check.status is OK or check.subject == "GPU benchmark"
+        for text in (check.why, check.remedy):
+            assert text.isprintable()
+
+
+@pytest.mark.skipif(shutil.which("ping") is None, reason="no ping here")
+def test_the_ping_of_this_machine_is_tried() -> None:
+    answers = subprocess.run(["ping", "-c1", "127.0.0.1"], capture_output=True, check=False)
+    status = OK if answers.returncode == 0 else LIMITED
+    assert checks()["ping"].status is status
+
+
+def test_missing_tools_are_named_with_their_packages(path: Path) -> None:
+    found = checks()
+    for subject, package in (
+        ("perftest", "perftest"),
+        ("iperf3", "iperf3"),
+        ("ping", "iputils-ping"),
+        ("LLDP", "lldpd"),
+    ):
+        assert found[subject].status is MISSING
+        assert f"apt-get install {package}" in found[subject].remedy
+    assert found["perftest"].why.startswith("ib_write_bw and ib_write_lat not installed")
+    assert found["MPI"].status is MISSING
+    assert "neither mpirun nor srun is on PATH" in found["MPI"].why
+    assert "mpi4py is" in found["MPI"].why
+    assert found["Slurm"].status is MISSING
+
+
+def test_tools_that_fail_say_so_in_their_own_words(path: Path) -> None:
+    tool(path, "ping", "echo 'ping: socket: Operation not permitted' >&2; exit 2")
+    tool(path, "lldpctl", "sleep 20")
+    tool(path, "scontrol", "exit 0")
+    slurm = {"SLURM_CONF": str(path / "slurm.conf")}
+    found, seconds = quickest_of_three(lambda: checks(environment=slurm))
+    assert seconds < 3, "a tool would have slept for 20 s"
+    assert found["ping"].status is LIMITED
+    assert "ping: socket: Operation not permitted" in found["ping"].why
+    assert "setcap cap_net_raw" in found["ping"].remedy
+    assert (found["LLDP"].status, found["LLDP"].why) == (LIMITED, "`lldpctl`: no answer in time")
+    assert found["Slurm"].status is LIMITED
+    assert f"no topology file in {path}" in found["Slurm"].why
+
+
+def test_a_slurm_topology_file_and_a_run_under_mpi_are_seen(path: Path) -> None:
+    (path / "topology.conf").write_text("SwitchName=s0 Nodes=n[0-3]\n")
+    environment = {"SLURM_CONF": str(path / "slurm.conf"), "PMIX_RANK": "3"}
+    found = checks(environment=environment)
+    assert (found["Slurm"].status, found["Slurm"].why) == (OK, str(path / "topology.conf"))
+    assert found["MPI"].why.endswith("this is rank 3")
+
+
+def test_hidden_gpus_are_a_limit_of_the_host() -> None:
+    check = checks(environment={"CUDA_VISIBLE_DEVICES": "0,\n1"})["whole host"]
+    assert check.status is LIMITED
+    assert "CUDA_VISIBLE_DEVICES='0,\\n1'" in check.why
+    assert "unset CUDA_VISIBLE_DEVICES" in check.remedy
+
+
+def test_the_benchmark_program_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUCCL_P2P_BENCHMARK", str(tmp_path / "none"))
+    check = checks()["GPU benchmark"]
+    assert check.status is MISSING
+    assert "no executable file" in f"{check.why} {check.remedy}"
+
+
+def test_a_copy_of_a_virtual_machine_is_checked_by_its_files_alone(tmp_path: Path) -> None:
+    found = checks(write_host(tmp_path))
+    assert list(found) == ["PCI tree", "RDMA ports", "IOMMU and ACS"]
+    assert found["PCI tree"].status is LIMITED
+    assert found["PCI tree"].why == (
+        "5 PCI functions, 4 GPUs, 1 network ports; it does not show which devices are close, as in "
+        "virtual machines"
+    )
+    assert found["RDMA ports"].status is MISSING
+    assert (found["IOMMU and ACS"].status, found["IOMMU and ACS"].why) == (
+        OK,
+        "no IOMMU setting, no IOMMU at work",
+    )
+
+
+def test_gpus_are_those_that_a_probe_counts(tmp_path: Path) -> None:
+    root = write_host(tmp_path)
+    console = root / "sys/devices/pci0000:00/0000:00:09.0"
+    (console / "vendor").write_text("0x1002\n")
+    (console / "device").write_text("0x515e\n")  # ES1000, the console chip of a board
+    assert checks(root)["PCI tree"].why.startswith("5 PCI functions, 3 GPUs")
+    for address in GPUS:
+        (root / f"sys/devices/pci0000:00/{address}/class").write_text("0x0b4000\n")
+        (root / f"sys/devices/pci0000:00/{address}/vendor").write_text("0x1bcf\n")
+    assert checks(root)["PCI tree"].why.startswith("5 PCI functions, 4 GPUs")
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "why"),
+    [
+        ("4: ACTIVE", OK, "1 of 1 active"),
+        ("1: DOWN", MISSING, "0 of 1 active; down: mlx5_0/1 (1: DOWN)"),
+    ],
+)
+def test_rdma_ports_by_their_state(
+    tmp_path: Path, state: str, status: CheckStatus, why: str
+) -> None:
+    check = checks(write_host(tmp_path, rdma_state=state))["RDMA ports"]
+    assert (check.status, check.why) == (status, why)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("intel_iommu=on", LIMITED),
+        ("intel_iommu=on iommu=pt", OK),
+        ("iommu.passthrough=1", OK),
+        ("quiet", LIMITED),
+    ],
+)
+def test_an_iommu_that_translates_is_a_limit(
+    tmp_path: Path, words: str, status: CheckStatus
+) -> None:
+    root = write_host(tmp_path)
+    (root / "proc/cmdline").write_text(f"root=/dev/vda {words}\n")
+    (root / "sys/class/iommu/dmar0").mkdir(parents=True)
+    check = checks(root)["IOMMU and ACS"]
+    assert check.status is status
+    assert "an IOMMU is at work" in check.why
+    assert bool(check.remedy) == (status is LIMITED)
+
+
+def test_a_folder_that_holds_no_system_is_one_missing_part(tmp_path: Path) -> None:
+    found = checks(tmp_path / "nowhere")
+    assert [check.status for check in found.values()] == [MISSING]
+    assert "no PCI devices" in found["PCI tree"].why
+
+
+def test_an_unreadable_tree_is_reported_without_a_traceback(tmp_path: Path) -> None:
+    root = write_host(tmp_path)
+    loop = root / "sys/bus/pci/devices/0000:00:09.0"
+    loop.unlink()
+    loop.symlink_to("0000:00:09.0")
+    (root / "proc/cmdline").unlink()
+    found = checks(root)
+    assert found["PCI tree"].why.startswith("4 PCI functions, 3 GPUs")
+    assert found["IOMMU and ACS"].status is LIMITED
+
+
+CHECK_NVML = """
+from probes.host.probe import HostProbeOptions
+from probes.host.preflight import check_host
+(check,) = [check for check in check_host(HostProbeOptions()) if check.subject == "NVML"]
+print(check.status, "|", check.why, "|", check.remedy)
+"""
+
+
+@pytest.mark.parametrize(
+    ("scene", "message"),
+    [
+        ("", "ok | driver 580.1, 2 GPUs | "),
+        ("mig", "missing | GPU 1 (0001:3c:00.0, NVIDIA H200): MIG is on"),
+        ("mismatch", "missing | no answer (RM has detected an NVML/RM version mismatch)"),
+        ("lost", "limited | driver 580.1, 1 GPUs; GPU 1: left out, NVML says 'GPU is lost'"),
+    ],
+)
+def test_nvml_through_a_real_library(tmp_path: Path, scene: str, message: str) -> None:
+    printed = python_with_nvml(build_nvml(tmp_path), CHECK_NVML, scene)
+    assert printed.startswith(message)

@@ -1,0 +1,41 @@
+import pytest
+
+from probes.network.campaign.traffic_log import LinkUse, parse_traffic_log
+from probes.network.errors import HierarchyFileError
+
+TOP = "# tuccl traffic log 1\nsrc_host,src_nic,dst_host,dst_nic,utilisation\n"
+
+
+def test_links_in_the_order_of_the_log() -> None:
+    text = TOP + "n2,eth0,n1,eth0,0\n# night\n\nn1, mlx5_0, n2, mlx5_0, 0.42\n"
+    assert parse_traffic_log(text) == (
+        LinkUse("n2", "eth0", "n1", "eth0", 0.0),
+        LinkUse("n1", "mlx5_0", "n2", "mlx5_0", 0.42),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: expected '# tuccl traffic log 1'"),
+        (TOP.replace("log 1", "log 2"), "line 1: expected '# tuccl traffic log 1'"),
+        ("# tuccl traffic log 1\n", "no line src_host,src_nic,dst_host,dst_nic,utilisation"),
+        ("# tuccl traffic log 1\nn1,a,n2,b,0\n", "line 2: expected src_host,"),
+        (TOP + "n1,a,n2,b\n", "line 3: expected 5 fields"),
+        (TOP + "n1,,n2,b,0\n", "line 3: expected 5 fields"),
+        (TOP + "n1,a,n2,b,1.5\n", "line 3: utilisation '1.5' is not within 0 and 1"),
+        (TOP + "n1,a,n2,b,-1\n", "line 3: utilisation '-1' is not"),
+        (TOP + "n1,a,n2,b,nan\n", "line 3: utilisation 'nan' is not"),
+        (TOP + "n1,a,n2,b,busy\n", "line 3: utilisation 'busy' is not"),
+        (TOP + "n1,a,n2,b,0\nn1,a,n2,b,1\n", "line 4: n1 a n2 b was given before"),
+    ],
+)
+def test_malformed_logs_are_refused(text: str, message: str) -> None:
+    with pytest.raises(HierarchyFileError, match="traffic log") as caught:
+        parse_traffic_log(text)
+    assert message in str(caught.value)
+
+
+def test_a_field_beyond_what_csv_takes_is_refused_by_line() -> None:
+    with pytest.raises(HierarchyFileError, match="traffic log line 3: field larger than"):
+        parse_traffic_log(f"{TOP}n1,{'a' * 200_000},n2,b,0\n")

@@ -1,0 +1,41 @@
+import pytest
+
+from probes.network.instruments.tool_words import (
+    MAX_WORDS,
+    failure_in_words,
+    last_words,
+    one_line,
+)
+from probes.network.results import Failure
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("ping: socket: Operation not permitted", Failure.TOOL_MISSING),
+        ("ping: sendmsg: Operation not permitted", Failure.FILTERED),
+        ("connect: Connection refused", Failure.FILTERED),
+        ("No route to host", Failure.UNREACHABLE),
+        ("IB device mlx5_9 not found", Failure.UNREACHABLE),
+        ("Failed status 12: wr_id 0 syndrom 0x81", Failure.UNREACHABLE),
+        ("Failed to modify QP 298 to RTR", Failure.UNREACHABLE),
+        ("ib_write_bw: unrecognized option '--ipv6-addr'", Failure.UNREADABLE),
+        ("connect: Connection timed out", Failure.TIMEOUT),
+    ],
+)
+def test_meaning(text: str, failure: Failure) -> None:
+    assert failure_in_words(f"first line\n{text}\nlast line") == (failure, text)
+
+
+def test_words_without_a_meaning() -> None:
+    assert failure_in_words("64 bytes from 10.0.0.2") is None
+
+
+def test_words_are_one_printable_line() -> None:
+    assert one_line("a\tb\n\x1b[31mc\x00") == "a b [31mc"
+    assert len(one_line("x" * 1000)) == MAX_WORDS
+
+
+def test_last_words_are_no_rules() -> None:
+    assert last_words("said\n-----\n\n^C\n") == "said"
+    assert last_words("\n") == "no output"

@@ -1,0 +1,264 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probes.errors import MachineFileError
+from probes.nvidia.matrix_check import compare_with_matrix
+from probes.nvidia.nvidia_smi_topo import Connection, parse_topo_matrix, topology_of_matrix
+from probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
+from probes.topology.paths import Proximity, pcie_distance
+from probes.topology.validation import validate
+from tests.shared_data import SHARED_DATA, requires_shared_data
+
+FILES = SHARED_DATA / "nvidia_smi_topo"
+
+TWO_SOCKETS = """\
+$ nvidia-smi topo -m
+\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tPIX\tSYS\tSYS\tPXB\tSYS\t0-31\t0
+GPU1\tPIX\t X \tSYS\tSYS\tPXB\tSYS\t0-31\t0
+GPU2\tSYS\tSYS\t X \tNODE\tSYS\tPHB\t32-63\t1
+GPU3\tSYS\tSYS\tNODE\t X \tSYS\tNODE\t32-63\t1
+NIC0\tPXB\tPXB\tSYS\tSYS\t X \tSYS
+NIC1\tSYS\tSYS\tPHB\tNODE\tSYS\t X
+
+Legend:
+
+  X    = Self
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_1
+"""
+
+
+def table(cells: dict[tuple[int, int], str], count: int, affinity: str = "0-31 0") -> str:
+    """A table of GPUs; cells by (smaller, larger) index."""
+    names = [f"GPU{i}" for i in range(count)]
+    lines = ["     " + " ".join(names) + " CPU Affinity NUMA Affinity"]
+    for i in range(count):
+        row = ["X" if i == j else cells[min(i, j), max(i, j)] for j in range(count)]
+        lines.append(f"GPU{i} " + " ".join(row) + f" {affinity}")
+    return "\n".join(lines) + "\n"
+
+
+def alike(word: str, count: int) -> str:
+    return table(dict.fromkeys(itertools.combinations(range(count), 2), word), count)
+
+
+def machine(text: str) -> Topology:
+    topology = topology_of_matrix(parse_topo_matrix(text, "mail"), "mail")
+    validate(topology)
+    return topology
+
+
+def nvlinks(topology: Topology) -> dict[tuple[str, str], int]:
+    return {(a.src, a.dst): a.lanes for a in topology.links if a.kind is LinkKind.NVLINK}
+
+
+def test_cells_names_and_affinities_are_read() -> None:
+    matrix = parse_topo_matrix(TWO_SOCKETS, "mail")
+    assert matrix.gpus == ("GPU0", "GPU1", "GPU2", "GPU3")
+    assert matrix.nics == ("NIC0", "NIC1")
+    assert matrix.cells["GPU0", "GPU1"].connection is Connection.PIX
+    assert matrix.cells["NIC1", "GPU3"].connection is Connection.NODE
+    assert matrix.nic_name("NIC1") == "mlx5_1"
+    assert matrix.affinity["GPU2"] == "32-63 1"
+    assert matrix.notes == ()
+
+
+def test_colours_crlf_and_spaces_make_no_difference() -> None:
+    shown = TWO_SOCKETS.replace("\tGPU0\t", "\t\x1b[4mGPU0\t", 1).replace(
+        "NUMA Affinity\n", "NUMA Affinity\x1b[0m\n", 1
+    )
+    assert parse_topo_matrix(shown, "mail") == parse_topo_matrix(TWO_SOCKETS, "mail")
+    for variant in (TWO_SOCKETS.replace("\n", "\r\n"), TWO_SOCKETS.replace("\t", "   ")):
+        assert parse_topo_matrix(variant, "mail") == parse_topo_matrix(TWO_SOCKETS, "mail")
+
+
+def test_lines_that_a_terminal_wrapped_are_joined() -> None:
+    head, *rows = TWO_SOCKETS.splitlines()[1:8]
+    wrapped = [part for row in rows for part in (row[:14].rstrip(), row[14:].lstrip())]
+    assert "GPU0\t X \tPIX\tSY" not in wrapped
+    text = "\n".join(
+        [head[:16], head[16:], *(row.replace("\tSYS\tSYS", "\nSYS\tSYS") for row in rows)]
+    )
+    whole = "\n".join([head, *rows])
+    assert parse_topo_matrix(text + "\n", "m").cells == parse_topo_matrix(whole + "\n", "m").cells
+
+
+def test_soc_of_old_drivers_is_sys() -> None:
+    text = alike("SOC", 2)
+    assert parse_topo_matrix(text, "m").cells["GPU0", "GPU1"].connection is Connection.SYS
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "GPU1\tPIX\t X ",
+            "GPU1\tFAR\t X ",
+            r"mail:4: 'FAR' at row GPU1, column GPU0; expected NV#",
+        ),
+        ("GPU1\tPIX\t X ", "GPU1\t X \tPIX", r"mail:4: 'X' at row GPU1, column GPU0"),
+        ("GPU0\t X \tPIX", "GPU0\tPIX\tPIX", r"mail:3: 'PIX' at row GPU0, column GPU0; expected X"),
+        ("GPU1\tPIX", "GPU1\tPXB", r"mail: GPU0 to GPU1 is PIX, GPU1 to GPU0 is PXB"),
+        ("GPU1\tPIX", "GPU1\tNV0", r"mail:4: 0 NVLinks at row GPU1, column GPU0"),
+        ("\tNIC1\tCPU", "\tCPU", r"mail:3: row GPU0 has more fields than the 5 columns"),
+        ("NIC1\tSYS\tSYS\tPHB\tNODE\tSYS\t X\n", "", r"mail:7: the table is cut: no row for NIC1"),
+        ("\tNODE\tSYS\t X\n", "\n", r"mail:8: the table is cut: nothing at row NIC1, column GPU3"),
+        ("GPU3\tSYS", "GPU2\tSYS", r"mail:6: a second row GPU2"),
+        ("\tGPU3\tNIC0", "\tGPU2\tNIC0", r"mail:2: 6 columns, 5 names"),
+    ],
+)
+def test_a_damaged_table_is_refused(old: str, new: str, message: str) -> None:
+    assert old in TWO_SOCKETS
+    with pytest.raises(MachineFileError, match=message):
+        parse_topo_matrix(TWO_SOCKETS.replace(old, new), "mail")
+
+
+def test_a_head_without_columns_is_refused() -> None:
+    with pytest.raises(MachineFileError, match="mail:1: 0 columns, 0 names"):
+        parse_topo_matrix("GPU0\n X\n", "mail")
+
+
+def test_control_characters_of_a_damaged_table_do_not_reach_the_message() -> None:
+    with pytest.raises(MachineFileError, match=r"no row for NIC\?1") as caught:
+        parse_topo_matrix(TWO_SOCKETS.replace("\tNIC1", "\tNIC\x071", 1), "mail")
+    assert str(caught.value).isprintable()
+
+
+def test_a_text_without_a_table_is_refused() -> None:
+    with pytest.raises(MachineFileError, match="no table of `nvidia-smi topo -m`"):
+        parse_topo_matrix("GPU 0: NVIDIA H100\n", "mail")
+
+
+@given(st.integers(0, len(TWO_SOCKETS)))
+def test_a_cut_is_refused_or_costs_names_at_most(end: int) -> None:
+    whole = parse_topo_matrix(TWO_SOCKETS, "mail")
+    try:
+        matrix = parse_topo_matrix(TWO_SOCKETS[:end], "mail")
+    except MachineFileError:
+        return
+    assert matrix.cells == whole.cells
+    assert matrix.affinity == whole.affinity
+    complete = TWO_SOCKETS[end:].strip() in ("", "1", "_1")
+    assert complete or any("NIC legend has no name" in note for note in matrix.notes)
+
+
+def test_an_affinity_that_may_be_cut_is_not_used() -> None:
+    text = alike("NV2", 2)
+    matrix = parse_topo_matrix(text[: text.rindex("31 0")], "mail")
+    assert matrix.affinity == {"GPU0": "0-31 0"}
+    assert matrix.notes == (
+        "The text ends in the row of GPU1: its affinity may be cut, so is not used.",
+    )
+
+
+def test_a_machine_has_switches_cpus_and_sockets_as_the_table_says() -> None:
+    topology = machine(TWO_SOCKETS)
+    nic0, nic1 = topology.nics
+    assert (nic0.os_name, nic1.os_name) == ("mlx5_0", "mlx5_1")
+    distances = {
+        (gpu.index, nic.os_name): pcie_distance(topology, gpu.name, nic.name)
+        for gpu in topology.gpus
+        for nic in topology.nics
+    }
+    near, middle, far = Proximity.SWITCH, Proximity.HOST_BRIDGE, Proximity.SOCKETS
+    assert [distances[i, "mlx5_0"] for i in range(4)] == [near, near, far, far]
+    assert [distances[i, "mlx5_1"] for i in range(4)] == [far, far, middle, middle]
+    # PIX: one switch of their own, below the one that PXB tells of.
+    switches = [d for d in topology.devices if d.kind is DeviceKind.PCIE_SWITCH]
+    assert len(switches) == 2
+    assert not any(device.bus_id for device in topology.devices)
+
+
+def test_everything_in_such_a_machine_is_assumed_and_says_so() -> None:
+    topology = machine(alike("NV4", 4))
+    assert {link.provenance for link in topology.links} == {Provenance.ASSUMED}
+    assert any("nvidia-smi topo -m` alone" in note for note in topology.notes)
+
+
+@pytest.mark.parametrize(
+    ("word", "count", "switched"),
+    [
+        ("NV2", 2, False),  # an RTX 3090 bridge
+        ("NV12", 2, False),  # three bridges between two A100 or H100 on PCIe cards
+        ("NV4", 4, False),  # HGX A100 of four: 3 x 4 = 12 links
+        ("NV6", 4, False),  # HGX H100 of four: 3 x 6 = 18 links
+        ("NV12", 4, True),  # half of an A100 host: 36 links if direct
+        ("NV18", 4, True),
+        ("NV18", 2, True),
+        ("NV8", 8, True),  # A800
+        ("NV12", 8, True),
+        ("NV6", 16, True),  # DGX-2
+    ],
+)
+def test_equal_nvlinks_are_an_nvswitch_where_no_part_has_so_many(
+    word: str, count: int, switched: bool
+) -> None:
+    topology = machine(alike(word, count))
+    lanes = int(word[2:])
+    found = nvlinks(topology)
+    if switched:
+        assert found == {
+            pair: lanes
+            for i in range(count)
+            for pair in ((f"n0/gpu{i}", "n0/nvswitch0"), ("n0/nvswitch0", f"n0/gpu{i}"))
+        }
+    else:
+        pairs = itertools.permutations(range(count), 2)
+        assert found == {(f"n0/gpu{i}", f"n0/gpu{j}"): lanes for i, j in pairs}
+    assert set(found.values()) == {lanes}
+
+
+def test_unequal_nvlinks_beyond_what_a_gpu_has_are_refused() -> None:
+    cells = {(0, 1): "NV12", (0, 2): "NV12", (1, 2): "NV4"}
+    matrix = parse_topo_matrix(table(cells, 3), "mail")
+    with pytest.raises(MachineFileError, match="24 NVLinks at one GPU of GPU0 to GPU2"):
+        topology_of_matrix(matrix, "mail")
+
+
+def test_gpus_behind_nvlinks_sit_where_their_affinity_says() -> None:
+    rows = alike("NV12", 8).splitlines()
+    text = "\n".join(rows[:5] + [row.replace("0-31 0", "32-63 1") for row in rows[5:]]) + "\n"
+    topology = machine(text)
+    cpus = [d for d in topology.devices if d.kind is DeviceKind.CPU]
+    assert len(cpus) == 2
+    assert [
+        topology.links_between[gpu.name, f"n0/cpu{gpu.index // 4}"][0].kind for gpu in topology.gpus
+    ] == [LinkKind.PCIE] * 8
+
+
+def test_gpus_without_affinity_go_to_one_cpu_and_a_note_says_so() -> None:
+    topology = machine(alike("NV4", 4).replace("0-31 0", "N/A N/A"))
+    assert sum(d.kind is DeviceKind.CPU for d in topology.devices) == 1
+    assert any("Nothing tells which CPU" in note for note in topology.notes)
+
+
+def test_a_machine_agrees_with_its_own_table() -> None:
+    for text in (TWO_SOCKETS, alike("NV18", 8), alike("NV4", 4)):
+        assert compare_with_matrix(machine(text), parse_topo_matrix(text, "mail")) == ()
+
+
+@requires_shared_data
+def test_every_real_table_gives_a_machine_that_agrees_with_it() -> None:
+    for path in sorted(FILES.glob("*.txt")):
+        matrix = parse_topo_matrix(path.read_text("utf-8"), path.name)
+        topology = topology_of_matrix(matrix, path.stem)
+        validate(topology)
+        assert compare_with_matrix(topology, matrix) == (), path.name
+        assert len(topology.nics) == len(matrix.nics)
+
+
+@requires_shared_data
+def test_a_dgx1_has_its_hybrid_cube_mesh() -> None:
+    path = FILES / "dgx1v-v100x8-4ib.txt"
+    links = nvlinks(machine(path.read_text("utf-8")))
+    assert len(links) == 32
+    assert {
+        sum(lanes for (a, _), lanes in links.items() if a == f"n0/gpu{i}") for i in range(8)
+    } == {6}

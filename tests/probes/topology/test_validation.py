@@ -1,0 +1,144 @@
+from dataclasses import replace
+from typing import TypedDict, Unpack
+
+import pytest
+
+from probes.errors import InvalidTopologyError
+from probes.topology.graph import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    PairLimit,
+    Provenance,
+    Topology,
+)
+from probes.topology.validation import check_structure, validate
+from tests.probes.machines import both_ways, gpu, ring, shipped
+
+PAIR = ring([0, 1], name="pair")
+
+
+class _LinkFields(TypedDict, total=False):
+    dst: str
+    bandwidth_gb_per_s: float
+    latency_us: float
+    lanes: int
+
+
+def _with_link(**fields: Unpack[_LinkFields]) -> Topology:
+    first = replace(PAIR.links[0], **fields)
+    return replace(PAIR, links=(first, *PAIR.links[1:]))
+
+
+def test_a_good_machine_passes() -> None:
+    validate(PAIR)
+    validate(shipped())
+    validate(shipped("h200-4gpu"))
+
+
+@pytest.mark.parametrize(
+    ("topology", "message"),
+    [
+        (
+            replace(PAIR, devices=(*PAIR.devices, gpu(1))),
+            "device 'n0/gpu1': two devices of this name",
+        ),
+        (_with_link(dst="n0/gpu9"), "link n0/gpu0 -> n0/gpu9: there is no device 'n0/gpu9'"),
+        (_with_link(dst="n0/gpu0"), "link n0/gpu0 -> n0/gpu0: leads from a device to itself"),
+        (_with_link(bandwidth_gb_per_s=0.0), "bandwidth 0.0 GB/s; it must be above zero"),
+        (_with_link(bandwidth_gb_per_s=-3.0), "bandwidth -3.0 GB/s"),
+        (_with_link(bandwidth_gb_per_s=float("nan")), "bandwidth nan GB/s"),
+        (_with_link(bandwidth_gb_per_s=float("inf")), "bandwidth inf GB/s"),
+        (_with_link(latency_us=-0.5), "latency -0.5 us"),
+        (_with_link(latency_us=float("nan")), "latency nan us"),
+        (_with_link(lanes=0), "0 lanes"),
+        (
+            replace(PAIR, devices=(replace(PAIR.devices[0], node=NETWORK_NODE), *PAIR.devices[1:])),
+            "device 'n0/gpu0': a GPU outside every host",
+        ),
+        (
+            replace(PAIR, devices=(*PAIR.devices, Device("far", DeviceKind.CPU, -2))),
+            "device 'far': node -2",
+        ),
+        (
+            replace(PAIR, devices=(*PAIR.devices, Device("two\nlines", DeviceKind.CPU, 0))),
+            "printable characters",
+        ),
+        (
+            replace(
+                PAIR,
+                devices=(*PAIR.devices, Device("x", DeviceKind.NIC, 0, line_rate_gb_per_s=-1.0)),
+            ),
+            "device 'x': line rate -1.0 GB/s",
+        ),
+        (replace(PAIR, name="two\nlines"), "a topology named 'two\\nlines'; a name has printable"),
+        (replace(PAIR, name="x" * 257), "256 at most"),
+        (
+            replace(PAIR, devices=(*PAIR.devices, Device("x" * 257, DeviceKind.CPU, 0))),
+            "printable characters only, 256 at most",
+        ),
+        (
+            replace(PAIR, devices=(replace(PAIR.devices[0], model="abc:1"), *PAIR.devices[1:])),
+            "device 'n0/gpu0': its model must be PCI vendor:device in lower-case hex",
+        ),
+    ],
+)
+def test_a_broken_rule_is_named_in_one_line(topology: Topology, message: str) -> None:
+    with pytest.raises(InvalidTopologyError) as caught:
+        check_structure(topology)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_gpu_is_nothing_to_tune_but_sound() -> None:
+    alone = Topology("alone", (gpu(0),), ())
+    check_structure(alone)
+    with pytest.raises(InvalidTopologyError, match="a topology with one GPU: nothing to tune"):
+        validate(alone)
+
+
+def test_no_gpu() -> None:
+    with pytest.raises(InvalidTopologyError, match="a topology without GPUs: nothing to tune"):
+        validate(Topology("none", (), ()))
+
+
+def test_unreachable_gpus_are_both_named() -> None:
+    apart = Topology("apart", (gpu(0), gpu(1), gpu(2)), tuple(both_ways("n0/gpu0", "n0/gpu1")))
+    with pytest.raises(InvalidTopologyError, match="'n0/gpu0' cannot reach GPU 'n0/gpu2'"):
+        validate(apart)
+
+
+def test_a_one_way_street_is_unreachable_backwards() -> None:
+    forward = Link("n0/gpu0", "n0/gpu1", LinkKind.NVLINK, 25.0, 0.7, Provenance.SPEC)
+    with pytest.raises(InvalidTopologyError, match="'n0/gpu1' cannot reach GPU 'n0/gpu0'"):
+        validate(Topology("one way", (gpu(0), gpu(1)), (forward,)))
+
+
+def test_too_many_devices_are_refused_at_once() -> None:
+    cpus = tuple(Device(f"c{i}", DeviceKind.CPU, 0) for i in range(65_537))
+    with pytest.raises(InvalidTopologyError, match="65,537 devices, at most 65,536"):
+        check_structure(Topology("huge", cpus, ()))
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (PairLimit("n0/gpu0", "n0/gpu9", 1.0), "it must name two devices of one host"),
+        (PairLimit("n0/gpu0", "n0/gpu0", 1.0), "it must name two devices, and a pair once"),
+        (PairLimit("n0/gpu0", "n0/gpu1", 0.0), "bandwidth 0.0 GB/s; it must be above zero"),
+        (PairLimit("n0/gpu0", "n0/gpu1", 1.0, -1.0), "spread -1.0; it must be zero or more"),
+    ],
+)
+def test_a_measured_limit_that_cannot_be_is_refused(limit: PairLimit, message: str) -> None:
+    with pytest.raises(InvalidTopologyError, match=message):
+        check_structure(replace(PAIR, limits=(limit,)))
+
+
+def test_devices_of_one_host_are_bounded() -> None:
+    nics = tuple(Device(f"nic{i}", DeviceKind.NIC, i % 2, i) for i in range(2048))
+    check_structure(Topology("two hosts", nics, ()))
+    crowded = (*nics, Device("one more", DeviceKind.NIC, 1))
+    with pytest.raises(InvalidTopologyError, match="1,025 devices on host 1, at most 1,024"):
+        check_structure(Topology("crowded", crowded, ()))

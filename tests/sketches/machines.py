@@ -1,0 +1,184 @@
+"""Hand-written topologies, and the benchmark topologies as `Topology`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+
+from probes.topology.graph import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Provenance,
+    Topology,
+)
+from tests.shared_data import SHARED_DATA
+
+Cable = tuple[str, str, LinkKind, float, float]
+
+
+def machine(name: str, devices: Iterable[Device], cables: Iterable[Cable]) -> Topology:
+    """Return a topology of devices and bidirectional cables."""
+    links = [
+        Link(a, b, kind, gb_per_s, latency_us, Provenance.SPEC)
+        for src, dst, kind, gb_per_s, latency_us in cables
+        for a, b in ((src, dst), (dst, src))
+    ]
+    return Topology(name, tuple(devices), tuple(links))
+
+
+def devices(node: int, kind: DeviceKind, count: int) -> list[Device]:
+    return [Device(f"n{node}/{kind.value}{i}", kind, node, i) for i in range(count)]
+
+
+def cluster(
+    nodes: int,
+    gpus: int,
+    nics: int,
+    *,
+    nic_gb_per_s: dict[tuple[int, int], float] | None = None,
+    absent: frozenset[str] = frozenset(),
+    rails_only: bool = False,
+) -> Topology:
+    """Return nodes with an NVSwitch; GPU i shares a PCIe switch with NIC i * nics // gpus."""
+    members: list[Device] = []
+    cables: list[Cable] = []
+    for node in range(nodes):
+        members += devices(node, DeviceKind.GPU, gpus) + devices(node, DeviceKind.NIC, nics)
+        members += devices(node, DeviceKind.PCIE_SWITCH, nics)
+        members.append(Device(f"n{node}/nvswitch", DeviceKind.NVSWITCH, node))
+        for gpu in range(gpus):
+            own = gpu * nics // gpus
+            cables.append((f"n{node}/gpu{gpu}", f"n{node}/nvswitch", LinkKind.NVLINK, 300.0, 0.35))
+            cables.append(
+                (f"n{node}/gpu{gpu}", f"n{node}/pcie_switch{own}", LinkKind.PCIE, 24.0, 0.1)
+            )
+        for nic in range(nics):
+            speed = (nic_gb_per_s or {}).get((node, nic), 25.0)
+            switch = f"rail{nic}" if rails_only else "fabric"
+            cables.append(
+                (f"n{node}/pcie_switch{nic}", f"n{node}/nic{nic}", LinkKind.PCIE, 24.0, 0.1)
+            )
+            cables.append((f"n{node}/nic{nic}", switch, LinkKind.NETWORK, speed, 0.85))
+    names = [f"rail{i}" for i in range(nics)] if rails_only else ["fabric"]
+    members += [Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE) for name in names]
+    return machine(
+        "cluster",
+        [device for device in members if device.name not in absent],
+        [cable for cable in cables if absent.isdisjoint(cable[:2])],
+    )
+
+
+def pcie_box(gpus: int) -> Topology:
+    """Return GPUs under one PCIe switch, without NICs."""
+    members = [*devices(0, DeviceKind.GPU, gpus), *devices(0, DeviceKind.PCIE_SWITCH, 1)]
+    return machine(
+        "pcie_box",
+        members,
+        [(f"n0/gpu{i}", "n0/pcie_switch0", LinkKind.PCIE, 24.0, 0.1) for i in range(gpus)],
+    )
+
+
+def nvlink_path_with_pcie() -> Topology:
+    """Return three GPUs in a row by NVLink, all under one PCIe switch."""
+    box = pcie_box(3)
+    row = machine(
+        "row",
+        (),
+        [(f"n0/gpu{i}", f"n0/gpu{i + 1}", LinkKind.NVLINK, 50.0, 0.7) for i in range(2)],
+    )
+    return Topology("row", box.devices, box.links + row.links)
+
+
+def two_sockets(gpus: int) -> Topology:
+    """Return a host whose GPUs sit under the PCIe switches of two sockets, half under each."""
+    members, cables = devices(0, DeviceKind.GPU, gpus), list[Cable]()
+    members += [*devices(0, DeviceKind.PCIE_SWITCH, 2), *devices(0, DeviceKind.CPU, 2)]
+    for gpu in range(gpus):
+        switch = f"n0/pcie_switch{2 * gpu // gpus}"
+        cables.append((f"n0/gpu{gpu}", switch, LinkKind.PCIE, 24.0, 0.1))
+    for socket in range(2):
+        ends = f"n0/pcie_switch{socket}", f"n0/cpu{socket}"
+        cables.append((*ends, LinkKind.PCIE, 24.0, 0.1))
+    cables.append(("n0/cpu0", "n0/cpu1", LinkKind.UPI, 10.0, 0.1))
+    return machine("two_sockets", members, cables)
+
+
+def hybrid_mesh() -> Topology:
+    """Return 8 GPUs in the NVLink mesh of a DGX-1: two quads, and an edge of a cube to the other.
+
+    Pairs of GPUs have one or two links; some have none.
+    """
+    doubled = [(0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)]
+    single = [(0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)]
+    cables = [
+        (f"n0/gpu{a}", f"n0/gpu{b}", LinkKind.NVLINK, gb_per_s, 0.7)
+        for pairs, gb_per_s in ((doubled, 50.0), (single, 25.0))
+        for a, b in pairs
+    ]
+    return machine("hybrid_mesh", devices(0, DeviceKind.GPU, 8), cables)
+
+
+def virtual_machine(gpus: int, nics: int) -> Topology:
+    """Return devices directly under the CPU, as in virtual machines that hide the PCIe tree."""
+    members = [*devices(0, DeviceKind.GPU, gpus), *devices(0, DeviceKind.NIC, nics)]
+    ends = [device.name for device in members]
+    members.append(Device("n0/cpu0", DeviceKind.CPU, 0))
+    return machine("vm", members, [(end, "n0/cpu0", LinkKind.PCIE, 12.0, 0.1) for end in ends])
+
+
+@cache
+def bench_topologies() -> dict[str, tuple[Topology, float]]:
+    """Return the benchmark topologies with their all_gather bounds; empty without shared data."""
+    file = SHARED_DATA / "bench_topologies.json"
+    if not file.is_file():
+        return {}
+    return {name: _bench(name, entry) for name, entry in json.loads(file.read_text()).items()}
+
+
+def _bench(name: str, entry: dict) -> tuple[Topology, float]:  # type: ignore[type-arg]
+    gpus = set(entry["gpus"])
+
+    def kind(device: str) -> DeviceKind:
+        if device in gpus:
+            return DeviceKind.GPU
+        if "nvs" in device:
+            return DeviceKind.NVSWITCH
+        return DeviceKind.NIC if "nic" in device else DeviceKind.NETWORK_SWITCH
+
+    def link_kind(ends: set[DeviceKind]) -> LinkKind:
+        if DeviceKind.NETWORK_SWITCH in ends:
+            return LinkKind.NETWORK
+        return LinkKind.PCIE if DeviceKind.NIC in ends else LinkKind.NVLINK
+
+    def device(label: str) -> Device:
+        prefix = re.match(r"n(\d+)", label)
+        number = re.search(r"(\d+)$", label)
+        unnamed = NETWORK_NODE if kind(label) is DeviceKind.NETWORK_SWITCH else 0
+        return Device(
+            label,
+            kind(label),
+            int(prefix[1]) if prefix else unnamed,
+            int(number[1]) if number else 0,
+        )
+
+    labels = dict.fromkeys(
+        [*entry["gpus"], *(link[end] for link in entry["links"] for end in ("src", "dst"))]
+    )
+    links = tuple(
+        Link(
+            link["src"],
+            link["dst"],
+            link_kind({kind(link["src"]), kind(link["dst"])}),
+            link["bandwidth_gb_per_s"],
+            link["latency_us"],
+            Provenance.SPEC,
+        )
+        for link in entry["links"]
+    )
+    topology = Topology(name, tuple(device(label) for label in labels), links)
+    return topology, entry["allgather_bound_gb_per_s"]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sketches.candidates import sketch_candidates
+from sketches.errors import SketchError
+from sketches.sketch_json import sketch_from_json, sketch_to_json
+from tests.sketches.machines import cluster, pcie_box
+
+
+def test_what_is_written_is_read_back() -> None:
+    for topology in (cluster(2, 4, 2), pcie_box(3)):
+        for sketch in sketch_candidates(topology):
+            text = sketch_to_json(sketch)
+            assert sketch_from_json(text) == sketch
+            assert sketch_to_json(sketch_from_json(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 2}, "schema_version: Input should be 1"),
+        ({"colour": 1}, "colour: Extra inputs are not permitted"),
+        ({"node_of_rank": [0]}, "node_of_rank: List should have at least 2 items"),
+        ({"node_of_rank": [0, 0, 2]}, "number the nodes 0, 1, ... without a gap"),
+        ({"node_of_rank": [0, 0]}, "must connect two different ranks below 2"),
+        ({"ports": []}, "names port pcie:n0/gpu0>n0/pcie_switch0, which is not listed"),
+        ({"symmetries": [[0, 0, 1]]}, "symmetries.0 does not map edges"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(change: dict[str, object], message: str) -> None:
+    (sketch,) = sketch_candidates(pcie_box(3))
+    text = json.dumps(json.loads(sketch_to_json(sketch)) | change)
+    with pytest.raises(SketchError) as caught:
+        sketch_from_json(text, "my.json")
+    assert str(caught.value).startswith("my.json: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1, "fast", "NaN"])
+def test_an_edge_needs_a_bandwidth(bandwidth: object) -> None:
+    (sketch,) = sketch_candidates(pcie_box(2))
+    content = json.loads(sketch_to_json(sketch))
+    content["edges"][0]["bandwidth_gb_per_s"] = bandwidth
+    with pytest.raises(SketchError, match=r"edges\.0\.bandwidth_gb_per_s"):
+        sketch_from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"edges": 3}'])
+def test_what_is_no_sketch_at_all_is_refused(text: str) -> None:
+    with pytest.raises(SketchError, match="correct the file"):
+        sketch_from_json(text)

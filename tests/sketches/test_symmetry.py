@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sketches.candidates import sketch_candidates
+from sketches.sketch import Edge, EdgeKind, Port, Sketch
+from sketches.symmetry import find_symmetries, is_symmetry
+from tests.sketches.machines import cluster
+
+
+def _direct(ranks: int, pairs: dict[tuple[int, int], float]) -> Sketch:
+    edges = tuple(
+        Edge(src, dst, EdgeKind.NVLINK, 0.7, bandwidth)
+        for (src, dst), bandwidth in sorted(pairs.items())
+    )
+    return Sketch("direct", "by hand", (0,) * ranks, edges, ())
+
+
+def _ring(ranks: int) -> dict[tuple[int, int], float]:
+    return {(rank, (rank + 1) % ranks): 50.0 for rank in range(ranks)}
+
+
+def test_a_ring_turns_but_does_not_turn_back() -> None:
+    ring = _direct(4, _ring(4))
+    assert find_symmetries(ring) == ((1, 2, 3, 0),)
+    assert not is_symmetry(ring, (3, 2, 1, 0))
+
+
+def test_a_slower_link_breaks_the_symmetry_and_noise_does_not() -> None:
+    slower = _direct(4, {**_ring(4), (0, 1): 25.0})
+    noisy = _direct(4, {**_ring(4), (0, 1): 49.0})
+    assert find_symmetries(slower) == ()
+    assert find_symmetries(noisy) == ((1, 2, 3, 0),)
+
+
+def test_nodes_turn_and_ranks_turn_inside_all_nodes_at_once() -> None:
+    pruned = sketch_candidates(cluster(3, 4, 4))[0]
+    assert pruned.symmetries == (
+        (4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3),
+        (1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8),
+    )
+
+
+def test_ports_must_map_one_to_one() -> None:
+    edges = tuple(
+        Edge(src, 1 - src, EdgeKind.PCIE, 1.0, 10.0, (f"up{src}", "shared")) for src in (0, 1)
+    )
+    ports = (Port("shared", 10.0), Port("up0", 10.0), Port("up1", 10.0))
+    sketch = Sketch("ports", "by hand", (0, 0), edges, ports)
+    assert is_symmetry(sketch, (1, 0))
+    split = (edges[0], replace(edges[1], ports=("up1", "up1")))
+    assert not is_symmetry(replace(sketch, edges=split), (1, 0))
+    wider = (ports[0], ports[1], Port("up1", 20.0))
+    assert not is_symmetry(replace(sketch, ports=wider), (1, 0))
+
+
+def test_a_map_that_mixes_nodes_is_none() -> None:
+    four = _direct(4, {(a, b): 1.0 for a in range(4) for b in range(4) if a != b})
+    split = replace(four, node_of_rank=(0, 0, 1, 1))
+    assert is_symmetry(four, (0, 2, 1, 3))
+    assert not is_symmetry(split, (0, 2, 1, 3))
+    assert is_symmetry(split, (2, 3, 0, 1))
+
+
+def test_lists_that_are_no_permutation_are_refused() -> None:
+    ring = _direct(3, _ring(3))
+    assert not is_symmetry(ring, (0, 0, 1))
+    assert not is_symmetry(ring, (0, 1))
+
+
+@given(
+    ranks=st.sampled_from([4, 6, 8]),
+    bandwidths=st.lists(st.sampled_from([25.0, 50.0]), min_size=64, max_size=64),
+)
+def test_what_is_found_maps_every_bandwidth_onto_itself(
+    ranks: int, bandwidths: list[float]
+) -> None:
+    pairs = {
+        (a, b): bandwidths[(b - a) % ranks * 8 + a % 2]
+        for a in range(ranks)
+        for b in range(ranks)
+        if a != b
+    }
+    found = find_symmetries(_direct(ranks, pairs))
+    assert found
+    for permutation in found:
+        assert all(pairs[permutation[a], permutation[b]] == pairs[a, b] for a, b in pairs)

@@ -1,0 +1,48 @@
+"""All_reduce over nodes in few steps: steps and bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from synthesizer.experts.hierarchical import Grid
+from synthesizer.experts.hierarchical_latency import (
+    three_step_all_reduce,
+    two_step_all_reduce,
+)
+from synthesizer.ir.program import Program
+from tests.synthesizer.hand_sketches import switched
+from tests.synthesizer.proofs import latency_us, proved
+
+SHAPES = [(2, 2), (2, 3), (3, 2), (3, 5), (4, 4), (2, 8), (8, 2)]
+
+
+def _grid(nodes: int, locals_: int) -> Grid:
+    return tuple(tuple(range(locals_ * n, locals_ * n + locals_)) for n in range(nodes))
+
+
+def _buffers_sent_between_nodes(program: Program, locals_: int, rank: int) -> float:
+    """Return the data that a rank sends to other nodes, in buffers."""
+    crossing = [
+        statement.src.count
+        for statement in program.statements
+        if statement.src.rank == rank and statement.dst.rank // locals_ != rank // locals_
+    ]
+    return sum(crossing) / program.chunks
+
+
+@pytest.mark.parametrize(("nodes", "locals_"), SHAPES)
+def test_two_and_three_steps(nodes: int, locals_: int) -> None:
+    sketch = switched(nodes, locals_, nvlink_alpha_us=1.0, nic_alpha_us=10.0)
+    for build, steps in ((two_step_all_reduce, 1), (three_step_all_reduce, 2)):
+        algorithm = proved(build(_grid(nodes, locals_)))
+        assert latency_us(algorithm, sketch) == pytest.approx(steps + 10.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(("nodes", "locals_"), SHAPES)
+def test_bytes_between_nodes(nodes: int, locals_: int) -> None:
+    grid = _grid(nodes, locals_)
+    for rank in range(nodes * locals_):
+        whole = _buffers_sent_between_nodes(two_step_all_reduce(grid), locals_, rank)
+        assert whole == nodes - 1
+        share = _buffers_sent_between_nodes(three_step_all_reduce(grid), locals_, rank)
+        assert share == pytest.approx((nodes - 1) / locals_)

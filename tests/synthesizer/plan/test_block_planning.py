@@ -1,0 +1,76 @@
+"""Shares of trees: taken where packed trees stay below the bound, with what a rehearsal tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from probes.topology.graph import Topology
+from sketches.candidates import sketch_candidates
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import time_bound
+from synthesizer.ir.collectives import Collective
+from synthesizer.plan.block_planning import CHUNKS, plan_blocks
+from synthesizer.plan.plan_request import PlanRequest
+from synthesizer.plan.synthesize import synthesize
+from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
+from synthesizer.solve.orbits import rank_orbits
+from tests.synthesizer.plan.test_uneven_machines import Shape
+
+SIZE_BYTES = 10**9
+GATHERING = [Collective.ALL_GATHER, Collective.REDUCE_SCATTER]
+
+
+def less_a_nic(topology: Topology) -> Sketch:
+    """Return the full mesh of a machine without its first NIC."""
+    nic = topology.nics[0].name
+    left = Topology(
+        name=topology.name,
+        devices=tuple(device for device in topology.devices if device.name != nic),
+        links=tuple(link for link in topology.links if nic not in {link.src, link.dst}),
+    )
+    return next(sketch for sketch in sketch_candidates(left) if sketch.name == "full_mesh")
+
+
+UNEVEN = less_a_nic(Shape((4, 4), 4, "switch").topology())
+
+
+@pytest.mark.parametrize("collective", GATHERING)
+def test_a_machine_less_a_nic_comes_near_its_bound(collective: Collective) -> None:
+    result = synthesize(collective, UNEVEN, SIZE_BYTES)
+    simulated = compile_schedule(result.algorithm, UNEVEN)
+    time_us = simulated.time_us(SIZE_BYTES, ExecutionModel())
+    assert time_us == pytest.approx(result.timetable_us, rel=0.01)
+    assert time_bound(collective, UNEVEN).time_us(SIZE_BYTES) >= 0.95 * time_us
+
+
+def request(
+    load_bound_us: float, *, pieces: int = 0, trees: tuple[int, ...] = (1, 2)
+) -> PlanRequest:
+    return PlanRequest(
+        sketch=UNEVEN,
+        backwards=False,
+        orbits=rank_orbits(UNEVEN),
+        block_bytes=SIZE_BYTES / UNEVEN.ranks,
+        time_limit_s=1.0,
+        gap=0.01,
+        trees=trees,
+        load_bound_us=load_bound_us,
+        latency_bound_us=1.0,
+        pieces=pieces,
+    )
+
+
+def test_nothing_is_tried_near_the_bound_or_where_bytes_do_not_matter() -> None:
+    assert plan_blocks(request(1000.0), 1005.0) is None
+    assert plan_blocks(request(1000.0), 2100.0) is None
+
+
+def test_numbers_of_trees_and_pieces_that_are_asked_for_hold() -> None:
+    least_us = time_bound(Collective.ALL_GATHER, UNEVEN).time_us(SIZE_BYTES)
+    asked = plan_blocks(request(least_us, pieces=2, trees=(3,)), 1.9 * least_us)
+    assert asked
+    assert (asked.rehearsed.timed.per_source, asked.rehearsed.timed.pieces) == (3, 2)
+    free = plan_blocks(request(least_us), 1.9 * least_us)
+    assert free
+    assert free.rehearsed.timed.per_source in CHUNKS
+    assert free.rehearsed.end_us < asked.rehearsed.end_us

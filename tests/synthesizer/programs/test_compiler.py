@@ -1,0 +1,240 @@
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables import program_header
+from lookup_tables.program_header import HEADER
+from synthesizer.experts import expert_algorithms
+from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepRef, StepType
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs import layout
+from synthesizer.programs.compiler import compile_program, packed, pattern_in, program_of
+from synthesizer.programs.errors import NoProgramError
+from synthesizer.programs.flow import run_on_symbols
+from synthesizer.programs.layout import Pattern
+from synthesizer.programs.order import with_explicit_order
+from synthesizer.programs.reader import read_program
+from tests.synthesizer.hand_sketches import switched
+from tests.synthesizer.programs.schedules import (
+    ALONE,
+    RawStep,
+    by_hand,
+    chain,
+    exchange,
+    halves,
+    with_blocks,
+    with_steps,
+)
+
+GOLDEN = Path(__file__).parents[2] / "lookup_tables" / "golden" / "exchange.program.hex"
+ADDRESSES = Path(__file__).parent / "golden" / "experts.txt"
+ALL_REDUCE = Collective.ALL_REDUCE
+
+
+def test_the_bytes_of_a_program_are_fixed() -> None:
+    """Deployed executors read these bytes: a change needs a new version."""
+    wanted = bytes.fromhex(GOLDEN.read_text())
+    assert compile_program(exchange()) == wanted
+    assert len(wanted) == 72 + 2 * 16 + 4 * 24 + 8 * 24
+
+
+def expert_addresses() -> list[str]:
+    """Return the experts on 2 to 8 switched GPUs, each with the checksums of its program."""
+    return [
+        f"{ranks} {algorithm.name} {crc:08x} {address.hex()}"
+        for ranks in range(2, 9)
+        for collective in Collective
+        if collective is not Collective.CUSTOM
+        for algorithm in expert_algorithms(collective, switched(1, ranks))
+        for crc, address in [HEADER.unpack_from(compile_program(algorithm))[2:4]]
+    ]
+
+
+def test_the_programs_of_experts_are_fixed() -> None:
+    """The addresses date from programs that were compiled from XML."""
+    assert expert_addresses() == ADDRESSES.read_text().splitlines()
+
+
+def test_the_address_is_of_what_it_does() -> None:
+    first, second = compile_program(exchange("first")), compile_program(exchange("second"))
+    assert first == second
+    assert HEADER.unpack_from(first)[3] != HEADER.unpack_from(compile_program(halves()))[3]
+
+
+def test_only_awaited_and_completing_steps_are_marked() -> None:
+    data = compile_program(exchange())
+    at_steps = 72 + 2 * 16 + 4 * 24
+    flags = [raw[3] for raw in layout.STEP.iter_unpack(data[at_steps:])]
+    assert flags == [0, 0, layout.HAS_DEPENDENT, layout.COMPLETES] * 2
+
+
+def test_a_root_counts_only_where_the_operation_has_one() -> None:
+    assert compile_program(replace(exchange(), root=1)) == compile_program(exchange())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pattern"),
+    [
+        (exchange(), Pattern.ONE_PHASE),
+        (halves(), Pattern.TWO_PHASE),
+        (replace(halves(), name="one_phase"), Pattern.TWO_PHASE),
+        (chain(), Pattern.NONE),
+    ],
+)
+def test_patterns_are_known_by_their_data_flow(algorithm: Algorithm, pattern: Pattern) -> None:
+    assert pattern_in(compile_program(algorithm)) is pattern
+
+
+def of_two(collective: Collective, *steps: RawStep) -> Algorithm:
+    ranks = [[(1 - rank, 1 - rank, steps)] for rank in range(2)]
+    return by_hand(collective, 2, ranks, scratch=1)
+
+
+def adds_as(**changes: object) -> Algorithm:
+    """Return the exchange with changed last steps, which add."""
+
+    def changed(step: Step) -> Step:
+        return replace(step, **changes) if step.type is StepType.REDUCE else step  # type: ignore[arg-type]
+
+    return with_steps(exchange(), changed)
+
+
+S, R = ("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)
+REFUSED = {
+    "no operation": replace(exchange(), collective=Collective.CUSTOM),
+    "in place only": replace(exchange(), out_of_place=False),
+    "not numbered from 0": replace(exchange(), programs=exchange().programs[::-1]),
+    "rank 1 or its threadblocks": with_blocks(exchange(), lambda b: replace(b, id=1 - b.id), 1),
+    "does not get chunk 0": adds_as(type=StepType.COPY),
+    "waits for step 3": adds_as(depends=StepRef(0, 3)),
+    "waits for step 0 of threadblock -2": adds_as(depends=StepRef(-2, 0)),
+    "moves 0 chunks": adds_as(count=0),
+    "moves 65536 chunks": adds_as(count=65536),
+    "has a peer 1": with_blocks(exchange(), lambda block: replace(block, recv_peer=1)),
+    "a channel 65536": with_blocks(exchange(), lambda block: replace(block, channel=65536)),
+    "senders and": with_blocks(exchange(), lambda block: replace(block, channel=7), 1),
+    "scratch buffer, which has 0": replace(
+        exchange(), programs=tuple(replace(g, scratch_chunks=0) for g in exchange().programs)
+    ),
+    "-1 scratch chunks": replace(
+        exchange(), programs=tuple(replace(g, scratch_chunks=-1) for g in exchange().programs)
+    ),
+    "root 3 of broadcast": replace(chain(), root=3),
+    "waits forever": of_two(ALL_REDUCE, R, S),
+    "no step receives": of_two(ALL_REDUCE, S, S, R),
+    "reads a chunk that no step has written": of_two(ALL_REDUCE, ("cpy", "s", 0, "o", 0, 1, ALONE)),
+    "in the place of chunk 0": of_two(ALL_REDUCE, ("cpy", "i", 1, "o", 0, 1, ALONE)),
+    "caller's input": of_two(ALL_REDUCE, ("cpy", "i", 0, "i", 0, 1, ALONE)),
+    "input buffer, which has 2": of_two(ALL_REDUCE, ("cpy", "i", 1, "s", 0, 2, ALONE)),
+    "step 0 reads a chunk that no step": of_two(ALL_REDUCE, ("re", "i", 0, "o", 0, 1, ALONE)),
+    "do not belong together": of_two(ALL_REDUCE, S, ("rrc", "i", 1, "o", 1, 1, ALONE)),
+    "receives 1 chunks": of_two(ALL_REDUCE, S, ("r", "o", 0, "o", 0, 2, ALONE)),
+    "all_gather does not": of_two(Collective.ALL_GATHER, S, ("rrc", "i", 0, "o", 0, 1, ALONE)),
+    "input buffer, which has 0": of_two(Collective.BROADCAST, S, R),
+    "3 chunks": replace(of_two(Collective.ALL_GATHER, S, R), chunks_per_loop=3),
+    "9 ranks": by_hand(ALL_REDUCE, 1, [[] for _ in range(9)]),
+    "81 threadblocks": by_hand(ALL_REDUCE, 1, [[(-1, -1, [])] * 81, []]),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_no_executor_can_run_is_refused(why: str) -> None:
+    with pytest.raises(NoProgramError, match=why):
+        compile_program(REFUSED[why])
+    assert program_of(REFUSED[why]) == b""
+
+
+def test_a_connection_too_shallow_blocks() -> None:
+    def schedule(ahead: int) -> Algorithm:
+        sends = [("s", "i", c, "o", c, 1, ALONE) for c in range(ahead)]
+        takes = [("rrc", "i", c, "o", c, 1, ALONE) for c in range(ahead)]
+        ranks = [[(1 - rank, 1 - rank, sends + takes)] for rank in range(2)]
+        return by_hand(ALL_REDUCE, ahead, ranks)
+
+    assert compile_program(schedule(layout.SLOTS))
+    with pytest.raises(NoProgramError, match="waits forever"):
+        compile_program(schedule(layout.SLOTS + 1))
+
+
+def test_a_schedule_too_large_for_a_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(compile_program(exchange()))
+    monkeypatch.setattr(program_header, "MOST_BYTES", size - 1)
+    with pytest.raises(NoProgramError, match=f"{size} bytes, at most {size - 1} are"):
+        compile_program(exchange())
+
+
+def test_unused_places_of_steps_do_not_matter() -> None:
+    def elsewhere(step: Step) -> Step:
+        nowhere = ChunkRef(Buffer.SCRATCH, -1)
+        if step.type is StepType.RECV:
+            return replace(step, src=nowhere)
+        return replace(step, dst=nowhere) if step.type is StepType.SEND else step
+
+    changed = with_steps(exchange(), elsewhere)
+    assert changed != exchange()
+    assert compile_program(changed) == compile_program(exchange())
+
+
+def by_messages_alone() -> Algorithm:
+    """Return an all_reduce of two ranks in which only messages order two threadblocks of rank 0.
+
+    The second threadblock reads the chunk that the first wrote before it sent the message that
+    rank 1 answers.
+    """
+    rank_0 = [
+        (1, 1, [("rrcs", "i", 0, "o", 0, 1, ALONE)]),
+        (1, 1, [("r", "s", 0, "s", 0, 1, ALONE), ("s", "o", 0, "s", 0, 1, ALONE)]),
+    ]
+    rank_1 = [
+        (0, 0, [("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)]),
+        (0, 0, [("s", "o", 0, "s", 0, 1, (0, 1)), ("r", "s", 0, "s", 0, 1, ALONE)]),
+    ]
+    algorithm = by_hand(ALL_REDUCE, 1, [rank_0, rank_1], scratch=1)
+    return with_blocks(algorithm, lambda block: replace(block, channel=block.id))
+
+
+def test_order_by_messages_becomes_explicit() -> None:
+    program = read_program(compile_program(by_messages_alone()), "p")
+    answered = program.programs[0].threadblocks[1].steps
+    # The first step receives the answer, the second reads the chunk that was written before.
+    assert [(step.type.value, step.depends) for step in answered] == [
+        ("r", None),
+        ("s", StepRef(0, 0)),
+    ]
+    assert [step.depends for step in program.programs[1].threadblocks[0].steps] == [None, None]
+    assert with_explicit_order(program, run_on_symbols(program).order) is program
+    assert packed(program) == compile_program(by_messages_alone())
+
+
+def test_a_step_that_waits_already_gets_a_nop_before_it() -> None:
+    algorithm = by_messages_alone()
+    rank_0, rank_1 = algorithm.programs
+    first, second = rank_0.threadblocks
+    receive, send = second.steps
+    idle = replace(first, id=2, send_peer=-1, recv_peer=-1, channel=0, steps=())
+    nothing = Step(StepType.NOP, ChunkRef(Buffer.INPUT, -1), ChunkRef(Buffer.OUTPUT, -1), 0)
+    blocks = (
+        first,
+        replace(second, steps=(receive, replace(send, depends=StepRef(2, 0)))),
+        replace(idle, steps=(nothing,)),
+    )
+    waits = replace(algorithm, programs=(replace(rank_0, threadblocks=blocks), rank_1))
+    program = read_program(compile_program(waits), "p")
+    steps = program.programs[0].threadblocks[1].steps
+    assert [(s.type.value, s.depends) for s in steps] == [
+        ("r", None),
+        ("nop", StepRef(2, 0)),
+        ("s", StepRef(0, 0)),
+    ]
+
+
+def test_the_header_says_what_the_executor_lays_out() -> None:
+    head = HEADER.unpack_from(compile_program(chain()))
+    assert head[8:] == (
+        layout.RUNS_IN_PLACE | layout.AVERAGES,
+        *(0, 3, 2, 4, 7),
+        *(2, 1, 1, 2, 0, 0),
+    )
+    assert struct.calcsize("<8sII8sII") == 32

@@ -1,0 +1,96 @@
+"""The known schedules across hosts: each computes its operation, whatever the grid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lookup_tables.program_header import HEADER
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
+from synthesizer.ir.collectives import Collective
+from synthesizer.programs.errors import NoPlanError
+from synthesizer.programs.phase_compiler import compile_phases, phased_hash
+from synthesizer.programs.phase_plans import phased_plans, plan_by_name
+from synthesizer.programs.phase_proof import prove
+from synthesizer.programs.phases import PhasedSchedule
+from tests.synthesizer.programs.phase_schedule import as_algorithm
+
+NAMES = {
+    Collective.ALL_REDUCE: ["rail_all_reduce", "exchange", "rail_all_reduce_full", "exchange_full"],
+    Collective.ALL_GATHER: ["rails_first"],
+    Collective.REDUCE_SCATTER: ["rails_last", "exchange"],
+    Collective.ALLTOALL: ["rails_last"],
+}
+
+
+def all_plans(nodes: int, local_ranks: int) -> list[PhasedSchedule]:
+    return [
+        plan for collective in Collective for plan in phased_plans(collective, nodes, local_ranks)
+    ]
+
+
+@pytest.mark.parametrize("local_ranks", range(1, 9))
+def test_every_plan_is_proved_in_place_too(local_ranks: int) -> None:
+    for nodes in range(2, 6):
+        assert all(prove(plan) for plan in all_plans(nodes, local_ranks))
+
+
+@pytest.mark.parametrize("collective", Collective)
+def test_the_plans_of_an_operation(collective: Collective) -> None:
+    plans = phased_plans(collective, 3, 4)
+    assert [plan.name for plan in plans] == NAMES.get(collective, [])
+    for plan in plans:
+        assert plan_by_name(collective, plan.name, 3, 4) == plan
+        assert (plan.collective, plan.nodes, plan.local_ranks) == (collective, 3, 4)
+
+
+def test_nodes_of_one_rank_have_lanes_of_one_call_and_exchanges() -> None:
+    plans = all_plans(4, 1)
+    assert [(plan.collective, plan.name) for plan in plans] == [
+        (Collective.ALL_REDUCE, "rail_all_reduce"),
+        (Collective.ALL_REDUCE, "exchange"),
+        (Collective.REDUCE_SCATTER, "exchange"),
+    ]
+
+
+@pytest.mark.parametrize("grid", [(1, 8), (0, 4), (4097, 8), (2, 9), (2, 0)])
+def test_other_grids_have_no_plans(grid: tuple[int, int]) -> None:
+    assert all_plans(*grid) == []
+
+
+def test_a_plan_that_does_not_exist_is_named() -> None:
+    with pytest.raises(NoPlanError, match="no plan 'rings'; known: rails_last, exchange"):
+        plan_by_name(Collective.REDUCE_SCATTER, "rings", 2, 4)
+    with pytest.raises(NoPlanError, match="known: none"):
+        plan_by_name(Collective.BROADCAST, "rings", 2, 4)
+
+
+def test_a_name_may_end_with_a_configuration_of_rails() -> None:
+    rails = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.SIMPLE, 2)
+    plan = plan_by_name(Collective.ALL_REDUCE, "rail_all_reduce", 2, 4).with_rails(rails)
+    assert plan.name == "rail_all_reduce@tree-Simple-2"
+    assert plan_by_name(Collective.ALL_REDUCE, plan.name, 2, 4) == plan
+    for words in ("", "tree-Simple", "bush-Simple-2", "tree-Simple-two"):
+        with pytest.raises(NoPlanError, match="is no configuration of rails, such as ring-LL-1"):
+            plan_by_name(Collective.ALL_REDUCE, f"rail_all_reduce@{words}", 2, 4)
+
+
+def test_configurations_of_rails_have_hashes_of_their_own() -> None:
+    plan = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 4)
+    rails = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL)
+    plans = [plan, *(plan.with_rails(replace(rails, nchannels=n)) for n in range(5))]
+    assert len({phased_hash(plan) for plan in plans}) == 6
+    assert phased_hash(replace(plan, name="")) == phased_hash(plan)
+    assert len({as_algorithm(plan).content_hash() for plan in plans}) == 1
+
+
+def test_different_plans_have_different_addresses() -> None:
+    plans = [
+        plan
+        for nodes in (2, 3)
+        for local_ranks in (1, 2, 8)
+        for plan in all_plans(nodes, local_ranks)
+    ]
+    addresses = {HEADER.unpack_from(compile_phases(plan))[3] for plan in plans}
+    assert len(addresses) == len(plans)

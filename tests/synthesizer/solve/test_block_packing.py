@@ -1,0 +1,75 @@
+"""Packing of blocks: spanning trees of every source, and a load at the bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from sketches.sketch import Sketch
+from sketches.symmetry import find_symmetries
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
+from synthesizer.ir.collectives import Collective
+from synthesizer.solve.block_packing import BlockPacking
+from synthesizer.solve.orbits import rank_orbits
+from synthesizer.solve.resources import resources
+from synthesizer.solve.routes import RouteTree, expand
+from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
+
+SIZE_BYTES = 10**9
+
+
+def less_a_link(sketch: Sketch) -> Sketch:
+    """Return the sketch without the first edge and the edge back."""
+    first = sketch.edges[0]
+    gone = {(first.src, first.dst), (first.dst, first.src)}
+    edges = tuple(edge for edge in sketch.edges if (edge.src, edge.dst) not in gone)
+    return replace(sketch, edges=edges, symmetries=())
+
+
+SKETCHES = {
+    "cube_mesh": less_a_link(hybrid_cube_mesh()),
+    "torus": less_a_link(torus(3)),
+    "2x4": switched(2, 4, rotations=False),
+    "symmetric": replace(hybrid_cube_mesh(), symmetries=find_symmetries(hybrid_cube_mesh())),
+}
+
+
+def packed(sketch: Sketch, chunks: int) -> tuple[RouteTree, ...]:
+    packing = BlockPacking(sketch, rank_orbits(sketch), SIZE_BYTES / sketch.ranks, 0.02)
+    return expand(packing.trees(chunks))
+
+
+@pytest.mark.parametrize("name", SKETCHES)
+def test_trees_span_and_load_ports_as_the_bound_allows(name: str) -> None:
+    sketch, chunks = SKETCHES[name], 32
+    trees = packed(sketch, chunks)
+    assert Counter(tree.source for tree in trees) == dict.fromkeys(range(sketch.ranks), chunks)
+    for tree in set(trees):
+        reached = {tree.source}
+        for a, b in tree.hops:
+            assert (a, b) in sketch.edge
+            assert a in reached
+            assert b not in reached
+            reached.add(b)
+        assert reached == set(range(sketch.ranks))
+    costs = resources(sketch, SIZE_BYTES / sketch.ranks / chunks)
+    load_us = max(costs.loads_us(hop for tree in trees for hop in tree.hops))
+    bound_us = SIZE_BYTES * 1e-3 / algbw_bound_gb_per_s(Collective.ALL_GATHER, sketch)
+    assert bound_us <= load_us * (1 + 1e-9)
+    assert load_us <= bound_us * 1.03
+
+
+def test_a_block_takes_both_ways_in_the_proportion_of_their_bandwidths() -> None:
+    sketch = direct(3, {(0, 1): 75.0, (0, 2): 75.0, (1, 2): 25.0})
+    orbit = rank_orbits(sketch)[:1]
+    trees = expand(BlockPacking(sketch, orbit, SIZE_BYTES, 0.02).trees(12))
+    # Ranks 1 and 2 take 75 GB/s from rank 0 and 25 GB/s from each other.
+    through = Counter(next(a for a, b in tree.hops if b == 2) for tree in trees)
+    assert through == {0: 9, 1: 3}
+
+
+def test_the_same_request_gives_the_same_trees() -> None:
+    once, again = (packed(SKETCHES["torus"], 16) for _ in range(2))
+    assert once == again

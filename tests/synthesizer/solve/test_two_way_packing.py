@@ -1,0 +1,119 @@
+"""Two-way packing: spanning trees both ways, loads at the bound, and roots where ports are wide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from sketches.sketch import Sketch
+from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
+from synthesizer.ir.collectives import Collective
+from synthesizer.solve.resources import resources
+from synthesizer.solve.two_way_packing import TwoWayPacking
+from synthesizer.solve.two_way_trees import Spanning, TwoWayTree
+from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
+
+SIZE_BYTES = 10**9
+
+
+def less_a_link(sketch: Sketch) -> Sketch:
+    """Return the sketch without the first edge and the edge back."""
+    first = sketch.edges[0]
+    gone = {(first.src, first.dst), (first.dst, first.src)}
+    edges = tuple(edge for edge in sketch.edges if (edge.src, edge.dst) not in gone)
+    return replace(sketch, edges=edges, symmetries=())
+
+
+def with_a_slow_rank(sketch: Sketch, gb_per_s: float) -> Sketch:
+    """Return the sketch with a lower bandwidth into and out of rank 0."""
+    ports = tuple(
+        replace(port, bandwidth_gb_per_s=gb_per_s) if port.name.startswith("g0/") else port
+        for port in sketch.ports
+    )
+    edges = tuple(
+        replace(edge, bandwidth_gb_per_s=gb_per_s) if 0 in {edge.src, edge.dst} else edge
+        for edge in sketch.edges
+    )
+    return replace(sketch, edges=edges, ports=ports, symmetries=())
+
+
+SKETCHES = {
+    "cube_mesh": less_a_link(hybrid_cube_mesh()),
+    "torus": less_a_link(torus(3)),
+    "switch": with_a_slow_rank(switched(1, 4), 150.0),
+    "2x4": with_a_slow_rank(switched(2, 4), 150.0),
+}
+
+
+def load_us(sketch: Sketch, trees: tuple[TwoWayTree, ...]) -> float:
+    costs = resources(sketch, SIZE_BYTES / len(trees))
+    return max(costs.loads_us(hop for tree in trees for hop in (*tree.up, *tree.down)))
+
+
+def holds_every_rank(tree: TwoWayTree, sketch: Sketch) -> None:
+    reached = {tree.root}
+    for a, b in tree.down:
+        assert a in reached
+        assert b not in reached
+        reached.add(b)
+    assert reached == set(range(sketch.ranks))
+    sent: set[int] = set()
+    for a, b in tree.up:
+        assert a not in sent
+        assert b not in sent
+        sent.add(a)
+    assert sent == reached - {tree.root}
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.3])
+@pytest.mark.parametrize("name", SKETCHES)
+def test_trees_span_and_load_ports_as_the_bound_allows(name: str, balance: float) -> None:
+    sketch = SKETCHES[name]
+    packing = TwoWayPacking(sketch, SIZE_BYTES, balance)
+    bound_us = SIZE_BYTES * 1e-3 / algbw_bound_gb_per_s(Collective.ALL_REDUCE, sketch)
+    for chunks in (16, 512):
+        trees = packing.trees(chunks, 10.0)
+        assert len(trees) == chunks
+        for tree in set(trees):
+            holds_every_rank(tree, sketch)
+            assert {(a, b) for a, b in (*tree.up, *tree.down)} <= set(sketch.edge)
+    assert bound_us <= load_us(sketch, trees) * (1 + 1e-9)
+    assert load_us(sketch, trees) <= bound_us * 1.03
+
+
+def test_a_slow_rank_is_no_root() -> None:
+    """With equal shares its port would take 1.5 times the buffer; as a leaf it takes the buffer."""
+    sketch = SKETCHES["switch"]
+    trees = TwoWayPacking(sketch, SIZE_BYTES).trees(48, 10.0)
+    assert Counter(tree.root for tree in trees)[0] == 0
+    assert load_us(sketch, trees) == pytest.approx(SIZE_BYTES * 1e-3 / 150)
+
+
+def test_sums_alone_and_results_alone_load_ports_evenly_if_asked_for() -> None:
+    sketch = SKETCHES["torus"]
+
+    def halves_us(balance: float) -> float:
+        trees = TwoWayPacking(sketch, SIZE_BYTES, balance).trees(512, 10.0)
+        costs = resources(sketch, SIZE_BYTES / len(trees))
+        ups = costs.loads_us(hop for tree in trees for hop in tree.up)
+        downs = costs.loads_us(hop for tree in trees for hop in tree.down)
+        return max(ups) + max(downs)
+
+    assert halves_us(0.3) < 0.9 * halves_us(0.0)
+
+
+def test_a_tree_takes_cheap_hops_unless_they_cost_too_much_time() -> None:
+    hops = [(0, 1), (0, 2), (1, 2), (2, 1)]
+    spanning = Spanning(hops, dict.fromkeys(hops, 1.0))
+    price = dict.fromkeys(hops, 1.0)
+    assert spanning.tree(0, price) == ((0, 1), (0, 2))
+    assert spanning.tree(0, price | {(0, 2): 2.0}) == ((0, 1), (1, 2))
+    assert spanning.height_us(0, ((0, 1), (1, 2))) == pytest.approx(2)
+
+
+def test_the_same_request_gives_the_same_trees() -> None:
+    sketch = direct(4, {(0, 1): 25.0, (1, 2): 50.0, (2, 3): 25.0, (3, 0): 50.0})
+    once, again = (TwoWayPacking(sketch, SIZE_BYTES).trees(32, 10.0) for _ in range(2))
+    assert once == again

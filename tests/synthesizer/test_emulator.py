@@ -1,0 +1,110 @@
+"""The emulator itself: hand-worked values, several types, deadlocks and bad memory."""
+
+import numpy as np
+import pytest
+
+from synthesizer.errors import DefectError
+from synthesizer.ir.collectives import Collective
+from tests.synthesizer.emulator import expected_outputs, run
+from tests.synthesizer.hand_schedules import (
+    algorithm,
+    all_pairs_all_gather,
+    all_pairs_all_reduce,
+    block,
+    chain_broadcast,
+    chain_reduce,
+    i,
+    o,
+    ring_reduce_scatter,
+    step,
+)
+from tests.synthesizer.mutations import with_step, with_steps
+
+
+def test_all_reduce_of_two_ranks_by_hand() -> None:
+    inputs = [np.array([1, 2, 3, 4]), np.array([10, 20, 30, 40])]
+    for seed in range(5):
+        for out in run(all_pairs_all_reduce(2), inputs, seed=seed):
+            assert out.tolist() == [11, 22, 33, 44]
+    assert inputs[0].tolist() == [1, 2, 3, 4]
+
+
+def test_reduce_scatter_of_two_ranks_by_hand() -> None:
+    inputs = [np.array([1, 2]), np.array([10, 20])]
+    for in_place in (True, False):
+        out = run(ring_reduce_scatter(2), inputs, in_place=in_place)
+        assert [array.tolist() for array in out] == [[11], [22]]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint64", "float16", "float32", "float64"])
+def test_types_of_elements(dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    inputs = [rng.integers(0, 8, size=12).astype(dtype) for _ in range(3)]
+    right = expected_outputs(Collective.ALL_REDUCE, inputs)
+    for got, want in zip(run(all_pairs_all_reduce(3, 2), inputs), right, strict=True):
+        assert got.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(got, want)  # small whole numbers: exact in every type
+
+
+def test_only_the_root_has_an_input_or_a_result() -> None:
+    root, others = np.array([5.0, 6.0]), np.array([])
+    assert [a.tolist() for a in run(chain_broadcast(2, 1), [others, root])] == [[5.0, 6.0]] * 2
+    out = run(chain_reduce(2, 1), [root, root])
+    assert [a.tolist() for a in out] == [[], [10.0, 12.0]]
+
+
+@pytest.mark.parametrize(
+    ("collective", "right"),
+    [
+        (Collective.ALL_REDUCE, [[11, 22], [11, 22]]),
+        (Collective.ALL_GATHER, [[1, 2, 10, 20], [1, 2, 10, 20]]),
+        (Collective.REDUCE_SCATTER, [[11], [22]]),
+        (Collective.ALLTOALL, [[1, 10], [2, 20]]),
+        (Collective.BROADCAST, [[10, 20], [10, 20]]),
+        (Collective.REDUCE, [[], [11, 22]]),
+    ],
+)
+def test_what_the_operations_compute(collective: Collective, right: list[list[int]]) -> None:
+    inputs = [np.array([1, 2]), np.array([10, 20])]
+    assert [a.tolist() for a in expected_outputs(collective, inputs, root=1)] == right
+
+
+def test_a_deadlock_is_found_under_every_seed() -> None:
+    a = all_pairs_all_gather(2)
+    for rank in (0, 1):
+        a = with_steps(a, rank, 0, a.programs[rank].threadblocks[0].steps[::-1])
+    for seed in range(5):
+        with pytest.raises(DefectError, match=r"deadlock: 2 .* rank 0 threadblock 0 step 0 \(r\)"):
+            run(a, [np.arange(2)] * 2, seed=seed)
+
+
+def test_a_race_shows_under_some_seed() -> None:
+    """Rank 0 does not wait for the message before it copies the chunk."""
+    blocks = [
+        [block(0, -1, 1, step("r", i(0))), block(1, -1, -1, step("cpy", i(0), o(0)))],
+        [block(0, 0, -1, step("s", i(0)))],
+    ]
+    a = algorithm(Collective.CUSTOM, 1, blocks)
+    seen = {int(run(a, [np.array([1]), np.array([2])], seed=seed)[0][0]) for seed in range(40)}
+    assert seen == {1, 2}
+
+
+def test_memory_outside_a_buffer_is_refused() -> None:
+    a = with_step(all_pairs_all_gather(2), (0, 0, 0), step("s", i(7)))
+    with pytest.raises(DefectError, match=r"chunks 7 to 7 of buffer i, which has 1"):
+        run(a, [np.arange(2)] * 2)
+
+
+def test_inputs_must_fit_the_schedule() -> None:
+    a = all_pairs_all_reduce(2)
+    with pytest.raises(ValueError, match="1 inputs for a schedule of 2 ranks"):
+        run(a, [np.arange(2)])
+    with pytest.raises(ValueError, match="3 elements do not divide into 2 chunks"):
+        run(a, [np.arange(3)] * 2)
+    with pytest.raises(ValueError, match="differ in elements per chunk"):
+        run(a, [np.arange(2), np.arange(4)])
+
+
+def test_custom_computes_nothing_known() -> None:
+    with pytest.raises(ValueError, match="nothing says what"):
+        expected_outputs(Collective.CUSTOM, [np.arange(2)])
