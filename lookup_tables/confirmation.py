@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Estimator(StrEnum):
-    """Methods that derive times and ratios from samples; `tuccl.statistics` implements them."""
+    """Methods that derive times and ratios from samples."""
 
     MEDIAN_OF_PAIRS = "median_of_pairs"
     """Times are medians of samples of one start of the workers, the ratio that of their pairs."""

@@ -16,6 +16,7 @@ if [ "${1-}" = --quick ]; then
   export PATH="$PWD/.venv-dev/bin:$PATH"
   ruff check .
   ruff format --check .
+  lint-imports
   exec pytest -q -n 2 -m "not slow and not long" "$@"
 fi
 
@@ -27,6 +28,7 @@ ruff format --check .
 find probes scripts synthesizer tests tuccl -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.cu' \
   -o -name '*.cuh' | sort |
   xargs clang-format --dry-run --Werror
+lint-imports
 mypy --num-workers 2
 # In the order of tests/conftest.py, with the longest files first.
 pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"

@@ -24,7 +24,7 @@ from tests.runtime.shm_job import compile_shm_job, link_shm_job
 from tests.runtime.test_executor import EXECUTOR, compile_all
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime
 from tests.runtime.write_bundles import write_bundles
-from tuccl.hosts import probing
+from tuccl.api.hosts import probing
 from tuccl.workspace import atomic_file
 
 ROOT = Path(__file__).resolve().parents[1]

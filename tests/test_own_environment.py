@@ -11,7 +11,7 @@ import pytest
 from tuccl import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[1]
-IN_A_WORKER = {"tuccl/engines/nccl_engine.py", "tuccl/engines/executor_library.py"}
+IN_A_WORKER = {"tuccl/measuring/engines/nccl_engine.py", "tuccl/runtime/executor_library.py"}
 """NCCL and the executor read their variables in the process that loads them, a worker that runs
 nothing else."""
 CHANGES = {"update", "pop", "popitem", "setdefault", "clear", "__setitem__", "__delitem__"}

@@ -14,8 +14,8 @@ import tuccl
 from lookup_tables import bundle_layout
 from tests.tuccl.cli.test_help import ALL
 from tuccl.errors import ExitCode
-from tuccl.inputs.option import LABORATORY, options_of
-from tuccl.inputs.run_options import RunOptions
+from tuccl.options.option import LABORATORY, options_of
+from tuccl.options.run_options import RunOptions
 
 
 def page(name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from site_hooks import DOCS, INDEX, ROOT, links_into_site, navigation
 
-from tests.tuccl.html_report.test_in_browser import BROWSER, opened
+from tests.tuccl.views.page.test_in_browser import BROWSER, opened
 
 needs_mkdocs = pytest.mark.skipif(
     find_spec("material") is None or find_spec("mkdocs") is None,

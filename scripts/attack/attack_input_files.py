@@ -16,10 +16,10 @@ from tests.probes.network.racks.test_ibnetdiscover import FABRIC
 from tests.probes.nvidia.test_nvidia_smi_topo import TWO_SOCKETS
 from tests.probes.pci.listings.test_hwloc_xml import MACHINE
 from tests.probes.pci.listings.test_lspci import GPU, ROOT_PORT, UPSTREAM
-from tests.tuccl.commands.test_tune import as_csv
-from tests.tuccl.records.small_record import machine
-from tests.tuccl.records.tiny_grid import tiny_grid
-from tuccl.records.record_file import write_record
+from tests.tuccl.cli.commands.test_tune import as_csv
+from tests.tuccl.measuring.records.small_record import machine
+from tests.tuccl.measuring.records.tiny_grid import tiny_grid
+from tuccl.measuring.records.record_file import write_record
 
 _H200 = ("--topology", "shipped:h200-4gpu")
 _MEASURED = "time  algbw  busbw #wrong"

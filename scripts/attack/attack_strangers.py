@@ -29,11 +29,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lookup_tables.table import Operation  # noqa: E402
-from tuccl.backends.workers_backend import WorkersOptions, open_workers_backend  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.places import LocalPlaces  # noqa: E402
-from tuccl.measuring.seating import whole_shape  # noqa: E402
-from tuccl.trials.config import Config, Task  # noqa: E402
+from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend  # noqa: E402
+from tuccl.measuring.workers.places import LocalPlaces  # noqa: E402
+from tuccl.measuring.workers.seating import whole_shape  # noqa: E402
+from tuccl.search.trials.config import Config, Task  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
 _OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)

@@ -19,9 +19,9 @@ import threading
 import time
 
 from lookup_tables.table import Operation, Shape
-from tuccl.console.live_view import EVERY_S, LiveView, shown_run
-from tuccl.trials import events
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials import events
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.views.terminal.live_view import EVERY_S, LiveView, shown_run
 
 SAMPLES_PER_S = 1000
 """Samples that a fast machine takes in a second; those of large messages take longer."""

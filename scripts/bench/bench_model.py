@@ -27,9 +27,11 @@ sys.path.insert(0, str(ROOT))
 
 from lookup_tables.table import Operation, Shape  # noqa: E402
 from probes.files.read import read_topology  # noqa: E402
-from tuccl.calibration.fit import fit_constants  # noqa: E402
-from tuccl.calibration.observations import Observation, tabulate  # noqa: E402
-from tuccl.calibration.sources import from_record  # noqa: E402
+from tuccl.measuring.calibration.fit import fit_constants  # noqa: E402
+from tuccl.measuring.calibration.observations import Observation, tabulate  # noqa: E402
+from tuccl.measuring.calibration.sources import from_record  # noqa: E402
+from tuccl.measuring.records.grid_csv import read_grid_csv  # noqa: E402
+from tuccl.measuring.records.record import Record  # noqa: E402
 from tuccl.models.figures import (  # noqa: E402
     Fabric,
     Generation,
@@ -39,9 +41,7 @@ from tuccl.models.figures import (  # noqa: E402
 )
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts  # noqa: E402
 from tuccl.models.nccl_choice import nccl_choice  # noqa: E402
-from tuccl.records.grid_csv import read_grid_csv  # noqa: E402
-from tuccl.records.record import Record  # noqa: E402
-from tuccl.trials.config import STOCK, Config, Task  # noqa: E402
+from tuccl.search.trials.config import STOCK, Config, Task  # noqa: E402
 
 SHARED = ROOT.parent / "shared" / "data"
 GRID = SHARED / "replay" / "h200x4_nvlink_nccl2.28.9.csv"

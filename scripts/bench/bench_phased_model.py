@@ -24,12 +24,12 @@ from probes.files.shipped import shipped_machines  # noqa: E402
 from probes.topology.graph import Topology  # noqa: E402
 from probes.topology.replicate import Network, replicate  # noqa: E402
 from sketches.candidates import whole_machine  # noqa: E402
-from tuccl.backends.simulated import SimulatedBackend  # noqa: E402
+from tuccl.measuring.backends.simulated import SimulatedBackend  # noqa: E402
 from tuccl.models.figures import communicator_shape  # noqa: E402
 from tuccl.models.grid_figures import grid_figures  # noqa: E402
 from tuccl.schedules.executor_schedules import modelled_space  # noqa: E402
 from tuccl.schedules.phased_candidates import phased_candidates  # noqa: E402
-from tuccl.trials.config import STOCK, Config, Task  # noqa: E402
+from tuccl.search.trials.config import STOCK, Config, Task  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 LOOPBACK = Network(latency_us=3.85, bandwidth_gb_per_s=16.0)

@@ -30,17 +30,17 @@ from lookup_tables.lookup import PLACEMENT_TOLERANCE  # noqa: E402
 from lookup_tables.table import Operation, Shape  # noqa: E402
 from probes.topology.graph import Topology  # noqa: E402
 from probes.topology.replicate import Network, replicate  # noqa: E402
-from tuccl.backends.backend_choice import builtins_of  # noqa: E402
-from tuccl.backends.simulated import SimulatedBackend  # noqa: E402
-from tuccl.inputs.machine_argument import read_machine_argument  # noqa: E402
-from tuccl.inputs.run_options import RunOptions  # noqa: E402
+from tuccl.measuring.backends.backend_choice import builtins_of  # noqa: E402
+from tuccl.measuring.backends.simulated import SimulatedBackend  # noqa: E402
 from tuccl.models.figures import communicator_shape  # noqa: E402
 from tuccl.models.placements import PlacementClass, placements  # noqa: E402
-from tuccl.pipeline.stages import backend_request  # noqa: E402
-from tuccl.trials.config import STOCK, Config, Task  # noqa: E402
-from tuccl.trials.placement import ANYWHERE  # noqa: E402
-from tuccl.trials.shapes import NamedShape, ShapeName  # noqa: E402
-from tuccl.trials.space import Space  # noqa: E402
+from tuccl.options.machine_argument import read_machine_argument  # noqa: E402
+from tuccl.options.run_options import RunOptions  # noqa: E402
+from tuccl.search.trials.config import STOCK, Config, Task  # noqa: E402
+from tuccl.search.trials.placement import ANYWHERE  # noqa: E402
+from tuccl.search.trials.shapes import NamedShape, ShapeName  # noqa: E402
+from tuccl.search.trials.space import Space  # noqa: E402
+from tuccl.tuning.pipeline.stages import backend_request  # noqa: E402
 from tuccl.tuning.run.results import PlacedResult, SearchSpaces, TuningResult  # noqa: E402
 from tuccl.tuning.run.tune import tune  # noqa: E402
 from tuccl.tuning.settings import RunSettings  # noqa: E402

@@ -35,13 +35,13 @@ from regret_report import Outcome, table  # noqa: E402
 from search_problems import Problem, record_problems, synthetic_problems  # noqa: E402
 
 from tuccl.errors import BudgetSpentError  # noqa: E402
-from tuccl.search.final_choice import RESERVE, chosen, confirm_rivals  # noqa: E402
-from tuccl.search.meter import Meter  # noqa: E402
-from tuccl.search.mraco import Mraco, MracoOptions  # noqa: E402
-from tuccl.search.strategies import make_strategy  # noqa: E402
-from tuccl.search.strategy import Strategy, run_search  # noqa: E402
-from tuccl.trials.config import Config  # noqa: E402
-from tuccl.trials.presets import paper_space  # noqa: E402
+from tuccl.search.strategies.final_choice import RESERVE, chosen, confirm_rivals  # noqa: E402
+from tuccl.search.strategies.meter import Meter  # noqa: E402
+from tuccl.search.strategies.mraco import Mraco, MracoOptions  # noqa: E402
+from tuccl.search.strategies.strategies import make_strategy  # noqa: E402
+from tuccl.search.strategies.strategy import Strategy, run_search  # noqa: E402
+from tuccl.search.trials.config import Config  # noqa: E402
+from tuccl.search.trials.presets import paper_space  # noqa: E402
 
 RECORD = ROOT.parent / "shared/data/replay/h200x4_nvlink_nccl2.28.9.csv"
 STRATEGIES = (

@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))
 from noisy_machine import HANGING, NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E402
 
 from lookup_tables.table import Operation, Shape  # noqa: E402
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
-from tuccl.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
+from tuccl.search.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
 from tuccl.tuning.confirmation import held_against_starts  # noqa: E402
 from tuccl.tuning.decision import Decision, decide  # noqa: E402
 from tuccl.tuning.guaranteed_minimum import Finalist, Floor, compare_in_turn  # noqa: E402

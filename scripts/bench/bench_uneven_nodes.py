@@ -38,10 +38,10 @@ from probes.topology.graph import (  # noqa: E402
 )
 from probes.topology.json_form import topology_to_json  # noqa: E402
 from probes.topology.replicate import Network, NetworkLayout, replicate  # noqa: E402
-from tuccl.inputs.run_options import SIMULATED, RunOptions  # noqa: E402
-from tuccl.pipeline.stages import initialize  # noqa: E402
+from tuccl.options.run_options import SIMULATED, RunOptions  # noqa: E402
 from tuccl.reports.finished_run import FinishedRun  # noqa: E402
 from tuccl.reports.job_gains import KeyGain, gains_of  # noqa: E402
+from tuccl.tuning.pipeline.stages import initialize  # noqa: E402
 from tuccl.tuning.settings import RunSettings  # noqa: E402
 from tuccl.workspace.runs import Workspace  # noqa: E402
 

@@ -13,8 +13,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import Config, ProcessProfile, Task
 
 SAMPLE_S = 0.01
 RESTART_S = 1.0

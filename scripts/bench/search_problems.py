@@ -11,16 +11,16 @@ from statistics import median
 
 from search_surfaces import MAX_REPEATS, REGIMES, Surface, exact_us
 
-from tuccl.backends.replay import ReplayBackend
-from tuccl.inputs.machine import load_machine
-from tuccl.inputs.machine_options import MachineOptions
-from tuccl.records.grid_csv import read_grid_csv, topology_beside
-from tuccl.records.record import Record
-from tuccl.search.meter import Measure
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import STOCK, Config, Task
-from tuccl.trials.presets import paper_space
-from tuccl.trials.space import Space, space_of
+from tuccl.measuring.backends.replay import ReplayBackend
+from tuccl.measuring.records.grid_csv import read_grid_csv, topology_beside
+from tuccl.measuring.records.record import Record
+from tuccl.options.machine import load_machine
+from tuccl.options.machine_options import MachineOptions
+from tuccl.search.strategies.meter import Measure
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, Task
+from tuccl.search.trials.presets import paper_space
+from tuccl.search.trials.space import Space, space_of
 from tuccl.words.sizes import format_size
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import Config
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import Config
 
 MAX_REPEATS = 27
 _NOISE = 0.05

@@ -19,14 +19,14 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tuccl.engines.measure_library import (
+from tuccl.errors import TucclError
+from tuccl.measuring.engines.measure_library import (
     GROUP_ID_BYTES,
     TEXT_BYTES,
     MeasureSession,
     NativeCall,
 )
-from tuccl.engines.nccl_library import find_nccl
-from tuccl.errors import TucclError
+from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.runtime import computation_ptx
 
 ASKED_US = (10.0, 30.0, 100.0, 300.0, 1000.0, 5000.0)

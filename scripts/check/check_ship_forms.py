@@ -26,7 +26,7 @@ from kubernetes_builds import KubectlMissingError  # noqa: E402
 from ship_container import Container, add_busybox, is_root  # noqa: E402
 from ship_readers import STARTS, Node, ReaderMissingError, ReadingError, Start  # noqa: E402
 
-from tests.tuccl.engines.nccl_stand_ins import StandIns, build_stand_ins  # noqa: E402
+from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns, build_stand_ins  # noqa: E402
 from tests.tuccl.shipping.job_roots import PLACE, make_job_root, run_of_one_rank  # noqa: E402
 from tuccl.shipping.forms import Form  # noqa: E402
 from tuccl.shipping.shipment import ship  # noqa: E402

@@ -25,7 +25,7 @@ from typing import Any
 
 from torch_job import TRAININGS, add_arguments
 
-from tuccl.engines.nccl_environment import count_gpus
+from tuccl.measuring.engines.nccl_environment import count_gpus
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = re.compile(r"step (\S+) us")

@@ -20,14 +20,14 @@ from measuring_job import TAKEN_OUT, JobError, wait_for_all
 from random_calls import Wanted
 
 from lookup_tables.bundles.bundle import load_bundle
-from tuccl.engines.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
-from tuccl.engines.gpu_sharing import sharing_variables
-from tuccl.engines.nccl_environment import count_gpus
-from tuccl.engines.nccl_library import find_nccl
-from tuccl.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.errors import TucclError
-from tuccl.measuring.laboratory import Laboratory, parse_node_sizes
-from tuccl.measuring.seating import appearing_as
+from tuccl.measuring.engines.gpu_sharing import sharing_variables
+from tuccl.measuring.engines.nccl_environment import count_gpus
+from tuccl.measuring.engines.nccl_library import find_nccl
+from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.measuring.workers.laboratory import Laboratory, parse_node_sizes
+from tuccl.measuring.workers.seating import appearing_as
+from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.schedules.executor_schedules import programs_bundle
 from tuccl.words.sizes import parse_size
 

@@ -18,7 +18,7 @@ from device_calls import Array, Buffer, Cuda, DeviceError, Nccl, UniqueId
 from random_calls import REDUCTIONS, TYPES, RandomCall, data_of
 from rank_zero_file import from_rank_zero
 
-from tuccl.engines.executor_library import ExecutorLibrary
+from tuccl.runtime.executor_library import ExecutorLibrary
 
 GUARD_BYTES = 512
 UNTOUCHED = 0xA5

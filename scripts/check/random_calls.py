@@ -16,7 +16,7 @@ from kernel_schedules import PHASED
 from staged_schedules import STAGED
 
 from lookup_tables.table import NcclProtocol, ScheduleConfig
-from tuccl.engines.executor_library import Choice
+from tuccl.runtime.executor_library import Choice
 
 K, M = 1 << 10, 1 << 20
 TYPES = (

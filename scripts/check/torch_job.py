@@ -26,11 +26,11 @@ sys.path.insert(0, str(ROOT))
 
 from measuring_job import JobError, wait_for_all  # noqa: E402
 
-from tuccl.engines.gpu_sharing import sharing_variables  # noqa: E402
-from tuccl.engines.nccl_environment import count_gpus  # noqa: E402
-from tuccl.engines.nccl_library import find_nccl  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.seating import appearing_as  # noqa: E402
+from tuccl.measuring.engines.gpu_sharing import sharing_variables  # noqa: E402
+from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
+from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
+from tuccl.measuring.workers.seating import appearing_as  # noqa: E402
 
 TRAININGS = ("training", "sharded", "mesh", "tensor_parallel")
 WORDS = ("steps", "width", "sequence", "layers", "rounds", "at_once_bytes")

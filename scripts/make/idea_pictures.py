@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from svg_drawing import AMBER, INK, LINE, QUIET, RED, TEAL, VIOLET, Drawing
 
-from tuccl.search.hyperband import hyperband_plan
+from tuccl.search.strategies.hyperband import hyperband_plan
 
 
 def overview() -> Drawing:

@@ -3,7 +3,7 @@
     python scripts/make/write_json_schemas.py [DIRECTORY]
 
 Run it after a change of tuccl/reports/documents, tuccl/reports/host_record.py,
-tuccl/shipping/manifest.py, tuccl/workloads/workload_file.py or tuccl/html_report; a test holds the
+tuccl/shipping/manifest.py, tuccl/workloads/workload_file.py or tuccl/views/page; a test holds the
 files against the models.
 """
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tuccl.html_report.figures.report_figures import ReportDocument
 from tuccl.reports.documents.all_documents import DOCUMENTS
 from tuccl.reports.documents.watch import WatchDocument
 from tuccl.shipping.manifest import ManifestDocument
+from tuccl.views.page.figures.report_figures import ReportDocument
 from tuccl.workloads.workload_file import WorkloadFileDocument
 from tuccl.workspace.atomic_file import write_atomically
 

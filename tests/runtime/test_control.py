@@ -9,7 +9,7 @@ from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Plugin
 from tests.runtime.test_native import MEMORY, THREADS, build, run
 from tests.runtime.write_bundles import write_bundles
-from tuccl.engines.control_block import (
+from tuccl.measuring.engines.control_block import (
     CONTROL_VARIABLE,
     NO_OVERRIDE,
     ControlBlock,

@@ -13,14 +13,14 @@ from typing import TypedDict, Unpack
 import pytest
 
 from probes.files.shipped import shipped_machines
-from tests.tuccl.measuring.worker_fixtures import (  # noqa: F401 - fixtures
+from tests.tuccl.measuring.workers.worker_fixtures import (  # noqa: F401 - fixtures
     cores,
     open_backend,
     stand_ins,
 )
 from tests.tuccl.ready_command import ReadyCommand
 from tuccl.cli.app import main
-from tuccl.console.progress import EVERY_VARIABLE
+from tuccl.views.terminal.progress import EVERY_VARIABLE
 from tuccl.workspace.runs import Workspace
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -110,10 +110,10 @@ def _load() -> None:
     import pyarrow.parquet  # noqa: F401, PLC0415
 
     import tuccl.cli.app  # noqa: PLC0415
-    import tuccl.commands  # noqa: PLC0415
-    import tuccl.console  # noqa: PLC0415
+    import tuccl.cli.commands  # noqa: PLC0415
+    import tuccl.views.terminal  # noqa: PLC0415
 
-    for package in (tuccl.commands, tuccl.console):
+    for package in (tuccl.cli.commands, tuccl.views.terminal):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
 

@@ -15,13 +15,23 @@ from probes.nccl_xml.export import topology_to_nccl_xml
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.api.errors import with_one_root
+from tuccl.api.hosts.probe_command import (
+    DEFAULT_HOST_TIMEOUT_S,
+    DEFAULT_SECONDS_PER_PAIR,
+    ProbeCommand,
+)
+from tuccl.api.hosts.probing import (
+    check_options,
+    cluster_options,
+    is_sound,
+    network_faults,
+    with_crew,
+)
 from tuccl.api.stages import OnStage, Tell, progress_of, unsaid
 from tuccl.errors import ExitCode, UsageError
-from tuccl.hosts.probe_command import DEFAULT_HOST_TIMEOUT_S, DEFAULT_SECONDS_PER_PAIR, ProbeCommand
-from tuccl.hosts.probing import check_options, cluster_options, is_sound, network_faults, with_crew
-from tuccl.inputs.machine import load_machine
-from tuccl.inputs.machine_argument import read_machine_argument
-from tuccl.inputs.machine_options import MachineOptions
+from tuccl.options.machine import load_machine
+from tuccl.options.machine_argument import read_machine_argument
+from tuccl.options.machine_options import MachineOptions
 from tuccl.workspace.atomic_file import write_atomically
 
 Machine = Topology | str | Path

@@ -21,8 +21,8 @@ from tuccl.api.errors import with_one_root
 from tuccl.api.machines import Machine, machine_of
 from tuccl.api.stages import OnStage, progress_of
 from tuccl.errors import UsageError
-from tuccl.inputs.sketch_argument import read_sketch_argument, sketch_for
 from tuccl.models.figures import communicator_shape
+from tuccl.options.sketch_argument import read_sketch_argument, sketch_for
 from tuccl.schedules.best_schedule import Means, best_schedule
 from tuccl.schedules.own_schedules import connecting_sketch
 from tuccl.schedules.own_schedules import read_schedule as read_any_schedule

@@ -11,23 +11,23 @@ from pathlib import Path
 from probes.cluster.crew import LocalCrew
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
+from tuccl.api.default_backend import default_backend
 from tuccl.api.errors import with_one_root
+from tuccl.api.hosts.probed_machine import probed_machine
+from tuccl.api.hosts.settled_nccl import nccl_of_host, tell_nccl
+from tuccl.api.look_first import look_first
 from tuccl.api.machines import Machine, refuse_mpi
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
 from tuccl.api.tables import Table, table_of_run
-from tuccl.backends.backend_choice import backend_kind
-from tuccl.commands.default_backend import default_backend
-from tuccl.commands.look_first import look_first
-from tuccl.hosts.probed_machine import probed_machine
-from tuccl.hosts.settled_nccl import nccl_of_host, tell_nccl
-from tuccl.inputs.machine_argument import absolute_machine_argument
-from tuccl.inputs.run_options import RunOptions
-from tuccl.pipeline.preparing import prepare
-from tuccl.pipeline.record_output import RecordOutput
-from tuccl.pipeline.tuning_run import run
+from tuccl.measuring.backends.backend_choice import backend_kind
+from tuccl.options.machine_argument import absolute_machine_argument
+from tuccl.options.run_options import RunOptions
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import parse_forms
 from tuccl.shipping.shipment import Shipped
+from tuccl.tuning.pipeline.preparing import prepare
+from tuccl.tuning.pipeline.record_output import RecordOutput
+from tuccl.tuning.pipeline.tuning_run import run
 from tuccl.tuning.settings import DEFAULT_FLOOR
 from tuccl.workspace.atomic_file import absolute, write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE

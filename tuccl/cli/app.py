@@ -31,8 +31,8 @@ from tuccl.cli.parameters.options import (
 )
 from tuccl.cli.shipped import bench, shipping, versions, watch
 from tuccl.errors import ExitCode, TucclError
-from tuccl.inputs.option import MACHINE, OUTPUT, machine_name
-from tuccl.inputs.run_options import RunOptions
+from tuccl.options.option import MACHINE, OUTPUT, machine_name
+from tuccl.options.run_options import RunOptions
 from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
@@ -152,7 +152,7 @@ def init(
     Without --topology or --records this host is probed, or under MPI all hosts of the job, and
     measured where it has GPUs and an NCCL. Started again, the same command continues.
     """
-    from tuccl.commands import tune
+    from tuccl.cli.commands import tune
 
     raise typer.Exit(tune.init(options, workspace, as_json, record, force, plain_log))
 
@@ -171,7 +171,7 @@ def table(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a job gets here against stock NCCL, key by key."""
-    from tuccl.commands import table as table_commands
+    from tuccl.cli.commands import table as table_commands
 
     raise typer.Exit(table_commands.show_table(workspace, as_json, shape))
 
@@ -202,7 +202,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
-    from tuccl.commands import table as table_commands
+    from tuccl.cli.commands import table as table_commands
 
     raise typer.Exit(table_commands.explain(operation, size, workspace, as_json, ranks, nodes))
 
@@ -240,7 +240,7 @@ def retune(
 
     Entries whose communicators do not touch the change are kept, the others measured again.
     """
-    from tuccl.commands import tune
+    from tuccl.cli.commands import tune
 
     raise typer.Exit(tune.retune(topology, workspace, as_json, plain_log, dry_run, record, force))
 
@@ -258,7 +258,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
-    from tuccl.commands import verify as verifying
+    from tuccl.cli.commands import verify as verifying
 
     raise typer.Exit(verifying.verify(file, nodes, as_json))
 

@@ -8,7 +8,7 @@ import typer
 
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption
-from tuccl.inputs.option import OUTPUT
+from tuccl.options.option import OUTPUT
 
 EXAMPLES = examples("tuccl build-executor", "tuccl build-executor --arch 80,90")
 
@@ -33,6 +33,6 @@ def build_executor(
     as_json: JsonOption = False,
 ) -> None:
     """Compile the executor and the GPU benchmark with nvcc, for the GPUs here or those named."""
-    from tuccl.commands import build
+    from tuccl.cli.commands import build
 
     raise typer.Exit(build.build_executor(arch, force, as_json))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import typer
 
+from tuccl.cli.options.calibrate_command import CalibrateCommand
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption
-from tuccl.inputs.calibrate_command import CalibrateCommand
 
 EXAMPLES = examples("tuccl calibrate h200.parquet --topology topo.xml -o h200.json")
 
@@ -20,6 +20,6 @@ EXAMPLES = examples("tuccl calibrate h200.parquet --topology topo.xml -o h200.js
 )
 def calibrate(command: CalibrateCommand, as_json: JsonOption = False) -> None:
     """Fit the simulated backend to measured times of NCCL on this machine."""
-    from tuccl.commands import calibrate as calibrating
+    from tuccl.cli.commands import calibrate as calibrating
 
     raise typer.Exit(calibrating.calibrate_command(replace(command, as_json=as_json)))

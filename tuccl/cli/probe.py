@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import typer
 
+from tuccl.api.hosts.probe_command import ProbeCommand
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption
-from tuccl.hosts.probe_command import ProbeCommand
 
 EXAMPLES = examples(
     "tuccl probe --check", "tuccl probe -o machine.json", "tuccl probe --hosts 'node[01-16]'"
@@ -24,6 +24,6 @@ def probe(command: ProbeCommand, as_json: JsonOption = False) -> None:
     each is named. The topology is written all the same, except that missing hosts need
     --allow-missing. With --check, exit code 1: nothing can be probed here.
     """
-    from tuccl.hosts import probing
+    from tuccl.api.hosts import probing
 
     raise typer.Exit(probing.probe(replace(command, as_json=as_json)))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import typer
 
+from tuccl.cli.options.report_command import ReportCommand
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
-from tuccl.inputs.report_command import ReportCommand
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 EXAMPLES = examples(
@@ -31,6 +31,6 @@ def report(
     The page contains all that it needs and fetches nothing. With --json the figures behind it go
     to standard output. With --follow the page of a run that goes on is served instead.
     """
-    from tuccl.commands import report as reporting
+    from tuccl.cli.commands import report as reporting
 
     raise typer.Exit(reporting.report(replace(command, workspace=workspace, as_json=as_json)))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import typer
 
+from tuccl.cli.options.synthesize_command import SynthesizeCommand
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption
-from tuccl.inputs.synthesize_command import SynthesizeCommand
 
 EXAMPLES = examples(
     "tuccl synthesize --topology topo.xml --op all_gather --size 1M -o all_gather.xml"
@@ -25,6 +25,6 @@ EXAMPLES = examples(
 )
 def synthesize(command: SynthesizeCommand, as_json: JsonOption = False) -> None:
     """Find the fastest schedule for one collective and size, proved right, beside its bound."""
-    from tuccl.commands import synthesize as synthesizing
+    from tuccl.cli.commands import synthesize as synthesizing
 
     raise typer.Exit(synthesizing.synthesize_command(replace(command, as_json=as_json)))

@@ -9,7 +9,7 @@ import typer
 
 from tuccl.cli.parameters.help import Command, Group, examples
 from tuccl.cli.parameters.options import JsonOption
-from tuccl.inputs.option import OUTPUT
+from tuccl.options.option import OUTPUT
 
 app = typer.Typer(
     name="topology",
@@ -44,7 +44,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a machine as a tree, every figure with its source."""
-    from tuccl.commands import topology
+    from tuccl.cli.commands import topology
 
     raise typer.Exit(topology.show(file, as_json))
 
@@ -59,7 +59,7 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """List the differences between two descriptions of a machine. Exit code 1: there are some."""
-    from tuccl.commands import topology
+    from tuccl.cli.commands import topology
 
     raise typer.Exit(topology.diff(old, new, figures, as_json))
 
@@ -71,7 +71,7 @@ def import_machine(
     file: FileArgument, output: OutputOption = None, as_json: JsonOption = False
 ) -> None:
     """Read a machine from any form and write it in TuCCL's JSON."""
-    from tuccl.commands import topology
+    from tuccl.cli.commands import topology
 
     raise typer.Exit(topology.import_machine(file, output, as_json))
 
@@ -87,7 +87,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a machine as NCCL's XML (NCCL_TOPO_FILE), and note what that form cannot express."""
-    from tuccl.commands import topology
+    from tuccl.cli.commands import topology
 
     raise typer.Exit(topology.export(file, output, host, as_json))
 
@@ -95,6 +95,6 @@ def export(
 @app.command(cls=Command, epilog=examples("tuccl topology draw topo.xml -o machine.svg"))
 def draw(file: FileArgument, output: OutputOption = None, as_json: JsonOption = False) -> None:
     """Draw devices and links as an SVG picture."""
-    from tuccl.commands import topology
+    from tuccl.cli.commands import topology
 
     raise typer.Exit(topology.draw(file, output, as_json))

@@ -16,9 +16,9 @@ from tuccl.cli.parameters.options import (
     RecordToOption,
     WorkspaceOption,
 )
-from tuccl.inputs.machine_options import MachineOptions
-from tuccl.inputs.option import OUTPUT
-from tuccl.inputs.run_options import RunOptions
+from tuccl.options.machine_options import MachineOptions
+from tuccl.options.option import OUTPUT
+from tuccl.options.run_options import RunOptions
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 EXAMPLES = examples(
@@ -59,7 +59,7 @@ def tune(
     as_json: JsonOption = False,
 ) -> None:
     """Search NCCL's own settings alone, without schedules. Run again, it continues."""
-    from tuccl.commands import tune as tuning_commands
+    from tuccl.cli.commands import tune as tuning_commands
 
     command = tuning_commands.TuneCommand(
         options=replace(options, schedules=False),

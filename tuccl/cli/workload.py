@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from tuccl.cli.options.workload_command import WorkloadImportCommand
+from tuccl.cli.options.workload_record_command import WorkloadRecordCommand
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import Command, Group, examples
 from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
-from tuccl.inputs.workload_bench_command import WorkloadBenchCommand, WorkloadTrimCommand
-from tuccl.inputs.workload_command import WorkloadImportCommand
-from tuccl.inputs.workload_record_command import WorkloadRecordCommand
+from tuccl.options.workload_bench_command import WorkloadBenchCommand, WorkloadTrimCommand
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ app = typer.Typer(
 @with_fields()
 def import_workload(command: WorkloadImportCommand, as_json: JsonOption = False) -> None:
     """Read the recordings of a job, count its calls and write the workload."""
-    from tuccl.commands import workload
+    from tuccl.cli.commands import workload
 
     raise typer.Exit(workload.import_workload(replace(command, as_json=as_json)))
 
@@ -54,7 +54,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a workload's calls and bytes per step, and what of it no table has."""
-    from tuccl.commands import workload
+    from tuccl.cli.commands import workload
 
     raise typer.Exit(workload.show(file, as_json))
 
@@ -74,7 +74,7 @@ def record(command: WorkloadRecordCommand, as_json: JsonOption = False) -> None:
 
     Exit code: the job's own, and 1 if that is 0 and nothing was recorded.
     """
-    from tuccl.commands import workload
+    from tuccl.cli.commands import workload
 
     raise typer.Exit(workload.record(replace(command, as_json=as_json)))
 
@@ -97,7 +97,7 @@ def bench(
 
     Exit code 1: the job is slower with the table, beyond the noise.
     """
-    from tuccl.commands import job_bench
+    from tuccl.cli.commands import job_bench
 
     raise typer.Exit(job_bench.bench_job(replace(command, workspace=workspace, as_json=as_json)))
 
@@ -125,6 +125,6 @@ def trim(
     Exit code 1: nothing is left, or the job is slower with what is, beyond the noise; nothing is
     shipped.
     """
-    from tuccl.commands import job_trim
+    from tuccl.cli.commands import job_trim
 
     raise typer.Exit(job_trim.trim_job(replace(command, workspace=workspace, as_json=as_json)))

@@ -1,1 +1,1 @@
-"""Measuring on real ranks: a leader, a worker process per rank, and where they sit."""
+"""Measuring: backends, the engines and workers behind them, records, and calibration."""

@@ -18,7 +18,7 @@ from probes.topology.graph import Topology
 from probes.topology.hosts import hosts_alike
 from tuccl.models.figures import communicator_shape
 from tuccl.models.siblings import Communicator, communicators, used_links
-from tuccl.trials.shapes import memberships
+from tuccl.search.trials.shapes import memberships
 
 _NUMBERED = (DeviceKind.GPU, DeviceKind.NIC)
 

@@ -13,7 +13,7 @@ from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import Choice, nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
-from tuccl.trials.config import Config, Task
+from tuccl.search.trials.config import Config, Task
 
 
 def modelled_ranking(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import Fabric, Generation, MachineFigures
-from tuccl.trials.config import Config, ProcessProfile
+from tuccl.search.trials.config import Config, ProcessProfile
 
 _PROTOCOLS = tuple(NcclProtocol)
 _RING, _TREE = NcclAlgorithm.RING, NcclAlgorithm.TREE

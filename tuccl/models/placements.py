@@ -21,8 +21,8 @@ from probes.topology.hosts import hosts_alike
 from probes.topology.paths import Proximity, local_path, pcie_distance
 from tuccl.models.figures import Fabric, MachineFigures, communicator_shape, machine_figures
 from tuccl.models.siblings import Communicator, divided
-from tuccl.trials.placement import Placement
-from tuccl.trials.shapes import strides
+from tuccl.search.trials.placement import Placement
+from tuccl.search.trials.shapes import strides
 
 _ALIKE = 1.1
 """Ratio of two bandwidths up to which they count as equal: measured ones of equal links differ."""

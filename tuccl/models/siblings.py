@@ -20,7 +20,7 @@ from probes.topology.paths import local_path
 from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node
 from tuccl.errors import UsageError
 from tuccl.models.figures import MachineFigures, communicator_shape, machine_figures
-from tuccl.trials.shapes import Membership, memberships
+from tuccl.search.trials.shapes import Membership, memberships
 
 _KEPT = (DeviceKind.GPU, DeviceKind.NIC)
 """Devices of which a sibling has its own; it sees all others."""
@@ -121,7 +121,7 @@ def divided(
     Args:
         topology: The machine.
         shape: Shape of the siblings.
-        stride: As `tuccl.trials.shapes.memberships`.
+        stride: As `tuccl.search.trials.shapes.memberships`.
         alone: Whether the machine is as without the other siblings, as NCCL's own estimates have
             it; else links are divided among the siblings.
     """

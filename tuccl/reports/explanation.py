@@ -13,7 +13,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.job_gains import KeyGain, Runner
 from tuccl.reports.report import KeyReport
-from tuccl.trials.shapes import shape_text
+from tuccl.search.trials.shapes import shape_text
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from probes.inputs.regular_file import read_regular_file
 from probes.nvidia.gpu_settings import GpuSettings, GpuStates, read_gpu_states
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json, topology_to_json
-from tuccl.measuring.congestion import congestion_control
+from tuccl.measuring.workers.congestion import congestion_control
 
 
 @dataclass(frozen=True, slots=True)

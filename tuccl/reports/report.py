@@ -13,10 +13,10 @@ from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
 from lookup_tables.table import Shape
 from tuccl.errors import WorkspaceError
-from tuccl.measuring.laboratory import Laboratory
-from tuccl.trials.config import SCHEDULE_PREFIXES
-from tuccl.trials.shapes import ShapeName
-from tuccl.trials.timing import Computation
+from tuccl.measuring.workers.laboratory import Laboratory
+from tuccl.search.trials.config import SCHEDULE_PREFIXES
+from tuccl.search.trials.shapes import ShapeName
+from tuccl.search.trials.timing import Computation
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 

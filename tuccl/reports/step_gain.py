@@ -18,9 +18,9 @@ from lookup_tables.confirmation import Reference
 from lookup_tables.table import Operation, Shape
 from tuccl.reports.job_gains import JobGains, KeyGain, Runner
 from tuccl.reports.report import ComparisonReport, Report
-from tuccl.statistics.intervals import START_ERROR, UNKNOWN, Interval
-from tuccl.statistics.sums import interval_of_sum, log_widths, together
-from tuccl.trials.config import Task
+from tuccl.search.statistics.intervals import START_ERROR, UNKNOWN, Interval
+from tuccl.search.statistics.sums import interval_of_sum, log_widths, together
+from tuccl.search.trials.config import Task
 from tuccl.workloads.step_calls import StepCalls, times_per_step
 
 CONFIDENCE = 0.95

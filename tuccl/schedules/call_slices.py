@@ -13,7 +13,7 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind
 from synthesizer.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
-from tuccl.trials.presets import KIB, UNSLICED
+from tuccl.search.trials.presets import KIB, UNSLICED
 
 MOST_SLICES = 64
 LEFT_OVER_BYTES = 512

@@ -27,16 +27,16 @@ from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.layout import Pattern
 from synthesizer.programs.phases import PhaseKind
 from synthesizer.programs.staged.call_cut import has_scratch_for
-from tuccl.engines.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
+from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
 from tuccl.schedules.call_slices import slice_sizes, staged_slice_sizes
 from tuccl.schedules.candidates import Candidate, promises_of
-from tuccl.trials.presets import (
+from tuccl.search.trials.presets import (
     executor_families,
     pattern_families,
     phased_families,
     staged_families,
 )
-from tuccl.trials.space import Family, Space
+from tuccl.search.trials.space import Family, Space
 
 _NOWHERE = "executor-workers"
 _FILE = "programs.tuccl"

@@ -26,7 +26,7 @@ from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.schedules.call_slices import can_be_sliced, slice_sizes, slices_of_call
 from tuccl.schedules.candidates import Candidate, Promise
-from tuccl.trials.presets import phased_families
+from tuccl.search.trials.presets import phased_families
 
 SMALL_BYTES = 64 << 10
 """Largest call that is not worth a second slice: on two faked nodes of two H200 an empty round

@@ -34,7 +34,7 @@ from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
 from tuccl.schedules.call_slices import staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
-from tuccl.trials.presets import staged_families
+from tuccl.search.trials.presets import staged_families
 
 OPERATIONS = frozenset(
     {Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}

@@ -1,1 +1,1 @@
-"""The search: Hyperband's plan, TPE by ask and tell, MRACO, and baseline strategies."""
+"""The search: what is tried, strategies that choose it, and the statistics of samples."""

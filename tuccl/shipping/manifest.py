@@ -23,7 +23,7 @@ from tuccl.reports.documents.step import StepSummary
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
-from tuccl.trials.timing import Computation
+from tuccl.search.trials.timing import Computation
 
 MANIFEST_NAME = "tuccl-manifest.json"
 MANIFEST_VERSION: Final = 3

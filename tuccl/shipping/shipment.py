@@ -44,6 +44,7 @@ from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import step_of
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
+from tuccl.search.trials.timing import Computation
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file
 from tuccl.shipping.forms import EXECUTABLE, Form, form_files
 from tuccl.shipping.job_settings import JobSettings
@@ -77,7 +78,6 @@ from tuccl.shipping.versions import (
     keep_version,
     utc_now,
 )
-from tuccl.trials.timing import Computation
 from tuccl.workspace.atomic_file import absolute, cannot_write, write_atomically
 from tuccl.workspace.runs import Run
 

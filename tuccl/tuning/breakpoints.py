@@ -21,7 +21,7 @@ from math import isqrt
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.trials.config import Config, Task
+from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.spending import Fresh
 
 _HALVINGS = 2

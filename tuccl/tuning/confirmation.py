@@ -27,11 +27,11 @@ from functools import partial
 from types import MappingProxyType
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.statistics.estimators import geometric_mean, interquartile_mean, log_gains
-from tuccl.statistics.looks import Looks, false_discovery_level
-from tuccl.statistics.pooling import PooledVariance
-from tuccl.trials.config import Config, Task
-from tuccl.trials.in_turn import in_turn
+from tuccl.search.statistics.estimators import geometric_mean, interquartile_mean, log_gains
+from tuccl.search.statistics.looks import Looks, false_discovery_level
+from tuccl.search.statistics.pooling import PooledVariance
+from tuccl.search.trials.config import Config, Task
+from tuccl.search.trials.in_turn import in_turn
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Decision
 from tuccl.tuning.restart_decision import (
     Logs,

@@ -18,12 +18,12 @@ from statistics import median
 
 from lookup_tables.confirmation import Estimator
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.placing.safety import SlowerAt
-from tuccl.statistics.estimators import quartile_spread, ratios_of_turns
-from tuccl.statistics.intervals import Interval, median_interval
-from tuccl.statistics.looks import bonferroni
-from tuccl.trials.config import Config
-from tuccl.trials.in_turn import Samples, in_turn
+from tuccl.search.statistics.estimators import quartile_spread, ratios_of_turns
+from tuccl.search.statistics.intervals import Interval, median_interval
+from tuccl.search.statistics.looks import bonferroni
+from tuccl.search.trials.config import Config
+from tuccl.search.trials.in_turn import Samples, in_turn
+from tuccl.tuning.placing.safety import SlowerAt
 
 Measure = Callable[[Config, int], tuple[float, ...]]
 """`measure(config, repeats)`: the first `repeats` samples, in us."""

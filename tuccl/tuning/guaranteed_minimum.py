@@ -11,11 +11,12 @@ keys that may be the worst, and nothing else: the floor protects jobs that send 
 take up to 1 % longer once all algorithms and sizes have run.)
 
 A ratio is stock's time over the profile's: below 1 is a loss. Its bounds are Student's on the mean
-logarithm over the rounds, with the variance of all suspected keys (`tuccl.statistics.pooling`).
-Both claims hold at the stated confidence over all looks and profiles together. For the claim that
-some key is under the floor, the upper bounds are corrected for the number of keys (Bonferroni). The
-claim that none is has to be shown for every key, so the lower bounds need no correction (an
-intersection-union test: Berger, Technometrics 24, 1982, p. 295).
+logarithm over the rounds, with the variance of all suspected keys
+(`tuccl.search.statistics.pooling`). Both claims hold at the stated confidence over all looks and
+profiles together. For the claim that some key is under the floor, the upper bounds are corrected
+for the number of keys (Bonferroni). The claim that none is has to be shown for every key, so the
+lower bounds need no correction (an intersection-union test: Berger, Technometrics 24, 1982, p.
+295).
 
 The order of several profiles rotates from round to round, so that a machine that slows down does
 not penalize the last one. A single profile always follows stock NCCL.
@@ -38,11 +39,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.statistics.estimators import geometric_mean
-from tuccl.statistics.intervals import student_interval
-from tuccl.statistics.looks import Looks, bonferroni
-from tuccl.statistics.pooling import PooledVariance
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.statistics.estimators import geometric_mean
+from tuccl.search.statistics.intervals import student_interval
+from tuccl.search.statistics.looks import Looks, bonferroni
+from tuccl.search.statistics.pooling import PooledVariance
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.spending import Fresh
 
 Ratios = dict[tuple[Task, Config], list[float]]

@@ -24,9 +24,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.profile_axes import ProfileAxes, profile_axes
-from tuccl.trials.space import Space, space_of
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.profile_axes import ProfileAxes, profile_axes
+from tuccl.search.trials.space import Space, space_of
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
 from tuccl.tuning.profile_visits import Measure, Visit, Visitor

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuccl.trials.config import STOCK, ProcessProfile, Task
+from tuccl.search.trials.config import STOCK, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import (
     Finalist,
     Floor,

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.statistics.estimators import error_of_weighted_mean, log_deviation
-from tuccl.statistics.intervals import interval_of_two_starts
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.space import Space, with_profile
+from tuccl.search.statistics.estimators import error_of_weighted_mean, log_deviation
+from tuccl.search.statistics.intervals import interval_of_two_starts
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.space import Space, with_profile
 from tuccl.tuning.guaranteed_minimum import CLEAR_GAIN, KeyRatio
 
 Measure = Callable[[Task, Config, int], Measured]

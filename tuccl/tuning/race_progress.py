@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl.trials.config import ProcessProfile
+from tuccl.search.trials.config import ProcessProfile
 from tuccl.tuning.profile_race import MOST_IN_TURN
 from tuccl.words.progress import AtMost, Progress
 

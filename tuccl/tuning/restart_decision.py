@@ -12,11 +12,11 @@ from dataclasses import replace
 from statistics import stdev
 
 from lookup_tables.confirmation import Estimator
-from tuccl.statistics.estimators import geometric_mean, log_gains
-from tuccl.statistics.intervals import UNKNOWN, student_interval, widened
-from tuccl.statistics.looks import bonferroni
-from tuccl.statistics.pooling import MeanError, PooledVariance
-from tuccl.trials.config import Config, Task
+from tuccl.search.statistics.estimators import geometric_mean, log_gains
+from tuccl.search.statistics.intervals import UNKNOWN, student_interval, widened
+from tuccl.search.statistics.looks import bonferroni
+from tuccl.search.statistics.pooling import MeanError, PooledVariance
+from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.decision import ERROR, MIN_GAIN, Comparison, Decision
 from tuccl.tuning.run_keys import ladder_of
 

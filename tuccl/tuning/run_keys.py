@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lookup_tables.table import Operation, Shape
-from tuccl.trials.config import Task
-from tuccl.trials.placement import ANYWHERE, Placement
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.tuning.settings import RunSettings
 from tuccl.workloads.step_calls import KeyCalls, times_per_step
 

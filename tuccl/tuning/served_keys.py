@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from tuccl.search.strategy import SearchResult
-from tuccl.trials.config import Config, Task
+from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.guaranteed_minimum import KeyRatio
 from tuccl.tuning.profile_visits import Measure, ratio_of_schedule
 

@@ -17,17 +17,17 @@ from lookup_tables.program_header import MOST_RANKS, executor_serves
 from lookup_tables.table import Operation, Shape
 from probes.topology.graph import Topology
 from tuccl import __version__
-from tuccl.backends.backend_choice import backend_kind
 from tuccl.errors import UsageError
-from tuccl.inputs.machine_options import MachineOptions
-from tuccl.inputs.option import require_bounds
-from tuccl.inputs.run_options import RunOptions
-from tuccl.measuring.laboratory import Laboratory
+from tuccl.measuring.backends.backend_choice import backend_kind
+from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.model_constants import SHIPPED, ModelConstants
-from tuccl.search.strategies import make_strategy
-from tuccl.trials.config import Task
-from tuccl.trials.shapes import NamedShape, ShapeName
-from tuccl.trials.timing import Timing
+from tuccl.options.machine_options import MachineOptions
+from tuccl.options.option import require_bounds
+from tuccl.options.run_options import RunOptions
+from tuccl.search.strategies.strategies import make_strategy
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.timing import Timing
 from tuccl.words.counts import count_of
 from tuccl.words.durations import parse_seconds
 from tuccl.words.operation_names import parse_operation, parse_operations

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.trials import events
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import Config, ProcessProfile, Task
-from tuccl.trials.events import Watch, unwatched
+from tuccl.search.trials import events
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.events import Watch, unwatched
 from tuccl.workspace.measurement_log import MeasurementLog
 
 Fresh = Callable[[Task, Config, int], Sequence[float]]

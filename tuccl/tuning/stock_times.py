@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.statistics import steadiness
-from tuccl.statistics.estimators import interquartile_mean
-from tuccl.statistics.pooling import MeanError
-from tuccl.trials.config import STOCK, Task
+from tuccl.search.statistics import steadiness
+from tuccl.search.statistics.estimators import interquartile_mean
+from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.trials.config import STOCK, Task
 from tuccl.tuning.spending import Spending
 from tuccl.words.progress import Progress
 

@@ -14,8 +14,8 @@ from enum import StrEnum
 from math import exp, log
 
 from lookup_tables.table import Operation, Shape
-from tuccl.trials.config import Task
-from tuccl.trials.timing import Computation
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.timing import Computation
 from tuccl.words.counts import count_of
 
 _REACH = 2

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.trials.config import Config
+from tuccl.search.trials.config import Config
 from tuccl.workspace.measurement_file import read_sound
 from tuccl.workspace.measurement_lines import Contents, Recorded
 

@@ -20,9 +20,9 @@ from lookup_tables.provenance import (
     provenance_from_text,
     provenance_to_json,
 )
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import Config, ProcessProfile
-from tuccl.trials.timing import Timing, timing_from_json
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import Config, ProcessProfile
+from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
 VERSION = 4

@@ -23,9 +23,9 @@ from typing import Protocol, Self, runtime_checkable
 
 from probes.inputs.regular_file import open_own_file
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
-from tuccl.trials.backend import Backend, Estimating, Measured
-from tuccl.trials.config import Config, ProcessProfile, Task
-from tuccl.trials.timing import timing_of
+from tuccl.search.trials.backend import Backend, Estimating, Measured
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.timing import timing_of
 from tuccl.workspace.atomic_file import cannot_write
 from tuccl.workspace.measurement_file import read_sound, repair
 from tuccl.workspace.measurement_lines import (

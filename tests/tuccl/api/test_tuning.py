@@ -8,8 +8,8 @@ import tuccl
 from lookup_tables.errors import TableFileError
 from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import TunedWorkspace
-from tests.tuccl.records.tiny_grid import tiny_grid
-from tuccl.records.record_file import write_record
+from tests.tuccl.measuring.records.tiny_grid import tiny_grid
+from tuccl.measuring.records.record_file import write_record
 from tuccl.workspace.runs import Workspace
 
 MACHINE = "shipped:h200-4gpu"

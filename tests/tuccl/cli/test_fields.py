@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from tuccl.cli.app import app
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.errors import UsageError
-from tuccl.inputs.machine_options import MachineOptions
-from tuccl.inputs.option import (
+from tuccl.options.machine_options import MachineOptions
+from tuccl.options.option import (
     LABORATORY,
     SEARCH,
     file_name,
@@ -23,7 +23,7 @@ from tuccl.inputs.option import (
     options_of,
     require_bounds,
 )
-from tuccl.inputs.run_options import RunOptions
+from tuccl.options.run_options import RunOptions
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from lookup_tables.table import Operation, Shape
 from tuccl.models.figures import Fabric, Generation, figures_of
 from tuccl.models.model_ranking import modelled_opening, modelled_ranking
 from tuccl.models.nccl_choice import nccl_choice
-from tuccl.trials.config import Config, Task
+from tuccl.search.trials.config import Config, Task
 
 H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
 SHAPE = Shape(4, 1, 4)

@@ -8,7 +8,7 @@ from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.nccl_choice import Choice, nccl_choice, ring_steps
-from tuccl.trials.config import Config, ProcessProfile
+from tuccl.search.trials.config import Config, ProcessProfile
 
 H200_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
 WIDE = ProcessProfile(min_nchannels=32)

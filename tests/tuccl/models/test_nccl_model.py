@@ -11,7 +11,7 @@ from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts
 from tuccl.models.nccl_choice import Choice, nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
-from tuccl.trials.config import Config, ProcessProfile
+from tuccl.search.trials.config import Config, ProcessProfile
 
 NVSWITCH_X4 = figures_of(Shape(4, 1, 4), Fabric.NVLINK, Generation.HOPPER, 450.0)
 TWO_NODES = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.HOPPER, 300.0, 8, 25.0, 2.0)

@@ -13,7 +13,7 @@ from probes.topology.graph import LinkKind, Topology
 from probes.topology.paths import Proximity
 from tests.sketches.machines import bench_topologies, cluster, hybrid_mesh, two_sockets
 from tuccl.models.placements import PlacementClass, placements
-from tuccl.trials.placement import Placement
+from tuccl.search.trials.placement import Placement
 
 PAIRS, QUADS, RAILS = Shape(2, 1, 2), Shape(4, 1, 4), Shape(2, 2, 1)
 

@@ -20,8 +20,7 @@ from probes.topology.json_form import topology_to_json
 from tests.probes.host.sysfs_host import GPUS, write_host
 from tests.probes.nvidia.nvml_session import RecordedNvml, session
 from tests.tuccl.shipping.job_roots import run_of_one_rank
-from tests.tuccl.watching.watched_tables import GPU, recorded
-from tuccl.pipeline import stages
+from tests.tuccl.shipping.watching.watched_tables import GPU, recorded
 from tuccl.reports import host_record
 from tuccl.reports.host_record import (
     HostRecord,
@@ -33,6 +32,7 @@ from tuccl.reports.host_record import (
 )
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipment import ship
+from tuccl.tuning.pipeline import stages
 from tuccl.workspace.runs import Run
 
 H200 = {"10de:2335"}

@@ -12,7 +12,7 @@ from tuccl.reports.documents.step import step_document
 from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.reports.report import ProfileRatio
 from tuccl.reports.step_gain import StepGain, step_gain
-from tuccl.trials.config import Task
+from tuccl.search.trials.config import Task
 from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, Why
 
 SIZES = (1024, 2048, 4096, 8192)

@@ -7,7 +7,7 @@ import pytest
 
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Table
-from tests.tuccl.bench.shipped_tables import TWO_RANKS, M, placed_pairs
+from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.table_difference import (

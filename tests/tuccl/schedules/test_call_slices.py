@@ -13,7 +13,7 @@ from synthesizer.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.schedules import call_slices
 from tuccl.schedules.call_slices import slice_sizes, slices_of_call
-from tuccl.trials.presets import KIB, MIB, UNSLICED
+from tuccl.search.trials.presets import KIB, MIB, UNSLICED
 
 EXECUTOR = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"
 GATHER = plan_by_name(Collective.ALL_GATHER, "rails_first", 2, 2)

@@ -19,8 +19,8 @@ from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phase_proof import is_within_reach
 from tests.sketches.machines import cluster
 from tests.synthesizer.programs.phase_schedule import as_algorithm
-from tuccl.backends.simulated import SimulatedBackend
 from tuccl.errors import WorkspaceError
+from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
 from tuccl.schedules.candidates import Candidate
@@ -31,7 +31,7 @@ from tuccl.schedules.executor_schedules import (
 )
 from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
-from tuccl.trials.config import Task
+from tuccl.search.trials.config import Task
 
 SIZES = (1 << 10, 1 << 20, 1 << 26)
 PLAN = {"collective": "reduce_scatter", "name": "rails_last", "nodes": 2, "local_ranks": 2}

@@ -23,7 +23,7 @@ from lookup_tables.table import (
     Table,
 )
 from tests.runtime.conftest import compile_c
-from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
+from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.workspace.runs import Run
 

@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
-from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.shipping.form_readers import (
     docker_env_file,
     enroot_environment,

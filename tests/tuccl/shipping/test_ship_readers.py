@@ -12,7 +12,7 @@ from kubernetes_rules import pod_of
 from ship_container import Outcome, is_root
 from ship_readers import STARTS, Node, ReaderMissingError, Start, missing_paths
 
-from tests.tuccl.engines.nccl_stand_ins import StandIns
+from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tuccl.shipping.forms import FORM_PATHS
 
 CASES = [(form, start) for form, starts in STARTS.items() for start in starts]

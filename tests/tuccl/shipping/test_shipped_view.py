@@ -14,7 +14,6 @@ from write_json_schemas import SCHEMAS
 from lookup_tables.provenance import NcclVersion, Provenance
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
-from tuccl.console.shipped.shipped_display import show_document, summary_lines
 from tuccl.errors import UsageError
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import read_table
@@ -22,6 +21,7 @@ from tuccl.reports.table_parts import parts_of
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_view import view_shipped
+from tuccl.views.terminal.shipped.shipped_display import show_document, summary_lines
 from tuccl.workspace.runs import Run as WorkspaceRun
 from tuccl.workspace.runs import Workspace
 

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from lookup_tables.store import table_to_parquet_bytes
 from tests.runtime.conftest import compile_c
-from tests.tuccl.engines.nccl_stand_ins import NATIVE, StandIns
+from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.shipping.form_readers import (
     docker_env_file,
     enroot_environment,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.trials.config import STOCK, Config, Task
+from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.tuning.breakpoints import Borders, seconds, seconds_again
 
 SHAPE = Shape(4, 1, 4)

@@ -13,10 +13,10 @@ from lookup_tables.confirmation import Estimator
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.statistics.intervals import Interval
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.space import SPELLED_OUT
+from tuccl.search.statistics.intervals import Interval
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.space import SPELLED_OUT
 from tuccl.tuning.confirmation import confirmed_over_starts, seconds
 from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.spending import Spending

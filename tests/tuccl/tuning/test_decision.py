@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.trials.config import DEFAULT_ALGORITHM, STOCK, Config
+from tuccl.search.trials.config import DEFAULT_ALGORITHM, STOCK, Config
 from tuccl.tuning import decision as decision_module
 from tuccl.tuning.decision import PAIRS, Decision, decide
 

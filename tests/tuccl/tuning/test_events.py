@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.tuccl.silent_progress import silent
 from tests.tuccl.tuning.test_tune import SETTINGS, SHAPE, SIZES, SPACES, Machine, tuned
-from tuccl.trials import events
-from tuccl.trials.best_so_far import KeySoFar
-from tuccl.trials.config import STOCK, Config, Task
+from tuccl.search.trials import events
+from tuccl.search.trials.best_so_far import KeySoFar
+from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.tuning.run.results import TuningResult
 from tuccl.tuning.run.tune import tune
 from tuccl.workspace.measurement_log import MeasurementLog

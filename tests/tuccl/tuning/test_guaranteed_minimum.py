@@ -6,7 +6,7 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import (
     Finalist,
     KeyRatio,

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.profile_axes import profile_axes
-from tuccl.trials.space import Family, Knob, Space, space_of
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.profile_axes import profile_axes
+from tuccl.search.trials.space import Family, Knob, Space, space_of
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.profile_race import race
 

@@ -1,7 +1,7 @@
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_verdicts import Verdicts
 from tuccl.tuning.profile_visits import Visit

@@ -2,9 +2,9 @@
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.space import Family, Space
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.space import Family, Space
 from tuccl.tuning.profile_visits import Visitor
 
 TASK = Task(Operation.ALL_REDUCE, 1 << 26, Shape(4, 4, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuccl.trials.config import ProcessProfile
+from tuccl.search.trials.config import ProcessProfile
 from tuccl.tuning.race_progress import RaceProgress
 from tuccl.words.progress import AtMost, Total
 

@@ -7,9 +7,9 @@ import pytest
 
 from lookup_tables.confirmation import Estimator
 from lookup_tables.table import Operation, Shape
-from tuccl.statistics.intervals import Interval
-from tuccl.statistics.pooling import MeanError, PooledVariance
-from tuccl.trials.config import STOCK, Config, Task
+from tuccl.search.statistics.intervals import Interval
+from tuccl.search.statistics.pooling import MeanError, PooledVariance
+from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.restart_decision import allowing_for_starts, compared_over_starts
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from lookup_tables.table import Operation, Shape
-from tuccl.trials.config import Task
-from tuccl.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour
 from tuccl.tuning.settings import RunSettings
 from tuccl.words.sizes import size_ladder

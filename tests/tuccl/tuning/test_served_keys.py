@@ -4,9 +4,9 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.search.strategy import Ranked, SearchResult, Stop
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import Config, Task
+from tuccl.search.strategies.strategy import Ranked, SearchResult, Stop
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.guaranteed_minimum import KeyRatio
 from tuccl.tuning.served_keys import served_keys
 

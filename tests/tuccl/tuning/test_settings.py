@@ -8,7 +8,7 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
-from tuccl.inputs.run_options import RunOptions
+from tuccl.options.run_options import RunOptions
 from tuccl.tuning.settings import (
     RunSettings,
     make_settings,

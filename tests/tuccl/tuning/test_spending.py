@@ -5,8 +5,8 @@ import pytest
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.tuning.spending import Spending
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
 

@@ -11,11 +11,11 @@ from tests.sketches.machines import two_sockets
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.models.placements import placements
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.placement import ANYWHERE, Placement
-from tuccl.trials.shapes import NamedShape, ShapeName
-from tuccl.trials.space import Family, Space
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.placement import ANYWHERE, Placement
+from tuccl.search.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.space import Family, Space
 from tuccl.tuning.run.results import SearchSpaces, TuningResult
 from tuccl.tuning.run.tune import tune
 from tuccl.tuning.settings import RunSettings

@@ -21,9 +21,9 @@ from tests.tuccl.tuning.test_tune import (
     tuned,
     tuned_with,
 )
-from tuccl.search.strategy import SearchResult, run_search
-from tuccl.trials.config import Config, ProcessProfile, Task
-from tuccl.trials.space import Space
+from tuccl.search.strategies.strategy import SearchResult, run_search
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.space import Space
 from tuccl.tuning.breakpoints import Borders
 from tuccl.tuning.run import searches
 from tuccl.tuning.run_keys import (

@@ -3,8 +3,8 @@
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tuccl.trials.config import Task
-from tuccl.trials.timing import Computation
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.timing import Computation
 from tuccl.workloads.step_calls import KeyCalls, SizeCalls, StepCalls
 
 NODE = Shape(8, 1, 8)

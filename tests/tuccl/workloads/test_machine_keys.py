@@ -7,8 +7,8 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.workloads.made_workloads import call, workload
-from tuccl.trials.config import Task
-from tuccl.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.workloads.machine_keys import MOST_SIZES, Offer, grouped_sizes, step_calls
 from tuccl.workloads.step_calls import StepCalls, Why
 from tuccl.workloads.workload import NotTuned, SourceKind, WorkloadCall, WorkloadSource

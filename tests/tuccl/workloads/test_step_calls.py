@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tuccl.trials.config import Task
+from tuccl.search.trials.config import Task
 from tuccl.workloads.step_calls import KeyCalls, SizeCalls, times_per_step
 
 SHAPE = Shape(4, 1, 4)

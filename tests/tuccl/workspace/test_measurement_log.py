@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
-from tuccl.trials.backend import Measured
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.timing import Timing
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.timing import Timing
 from tuccl.workspace.measurement_lines import Contents, Source, source_line
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
 

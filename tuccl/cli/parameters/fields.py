@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tuccl.errors import UsageError
-from tuccl.inputs.option import LABORATORY, Option, flag_of, options_of
+from tuccl.options.option import LABORATORY, Option, flag_of, options_of
 
 
 def with_fields(

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from tuccl.inputs.option import OUTPUT
+from tuccl.options.option import OUTPUT
 
 
 class Command(TyperCommand):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuccl.inputs.option import OUTPUT
+from tuccl.options.option import OUTPUT
 
 WorkspaceOption = Annotated[
     Path,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import typer
 
+from tuccl.cli.options.bench_command import BenchCommand
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
-from tuccl.inputs.bench_command import BenchCommand
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 EXAMPLES = examples(
@@ -31,6 +31,6 @@ def bench(
 
     Exit code 1: a key is slower than stock NCCL, or than the table promised, beyond the noise.
     """
-    from tuccl.commands.shipped import bench as benching
+    from tuccl.cli.commands.shipped import bench as benching
 
     raise typer.Exit(benching.bench(replace(command, workspace=workspace, as_json=as_json)))

@@ -10,7 +10,7 @@ import typer
 from tuccl.cli.parameters.fields import parser_of
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
-from tuccl.inputs.option import NETWORK, OUTPUT, named_path
+from tuccl.options.option import NETWORK, OUTPUT, named_path
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 SHIP_EXAMPLES = examples(
@@ -109,7 +109,7 @@ def ship(
 
     With --check exit code 1: jobs on these hosts would not all load one table.
     """
-    from tuccl.commands.shipped import ship as shipping
+    from tuccl.cli.commands.shipped import ship as shipping
     from tuccl.errors import UsageError
     from tuccl.shipping.forms import parse_forms
 
@@ -171,7 +171,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a table for jobs that cannot load the plugin, and tell what the form cannot say."""
-    from tuccl.commands.shipped import export as exporting
+    from tuccl.cli.commands.shipped import export as exporting
 
     raise typer.Exit(exporting.export(place, form, output, workspace, as_json, against))
 
@@ -186,7 +186,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the table in a shipped directory. Exit code 1: its files do not fit together."""
-    from tuccl.commands.shipped import ship as shipping
+    from tuccl.cli.commands.shipped import ship as shipping
 
     raise typer.Exit(shipping.show(directory, as_json))
 
@@ -205,6 +205,6 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Tell whether a job that starts here would load its table. Exit code 1: it would not."""
-    from tuccl.commands.shipped import doctor as examining
+    from tuccl.cli.commands.shipped import doctor as examining
 
     raise typer.Exit(examining.doctor(directory, as_json))

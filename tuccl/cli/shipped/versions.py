@@ -10,7 +10,7 @@ import typer
 from tuccl.cli.parameters.fields import parser_of
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption
-from tuccl.inputs.option import OUTPUT, named_path
+from tuccl.options.option import OUTPUT, named_path
 
 HISTORY_EXAMPLES = examples("tuccl history /shared/tuccl")
 ROLLBACK_EXAMPLES = examples("tuccl rollback /shared/tuccl", "tuccl rollback /shared/tuccl 3")
@@ -35,7 +35,7 @@ def history(directory: DirectoryArgument, as_json: JsonOption = False) -> None:
 
     Exit code 1: files of a version are missing or damaged.
     """
-    from tuccl.commands.shipped import versions
+    from tuccl.cli.commands.shipped import versions
 
     raise typer.Exit(versions.history(directory, as_json))
 
@@ -62,7 +62,7 @@ def rollback(
     as_json: JsonOption = False,
 ) -> None:
     """Make a table that a shipped directory keeps its current one; running jobs keep theirs."""
-    from tuccl.commands.shipped import versions
+    from tuccl.cli.commands.shipped import versions
 
     raise typer.Exit(versions.rollback(directory, version, force, as_json))
 
@@ -76,6 +76,6 @@ def diff(
 
     Exit code 1: they differ.
     """
-    from tuccl.commands.shipped import versions
+    from tuccl.cli.commands.shipped import versions
 
     raise typer.Exit(versions.diff(first, second, as_json))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import typer
 
+from tuccl.cli.options.watch_command import WatchCommand
 from tuccl.cli.parameters.fields import with_fields
 from tuccl.cli.parameters.help import examples
 from tuccl.cli.parameters.options import JsonOption
-from tuccl.inputs.watch_command import WatchCommand
 
 EXAMPLES = examples(
     "tuccl watch /shared/tuccl",
@@ -25,6 +25,6 @@ def watch(command: WatchCommand, as_json: JsonOption = False) -> None:
     Nothing is printed where nothing changed. Exit code 1: it changed, each change is named; 3: a
     check could not be made.
     """
-    from tuccl.commands.shipped import watch as watching
+    from tuccl.cli.commands.shipped import watch as watching
 
     raise typer.Exit(watching.watch(replace(command, as_json=as_json)))

@@ -27,7 +27,7 @@ from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import ModelConstants
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import network_us_of, work_of, work_time_us
-from tuccl.trials.config import STOCK, Config, ProcessProfile
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile
 
 _STAGED_BYTES = {NcclProtocol.LL: 4 << 20, NcclProtocol.LL128: 18 << 20}
 """Most bytes of all ranks' parts of the staging memory (docs/reference/executor.md)."""

@@ -7,7 +7,7 @@ from typing import Literal
 from lookup_tables.table import Operation, Shape
 from tuccl.reports.documents.document import SCHEMA_VERSION, Document
 from tuccl.reports.job_gains import Runner
-from tuccl.trials.timing import Computation
+from tuccl.search.trials.timing import Computation
 from tuccl.workloads.step_calls import LeftOut
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
-from tuccl.placing.safety import Fresh, SlowerAt, slower_at, worst
-from tuccl.placing.seen import SeenClass, placed_tasks, seen_classes
-from tuccl.trials.config import Config, ProcessProfile, Task
-from tuccl.trials.placement import Placement
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.placement import Placement
 from tuccl.tuning.decision import Decision
+from tuccl.tuning.placing.safety import Fresh, SlowerAt, slower_at, worst
+from tuccl.tuning.placing.seen import SeenClass, placed_tasks, seen_classes
 from tuccl.tuning.run.results import KeyResult, PlacedResult, SearchSpaces
 from tuccl.tuning.settings import RunSettings
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from lookup_tables.table import Entry, Shape
 from tuccl.models.placements import PlacementClass
-from tuccl.placing.seen import Estimate, SeenClass
-from tuccl.search.strategy import SearchResult
-from tuccl.statistics.pooling import MeanError
-from tuccl.trials.config import Config, ProcessProfile, Task
-from tuccl.trials.space import Space
+from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.space import Space
 from tuccl.tuning.decision import Decision
+from tuccl.tuning.placing.seen import Estimate, SeenClass
 from tuccl.tuning.profile_race import RaceResult
 
 

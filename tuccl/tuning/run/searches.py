@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tuccl.search.meter import Meter
-from tuccl.search.mraco import Mraco, MracoOptions
-from tuccl.search.strategies import make_strategy
-from tuccl.search.strategy import SearchResult, Strategy, run_search
-from tuccl.search.warm import Warm
-from tuccl.trials.config import Config, Task
-from tuccl.trials.events import Watch
-from tuccl.trials.space import Space
-from tuccl.trials.warm_start import WarmStart
+from tuccl.search.strategies.meter import Meter
+from tuccl.search.strategies.mraco import Mraco, MracoOptions
+from tuccl.search.strategies.strategies import make_strategy
+from tuccl.search.strategies.strategy import SearchResult, Strategy, run_search
+from tuccl.search.strategies.warm import Warm
+from tuccl.search.trials.config import Config, Task
+from tuccl.search.trials.events import Watch
+from tuccl.search.trials.space import Space
+from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.run.results import SearchSpaces
 from tuccl.tuning.run_keys import (
     KeyWeights,

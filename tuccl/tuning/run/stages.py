@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import partial
 
 from tuccl.errors import ProfileLostError
-from tuccl.placing import safety
-from tuccl.search.strategy import SearchResult
-from tuccl.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.trials.events import KeyDecided, Watch
-from tuccl.trials.placement import ANYWHERE
-from tuccl.trials.profile_axes import profile_axes
-from tuccl.trials.space import SPELLED_OUT, Space
-from tuccl.trials.warm_start import WarmStart
+from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.events import KeyDecided, Watch
+from tuccl.search.trials.placement import ANYWHERE
+from tuccl.search.trials.profile_axes import profile_axes
+from tuccl.search.trials.space import SPELLED_OUT, Space
+from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning import breakpoints, confirmation, served_keys
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
+from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceResult, hold, race
 from tuccl.tuning.profile_visits import ratio_of_schedule
 from tuccl.tuning.race_progress import RaceProgress

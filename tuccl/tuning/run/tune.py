@@ -11,7 +11,7 @@
    they are timed under the profile, too.
 4. The finalists of each key are compared with NCCL's own choice under the profile, in turn, and
    their data is checked. Where communicators of its shape differ by where their ranks sit, winners
-   are timed there, too, and left out if they are slower (`tuccl.placing.safety`).
+   are timed there, too, and left out if they are slower (`tuccl.tuning.placing.safety`).
 5. Where neighbouring sizes have different winners, the border between them is located.
 6. Stock NCCL is timed once more. The difference from its first times shows how much starts differ,
    and its times for the table come from both. Entries that are not clear of the difference have to
@@ -28,11 +28,11 @@ from collections.abc import Mapping, Sequence
 
 from lookup_tables.table import Shape
 from tuccl.errors import ProfileLostError
-from tuccl.search.strategy import SearchResult
-from tuccl.trials.config import Config, ProcessProfile, Task
-from tuccl.trials.events import Watch, unwatched
-from tuccl.trials.space import with_profile
-from tuccl.trials.warm_start import WarmStart
+from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.events import Watch, unwatched
+from tuccl.search.trials.space import with_profile
+from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.guaranteed_minimum import KeyRatio
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.run.results import SearchSpaces, Tuned, TuningResult

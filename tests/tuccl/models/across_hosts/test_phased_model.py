@@ -18,7 +18,7 @@ from tuccl.models.grid_figures import GridFigures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.models.nccl_model import builtin_time_us
-from tuccl.trials.config import STOCK, Config, ProcessProfile
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile
 
 KIB, MIB = 1 << 10, 1 << 20
 LL, LL128 = NcclProtocol.LL, NcclProtocol.LL128

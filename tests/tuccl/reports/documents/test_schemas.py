@@ -12,9 +12,9 @@ from synthesizer.formats.msccl_xml import write_msccl_xml
 from tests.synthesizer.programs.schedules import exchange
 from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.console.table_document import table_document
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.job_gains import job_gains
+from tuccl.views.terminal.table_document import table_document
 from tuccl.workspace.runs import Run as WorkspaceRun
 
 

@@ -19,8 +19,8 @@ from lookup_tables.table import (
     Shape,
     Table,
 )
-from tests.tuccl.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.conftest import Run
+from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
 from tuccl.shipping.exports.tuner_csv import MARK, tuner_csv
 

@@ -1,0 +1,162 @@
+"""`tuccl ship --check`: one verdict of each host, over MPI and by a launcher."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from write_json_schemas import SCHEMAS
+
+from tests.tuccl.conftest import Run, run_in
+from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns
+from tests.tuccl.shipping.job_roots import run_of_one_rank
+from tuccl.api.hosts.shipped_hosts import Reach, verdict_here, verdicts_of_hosts, with_clock
+from tuccl.errors import UsageError
+from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.reports.documents.doctor import CheckedHost
+from tuccl.shipping.shipment import ship
+from tuccl.views.terminal.shipped.ship_check_display import check_document, check_lines
+
+COMMAND = (sys.executable, "-c", "from tuccl.cli.app import main; main()")
+LAUNCHER = """\
+#!/bin/sh
+host=$1
+shift
+case $host in
+far) echo "ssh: connect to host far port 22: No route to host" >&2; exit 255 ;;
+slow) exec sleep 60 ;;
+greeting) echo "Welcome {to} greeting"; exec "$@" ;;
+ring) NCCL_ALGO=Ring exec "$@" ;;
+old) STAND_IN_NCCL_VERSION=22803 exec "$@" ;;
+other) exec "$1" "$2" "$3" "$4" OTHER "$6" ;;
+*) exec "$@" ;;
+esac
+"""
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch, stand_ins: StandIns) -> None:
+    for name in list(os.environ):
+        if name.startswith(("NCCL_", "TUCCL_")) or name == "LD_PRELOAD":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    ship(run_of_one_rank(tmp_path / "run"), tmp_path / "shipped")
+    return tmp_path / "shipped"
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> str:
+    """Stands in for ssh: hosts by name, on this host; `other` has another table there."""
+    ship(run_of_one_rank(tmp_path / "other-run", {}), tmp_path / "other")
+    script = tmp_path / "launcher"
+    script.write_text(LAUNCHER.replace("OTHER", str(tmp_path / "other")))
+    script.chmod(0o755)
+    return f"{script} {{host}}"
+
+
+def test_hosts_with_one_table_agree(shipped: Path, launcher: str) -> None:
+    found = verdicts_of_hosts(shipped, Reach(("a", "greeting"), launcher))
+    assert [host.host for host in found] == ["a", "greeting"]
+    checked = check_document(shipped, found)
+    assert (checked.loads, checked.disagreements) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("host", "failure", "difference"),
+    [
+        ("far", "exit code 255: ssh: connect to host far port 22: No route to host", ""),
+        ("ring", "", ""),
+        ("old", "", "the hosts have different NCCLs: 2.28.9 on a; 2.28.3 on old"),
+        ("other", "", "the hosts have different tables: "),
+    ],
+)
+def test_a_host_that_is_unlike_the_others_is_found(
+    shipped: Path, launcher: str, host: str, failure: str, difference: str
+) -> None:
+    found = verdicts_of_hosts(shipped, Reach(("a", host), launcher))
+    checked = check_document(shipped, found)
+    assert not checked.loads
+    assert found[1].failure == failure
+    assert [text.startswith(difference) for text in checked.disagreements] == (
+        [True] if difference else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("told_s", "ahead_s", "sentence"),
+    [
+        (1300.0, 290.0, "far's clock is 290 s ahead of this host's: "),
+        (900.0, -100.0, "far's clock is 100 s behind this host's: "),
+        (1005.0, 0.0, ""),
+        (1014.9, 0.0, ""),
+    ],
+)
+def test_a_clock_that_is_not_this_hosts_is_told(
+    shipped: Path, told_s: float, ahead_s: float, sentence: str
+) -> None:
+    diagnosis = verdict_here(shipped).diagnosis
+    assert diagnosis is not None
+    answer = diagnosis.model_copy(update={"time_s": told_s})
+    host = CheckedHost(host="far", failure="", diagnosis=answer)
+    found = with_clock(host, 1000.0, 1010.0)
+    assert found.clock_ahead_s == ahead_s
+    checked = check_document(shipped, [found])
+    assert checked.loads
+    assert [text.startswith(sentence) for text in checked.warnings] == [True] * bool(sentence)
+    assert all(text in list(check_lines(checked)) for text in checked.warnings)
+
+
+def test_a_host_that_does_not_answer_is_not_waited_for(shipped: Path, launcher: str) -> None:
+    (found,) = verdicts_of_hosts(shipped, Reach(("slow",), launcher, limit_s=0.3))
+    assert found == CheckedHost(host="slow", failure="no answer within 0.3 s", diagnosis=None)
+    (found,) = verdicts_of_hosts(shipped, Reach(("a",), "/no/launcher {host}"))
+    assert "the launcher cannot be started: /no/launcher" in found.failure
+
+
+def test_a_path_that_a_remote_shell_would_read_otherwise_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be given to a shell on other hosts"):
+        verdicts_of_hosts(tmp_path / "a b", Reach(("a",)))
+
+
+def test_a_host_without_the_directory_says_so(tmp_path: Path) -> None:
+    found = verdict_here(tmp_path / "nowhere")
+    assert "is no directory" in found.failure
+    assert not check_document(tmp_path, [found]).loads
+
+
+def test_the_command_prints_a_verdict_for_each_host(
+    run_inside: Run, shipped: Path, launcher: str
+) -> None:
+    reach = ("--hosts", "node[1-2],ring", "--launcher", launcher)
+    done = run_inside("ship", "shipped", "--check", *reach)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "node1: would load the table" in done.stdout
+    assert "ring: would not load the table" in done.stdout
+    assert "mend: unset NCCL_ALGO" in done.stdout
+    done = run_inside("ship", "shipped", "--check", "--json")
+    assert done.returncode == 0
+    schema = json.loads((SCHEMAS / "ship-check.schema.json").read_text())
+    jsonschema.validate(json.loads(done.stdout), schema, cls=jsonschema.Draft202012Validator)
+    for wrong in (("--check", "--force"), ("--hosts", "a"), ("--check", "--launcher", "x {host}")):
+        refused = run_inside("ship", "shipped", *wrong)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
+@pytest.mark.parametrize("place", ["shipped", "nowhere"])
+def test_ranks_of_one_host_are_one_verdict(shipped: Path, tmp_path: Path, place: str) -> None:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
+    words = (*COMMAND, "ship", place, "--check", "--json")
+    done = run_in(tmp_path, [*mpirun, *words], env=variables)
+    document = json.loads(done.stdout)
+    assert document["loads"] is (place == "shipped")
+    assert (done.returncode == 0) is (place == "shipped")
+    assert len(document["hosts"]) == 1

@@ -1,0 +1,27 @@
+"""The inputs of a run reach its backend."""
+
+import os
+import signal
+
+from lookup_tables.table import Operation, Shape
+from probes.files.read import read_topology
+from probes.files.shipped import shipped_machines
+from tuccl.measuring.backends.backend_choice import BackendRequest, open_backend
+from tuccl.measuring.workers.places import LocalPlaces
+from tuccl.search.trials.config import STOCK, Task
+
+PAIR = Shape(2, 1, 2)
+
+
+def test_a_lost_worker_is_told_to_the_caller_of_open_backend() -> None:
+    told: list[str] = []
+    topology = read_topology(shipped_machines()["h200-4gpu"])
+    places = LocalPlaces(2)
+    request = BackendRequest(topology, PAIR, places=places, tell=told.append)
+    task = Task(Operation.ALL_REDUCE, 4096, PAIR)
+    with open_backend("sockets", request) as backend:
+        backend.measure(task, STOCK, 0, 1)
+        os.kill(places.pids[1], signal.SIGKILL)
+        backend.measure(task, STOCK, 1, 1)
+    assert len(told) == 1
+    assert "rank 1 died: killed by signal 9" in told[0]

@@ -1,0 +1,80 @@
+"""The figures of docs/lab/model.md, on what the constants were not fitted to."""
+
+from statistics import median
+
+import bench_model
+import pytest
+
+from probes.files.read import read_topology
+from tests.shared_data import requires_shared_data
+from tuccl.measuring.calibration.fit import fit_constants, median_error
+from tuccl.measuring.calibration.observations import Observation, tabulate
+from tuccl.measuring.calibration.sources import from_record
+from tuccl.measuring.records.grid_csv import read_grid_csv
+from tuccl.measuring.records.record import Record
+from tuccl.models.model_constants import SHIPPED
+from tuccl.models.nccl_choice import nccl_choice
+
+pytestmark = requires_shared_data
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    return read_grid_csv(bench_model.GRID, read_topology(bench_model.TOPOLOGY))
+
+
+@pytest.fixture(scope="module")
+def grid(record: Record) -> tuple[Observation, ...]:
+    return from_record(record, record.topology).observations
+
+
+def test_a_size_that_was_left_out_is_told_and_its_winner_found(
+    record: Record, grid: tuple[Observation, ...]
+) -> None:
+    keys = bench_model.leave_one_size_out(record, grid)
+    assert len(keys) == 27
+    assert median(key.median_error for key in keys) < 0.10
+    assert max(key.median_error for key in keys) < 0.20
+    assert median(key.rank_correlation for key in keys) > 0.95
+    assert min(key.rank_correlation for key in keys) > 0.85
+    assert sum(key.winner_in_tenth for key in keys) >= 24
+    assert sum(key.launch_in_tenth for key in keys) >= 24
+
+
+def test_a_machine_that_was_left_out_is_told_within_a_third(grid: tuple[Observation, ...]) -> None:
+    machines = bench_model.leave_one_machine_out(grid, bench_model.curves(bench_model.CURVES))
+    wanted = [machine for machine in machines if machine.wanted]
+    assert len(wanted) == 5
+    assert all(machine.median_error < 0.35 for machine in machines)
+    assert median(error for machine in wanted for error in machine.errors) < 0.20
+
+
+def test_the_shipped_constants_are_what_the_measurements_give(
+    grid: tuple[Observation, ...],
+) -> None:
+    parts = bench_model.curves(bench_model.CURVES)
+    table = tabulate([*grid, *(seen for part in parts for seen in part)])
+    refitted = fit_constants([*grid, *(seen for part in parts for seen in part)], bench_model.START)
+    assert median_error(table, SHIPPED) == pytest.approx(refitted.error_after, abs=0.002)
+
+
+def test_stock_nccls_choices_on_four_h200_are_met(
+    record: Record, grid: tuple[Observation, ...]
+) -> None:
+    """NCCL's own choice takes as long as what `nccl_choice` returns, where the grid has both."""
+    found = 0
+    by_launch: dict[object, list[float]] = {}
+    defaults = []
+    for seen in grid:
+        key = (seen.operation, seen.size_bytes, nccl_choice(
+            seen.operation, seen.size_bytes, seen.config, seen.machine
+        ))  # fmt: skip
+        if seen.config.is_default:
+            defaults.append((key, seen.time_us))
+        else:
+            by_launch.setdefault(key, []).append(seen.time_us)
+    for key, time_us in defaults:
+        if key in by_launch:
+            found += 1
+            assert median(by_launch[key]) == pytest.approx(time_us, rel=0.15), key
+    assert found > 200

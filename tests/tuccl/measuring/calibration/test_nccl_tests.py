@@ -1,0 +1,158 @@
+"""Outputs of nccl-tests in the forms that its releases print."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookup_tables.table import Operation
+from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.measuring.calibration.errors import NcclTestsFormatError
+from tuccl.measuring.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
+
+TODAY = """\
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 4 minBytes 1024 maxBytes 4194304 step: 64(factor) warmup iters: 5 iters: 20 graph: 0
+#
+#  Rank  0 Group  0 Pid   10 on hosta device  0 [0000:41:00] GPU
+#  Rank  1 Group  0 Pid   10 on hosta device  1 [0000:44:00] GPU
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+           0             0     float     sum      -1     9.00    0.00    0.00      0     9.00    0.00    0.00      0
+        1024           256     float     sum      -1    20.00    0.05    0.05      0    19.00    0.05    0.05      0
+     4194304       1048576     float     sum      -1    40.00  104.86  104.86      0    41.00  102.30  102.30      0
+# Out of bounds values : 0 OK
+"""  # noqa: E501 - as it is printed
+OLD_BROADCAST = """\
+#       size         count    type    root     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024           256     float       0    16.00    0.06    0.06    N/A
+     4194304       1048576     float       0      200   20.97   20.97    N/A
+"""  # noqa: E501 - as it is printed
+
+
+def parsed(text: str) -> NcclTestsRun:
+    return parse_nccl_tests(text, "output.txt")
+
+
+def test_todays_output_says_all_that_the_model_needs() -> None:
+    run = parsed(TODAY)
+    assert run.operation is Operation.ALL_REDUCE
+    assert (run.ranks, run.launches, run.left_out) == (2, 4, 0)
+    assert run.times_us == ((1024, 20.0), (4194304, 40.0)), "out of place, without the size of 0"
+    assert run.factor == pytest.approx(1.0)
+
+
+def test_broadcast_of_old_has_a_root_and_no_redop_and_whole_times() -> None:
+    run = parsed(OLD_BROADCAST)
+    assert run.times_us == ((1024, 16.0), (4194304, 200.0))
+    assert (run.operation, run.ranks, run.launches) == (None, None, 1)
+
+
+@pytest.mark.parametrize("prefix", ["0: ", "[1,0]<stdout>:"])
+def test_ranks_that_mpi_puts_before_lines_change_nothing(prefix: str) -> None:
+    assert parsed("".join(prefix + line for line in TODAY.splitlines(keepends=True))) == parsed(
+        TODAY
+    )
+
+
+def test_alltoall_prints_nothing_under_redop() -> None:
+    text = TODAY.replace("     sum      -1", "               ").replace(
+        "   redop    root", "   redop        "
+    )
+    assert parsed(text).times_us == ((1024, 20.0), (4194304, 40.0))
+
+
+def test_rows_that_other_output_ran_into_are_left_out_and_counted() -> None:
+    text = TODAY.replace("  40.00  104.86", "  4[1,3]<stderr>0.00  104.86")
+    assert parsed(text).times_us == ((1024, 20.0),)
+    assert parsed(text).left_out == 1
+    swallowed = TODAY.replace("    40.00  104.86", "    14.00  104.86")
+    assert parsed(swallowed).left_out == 1, "4 MiB in 14 us are not 104.86 GB/s"
+
+
+def test_sizes_measured_several_times_count_once_with_their_median() -> None:
+    times = (20.0, 24.0, 22.0)
+    text = "".join(TODAY.replace("    20.00    0.05", f"    {time:.2f}    0.05") for time in times)
+    assert dict(parsed(text).times_us)[1024] == 22.0
+
+
+def test_graphs_launch_without_the_host() -> None:
+    assert parsed(TODAY.replace("graph: 0", "graph: 20")).launches == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no table of nccl-tests"),
+        ("hello\n12 13 14 15.0\n", "rows but no header"),
+        (TODAY.replace("       size  ", "             "), "no column 'size'"),
+        (TODAY.replace("    type", "        "), "no column 'type'"),
+        ("\n".join(TODAY.splitlines()[:9]), "no row of a measured size"),
+        (TODAY.replace("all_reduce", "sendrecv"), "sendrecv is no operation"),
+        (TODAY + TODAY.replace("all_reduce", "all_gather"), "all_gather and all_reduce in one"),
+        (TODAY + TODAY.replace("104.86  104.86", "104.86  157.29"), "different numbers of ranks"),
+        (TODAY + TODAY.replace("#  Rank  1", "#  Rank  2 Pid 1\n#  Rank  1"), "on 2 and on 3 "),
+        ("# Algo NVLS proto SIMPLE\n" + TODAY, "NCCL_NVLS_ENABLE=0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_refused_by_name_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(NcclTestsFormatError, match=f"^output.txt: .*{message}") as caught:
+        parsed(text)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=200), st.integers(0, len(TODAY)))
+def test_whatever_runs_into_an_output_it_is_read_or_refused(junk: str, position: int) -> None:
+    try:
+        run = parsed(TODAY[:position] + junk + TODAY[position:])
+    except NcclTestsFormatError:
+        return
+    assert all(size > 0 and 0 < time < float("inf") for size, time in run.times_us)
+
+
+def test_times_that_are_no_numbers_are_left_out() -> None:
+    for word in ("nan", "inf", "-40.00", "0.00"):
+        assert parsed(TODAY.replace("    40.00  104.86", f"    {word}  104.86")).left_out == 1
+
+
+@requires_shared_data
+def test_every_real_output_is_read_or_refused_by_name() -> None:
+    folder = SHARED_DATA / "nccl_tests"
+    read, refused = {}, {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in {".txt", ".log"}:
+            name = path.relative_to(folder).as_posix()
+            try:
+                read[name] = parse_nccl_tests(path.read_text(errors="replace"), name)
+            except NcclTestsFormatError as error:
+                refused[name] = str(error)
+    assert len(read) > 130
+    assert all(len(run.times_us) >= 5 for run in read.values())
+    assert all(message.startswith(name) for name, message in refused.items())
+    # Sweeps without a header, several collectives in a file, jobs that failed, summaries, NVLS.
+    assert {name.split("/")[0] for name in refused} == {
+        "mi325x-1-2-4-8nodes-all_reduce.txt", "panlichen", "wayne-nvswitch-x8", "xxrjun-cluster00",
+    }  # fmt: skip
+    p4de = dict(read["aws-p4de-2x8-all_reduce.txt"].times_us)
+    assert (p4de[8], p4de[2147483648]) == (164.3, 51406.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("Rank  1", f"Rank  {'1' * 5000}", r"line 5: rank 111111111\.\.\. has 5,000 digits"),
+        ("nThread 1", f"nThread {'1' * 5000}", "line 2: nThread, nGpus or graph 111111111"),
+        ("graph: 0", f"graph: {'1' * 5000}", "line 2: nThread, nGpus or graph 111111111"),
+    ],
+)
+def test_numbers_of_thousands_of_digits_are_refused_by_line(old: str, new: str, said: str) -> None:
+    with pytest.raises(NcclTestsFormatError, match=f"output.txt {said}"):
+        parsed(TODAY.replace(old, new))
+
+
+@pytest.mark.parametrize("digits", [19, 400, 5000])
+def test_a_row_of_an_impossible_size_is_left_out(digits: int) -> None:
+    damaged = TODAY.replace("     4194304", f"     {'4' * digits}")
+    run = parsed(damaged)
+    assert (run.left_out, run.times_us) == (1, ((1024, 20.0),))

@@ -1,0 +1,257 @@
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lookup_tables.parquet_form import MOST_ROWS
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import NcclProtocol, Operation, Shape
+from tests.tuccl.measuring.records.small_record import FAST, machine, rows, small_record
+from tuccl.errors import WorkspaceError
+from tuccl.measuring.records.errors import RecordFileError
+from tuccl.measuring.records.record import Request, Row, make_record
+from tuccl.measuring.records.record_file import (
+    read_record,
+    record_from_parquet_bytes,
+    record_to_parquet_bytes,
+    write_record,
+)
+from tuccl.search.trials.config import Config, Task
+from tuccl.search.trials.placement import Placement
+from tuccl.search.trials.timing import Timing
+
+GOLDEN = Path(__file__).parent / "golden" / "record_schema.json"
+TIMES = st.floats(min_value=1e-3, max_value=1e9)
+COUNTS = st.integers(0, 2**40)
+CONFIGS = st.builds(
+    Config,
+    st.sampled_from(
+        ["ring", "tree", "pat", "schedule:0123456789abcdef", "phases:fedcba9876543210"]
+    ),
+    st.sampled_from([protocol.value for protocol in NcclProtocol]),
+    COUNTS, COUNTS, COUNTS, COUNTS,
+    st.dictionaries(st.sampled_from(["NCCL_A", "NCCL_B_1"]), st.integers(-5, 2**40)).map(
+        lambda pairs: tuple(sorted(pairs.items()))
+    ),
+)  # fmt: skip
+TASKS = st.builds(
+    Task,
+    st.sampled_from(list(Operation)),
+    st.integers(1, 2**46),
+    st.sampled_from([Shape(2, 1, 2), Shape(4, 2, 2), Shape(3, 2, 0)]),
+    st.sampled_from([Placement(), Placement(1, (0,)), Placement(4, (1, 12))]),
+)
+SECONDS = st.floats(min_value=0.0, max_value=1e6)
+
+
+def asked_for(row: Row, seconds: float, restart_s: float) -> Row:
+    """The row with two requests, the second of which was cut short."""
+    first = Request(1, 1, seconds, restart_s)
+    return replace(row, requests=(first, Request(9, len(row.samples_us), restart_s, seconds)))
+
+
+ROWS = st.builds(
+    asked_for,
+    st.builds(
+        Row,
+        TASKS,
+        CONFIGS,
+        st.lists(TIMES, min_size=2, max_size=6).map(tuple),
+        SECONDS,
+        st.text(max_size=30),
+        st.booleans(),
+        SECONDS,
+    ),
+    SECONDS,
+    SECONDS,
+)
+
+
+def schema_text(data: bytes) -> str:
+    """The schema that readers in other languages rely on."""
+    schema = pq.read_schema(io.BytesIO(data))
+    columns = [[field.name, str(field.type), field.nullable] for field in schema]
+    metadata = {name.decode(): json.loads(value) for name, value in schema.metadata.items()}
+    metadata["tuccl.topology"] = sorted(json.loads(metadata["tuccl.topology"]))
+    return json.dumps({"columns": columns, "metadata": metadata}, indent=1, sort_keys=True) + "\n"
+
+
+def test_the_schema_is_the_one_that_is_documented() -> None:
+    assert schema_text(record_to_parquet_bytes(small_record())) == GOLDEN.read_text("utf-8")
+
+
+def test_pandas_reads_the_rows_as_they_are(tmp_path: Path) -> None:
+    write_record(tmp_path / "r.parquet", small_record())
+    frame = pd.read_parquet(tmp_path / "r.parquet")
+    row = frame[(frame["protocol"] == "LL") & (frame["size_bytes"] == 1024)].iloc[0]
+    assert list(row["samples_us"]) == [8.0, 8.5, 8.25]
+    assert row["seconds"] == pytest.approx(24.75e-6 * 20)
+    assert pd.isna(row["failed"])
+    assert sorted(frame["failed"].dropna().unique()) == ["hung for 5 s"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: row.order))
+def test_what_is_written_is_read_again(rows: list[Row]) -> None:
+    timing = Timing(((4096, 7),), 3, graph=False, in_place=True, data_type="float32")
+    record = make_record(
+        machine(), Shape(2, 1, 2), Provenance("sockets", tuccl_version="0.1"), timing, rows
+    )
+    data = record_to_parquet_bytes(record)
+    assert record_from_parquet_bytes(data, "r") == record
+    assert record_to_parquet_bytes(record) == data
+
+
+def rewritten(change: Callable[[pa.Table], pa.Table]) -> bytes:
+    table = change(pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record()))))
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+def with_metadata(name: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        metadata = {**table.schema.metadata, f"tuccl.{name}".encode(): json.dumps(value).encode()}
+        return table.replace_schema_metadata(metadata)
+
+    return change
+
+
+def with_samples(samples: list[float | None] | None) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        column = table.column("samples_us").to_pylist()
+        column[0] = samples
+        place = table.schema.get_field_index("samples_us")
+        kind = table.schema.field("samples_us").type
+        if samples is None or None in samples:
+            kind = pa.list_(pa.float64())
+        return table.set_column(place, pa.field("samples_us", kind), pa.array(column, kind))
+
+    return change
+
+
+def test_every_truncation_is_one_clear_error() -> None:
+    data = record_to_parquet_bytes(small_record())
+    for size in [0, 1, 4, len(data) // 2, len(data) - 1]:
+        with pytest.raises(RecordFileError, match="r: not a readable Parquet file") as caught:
+            record_from_parquet_bytes(data[:size], "r")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_metadata("record_version", 3), "record version 3, this release reads 1 and 2"),
+        (with_metadata("shape", {"ranks": 4}), "holds no valid record"),
+        (with_metadata("shape", 7), "holds no valid record"),
+        (
+            with_metadata("shape", {"ranks": 4, "nodes": None, "ranks_per_node": None}),
+            "are not all whole numbers",
+        ),
+        (with_metadata("shape", {"ranks": 4, "nodes": 5, "ranks_per_node": 0}), "1 <= nodes"),
+        (with_metadata("timing", {}), "holds no valid record"),
+        (with_metadata("timing", {"calls_up_to": [[1, 0]]}), "a launch without calls"),
+        (
+            with_metadata("timing", {"calls_up_to": [], "in_place": [1]}),
+            "figures are of other types",
+        ),
+        (with_metadata("topology", "{}"), "holds no valid record"),
+        (with_metadata("topology", None), "holds no valid record"),
+        (with_metadata("fingerprint", "f00"), "but it was recorded as f00"),
+        (lambda table: table.drop_columns(["min_nchannels"]), "column min_nchannels is missing"),
+        (lambda table: table.replace_schema_metadata(None), "no record of measurements"),
+        (with_samples([float("nan")]), "a sample of nan us is no time"),
+        (with_samples([-2.0]), "a sample of -2.0 us is no time"),
+        (with_samples([]), "neither samples nor a reason"),
+        (with_samples([None]), "samples_us"),
+        (with_samples(None), "samples_us"),
+    ],
+)
+def test_what_is_wrong_is_one_clear_line(change: Callable[[pa.Table], pa.Table], said: str) -> None:
+    with pytest.raises(RecordFileError) as caught:
+        record_from_parquet_bytes(rewritten(change), "r.parquet")
+    text = str(caught.value)
+    assert said in text
+    assert text.startswith("r.parquet: ")
+    assert "\n" not in text
+
+
+def test_a_table_is_no_record() -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"operation": ["all_reduce"]}), out)
+    with pytest.raises(RecordFileError, match="no record of measurements"):
+        record_from_parquet_bytes(out.getvalue(), "r")
+
+
+def test_a_file_that_is_not_there_and_one_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(RecordFileError, match="No such file"):
+        read_record(tmp_path / "nowhere.parquet")
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(WorkspaceError, match="cannot write"):
+        write_record(tmp_path / "taken" / "r.parquet", small_record())
+
+
+def test_a_record_of_a_part_of_the_machine_keeps_its_shape() -> None:
+    shape = Shape(2, 1, 2)
+    pair = replace(small_record(), shape=shape, rows=tuple(rows(shape=shape)))
+    again = record_from_parquet_bytes(record_to_parquet_bytes(pair), "r")
+    assert again.tasks[0].shape == Shape(2, 1, 2)
+    assert FAST in again.configs(again.tasks[0])
+
+
+def test_a_link_to_a_missing_device_makes_a_record_invalid() -> None:
+    """One flipped bit in a device's name, which only the check of the structure finds."""
+    table = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
+    metadata = dict(table.schema.metadata)
+    topology = json.loads(json.loads(metadata[b"tuccl.topology"]))
+    topology["links"][0]["dst"] = "n0/none"
+    metadata[b"tuccl.topology"] = json.dumps(json.dumps(topology)).encode()
+    damaged = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), damaged)
+    with pytest.raises(RecordFileError, match="there is no device 'n0/none'"):
+        record_from_parquet_bytes(damaged.getvalue(), "record")
+
+
+def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> None:
+    record = read_record(GOLDEN.parent / "executor-run.parquet")
+    assert record.provenance.backend == "nccl,executor"
+    schedules = [row for row in record.rows if row.config.is_schedule]
+    assert [row.config.describe() for row in schedules] == [
+        "schedule:52d75516b7814cf2 LL ch8 th256 buf64K",
+        "schedule:52d75516b7814cf2 Simple ch8 th256 buf64K",
+    ]
+    assert [bool(row.failed) for row in schedules] == [False, True]
+
+
+def test_a_record_of_an_earlier_release_tells_its_provenance_as_text() -> None:
+    table = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
+    metadata = dict(table.schema.metadata)
+    del metadata[b"tuccl.provenance"]
+    metadata[b"tuccl.backend"] = b'"replay"'
+    metadata[b"tuccl.versions"] = b'"replay of nccl: tuccl 0.1.0 nccl, NCCL 2.28.9, driver 570.1"'
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), out)
+    record = record_from_parquet_bytes(out.getvalue(), "r")
+    assert record.provenance == replace(small_record().provenance, replayed=True)
+    metadata[b"tuccl.backend"] = metadata[b"tuccl.versions"] = b'""'
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata(metadata), out)
+    with pytest.raises(RecordFileError, match="no backend is named"):
+        record_from_parquet_bytes(out.getvalue(), "r")
+
+
+def test_a_small_file_of_millions_of_rows_is_refused_before_it_fills_memory() -> None:
+    few = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
+    many = pa.concat_tables([few] * (MOST_ROWS // few.num_rows + 1))
+    out = io.BytesIO()
+    pq.write_table(many, out, compression="zstd", write_page_checksum=True)
+    with pytest.raises(RecordFileError, match=r"^r: more than 400,000 rows or 256 MiB"):
+        record_from_parquet_bytes(out.getvalue(), "r")

@@ -1,0 +1,63 @@
+import math
+
+import numpy as np
+import pytest
+
+from tuccl.search.statistics.intervals import (
+    UNKNOWN,
+    Interval,
+    interval_of_two_starts,
+    median_interval,
+    student_interval,
+    widened,
+)
+from tuccl.search.statistics.pooling import MeanError
+
+
+def test_third_smallest_of_15_bounds_the_median_at_99_per_cent() -> None:
+    # P(at most 2 of 15 fair coins) = 121 / 32768 = 0.37 %; at most 3: 1.76 %, at most 1: 0.05 %.
+    assert sum(math.comb(15, k) for k in range(3)) == 121
+    assert median_interval(range(100, 115), 0.01) == Interval(102, 112)
+    assert median_interval(range(100, 115), 0.0036) == Interval(101, 113)
+    assert median_interval(range(100, 115), 0.02) == Interval(103, 111)
+
+
+def test_too_few_values_for_the_error_give_the_extremes() -> None:
+    assert median_interval([3.0, 1.0, 2.0], 0.01) == Interval(1.0, 3.0)
+
+
+def test_the_bound_holds_for_about_99_per_cent_of_samples() -> None:
+    rng = np.random.default_rng(5)
+    found = [median_interval(list(rng.normal(0.0, 1.0, 15)), 0.01) for _ in range(4000)]
+    assert sum(interval.low > 0.0 for interval in found) <= 0.01 * 4000
+    assert sum(interval.high < 0.0 for interval in found) <= 0.01 * 4000
+
+
+def test_bounds_of_a_mean_by_hand() -> None:
+    # Of 0.1, 0.2, 0.3 the standard error is 0.1 / sqrt(3); t of 2 degrees at 95 %: 2.92.
+    bounds = student_interval([0.1, 0.2, 0.3], MeanError(0.1 / math.sqrt(3.0), 2), 0.05)
+    width = 2.92 * 0.057735
+    assert bounds.low == pytest.approx(math.exp(0.2 - width), rel=1e-4)
+    assert bounds.high == pytest.approx(math.exp(0.2 + width), rel=1e-4)
+
+
+def test_what_starts_differ_by_adds_as_squares() -> None:
+    # t of 5 degrees at 99 %: 3.365; 3 and 4 give 5.
+    within = Interval(math.exp(0.1 - 0.03), math.exp(0.1 + 0.03))
+    bounds = widened(math.exp(0.1), within, MeanError(0.04 / 3.365, 5), 0.01)
+    assert bounds.low == pytest.approx(math.exp(0.05), rel=1e-4)
+    assert bounds.high == pytest.approx(math.exp(0.15), rel=1e-4)
+
+
+def test_where_starts_are_alike_or_nothing_is_known_bounds_stay() -> None:
+    known = Interval(1.01, 1.03)
+    assert widened(1.02, known, MeanError(0.0, 3), 0.01) is known
+    assert widened(1.02, UNKNOWN, MeanError(0.1, 3), 0.01) is UNKNOWN
+
+
+def test_two_starts_may_be_off_by_what_is_known_of_starts_or_by_what_samples_are() -> None:
+    quiet = interval_of_two_starts(1.0, 0.001, 0.002)
+    assert quiet.low == pytest.approx(math.exp(-0.018))
+    assert quiet.high == pytest.approx(math.exp(0.018))
+    noisy = interval_of_two_starts(2.0, 0.03, 0.1)
+    assert noisy.low == pytest.approx(2.0 * math.exp(-0.19))

@@ -1,0 +1,93 @@
+"""A job in turn without and with a table, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tuccl.reports.documents.step import StepSummary
+from tuccl.shipping.bench.job_figure import Figure, TimeUnit
+from tuccl.shipping.bench.own_job import (
+    WITH,
+    WITHOUT,
+    JobOutcome,
+    JobRound,
+    JobRun,
+    job_outcome,
+    run_rounds,
+)
+
+STEP = StepSummary(
+    workload="0123456789abcdef",
+    steps=None,
+    stock_us=3000.0,
+    table_us=1000.0,
+    gain=3.0,
+    low=2.9,
+    high=3.1,
+    confidence=0.95,
+    untuned_share=0.0,
+    left_out_share=0.0,
+)
+IN_MS = Figure(unit=TimeUnit.MS)
+
+
+def outcome(
+    pairs: list[tuple[float, float]], figure: Figure = IN_MS, step: StepSummary | None = STEP
+) -> JobOutcome:
+    rounds = [JobRound(JobRun(without, 1.0), JobRun(own, 1.0)) for without, own in pairs]
+    return job_outcome(rounds, figure, step, load_seen=True)
+
+
+def test_the_first_of_a_round_changes() -> None:
+    started = []
+
+    def start(number: int, variant: str) -> JobRun:
+        started.append((number, variant))
+        return JobRun(float(len(started)), 0.0)
+
+    rounds = run_rounds(start, 3)
+    assert started == [(1, WITHOUT), (1, WITH), (2, WITH), (2, WITHOUT), (3, WITHOUT), (3, WITH)]
+    assert [(each.without.figure, each.with_table.figure) for each in rounds] == [
+        (1.0, 2.0),
+        (4.0, 3.0),
+        (5.0, 6.0),
+    ]
+
+
+def test_a_gain_is_of_runs_of_the_same_round() -> None:
+    """A machine that slows down by half meanwhile shows no other gain."""
+    found = outcome([(10.0, 8.0), (20.0, 16.0), (15.0, 12.0)])
+    assert found.gain.ratio == pytest.approx(1.25)
+    assert (found.gain.low, found.gain.high) == pytest.approx((1.25, 1.25))
+    assert not found.is_slower
+
+
+def test_a_throughput_gains_where_it_rises() -> None:
+    found = outcome([(100.0, 120.0), (50.0, 60.0)], Figure(higher_is_better=True))
+    assert found.gain.ratio == pytest.approx(1.2)
+    assert found.saving is None
+
+
+def test_a_loss_beyond_the_noise_is_told() -> None:
+    assert outcome([(10.0, 11.0), (10.0, 11.001), (10.0, 11.0)]).is_slower
+    assert not outcome([(10.0, 11.0), (10.0, 9.0), (10.0, 11.0)]).is_slower
+
+
+def test_what_a_step_saves_is_held_against_what_was_predicted() -> None:
+    """A step of 10 ms that is 1.25 times as fast takes 2 ms less, as the collectives alone do."""
+    saving = outcome([(10.0, 8.0), (10.0, 8.0)]).saving
+    assert saving is not None
+    assert saving.workload == STEP.workload
+    assert (saving.predicted_us, saving.step_us) == pytest.approx((2000.0, 10000.0))
+    assert (saving.measured_us, saving.low_us, saving.high_us) == pytest.approx((2000.0,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("figure", "step"), [(replace(IN_MS, unit=None), STEP), (IN_MS, None)], ids=["unit", "workload"]
+)
+def test_without_a_unit_or_a_workload_nothing_is_predicted(
+    figure: Figure, step: StepSummary | None
+) -> None:
+    assert outcome([(10.0, 8.0), (10.0, 8.0)], figure, step).saving is None

@@ -1,0 +1,14 @@
+"""In which order the jobs of a round come."""
+
+from tuccl.shipping.bench.contenders import STOCK, Contender
+from tuccl.shipping.bench.rounds import turn_order
+
+
+def test_each_contender_is_first_in_its_turn() -> None:
+    first, second = Contender("a", {}), Contender("b", {})
+    contenders = [STOCK, first, second]
+    orders = [turn_order(contenders, number) for number in range(4)]
+    assert orders == [
+        (STOCK, first, second), (first, second, STOCK), (second, STOCK, first),
+        (STOCK, first, second),
+    ]  # fmt: skip

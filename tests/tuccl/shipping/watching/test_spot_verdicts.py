@@ -1,0 +1,108 @@
+"""The verdict on spot measurements: silent on noise, not on a change."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from tuccl.search.statistics.intervals import Interval
+from tuccl.search.trials.config import Task
+from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, SpotVerdict, Suspicion, judge
+
+SHAPE = Shape(4, 1, 4)
+TASKS = [Task(Operation.ALL_REDUCE, 1024 << number, SHAPE) for number in range(9)]
+START, LAUNCH = 0.015, 0.003
+"""Noise from start to start, and of the middle launches from pass to pass."""
+
+
+def promise(gain: float = 1.5, deviation: float = 0.015) -> Promise:
+    return Promise(gain, Interval(gain * 0.97, gain * 1.03), 20.0, 20.0 * gain, deviation)
+
+
+def look(
+    rng: random.Random, stated: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
+) -> SpotVerdict:
+    """A look at nine keys, the first of which has these parts of gain and time that are stated."""
+
+    def times(middle_us: float) -> list[float]:
+        start = middle_us * math.exp(rng.gauss(0.0, START * noise))
+        return [start * math.exp(rng.gauss(0.0, LAUNCH * noise)) for _ in range(5)]
+
+    found = {}
+    for task in TASKS:
+        kept = 1.0 if task != TASKS[0] else gain
+        stock_us = stated.stock_us * (1.0 if task != TASKS[0] else slow)
+        found[task] = SpotTimes(times(stock_us), times(stock_us / stated.gain / kept))
+    return judge(dict.fromkeys(TASKS, stated), found)[0]
+
+
+def is_confirmed(
+    rng: random.Random, stated: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
+) -> bool:
+    """Whether two looks agree, as a watch requires."""
+    return all(look(rng, stated, gain, slow, noise).suspicion is not None for _ in range(2))
+
+
+def test_20_of_20_watches_of_an_unchanged_machine_are_silent_and_500_more() -> None:
+    rng = random.Random(1)
+    assert not any(is_confirmed(rng, promise()) for _ in range(520))
+
+
+@pytest.mark.parametrize("noise", [2.0, 4.0])
+def test_noise_beyond_what_the_table_recorded_rarely_alarms(noise: float) -> None:
+    rng = random.Random(2)
+    alarms = sum(is_confirmed(rng, promise(), noise=noise) for _ in range(200))
+    assert alarms <= (0 if noise < 3 else 10)
+
+
+def test_the_noise_that_a_table_recorded_widens_the_bounds() -> None:
+    rng = random.Random(3)
+    noisy = promise(1.2, deviation=0.1)
+    assert not any(is_confirmed(rng, noisy, noise=6.0) for _ in range(300))
+
+
+@pytest.mark.parametrize(
+    ("gain", "slow", "suspicion"),
+    [
+        (1 / 1.5, 1.0, Suspicion.SLOWER_THAN_PROMISED),
+        (0.8, 1.0, Suspicion.SLOWER_THAN_PROMISED),
+        (1.0, 2.0, Suspicion.SLOWER_THAN_RECORDED),
+        (1.0, 1.6, Suspicion.SLOWER_THAN_RECORDED),
+    ],
+)
+def test_a_change_is_seen_20_of_20_times(gain: float, slow: float, suspicion: Suspicion) -> None:
+    rng = random.Random(4)
+    for _ in range(20):
+        for _ in range(2):
+            assert look(rng, promise(), gain, slow).suspicion is suspicion
+
+
+def test_a_faster_machine_is_no_change() -> None:
+    rng = random.Random(5)
+    assert not any(is_confirmed(rng, promise(), 1.3, 0.5) for _ in range(100))
+
+
+def test_a_promise_without_bounds_is_as_uncertain_as_another_start() -> None:
+    bare = Promise(1.5, None, 20.0, 30.0, 0.02)
+    assert bare.least == pytest.approx(1.5 * math.exp(-0.04))
+    assert promise().least == pytest.approx(1.5 * 0.97 * math.exp(-0.015))
+
+
+def test_a_slower_stock_nccl_alone_costs_a_job_nothing() -> None:
+    rng = random.Random(6)
+    stated = promise()
+    faster = [look(rng, stated, gain=2.0, slow=2.0) for _ in range(20)]
+    assert {each.suspicion for each in faster} == {None}
+
+
+def test_a_single_key_is_judged_by_its_own_noise() -> None:
+    task, stated = TASKS[0], promise()
+    quiet = SpotTimes([30.0, 30.1, 29.9, 30.0, 30.1], [29.9, 30.0, 30.1, 30.0, 30.0])
+    (verdict,) = judge({task: stated}, {task: quiet})
+    assert verdict.suspicion is Suspicion.SLOWER_THAN_PROMISED
+    restless = SpotTimes([20.0, 30.0, 50.0, 25.0, 40.0], [29.9, 30.0, 30.1, 30.0, 30.0])
+    (verdict,) = judge({task: stated}, {task: restless})
+    assert verdict.suspicion is None

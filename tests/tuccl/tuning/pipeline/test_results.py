@@ -1,0 +1,93 @@
+"""The evidence of an entry on how its winner was confirmed."""
+
+from dataclasses import replace
+
+import pytest
+
+from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
+from lookup_tables.provenance import NcclVersion, Provenance
+from lookup_tables.table import Operation, Shape
+from tuccl.reports.report import LossWithoutExecutor
+from tuccl.search.statistics.intervals import Interval
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.tuning.decision import Comparison
+from tuccl.tuning.guaranteed_minimum import KeyRatio, Verdict
+from tuccl.tuning.pipeline.results import confirmation_of, floor_report
+from tuccl.tuning.profile_race import RaceResult
+from tuccl.tuning.profile_visits import Visit
+
+RING = Config("ring", "LL", 4)
+MEASURED = Provenance("nccl", NcclVersion(2, 28, 9), "0.1.0")
+COMPARED = Comparison(
+    config=RING,
+    reference=STOCK,
+    time_us=10.0,
+    reference_us=11.07,
+    ratio=1.107,
+    interval=Interval(1.087, 1.13),
+    samples=72,
+    spread=0.01,
+    estimator=Estimator.MEAN_OVER_STARTS,
+    starts=3,
+)
+
+
+def test_an_entry_has_its_estimator_interval_and_starts() -> None:
+    assert confirmation_of(COMPARED, MEASURED) == Confirmation(
+        Reference.STOCK, Estimator.MEAN_OVER_STARTS, 1.107, 1.087, 1.13, 0.99, 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "reference"),
+    [
+        (STOCK, Reference.STOCK),
+        (ProcessProfile(min_nchannels=32).default, Reference.PROFILE),
+        (RING, Reference.BUILTIN),
+    ],
+)
+def test_an_entry_names_its_reference(config: Config, reference: Reference) -> None:
+    assert confirmation_of(replace(COMPARED, reference=config), MEASURED).reference is reference
+
+
+@pytest.mark.parametrize(
+    ("provenance", "starts"),
+    [
+        (MEASURED, 3),
+        (Provenance("sockets"), 3),
+        (Provenance("simulated"), NoStarts.MODELLED),
+        (replace(MEASURED, replayed=True), NoStarts.RECORDED),
+        (Provenance("simulated", replayed=True), NoStarts.MODELLED),
+    ],
+)
+def test_without_workers_an_entry_says_why_there_were_no_starts(
+    provenance: Provenance, starts: int | NoStarts
+) -> None:
+    assert confirmation_of(COMPARED, provenance).starts == starts
+
+
+def test_the_report_names_the_worst_key_as_jobs_get_it_and_without_the_executor() -> None:
+    profile = ProcessProfile(min_nchannels=64)
+    small, large = (Task(Operation.ALL_REDUCE, size, Shape(2, 1, 2)) for size in (1024, 1 << 30))
+    worst = KeyRatio(small, 1.8, 1.7, 1.9, schedule=Config("schedule:0a", "LL", 4, 512))
+    by_nccl = KeyRatio(small, 0.987, 0.984, 0.99), KeyRatio(large, 0.995, 0.99, 1.0)
+    verdict = Verdict(profile, worst, holds=True, starts=3, without_executor=by_nccl)
+    race = RaceResult(profile, (Visit(profile, {}, 0.1, 0.0, 1.1),), {}, False, verdict)
+    report = floor_report(0.99, race)
+    assert report.chosen is not None
+    assert (report.chosen.size_bytes, report.chosen.schedule) == (1024, "0a")
+    assert report.without_executor == LossWithoutExecutor(
+        operation="all_reduce",
+        size_bytes=1024,
+        shape=Shape(2, 1, 2),
+        ratio=0.987,
+        low=0.984,
+        high=0.99,
+        starts=3,
+    )
+    lower = floor_report(0.98, race)
+    assert lower.without_executor is None
+    nccl = replace(verdict, worst=by_nccl[1])
+    chosen = floor_report(0.99, replace(race, verdict=nccl)).chosen
+    assert chosen is not None
+    assert chosen.schedule == ""

@@ -1,0 +1,309 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lookup_tables.provenance import NcclVersion
+from lookup_tables.table import Operation, Shape
+from tests.tuccl.measuring.records.small_record import machine
+from tests.tuccl.measuring.records.tiny_grid import tiny_grid
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.measuring.backends.backend_choice import (
+    BackendRequest,
+    backend_kind,
+    builtins_of,
+    open_backend,
+)
+from tuccl.measuring.records.errors import RecordMismatchError
+from tuccl.measuring.workers.laboratory import Laboratory
+from tuccl.models.figures import communicator_shape
+from tuccl.options.machine import load_machine
+from tuccl.options.machine_options import MachineOptions
+from tuccl.options.run_options import RunOptions
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.presets import SOCKET_THREADS
+from tuccl.tuning.pipeline.run_options import (
+    read_options,
+    record_of_options,
+    settings_of_options,
+    with_shapes,
+)
+from tuccl.tuning.pipeline.stages import backend_request
+from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings
+
+REPLAYED = RunOptions(topology=None, records="r.parquet")
+
+
+def test_sizes_default_to_a_ladder_or_to_all_that_were_recorded() -> None:
+    plain = settings_of_options(RunOptions(topology="x"), None)
+    assert (plain.backend, plain.budget_s, plain.options.strategy) == ("simulated", None, "mraco")
+    assert len(plain.operations) == 3
+    assert plain.sizes_bytes == tuple(1024 * 4**i for i in range(11))
+    replayed = settings_of_options(REPLAYED, tiny_grid())
+    assert replayed.backend == "replay"
+    assert replayed.operations == (Operation.ALL_GATHER, Operation.ALL_REDUCE)
+    assert replayed.sizes_bytes == (4096, 65536)
+    assert not replayed.schedules
+    large = replace(REPLAYED, min_size="5K", operations="all_reduce")
+    assert settings_of_options(large, tiny_grid()).sizes_bytes == (65536,)
+
+
+@pytest.mark.parametrize("name", ["operations", "min_size", "max_size"])
+def test_an_empty_value_is_refused_and_not_the_default(name: str) -> None:
+    with pytest.raises(UsageError):
+        settings_of_options(read_options({"topology": "x", name: ""}), None)
+
+
+def test_only_sizes_that_all_operations_have_are_tuned() -> None:
+    grid = tiny_grid()
+    rows = [row for row in grid.rows
+            if row.operation is Operation.ALL_REDUCE or row.size_bytes == 4096]  # fmt: skip
+    fewer = replace(grid, rows=tuple(rows))
+    assert settings_of_options(REPLAYED, fewer).sizes_bytes == (4096,)
+    alone = replace(REPLAYED, operations="all_reduce")
+    assert settings_of_options(alone, fewer).sizes_bytes == (4096, 65536)
+    apart = [row for row in rows if row.operation is Operation.ALL_GATHER or row.size_bytes > 4096]
+    with pytest.raises(RecordMismatchError, match="name fewer --operations"):
+        settings_of_options(REPLAYED, replace(grid, rows=tuple(apart)))
+
+
+def test_another_space_budget_strategy_or_record_is_another_run() -> None:
+    topology = machine()
+    grid = tiny_grid()
+    base = settings_of_options(REPLAYED, grid)
+    different = [
+        settings_of_options(replace(REPLAYED, **change), grid)
+        for change in (
+            {"budget": "20s"},
+            {"strategy": "tpe"},
+            {"seed": 1},
+            {"max_size": "4K"},
+            {"max_channels": 8},
+        )
+    ]
+    different.append(settings_of_options(REPLAYED, replace(grid, rows=grid.rows[1:])))
+    newer = replace(grid.provenance, nccl_version=NcclVersion(2, 30, 3), details="NCCL 2.30.3")
+    different.append(settings_of_options(REPLAYED, replace(grid, provenance=newer)))
+    identities = {settings.identity(topology) for settings in (base, *different)}
+    assert len(identities) == 8
+    assert base.identity(topology) == settings_of_options(REPLAYED, tiny_grid()).identity(topology)
+
+
+def test_options_of_an_older_run_are_read_and_damaged_ones_are_named() -> None:
+    assert read_options({"topology": "x", "nodes": 2, "step": 4}).nodes == 2
+    with pytest.raises(WorkspaceError, match="recorded options are damaged"):
+        read_options({"topology": "x", "nodes": "many"})
+    with pytest.raises(WorkspaceError, match="recorded options are damaged"):
+        read_options({"topology": "x", "colour": "blue"})
+    with pytest.raises(WorkspaceError, match="topology: not recorded"):
+        read_options({"nodes": 2})
+
+
+def test_a_record_is_read_only_by_a_backend_that_replays() -> None:
+    assert record_of_options(RunOptions(topology="x"), None) is None
+    with pytest.raises(UsageError, match="--records is for --backend replay"):
+        record_of_options(RunOptions(topology="x", records="r", backend="nccl"), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "executor", "workers"),
+    [
+        ("simulated", True, False),
+        ("replay", False, False),
+        ("nccl", False, True),
+        ("executor", True, True),
+        ("nccl,executor", True, True),
+        ("sockets", False, True),
+    ],
+)
+def test_the_capabilities_of_backends(name: str, executor: bool, workers: bool) -> None:
+    kind = backend_kind(name)
+    assert (kind.runs_schedules, kind.has_workers) == (executor, workers)
+    assert kind.needs_record == (name == "replay")
+
+
+def test_nodes_are_faked_by_workers_only() -> None:
+    with pytest.raises(UsageError, match="--fake-nodes is for workers"):
+        settings_of_options(RunOptions(topology="x", fake_nodes=True), None)
+    faked = settings_of_options(RunOptions(topology="x", fake_nodes=True, backend="nccl"), None)
+    assert faked.options.fake_nodes
+
+
+def test_gpus_are_shared_by_faked_nodes_over_nccl_only() -> None:
+    with pytest.raises(UsageError, match="name --fake-nodes, too"):
+        settings_of_options(RunOptions(topology="x", backend="nccl", share_gpus=True), None)
+    options = RunOptions(topology="x", backend="sockets", fake_nodes=True, share_gpus=True)
+    with pytest.raises(UsageError, match="with --backend sockets leave it out"):
+        settings_of_options(options, None)
+    for backend in ("nccl", "executor", "nccl,executor"):
+        faked = RunOptions(topology="x", backend=backend, fake_nodes=True)
+        shared = settings_of_options(replace(faked, share_gpus=True), None)
+        apart = settings_of_options(faked, None)
+        assert shared.identity(machine()) != apart.identity(machine())
+
+
+def test_the_space_is_that_of_the_record_or_of_the_links() -> None:
+    grid = tiny_grid()
+    task = grid.tasks[0]
+    request = BackendRequest(grid.topology, grid.shape, record=grid)
+    assert builtins_of(request, task).size == 9
+    topology = machine()
+    shape = communicator_shape(topology)
+    whole = builtins_of(BackendRequest(topology, shape), Task(task.operation, 4096, shape))
+    assert {family.protocol for family in whole.families} >= {"LL", "LL128", "Simple"}
+
+
+def test_the_timing_reaches_the_workers_and_makes_another_run() -> None:
+    named = RunOptions(topology="x", backend="nccl")
+    plain = settings_of_options(replace(named, plain=True), None)
+    in_place = settings_of_options(replace(named, in_place=True), None)
+    timing = backend_request(machine(), plain, None).timing
+    assert (timing.graph, timing.in_place) == (False, False)
+    timing = backend_request(machine(), in_place, None).timing
+    assert (timing.graph, timing.in_place) == (True, True)
+    settings = (settings_of_options(named, None), plain, in_place)
+    assert len({variant.identity(machine()) for variant in settings}) == 3
+
+
+@pytest.mark.parametrize(("option", "name"), [("plain", "--plain"), ("in_place", "--in-place")])
+@pytest.mark.parametrize("backend", ["simulated", "sockets"])
+def test_only_nccl_is_timed_in_several_ways(option: str, name: str, backend: str) -> None:
+    options = read_options({"topology": "x", "backend": backend, option: True})
+    with pytest.raises(UsageError, match=f"{name} says how NCCL is timed; --backend {backend}"):
+        settings_of_options(options, None)
+
+
+@pytest.mark.parametrize(
+    ("os_name", "fake_nodes", "tried"),
+    [("eth0", False, True), ("mlx5_0", False, False), ("", False, False), ("mlx5_0", True, True)],
+)
+def test_variables_of_sockets_are_tried_where_ranks_communicate_over_tcp(
+    os_name: str, fake_nodes: bool, tried: bool
+) -> None:
+    two = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
+    named = [replace(d, os_name=os_name) if d in two.nics else d for d in two.devices]
+    topology = replace(two, devices=tuple(named))
+    shape = communicator_shape(topology)
+    laboratory = Laboratory(nodes=2 if fake_nodes else 1)
+    request = BackendRequest(topology, shape, laboratory=laboratory, measures_nccl=True)
+    space = builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape))
+    assert space.knobs == ((SOCKET_THREADS,) if tried else ())
+
+
+def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
+    for nodes in (1, 2):
+        topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))
+        shape = communicator_shape(topology)
+        request = BackendRequest(topology, shape, laboratory=Laboratory(nodes))
+        assert builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape)).knobs == ()
+
+
+@pytest.mark.parametrize(
+    ("backend", "tunes_nccl", "measures_nccl"),
+    [
+        ("simulated", True, False),
+        ("nccl", True, True),
+        ("executor", False, True),
+        ("nccl,executor", True, True),
+        ("sockets", True, False),
+    ],
+)
+def test_a_backend_is_told_whether_nccl_is_tuned_and_measured(
+    backend: str, tunes_nccl: bool, measures_nccl: bool
+) -> None:
+    settings = settings_of_options(RunOptions(topology="x", backend=backend), None)
+    request = backend_request(machine(), settings, None)
+    assert (request.tunes_nccl, request.measures_nccl) == (tunes_nccl, measures_nccl)
+    assert request.laboratory == Laboratory()
+    faked = replace(settings, laboratory=Laboratory(2))
+    assert backend_request(machine(), faked, None).laboratory.nodes == 2
+
+
+def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:
+    topology = machine()
+    request = BackendRequest(topology, communicator_shape(topology))
+    with pytest.raises(UsageError, match="needs --records"), open_backend("replay", request):
+        pass
+
+
+def test_a_budget_is_part_of_the_settings() -> None:
+    given = RunOptions(topology="x", budget="20m")
+    assert settings_of_options(given, None).budget_s == 1200.0
+    assert RunSettings((Operation.ALL_REDUCE,), (1,)).budget_s is None
+
+
+@pytest.mark.parametrize(
+    ("text", "floor"),
+    [(None, DEFAULT_FLOOR), ("0.97", 0.97), ("1", 1.0), ("none", None), ("0", None)],
+)
+def test_a_floor_is_a_share_or_none(text: str | None, floor: float | None) -> None:
+    assert settings_of_options(RunOptions(topology="x", floor=text), None).floor == floor
+
+
+@pytest.mark.parametrize("text", ["99", "-0.1", "nan", "high", ""])
+def test_a_floor_that_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--floor .*: use a share of stock NCCL's speed"):
+        settings_of_options(RunOptions(topology="x", floor=text), None)
+
+
+def test_weights_are_by_operation_and_part_of_the_settings() -> None:
+    def weights(text: str | None) -> tuple[tuple[Operation, float], ...]:
+        return settings_of_options(RunOptions(topology="x", weights=text), None).weights
+
+    assert weights(None) == ()
+    parsed = weights("reduce_scatter=0.5, all_gather = 3")
+    assert parsed == ((Operation.ALL_GATHER, 3.0), (Operation.REDUCE_SCATTER, 0.5))
+
+
+def test_shapes_are_those_of_the_machine_with_their_weights() -> None:
+    two_hosts = Shape(16, 2, 8)
+    given = RunOptions(topology="x", shapes="whole,node,rail", weights="rail=2,all_gather=3")
+    settings = settings_of_options(given, None)
+    assert settings.weights == ((Operation.ALL_GATHER, 3.0),)
+    tuned = with_shapes(settings, two_hosts)
+    assert [(each.name, each.shape.ranks, each.weight) for each in tuned.shapes] == [
+        ("whole", 16, 1.0), ("node", 8, 1.0), ("rail", 2, 2.0),
+    ]  # fmt: skip
+    assert tuned.shapes_of(two_hosts) == (two_hosts, Shape(8, 1, 8), Shape(2, 2, 1))
+    assert settings.shapes_of(two_hosts) == (two_hosts,)
+    with pytest.raises(UsageError, match="--shapes rail: 8 GPUs on 1 node"):
+        with_shapes(settings, Shape(8, 1, 8))
+    with pytest.raises(UsageError, match="reduce_scatter, whole, node, rail"):
+        settings_of_options(replace(given, weights="pairs=2"), None)
+    with pytest.raises(UsageError, match="--shapes 'hosts' is unknown"):
+        settings_of_options(replace(given, shapes="hosts"), None)
+    with pytest.raises(RecordMismatchError, match="no times of communicators of shape pairs"):
+        settings_of_options(replace(REPLAYED, shapes="whole,pairs"), tiny_grid())
+    assert settings_of_options(replace(REPLAYED, shapes="whole"), tiny_grid()).shapes == ()
+
+
+def test_the_whole_machine_alone_is_the_run_that_names_no_shape() -> None:
+    whole, topology = Shape(4, 1, 4), machine()
+    plain = settings_of_options(RunOptions(topology="x"), None)
+    identities = [
+        with_shapes(settings_of_options(RunOptions(topology="x", shapes=text), None), whole)
+        .identity(topology)
+        for text in ("whole", "whole,node", "pairs", "whole,pairs")
+    ]  # fmt: skip
+    assert identities[:2] == [plain.identity(topology)] * 2
+    assert len(set(identities)) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("all_reduce", "use a number from 0.001 to 1000"),
+        ("all_reduce=0", "use a number from 0.001 to 1000"),
+        ("all_reduce=1e308", "use a number from 0.001 to 1000"),
+        ("all_reduce=1,all_reduce=2", "all_reduce is named twice"),
+        (
+            "broadcast=2",
+            "broadcast is not tuned here, which is all_gather, all_reduce, reduce_scatter",
+        ),
+        ("foo=3", "--weights .foo=3.: operation .foo. is unknown"),
+        (" ,", "names no operation"),
+    ],
+)
+def test_invalid_weights_are_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        settings_of_options(RunOptions(topology="x", weights=text), None)

@@ -1,0 +1,56 @@
+"""A modelled run on nodes of different sizes: its schedules are tabulated, and stand apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bench_uneven_nodes
+
+from lookup_tables.program_header import is_staged
+from lookup_tables.table import Operation, Shape
+from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from tests.tuccl.silent_progress import silent
+from tuccl.models.figures import communicator_shape
+from tuccl.options.run_options import RunOptions
+from tuccl.reports.job_gains import Obstacle, Runner, gains_of
+from tuccl.tuning.pipeline.stages import initialize
+from tuccl.tuning.settings import RunSettings
+from tuccl.workspace.runs import Workspace
+
+SIZES = (4 << 10, 4 << 20)
+
+
+def test_rounds_win_where_they_are_faster_and_no_headline_counts_them(tmp_path: Path) -> None:
+    settings = RunSettings((Operation.ALL_REDUCE,), SIZES, RunOptions(backend="simulated"))
+    machine = Uneven((3, 1), 1, "mesh").topology()
+    done = initialize(machine, settings, Workspace(tmp_path), silent)
+    entries = [entry for entry in done.table.entries if entry.schedule is not None]
+    assert entries, "all_reduce of 4 KB crosses the network once, NCCL's ring and trees twice"
+    used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
+    programs = {each.content_hash: each.program for each in done.table.schedules}
+    assert all(is_staged(programs[content_hash]) for content_hash in used)
+    assert all(entry.time_us < entry.default_time_us for entry in entries)
+    gains = gains_of(done)
+    assert set(gains.obstacles) == {Obstacle.NOT_MEASURED}
+    assert Runner.EXECUTOR not in gains.runners
+    assert gains.speedup < gains.speedup_with_all_schedules
+
+
+def test_the_bench_has_machines_of_these_shapes_and_every_entry_gains() -> None:
+    machines = bench_uneven_nodes.machines()
+    shapes = {each.name: communicator_shape(each) for each in machines}
+    assert shapes == {
+        "a100-3+1": Shape(4, 2, 0),
+        "a100-2+1": Shape(3, 2, 0),
+        "a100-8+4": Shape(12, 2, 0),
+        "a100-2x8-nic-down": Shape(16, 2, 8),
+        "v100-2x4-1nic": Shape(8, 2, 4),
+    }
+    assert [len(each.nics) for each in machines] == [4, 3, 12, 15, 2]
+    (row,) = [
+        row
+        for row in bench_uneven_nodes.measure(machines[1], (4 << 10,))
+        if row.operation is Operation.ALL_REDUCE
+    ]
+    assert row.rounds == 1
+    assert row.with_all > row.without > 1.0

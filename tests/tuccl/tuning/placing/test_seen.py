@@ -1,0 +1,84 @@
+"""Classes that NCCL's own estimates tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
+from tests.sketches.machines import cluster, hybrid_mesh, two_sockets
+from tuccl.measuring.backends.simulated import SimulatedBackend
+from tuccl.models.placements import PlacementClass, placements
+from tuccl.search.trials.config import Task
+from tuccl.tuning.placing.seen import SeenClass, placed_tasks, seen_classes
+
+PAIRS, RAILS = Shape(2, 1, 2), Shape(2, 2, 1)
+OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER)
+
+
+def seen(machine: Topology, shape: Shape) -> tuple[SeenClass, ...]:
+    backend = SimulatedBackend(machine, {}, seed=0, spread=0.0)
+    classes = placements(machine, shape).classes
+    return seen_classes(shape, classes, OPERATIONS, backend.ring_estimate_us)
+
+
+@pytest.mark.parametrize("machine", [hybrid_mesh(), two_sockets(8)])
+def test_classes_of_other_bandwidths_are_told_apart_by_their_slopes(machine: Topology) -> None:
+    slow, fast = sorted(seen(machine, PAIRS), key=lambda own: -own.lines[0][1].us_per_byte)
+    assert [operation for operation, _ in slow.lines] == [
+        Operation.ALL_GATHER,
+        Operation.ALL_REDUCE,
+    ]
+    for (_, a), (_, b) in zip(slow.lines, fast.lines, strict=True):
+        assert a.us_per_byte > 1.5 * b.us_per_byte
+    assert {own.classes[0] for own in (slow, fast)} == set(placements(machine, PAIRS).classes)
+
+
+def test_a_line_gives_the_estimates_of_other_sizes() -> None:
+    machine = hybrid_mesh()
+    backend = SimulatedBackend(machine, {}, seed=0, spread=0.0)
+    for own in seen(machine, PAIRS):
+        for operation, line in own.lines:
+            for size in (1 << 10, 1 << 16, 1 << 30):
+                task = Task(operation, size, PAIRS, own.placement)
+                assert line.at(size) == pytest.approx(backend.ring_estimate_us(task), rel=1e-3)
+
+
+def test_what_siblings_share_is_not_seen() -> None:
+    assert seen(cluster(2, 4, 3), RAILS) == ()
+
+
+def test_an_even_machine_has_nothing_to_tell_apart() -> None:
+    assert seen(cluster(1, 8, 8), PAIRS) == ()
+
+
+def test_classes_of_close_slopes_are_one() -> None:
+    classes = placements(two_sockets(8), PAIRS).classes
+
+    def estimate(factor: float) -> Callable[[Task], float]:
+        def of_task(task: Task) -> float:
+            slower = factor if task.placement == classes[1].placement else 1.0
+            return 10.0 + slower * 1e-4 * task.size_bytes
+
+        return of_task
+
+    assert seen_classes(PAIRS, classes, OPERATIONS, estimate(1.04)) == ()
+    assert len(seen_classes(PAIRS, classes, OPERATIONS, estimate(1.2))) == 2
+
+
+@pytest.mark.parametrize("told", [None, 0.0])
+def test_without_estimates_nothing_is_told_apart(told: float | None) -> None:
+    classes: tuple[PlacementClass, ...] = placements(two_sockets(8), PAIRS).classes
+    assert seen_classes(PAIRS, classes, OPERATIONS, lambda _: told) == ()
+    assert seen_classes(PAIRS, classes, (Operation.ALLTOALL,), lambda _: 1.0) == ()
+
+
+def test_keys_are_tuned_for_each_class_but_those_that_nccl_asks_no_tuner_about() -> None:
+    own = seen(two_sockets(8), PAIRS)
+    tasks = [Task(each, 1024, PAIRS) for each in (Operation.ALL_REDUCE, Operation.ALLTOALL)]
+    tasks.append(Task(Operation.ALL_REDUCE, 1024, Shape(8, 1, 8)))
+    assert placed_tasks(tasks, {PAIRS: own}) == tuple(
+        Task(Operation.ALL_REDUCE, 1024, PAIRS, each.placement) for each in own
+    )

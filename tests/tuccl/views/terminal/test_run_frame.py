@@ -1,0 +1,109 @@
+"""The lines of the live view fit the terminal, whatever the run."""
+
+from dataclasses import replace
+
+import pytest
+from rich.text import Text
+
+from lookup_tables.table import Operation, Shape
+from tuccl.search.trials import events
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.placement import Placement
+from tuccl.views.terminal.run_frame import LEAST_COLUMNS, LEAST_ROWS, closing_frame, frame
+from tuccl.views.terminal.run_state import RunState
+
+WHOLE, NODE = Shape(16, 2, 8), Shape(8, 1, 8)
+RING = Config("ring", "LL128", 16)
+SIZES = tuple(1 << bits for bits in range(10, 31, 2))
+FEW = tuple(Task(Operation.ALL_REDUCE, size, NODE) for size in SIZES[:3])
+MANY = tuple(
+    Task(operation, 1 << bits, shape)
+    for shape in (WHOLE, NODE)
+    for operation in Operation
+    for bits in range(10, 35)
+)
+
+
+def measured(keys: tuple[Task, ...], budget_s: float | None = None) -> RunState:
+    """A run that searches its last key but one and has decided the first."""
+    state = RunState(0.0)
+    state.note(events.RunBegins("cluster", "nccl,executor", keys, budget_s))
+    state.report("stock NCCL", 0, len(keys), None, 0.0)
+    for key in keys:
+        state.note(events.SamplesTaken(key, STOCK, (20.0,), 1.0))
+    state.report("stock NCCL", len(keys), len(keys), None, 70.0)
+    state.note(events.KeyDecided(keys[0], RING, 16.0, None))
+    state.note(events.WorkersRestarted(ProcessProfile(nthreads=256)))
+    state.report("search of NCCL's settings", 12, 33, 0.25, 70.0)
+    state.note(events.RungBegins("bracket 2 of 4", 1, 3, 12, 3))
+    state.note(events.SamplesTaken(keys[-2], RING, (12.5,), 30.0))
+    state.note(events.MeasuringBegins(keys[-2], Config("tree", "LL", 4), 9))
+    return state
+
+
+def plain(lines: list[Text]) -> list[str]:
+    return [line.plain.rstrip() for line in lines]
+
+
+def test_what_is_measured_besides_the_keys_of_a_run_is_not_counted() -> None:
+    """Sizes between two keys, and communicators that have entries of their own."""
+    state = measured(MANY)
+    before = plain(frame(state, 100.0, 60, 30))
+    placed = replace(MANY[0], placement=Placement(2, (0,)))
+    for config, time_us in ((STOCK, 20.0), (RING, 1.0)):
+        state.note(events.SamplesTaken(placed, config, (time_us,), 30.0))
+    state.note(events.KeyDecided(placed, RING, 1.0, None))
+    (gains,) = (line for line in before if line.startswith("gains"))
+    assert gains in plain(frame(state, 100.0, 60, 30))
+    state.note(events.MeasuringBegins(replace(MANY[0], size_bytes=1536), RING, 1))
+    assert gains in plain(frame(state, 100.0, 60, 30))
+
+
+def test_the_lines_of_a_run() -> None:
+    assert plain(frame(measured(FEW, 120.0), 100.0, 90, 30)) == [
+        "run      cluster, backend nccl,executor, 3 keys, 1 min 40 s",
+        "stage    search of NCCL's settings: 12 of 33 (36 %), 30 s",
+        "         ━━━━━━━━━━━━━━━━━━━━" + 60 * "─",
+        "over     stock NCCL 1 min 10 s",
+        "now      all_reduce 4K: tree LL ch4, 9 samples",
+        "best     ring LL128 ch16, 12.50 us against 20.00 of stock NCCL, 1.600x",
+        "search   bracket 2 of 4, rung 1 of 3: 12 configurations to 3 samples; 2 tried",
+        "workers  1 restart, profile NCCL_NTHREADS=256",
+        "budget   30 s of machine time of 120 s, 90 s left",
+        "gains    1.260x stock NCCL's speed, mean of 3 keys: best so far, * decided (1)",
+        "               1K     4K    16K",
+        "all_reduce  1.25*   1.60<  1.00",
+    ]
+
+
+def test_what_stays_when_the_run_is_over() -> None:
+    assert plain(closing_frame(measured(FEW), 100.0, 90, 30)) == [
+        "run      cluster, backend nccl,executor, 3 keys, 1 min 40 s",
+        "over     stock NCCL 1 min 10 s",
+        "budget   30 s of machine time so far, no limit",
+        "gains    1.260x stock NCCL's speed, mean of 3 keys: best so far, * decided (1)",
+        "               1K     4K    16K",
+        "all_reduce  1.25*   1.60   1.00",
+    ]
+
+
+@pytest.mark.parametrize("columns", [4, 20, LEAST_COLUMNS, 100, 200])
+@pytest.mark.parametrize("rows", [3, LEAST_ROWS, 50])
+def test_all_lines_fit_and_the_key_that_is_measured_stands_among_them(
+    columns: int, rows: int
+) -> None:
+    for keys in (FEW, MANY):
+        state = measured(keys, 120.0)
+        lines = frame(state, 100.0, columns, rows)
+        assert len(lines) < rows
+        assert all(line.cell_len < columns for line in lines)
+        if columns >= LEAST_COLUMNS and rows >= LEAST_ROWS:
+            assert sum(line.plain.count("1.60<") for line in lines) == 1
+        assert all(line.cell_len < columns for line in closing_frame(state, 100.0, columns, rows))
+
+
+def test_a_run_that_just_began_says_so() -> None:
+    state = RunState(0.0)
+    assert plain(frame(state, 1.0, 80, 24)) == ["run      1 s", "stage    begins"]
+    state.report("schedules", 1, None, None, 1.0)
+    assert plain(frame(state, 4.0, 80, 24)) == ["run      4 s", "stage    schedules: 1 so far, 3 s"]

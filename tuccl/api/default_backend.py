@@ -1,0 +1,132 @@
+"""The backend where the command line names none: real NCCL and the executor where they can run.
+
+NCCL runs only where the machine is this host, or the hosts of an MPI job. For a machine from a
+file, a record, a model of NCCL or nodes that do not exist, nothing runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from lookup_tables.program_header import executor_serves
+from probes.cluster.mpi import mpi_tasks
+from probes.cluster.mpi_post import RANK_PAUSE_S, Post
+from probes.cluster.mpi_start import join_mpi
+from probes.topology.graph import Topology
+from tuccl.measuring.engines.nccl_environment import NoGpuError, count_gpus
+from tuccl.measuring.engines.nccl_library import NcclLibraryError, SeveralNcclsError, find_nccl
+from tuccl.models.figures import communicator_shape
+from tuccl.options.machine import load_machine
+from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, SIMULATED, RunOptions
+from tuccl.runtime import PluginMissingError, has_executor, measure_library_path, plugin_path
+from tuccl.views.terminal import display
+
+_TOLD = 22
+"""MPI tag of rank 0's decision; that of `tuccl.measuring.workers.mpi_places` is 21."""
+_START_S = 60.0
+_ALTERNATIVES = {
+    SIMULATED: ("a model of NCCL", f"{NCCL} for the other"),
+    NCCL: ("real NCCL", f"{SIMULATED} for the other"),
+    NCCL_AND_EXECUTOR: (
+        "real NCCL and the executor's schedules",
+        f"{NCCL} for NCCL alone, {SIMULATED} for a model",
+    ),
+}
+"""By backend: what it is, and the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultBackend:
+    """A backend, and the reason for it."""
+
+    name: str
+    why: str
+
+    def sentence(self) -> str:
+        """Return a sentence on the backend and on how to choose another."""
+        what, alternatives = _ALTERNATIVES[self.name]
+        return f"backend: {self.name}, {what} ({self.why}); --backend {alternatives}"
+
+
+def with_backend(given: RunOptions) -> RunOptions:
+    """Return the options with a backend, where they leave it open and this host decides.
+
+    A line tells the choice. In an MPI job the first rank decides for all.
+    """
+    elsewhere = given.nodes != 1 and not given.fake_nodes
+    said = given.backend is not None or given.model is not None
+    if said or given.has_machine or elsewhere:
+        return given
+    tasks = mpi_tasks(os.environ)
+    if tasks < 2:
+        found = default_backend(1 if given.share_gpus else 2, schedules=given.schedules)
+        display.say(found.sentence())
+        return replace(given, backend=found.name)
+    comm = join_mpi(tasks, _START_S)
+    post = Post(comm)
+    if comm.Get_rank():
+        while (letter := post.take(_TOLD)) is None:
+            time.sleep(RANK_PAUSE_S)
+        return replace(given, backend=letter[1].decode())
+    found = default_backend(1, schedules=given.schedules)
+    display.say(found.sentence())
+    for rank in range(1, comm.Get_size()):
+        post.send(rank, _TOLD, found.name.encode())
+    post.wait_until_sent()
+    return replace(given, backend=found.name)
+
+
+def with_served_backend(chosen: RunOptions, probed: Callable[[], Topology]) -> RunOptions:
+    """Return the options with a backend that serves this machine: NCCL where no executor does.
+
+    Args:
+        chosen: Options whose backend was chosen here.
+        probed: Probes the hosts, of which fake nodes are copies.
+
+    Raises:
+        UsageError: The options of the nodes are impossible.
+        ProbeError: The machine cannot be used.
+    """
+    if chosen.backend != NCCL_AND_EXECUTOR:
+        return chosen
+    tuned = load_machine(chosen, probed(), share_gpus=chosen.share_gpus)
+    if executor_serves(communicator_shape(tuned)):
+        return chosen
+    display.say(
+        f"backend: {NCCL}: the executor serves 2 to 8 GPUs, on several nodes at most 8 on each"
+    )
+    return replace(chosen, backend=NCCL)
+
+
+def default_backend(
+    least_gpus: int, environment: Mapping[str, str] = os.environ, *, schedules: bool = True
+) -> DefaultBackend:
+    """Return real NCCL where GPUs, an NCCL and TuCCL's libraries are found, else the model.
+
+    Where schedules are searched and this installation has the executor, it is used too.
+
+    Several NCCLs count as real NCCL, too: the user is asked which before anything is probed, and
+    does not get a modelled table on a machine with GPUs.
+
+    Args:
+        least_gpus: GPUs that this host needs: two, or one for a rank of MPI or for shared GPUs.
+        environment: Environment of the user's shell, which may name the NCCL.
+        schedules: Whether schedules are searched.
+    """
+    name = NCCL_AND_EXECUTOR if schedules and has_executor() else NCCL
+    try:
+        gpus = count_gpus(least_gpus)
+        plugin_path()
+        measure_library_path()
+        library = find_nccl(None, environment)
+    except SeveralNcclsError:
+        return DefaultBackend(name, f"{gpus} GPUs and more than one NCCL")
+    except (NoGpuError, NcclLibraryError, PluginMissingError) as error:
+        return DefaultBackend(SIMULATED, str(error))
+    why = f"{gpus} GPUs and NCCL {library.version_text} in {library.path}"
+    if schedules and name == NCCL:
+        why += "; no executor, which `tuccl build-executor` compiles"
+    return DefaultBackend(name, why)

@@ -1,0 +1,291 @@
+"""The command `tuccl probe`: processes, hosts, results and exit codes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lookup_tables.errors import TableError
+from probes.cluster.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
+from probes.cluster.crew import Crew, LocalCrew
+from probes.cluster.errors import HostsMissingError, MpiMissingError
+from probes.cluster.launched import DEFAULT_LAUNCHER, LaunchedCrew
+from probes.cluster.mpi import mpi_tasks, run_with_mpi
+from probes.host.preflight import CheckStatus, check_host
+from probes.host.probe import HostProbeOptions
+from probes.inputs.xml_tree import MAX_BYTES
+from probes.network.campaign.idle_pairs import utilisation_of
+from probes.network.campaign.sampling import SamplingOptions
+from probes.network.campaign.traffic_log import parse_traffic_log
+from probes.network.errors import HierarchyFileError
+from probes.network.racks.hostlist import expand_host_list
+from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
+from probes.network.racks.rack_map import parse_rack_map
+from probes.network.racks.slurm_topology import parse_slurm_topology
+from probes.network.results import PortPair
+from probes.topology.graph import Topology
+from probes.topology.json_form import topology_to_json
+from synthesizer.errors import SolverError
+from tuccl.api.hosts.probe_command import ProbeCommand
+from tuccl.errors import ExitCode, TucclError, UsageError
+from tuccl.options.output_file import check_output
+from tuccl.processes.interrupts import exit_code_of_stop
+from tuccl.processes.mpi_workers import ending_job_when_terminated
+from tuccl.views.terminal import display, probe_summary
+from tuccl.views.terminal.json_output import print_json
+from tuccl.views.terminal.progress import shown_progress
+from tuccl.words.progress import Progress
+from tuccl.workspace.atomic_file import absolute, require_writable, write_atomically
+
+SCHEMA_VERSION = 1
+
+
+def probe(command: ProbeCommand) -> int:
+    """Run `tuccl probe`; return the exit code."""
+    tasks = mpi_tasks(os.environ)
+    check_options(command, tasks)
+    if command.check:
+        return _check(command)
+    options = cluster_options(command, display.say)
+    return with_crew(command, lambda crew: _lead(crew, command, options))
+
+
+def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
+    """Run `lead` in one process with the hosts of the command or of MPI; return the exit code.
+
+    The other processes of an MPI job answer it and exit with its code.
+    """
+    tasks = mpi_tasks(os.environ)
+    if tasks > 1:
+        led = ending_job_when_terminated(lead)
+        return run_with_mpi(tasks, led, exit_code_of, command.host_timeout_s)
+    if not command.hosts:
+        local = LocalCrew()
+        try:
+            return lead(local)
+        finally:
+            local.close()
+    names = list(dict.fromkeys(expand_host_list(command.hosts)))
+    crew = LaunchedCrew(names, command.launcher or DEFAULT_LAUNCHER, command.remote_python)
+    try:
+        return lead(crew)
+    finally:
+        crew.close()
+
+
+def probe_for_init(
+    crew: Crew,
+    shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
+    tell: Callable[[str], None] = display.say,
+) -> Topology:
+    """Return the machine for `tuccl init` and `tuccl retune`, with all that `tuccl probe` measures.
+
+    Its notes, odd hosts among them, are printed here: they may explain why it cannot be tuned.
+
+    Args:
+        crew: Hosts to probe.
+        shown: Opens the display of progress.
+        tell: Called with each note, a line.
+
+    Raises:
+        HostsMissingError: Hosts did not answer.
+        ProbeError: The hosts describe an impossible machine.
+    """
+    with shown() as progress:
+        result = probe_cluster(crew, cluster_options(ProbeCommand(), tell), progress)
+    for note in result.topology.notes:
+        tell(f"note: {note}")
+    took = sum(result.seconds.values())
+    tell(f"probed in {took:.1f} s: topology {result.topology.fingerprint()}")
+    return result.topology
+
+
+def check_options(command: ProbeCommand, tasks: int) -> None:
+    """Refuse contradictory options before anything is started.
+
+    Raises:
+        UsageError: Options are impossible or contradict each other.
+    """
+    if command.hosts and tasks > 1:
+        raise UsageError(
+            f"--hosts within {tasks} tasks of MPI: start one `tuccl probe`, or no list"
+        )
+    if (command.launcher or command.remote_python) and not command.hosts:
+        raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
+    if command.root is not None and (command.hosts or tasks > 1):
+        raise UsageError("--root looks at one directory of this host: leave --hosts and MPI away")
+    if command.root is not None and not command.root.is_dir():
+        raise UsageError(f"--root {command.root} is no directory; give one that holds sys and proc")
+    if command.check and (command.hosts or tasks > 1):
+        raise UsageError("--check tells of one host: run it there, without --hosts and MPI")
+    if not (math.isfinite(command.host_timeout_s) and command.host_timeout_s > 0):
+        raise UsageError(f"--host-timeout {command.host_timeout_s}: give seconds above zero")
+    if not 1 <= command.seconds_per_pair <= 60:
+        raise UsageError(f"--seconds-per-pair {command.seconds_per_pair}: use 1 to 60")
+    if command.hosts is not None and not command.hosts.strip():
+        raise UsageError("--hosts names no host; leave it out to probe this one")
+    if command.output is not None:
+        if command.check:
+            raise UsageError("--check writes no topology: leave --output out")
+        read = (command.slurm_topology, command.rack_map, command.traffic_log)
+        check_output(command.output, "--output", (*read, command.ibnetdiscover))
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the command line's exit code for an error."""
+    if isinstance(error, TucclError):
+        return error.exit_code
+    if isinstance(error, HostsMissingError):
+        return ExitCode.FINDING
+    if isinstance(error, OSError | MpiMissingError | TableError | SolverError):
+        return ExitCode.ENVIRONMENT
+    if isinstance(error, KeyboardInterrupt):
+        return exit_code_of_stop(error)
+    return ExitCode.BAD_INPUT
+
+
+def _host_options(command: ProbeCommand) -> HostProbeOptions:
+    if command.root is not None:
+        return HostProbeOptions(absolute(command.root), command.interfaces)
+    return HostProbeOptions(interfaces=command.interfaces, measure_p2p=command.p2p)
+
+
+def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> ClusterOptions:
+    """Return the options of a probe, with the contents of the files that the command names.
+
+    Args:
+        command: The options.
+        tell: Called with a note on a file of the system that is not used.
+
+    Raises:
+        UsageError: A file cannot be read.
+        ProbeError: A file is malformed.
+    """
+    racks: dict[str, str] = {}
+    utilisation = None
+    if command.slurm_topology is not None:
+        source = command.slurm_topology
+        racks.update(parse_slurm_topology(_text(source), str(source)))
+    else:
+        racks.update(_slurm_racks(os.environ, tell))
+    if command.rack_map is not None:
+        racks.update(parse_rack_map(_text(command.rack_map), str(command.rack_map)))
+    fabric: tuple[AdapterPort, ...] = ()
+    if command.ibnetdiscover is not None:
+        fabric = parse_ibnetdiscover(_text(command.ibnetdiscover), str(command.ibnetdiscover))
+    if command.traffic_log is not None:
+        used = parse_traffic_log(_text(command.traffic_log), str(command.traffic_log))
+        utilisation = utilisation_of(used)
+    return ClusterOptions(
+        host=_host_options(command),
+        network=command.network,
+        seconds_per_pair=command.seconds_per_pair,
+        host_timeout_s=command.host_timeout_s,
+        allow_missing=command.allow_missing,
+        racks=racks,
+        fabric=fabric,
+        sampling=SamplingOptions(utilisation=utilisation),
+    )
+
+
+def _slurm_racks(environment: Mapping[str, str], tell: Callable[[str], None]) -> dict[str, str]:
+    """Return racks from the topology file beside Slurm's configuration, if it can be read."""
+    folder = Path(environment.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent
+    file = folder / "topology.conf"
+    try:
+        return parse_slurm_topology(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError):
+        return {}
+    except HierarchyFileError as error:
+        tell(f"note: not used: {error}")
+        return {}
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:  # Works for a pipe, too.
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise UsageError(f"{path}: more than {MAX_BYTES:,} bytes; give a smaller file")
+        return content.decode()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; name a readable file") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text") from error
+
+
+def _lead(crew: Crew, command: ProbeCommand, options: ClusterOptions) -> int:
+    """Probe, write the topology and print the report."""
+    if command.output is not None:
+        require_writable(command.output)
+    with shown_progress() as progress:
+        result = probe_cluster(crew, options, progress)
+    if command.output is not None:
+        write_atomically(command.output, topology_to_json(result.topology))
+        display.say(f"topology written to {command.output}")
+    if command.as_json:
+        print_json(probe_as_dict(result), SCHEMA_VERSION)
+    else:
+        probe_summary.print_probe(result)
+    return ExitCode.OK if is_sound(result) else ExitCode.FINDING
+
+
+def network_faults(result: ClusterProbe) -> dict[str, list[str]]:
+    """Return the network's faults: names of ports, connections and hosts by kind of fault."""
+    findings, ports = result.findings, result.ports
+    if findings is None:
+        return {}
+
+    def way(pair: PortPair) -> str:
+        return f"{ports[pair.client].label} -> {ports[pair.server].label}"
+
+    return {
+        "slow_ports": list(dict.fromkeys(ports[slow.port].label for slow in findings.slow_ports)),
+        "slow_links": [way(slow.pair) for slow in findings.slow_links],
+        "dead_links": [way(pair) for pair in findings.dead_links],
+        "unreachable_ports": [ports[place].label for place in findings.unreachable_ports],
+        "unreachable_hosts": [result.topology.hosts[host] for host in findings.unreachable_hosts],
+    }
+
+
+def is_sound(result: ClusterProbe) -> bool:
+    """Whether the probe found no fault."""
+    return not (result.missing or result.odd_hosts or any(network_faults(result).values()))
+
+
+def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:
+    """Return the document of `--json`."""
+    return {
+        "fingerprint": result.topology.fingerprint(),
+        "missing": [asdict(absent) for absent in result.missing],
+        "odd_hosts": list(result.odd_hosts),
+        "network": {
+            "measurements": 0 if result.findings is None else len(result.findings.results),
+            **network_faults(result),
+        },
+        "gpu_pairs": [
+            {"host": result.topology.hosts[host], **asdict(figures)}
+            for host, figures in enumerate(result.gpu_figures)
+            if figures is not None
+        ],
+        "seconds": {stage: round(took, 3) for stage, took in result.seconds.items()},
+        "topology": json.loads(topology_to_json(result.topology)),
+    }
+
+
+def _check(command: ProbeCommand) -> int:
+    """Run `tuccl probe --check`."""
+    checks = check_host(_host_options(command))
+    if command.as_json:
+        print_json({"checks": [asdict(check) for check in checks]}, SCHEMA_VERSION)
+    else:
+        probe_summary.print_checks(checks)
+    # Without its PCI devices nothing of a host can be told; all else has something in its place.
+    nothing = any(c.subject == "PCI tree" and c.status is CheckStatus.MISSING for c in checks)
+    return ExitCode.FINDING if nothing else ExitCode.OK

@@ -1,1 +1,0 @@
-"""Measurement backends, which implement the protocol of `tuccl.trials.backend`."""

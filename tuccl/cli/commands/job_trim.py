@@ -1,0 +1,221 @@
+"""The command `tuccl workload trim`: a table without what slows a user's own job down.
+
+The job runs in rounds with some parts of the table and with all others, which tells what each part
+does to it. What is left then runs in turn with stock NCCL, as by `tuccl workload bench`, and is
+shipped where it is not slower. Of a table of one part the rounds have told that already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.table import Table
+from tuccl.cli.commands.job_runs import (
+    JobLogs,
+    JobRuns,
+    Variant,
+    bench_rounds,
+    job_logs,
+    table_place,
+    table_variant,
+    understood,
+)
+from tuccl.errors import ExitCode, TucclError, UsageError
+from tuccl.options.workload_bench_command import WorkloadTrimCommand
+from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.search.statistics.screening import begins_with_first_half, rounds_for, signs_of_rounds
+from tuccl.shipping.bench.contenders import ShippedTable
+from tuccl.shipping.bench.job_figure import Figure
+from tuccl.shipping.bench.job_parts import (
+    PROFILE,
+    Part,
+    PartRound,
+    Trimming,
+    job_parts,
+    part_effects,
+    parts_in,
+    with_parts,
+)
+from tuccl.shipping.bench.own_job import WITHOUT, job_outcome
+from tuccl.shipping.bench.places import found_tables
+from tuccl.shipping.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE, without_executor
+from tuccl.shipping.forms import Form
+from tuccl.shipping.locating import bundle_name
+from tuccl.shipping.manifest import MANIFEST_NAME, read_document
+from tuccl.shipping.rollback import source_of
+from tuccl.shipping.shipment import Source, check_target, forms_and_place, render, ship_source
+from tuccl.shipping.shipped_directory import Machine, check_can_be_shipped_to, look_at
+from tuccl.shipping.shipped_view import view_shipped
+from tuccl.shipping.versions import Origin, utc_now, versions_of
+from tuccl.views.terminal.display import print_lines, say, say_notes
+from tuccl.views.terminal.job_trim_display import job_trim_document, job_trim_lines
+from tuccl.views.terminal.json_output import print_document
+from tuccl.words.counts import count_of
+from tuccl.workspace.atomic_file import absolute, write_atomically
+
+_ROUNDS = 8
+
+
+def trim_job(command: WorkloadTrimCommand) -> int:
+    """Run `tuccl workload trim`; exit code 1 where nothing is left, or that slows the job down."""
+    figure, limit_s = understood(command)
+    place = table_place(command)
+    with found_tables([place], with_executor=True) as (found,), job_logs(command.logs) as logs:
+        say_notes(found.notes)
+        trim = _Trim(command, found.shipped, figure, limit_s, logs)
+        trimming = trim.run()
+        _print(command, found.shipped, trimming)
+    is_lost = trimming.outcome.is_slower or trimming.is_nothing_left
+    return ExitCode.FINDING if is_lost else ExitCode.OK
+
+
+@dataclass(frozen=True)
+class _Trim:
+    """One run of the command."""
+
+    command: WorkloadTrimCommand
+    shipped: ShippedTable
+    figure: Figure
+    limit_s: float | None
+    logs: JobLogs
+
+    def run(self) -> Trimming:
+        """Find out what to leave out, bench the rest and ship it.
+
+        Raises:
+            UsageError: The table has no entries, or its directory lacks its table or manifest.
+            MeasurementError: A run of the job failed.
+        """
+        source = self._source()
+        self._check_target(source)
+        parts = job_parts(source.table)
+        if not parts:
+            raise UsageError(f"{self.shipped.name} has no entries: there is nothing to leave out")
+        count = rounds_for(len(parts), self.command.part_rounds or _ROUNDS)
+        runs = self._runs(count, "parts round")
+        rounds = self._part_rounds(runs, source.table, parts)
+        effects = part_effects(parts, rounds, self.figure)
+        kept = tuple(each.part for each in effects if not each.is_slower)
+        is_part = 0 < len(kept) < len(parts)
+        if len(parts) == 1:
+            done = tuple(each.as_job_round for each in rounds)
+        else:
+            rest = self._variant(source.table, kept or parts)
+            runs = self._runs(self.command.rounds, "round")
+            done = bench_rounds(runs, replace(rest, name="with the rest") if is_part else rest)
+        outcome = job_outcome(done, self.figure, None, load_seen=runs.load_seen)
+        trimming = Trimming(tuple(rounds), effects, outcome, None)
+        if outcome.is_slower or trimming.is_nothing_left:
+            return trimming
+        return self._shipped(trimming, _without(source, kept) if is_part else source)
+
+    def _shipped(self, trimming: Trimming, source: Source) -> Trimming:
+        """Ship what is left to the directory that was named, unless it is there already."""
+        target = self.command.output
+        if target is None:
+            return trimming
+        if not trimming.left_out and absolute(target) == self.shipped.directory:
+            return trimming
+        origin = Origin(utc_now(), self._run(), None)
+        try:
+            done = ship_source(source, origin, target, forms=_forms_of(self.shipped.directory))
+        except TucclError:
+            # What the runs have told would be lost.
+            for line in job_trim_lines(self.command, self.shipped, trimming):
+                say(line)
+            raise
+        return replace(trimming, shipped=target, caveats=done.caveats)
+
+    def _source(self) -> Source:
+        directory = self.shipped.directory
+        manifest = read_document(directory / MANIFEST_NAME)
+        if manifest is None:
+            raise UsageError(
+                f"{directory / MANIFEST_NAME} is missing or of another release, and says what was "
+                "measured; `tuccl ship` there again"
+            )
+        if problems := view_shipped(directory).problems:
+            raise UsageError(f"{self.shipped.name}: {problems[0]}; `tuccl ship` there again")
+        return source_of(directory, manifest, self.shipped.name)
+
+    def _check_target(self, source: Source) -> None:
+        """Refuse a directory that could not be shipped to before the job takes its time."""
+        if self.command.output is not None:
+            target = absolute(self.command.output)
+            check_target(target, None)
+            forms = _forms_of(self.shipped.directory)
+            render(source, target, *forms_and_place(target, forms, None))
+            machine = Machine(source.table.topology_name, source.table.fingerprint)
+            check_can_be_shipped_to(look_at(target), machine, force=False)
+
+    def _runs(self, rounds: int, prefix: str) -> JobRuns:
+        return JobRuns(
+            self.command, self.figure, self.limit_s, self.logs, self.shipped.directory, rounds,
+            prefix,
+        )  # fmt: skip
+
+    def _part_rounds(self, runs: JobRuns, table: Table, parts: tuple[Part, ...]) -> list[PartRound]:
+        then = f", then {self.command.rounds} rounds of what is left" if len(parts) > 1 else ""
+        say(f"{count_of(len(parts), 'part')} of the table in {runs.rounds} rounds{then}")
+        done = []
+        for number, signs in enumerate(signs_of_rounds(len(parts), runs.rounds)):
+            halves = {half: self._variant(table, parts_in(parts, signs, half)) for half in (1, -1)}
+            order = (1, -1) if begins_with_first_half(number, len(parts)) else (-1, 1)
+            found = {
+                half: runs.start(number + 1, halves[half], "first" if half == 1 else "second")
+                for half in order
+            }
+            done.append(PartRound(signs, found[1], found[-1]))
+        return done
+
+    def _variant(self, table: Table, kept: Collection[Part]) -> Variant:
+        """Return the variables of some parts; their bundle lies beside the logs."""
+        part = with_parts(table, kept)
+        if part == table:
+            return table_variant(self.shipped)
+        if not kept:
+            return Variant(WITHOUT, {})
+        bundle = bundle_bytes(part)
+        crc = bundle_crc(bundle)
+        path = self.logs.directory / bundle_name(crc)
+        write_atomically(path, bundle)
+        left_out = {ENVIRONMENT_VARIABLE, *(table.profile.keys() - part.profile.keys())}
+        own = {key: text for key, text in self.shipped.variables.items() if key not in left_out}
+        if not part.schedules:
+            own[PRELOAD_VARIABLE] = without_executor(own.get(PRELOAD_VARIABLE, ""))
+        own |= {BUNDLE_VARIABLE: str(path), CRC_VARIABLE: f"{crc:08x}"}
+        return Variant(f"with {'; '.join(map(str, kept))}", own)
+
+    def _run(self) -> str | None:
+        """Return the directory of the run that the table comes from."""
+        crc = f"{self.shipped.bundle.crc:08x}"
+        versions = versions_of(self.shipped.directory)
+        return next((each.origin.run for each in versions if each.crc == crc), None)
+
+
+def _forms_of(directory: Path) -> tuple[Form, ...]:
+    """Return the forms that a directory has beside `tuccl.env`."""
+    return forms_and_place(directory, (), None)[0]
+
+
+def _without(source: Source, kept: Collection[Part]) -> Source:
+    """Return a table with these parts alone; what it gains a step is not predicted."""
+    lost_profile = bool(source.table.profile) and PROFILE not in kept
+    return replace(
+        source,
+        table=with_parts(source.table, kept),
+        step=None,
+        lost_profile=lost_profile or source.lost_profile,
+    )
+
+
+def _print(command: WorkloadTrimCommand, table: ShippedTable, trimming: Trimming) -> None:
+    if command.as_json:
+        print_document(job_trim_document(command, table, trimming))
+    else:
+        print_lines(job_trim_lines(command, table, trimming))
+    say_notes(trimming.caveats)

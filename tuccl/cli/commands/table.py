@@ -1,0 +1,190 @@
+"""The commands `tuccl table` and `explain`, for a finished table.
+
+They import no code that measures, synthesizes or searches, so that they answer at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lookup_tables.table import Shape
+from tuccl.errors import ExitCode, UsageError
+from tuccl.models.figures import communicator_shape
+from tuccl.reports.choice_text import (
+    describe_builtin,
+    describe_runner,
+    describe_schedule,
+    profile_text,
+)
+from tuccl.reports.decision_sentence import ratio_text
+from tuccl.reports.explanation import Explanation, placed_lines, reason
+from tuccl.reports.explanation import explain as explain_call
+from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
+from tuccl.reports.job_gains import JobGains, KeyGain, Runner, gains_of
+from tuccl.search.trials.shapes import ShapeName, shape_text
+from tuccl.views.terminal import display
+from tuccl.views.terminal.json_output import print_document
+from tuccl.views.terminal.result_output import print_result
+from tuccl.words.operation_names import parse_operation
+from tuccl.words.sizes import format_size, parse_size
+
+
+def show_table(root: Path, as_json: bool, shape: str | None = None) -> int:
+    """Run `tuccl table`."""
+    current = current_run(root)
+    print_result(current if shape is None else _only(current, shape), as_json)
+    return ExitCode.OK
+
+
+def _only(current: FinishedRun, name: str) -> FinishedRun:
+    """Return the part of a run that is about the communicators of one shape.
+
+    Raises:
+        UsageError: These were not tuned.
+    """
+    whole = communicator_shape(read_machine(current.run))
+    shapes = current.report.shapes or {ShapeName.WHOLE.value: whole}
+    if name not in shapes:
+        raise UsageError(f"--shape {name!a:.40} was not tuned here, only {', '.join(shapes)}")
+    shape = shapes[name]
+    keys = [key for key in current.report.keys if (key.shape or whole) == shape]
+    entries = tuple(entry for entry in current.table.entries if entry.key.shape == shape)
+    placements = tuple(own for own in current.table.placements if own.shape == shape)
+    table = replace(current.table, entries=entries, placements=placements)
+    # A step is of all shapes.
+    part = current.report.model_copy(update={"keys": keys, "workload": None})
+    return replace(current, table=table, report=part)
+
+
+def explain(
+    operation_name: str,
+    size: str,
+    root: Path,
+    as_json: bool,
+    ranks: int | None = None,
+    nodes: int | None = None,
+) -> int:
+    """Run `tuccl explain OP SIZE`, for the communicator of all GPUs or another one."""
+    operation, size_bytes = parse_operation(operation_name), parse_size(size)
+    current = current_run(root)
+    whole = communicator_shape(read_machine(current.run))
+    shape = _communicator(ranks, nodes, whole)
+    found = explain_call(current, operation, size_bytes, shape, whole)
+    gains = gains_of(current)
+    gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
+    if as_json:
+        from tuccl.views.terminal.table_document import explain_document
+
+        print_document(explain_document(found, gain, current, gains))
+    else:
+        display.print_lines(_explanation_lines(found, gain, current, gains))
+    applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
+    return ExitCode.OK if applies else ExitCode.FINDING
+
+
+def _communicator(ranks: int | None, nodes: int | None, whole: Shape) -> Shape:
+    """Return the shape that --ranks and --nodes name: one node, where only ranks are given.
+
+    Raises:
+        UsageError: There is no such communicator.
+    """
+    if ranks is None:
+        if nodes is not None:
+            raise UsageError(f"--nodes {nodes}: name --ranks, too")
+        return whole
+    nodes = (whole.nodes if ranks == whole.ranks else 1) if nodes is None else nodes
+    if not 1 <= nodes <= ranks:
+        raise UsageError(f"--ranks {ranks} --nodes {nodes}: at least one node, and a rank on each")
+    if (ranks, nodes) == (whole.ranks, whole.nodes):
+        return whole
+    return Shape(ranks, nodes, 0 if ranks % nodes else ranks // nodes)
+
+
+def _explanation_lines(
+    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
+) -> list[str]:
+    """Return lines on what a job here runs for the call, why, and what it does not run."""
+    call = f"{found.operation.value} of {format_size(found.size_bytes)}, {shape_text(found.shape)}"
+    profile = profile_text(current.table.profile)
+    if gain is None:
+        reach = f"{found.tuned_from_bytes} to {found.tuned_to_bytes} bytes"
+        lines = [
+            f"{call}: no entry, NCCL chooses by itself",
+            f"  this size was not tuned: the table reaches from {reach}",
+        ]
+        if current.table.profile:
+            lines.append(f"  the process profile {profile} holds for it all the same")
+        return lines
+    key = gain.key
+    lines = [f"{call}: {describe_runner(gain, current.table)}"]
+    lines += [f"  {line}" for line in placed_lines(found, current.table)]
+    if gain.runner in {Runner.EXECUTOR, Runner.PLUGIN} and gain.entry is not None:
+        held = gain.entry.key
+        lines.append(f"  the entry holds from {held.min_bytes} to {held.max_bytes} bytes")
+    lines.append(
+        f"  {gains.evidence.seen} at {format_size(key.size_bytes)}: stock NCCL "
+        f"{key.stock_us:.2f} us, a job here {gain.time_us:.2f} us ({gain.speedup:.3f}x)"
+    )
+    if key.computation_us:
+        lines.append(
+            f"  each call was timed beside {key.computation_us:.1f} us of computation, until both "
+            "had ended"
+        )
+    if current.table.profile:
+        lines.append(
+            f"  under the process profile {profile}: NCCL's own choice "
+            f"{key.profile_default_us:.2f} us"
+        )
+    if (in_turn := key.profile_ratio) is not None:
+        lines.append(
+            f"  started in turn with stock NCCL, NCCL's own choice is {in_turn.ratio:.3f}x "
+            f"({in_turn.low:.3f} to {in_turn.high:.3f}, {in_turn.starts} starts of each)"
+        )
+    if gain.runner is Runner.EXECUTOR:
+        lines.append(f"  without the executor: {_without_executor(gain)}")
+    effort = f"{key.configs_tried} configurations, {key.repeats_measured} samples"
+    lines += [
+        f"  {reason(gain, gains.evidence)}",
+        *_provenance_lines(found),
+        *_apart_lines(gain, current, gains),
+        f"  searched: {effort}",
+        *(
+            f"  own schedule searched: {name}, {share:.1%} of the bound on the wires alone"
+            for name, share in current.report.own_schedules(key)
+        ),
+        *(
+            f"  rejected: {finalist.config}, {finalist.time_us:.2f} us, {ratio_text(finalist)}"
+            for finalist in key.rejected
+        ),
+    ]
+    return [current.report.readable(line) for line in lines]
+
+
+def _provenance_lines(found: Explanation) -> list[str]:
+    """Return a line on the origin of the entry's times, where its table has it."""
+    provenance = None if found.entry is None else found.entry.provenance
+    if provenance is None:
+        return []
+    on_machine = provenance.machine and provenance.is_measured
+    machine = f", on {provenance.machine}" if on_machine else ""
+    return [f"  times: {provenance.describe()}{machine}"]
+
+
+def _without_executor(gain: KeyGain) -> str:
+    if gain.without_executor is Runner.PLUGIN and gain.entry is not None:
+        return f"{describe_builtin(gain.entry)}, {gain.without_executor_us:.2f} us"
+    return f"NCCL's own choice, {gain.without_executor_us:.2f} us"
+
+
+def _apart_lines(gain: KeyGain, current: FinishedRun, gains: JobGains) -> list[str]:
+    """Return lines on the schedule that won but that no job here runs."""
+    if gain.obstacle is None or gain.entry is None:
+        return []
+    schedule = describe_schedule(gain.entry, current.table)
+    time = f"{gain.apart_us:.2f} us ({gain.apart_speedup:.3f}x, {gains.evidence.value})"
+    return [
+        f"  apart, not run by a job here: {schedule}, {time}",
+        *([] if gain.key.schedule is None else [f"    {ratio_text(gain.key.schedule)}"]),
+        f"    {gain.obstacle.sentence}",
+    ]

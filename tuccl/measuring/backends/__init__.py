@@ -1,0 +1,1 @@
+"""Measurement backends, which implement the protocol of `tuccl.search.trials.backend`."""

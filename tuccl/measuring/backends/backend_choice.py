@@ -1,0 +1,331 @@
+"""The measurement backends by name; a new backend is added here alone.
+
+A backend is opened for one run, with the run's machine, schedules and record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lookup_tables.program_header import MOST_RANKS, executor_serves
+from lookup_tables.table import Shape
+from probes.topology.graph import Topology
+from tuccl.errors import MeasurementError, UsageError
+from tuccl.measuring.backends.replay import ReplayBackend
+from tuccl.measuring.backends.simulated import SimulatedBackend
+from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
+from tuccl.measuring.engines.nccl_workers import nccl_worker_variables
+from tuccl.measuring.records.record import Record
+from tuccl.measuring.workers.cores import lanes_on, own_cores
+from tuccl.measuring.workers.laboratory import Laboratory
+from tuccl.measuring.workers.places import LocalPlaces, Places
+from tuccl.models.figures import Fabric, machine_figures, uses_sockets
+from tuccl.models.model_constants import SHIPPED, ModelConstants
+from tuccl.models.model_ranking import modelled_opening
+from tuccl.models.siblings import SiblingMachines
+from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED
+from tuccl.runtime import PluginMissingError, executor_path
+from tuccl.runtime.executor_library import PRELOAD_VARIABLE
+from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.executor_schedules import executor_programs
+from tuccl.search.trials.backend import Backend
+from tuccl.search.trials.channel_bound import with_channels_up_to
+from tuccl.search.trials.config import Config, Task
+from tuccl.search.trials.presets import MIN_CHANNELS, SOCKET_THREADS, nccl_space, stock_space
+from tuccl.search.trials.space import Space
+from tuccl.search.trials.timing import Timing
+
+_OPENING = 4
+"""Configurations that the model proposes to a search; further ones are seldom better."""
+
+
+@dataclass(frozen=True)
+class BackendRequest:
+    """Inputs of a run to its backend."""
+
+    topology: Topology
+    shape: Shape
+    """Shape of the communicator of all GPUs."""
+    seed: int = 0
+    spread: float = 0.0
+    """Relative standard deviation of modelled times."""
+    model: ModelConstants = SHIPPED
+    """Constants of the model of NCCL."""
+    schedules: Mapping[str, Candidate] = field(default_factory=dict)
+    """Schedules for all GPUs by content hash."""
+    shapes: Mapping[Shape, Mapping[str, Candidate]] = field(default_factory=dict)
+    """Further shapes that are tuned, with their schedules by content hash."""
+    record: Record | None = None
+    """Record to replay."""
+    takes_recorded_steps: bool = False
+    """Whether the search is that of the recorded run, with its spaces."""
+    places: Places | None = None
+    """Places of the workers; None: the devices of this host."""
+    laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
+    """How calls are timed."""
+    tunes_nccl: bool = True
+    """Whether NCCL's own algorithms are searched."""
+    max_channels: int | None = None
+    """Most channels of a configuration that is searched; None: as many as NCCL has."""
+    measures_nccl: bool = False
+    """Whether NCCL itself is timed, which reads variables that no model has."""
+    tell: Callable[[str], None] = lambda _: None
+    """Called with each incident of the workers, a line."""
+
+    @cached_property
+    def machines(self) -> SiblingMachines:
+        """The machines that the communicators of each shape see."""
+        return SiblingMachines(self.topology)
+
+    @property
+    def keeps_128_bytes(self) -> bool:
+        """Whether LL128 may run: not between ranks of a node that share a GPU, for NCCL neither."""
+        return keeps_128_bytes(self.topology) and not self.laboratory.gpus
+
+    @cached_property
+    def most_lanes(self) -> int:
+        """Most lanes of a schedule that the workers' cores can drive, where workers time it."""
+        places = self.places.places if self.places else ()
+        here = [("", own_cores())] * self.shape.ranks
+        return lanes_on([(place.host, place.cores) for place in places] or here)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKind:
+    """A backend that `--backend` can name."""
+
+    open: Callable[[BackendRequest], AbstractContextManager[Backend]]
+    runs_schedules: bool = False
+    """Whether it times schedules; otherwise only NCCL's built-ins are searched."""
+    needs_record: bool = False
+    has_executor: bool = False
+    """Whether it runs schedules on the executor, rather than modelling them."""
+    tunes_nccl: bool = True
+    """Whether NCCL's own algorithms are searched."""
+    measures_nccl: bool = False
+    """Whether its times are of the NCCL that is installed on this host."""
+    has_workers: bool = False
+    """Whether it measures on worker processes, which ranks of an MPI job can host."""
+    require: Callable[[BackendRequest], object] = lambda _: None
+    """Raises the errors that `open` would raise at once, before schedules are made."""
+
+
+def backend_kind(name: str) -> BackendKind:
+    """Return the backend of this name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name not in BACKENDS:
+        raise UsageError(f"backend {name!a:.60} is unknown: use one of {', '.join(BACKENDS)}")
+    return BACKENDS[name]
+
+
+def open_backend(name: str, request: BackendRequest) -> AbstractContextManager[Backend]:
+    """Open the backend of this name for the block.
+
+    Raises:
+        UsageError: There is none of this name, or it lacks its record.
+        MeasurementError: It cannot run here.
+    """
+    return backend_kind(name).open(request)
+
+
+def require_backend(name: str, request: BackendRequest) -> None:
+    """Require what `open_backend` needs, before schedules are made.
+
+    Raises:
+        UsageError: There is none of this name, or it does not support this machine.
+        MeasurementError: It cannot run here.
+    """
+    backend_kind(name).require(request)
+
+
+def builtins_of(request: BackendRequest, task: Task) -> Space:
+    """Return the space of NCCL's settings for a task: the record's, or what NCCL has."""
+    return with_channels_up_to(_all_builtins_of(request, task), request.max_channels)
+
+
+def _all_builtins_of(request: BackendRequest, task: Task) -> Space:
+    if request.record is not None:
+        search = request.record.of_run.search if request.takes_recorded_steps else None
+        if search is not None:
+            return search.builtins_of(task)
+        return ReplayBackend(request.record).space_of(task)
+    if not request.tunes_nccl:
+        return stock_space()
+    ll128 = request.keeps_128_bytes
+    # Ranks that share a GPU have no multiprocessors for that many channels.
+    least_channels = (0,) if request.laboratory.gpus else MIN_CHANNELS
+    knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
+    return nccl_space(
+        task.operation, task.shape, ll128=ll128, min_nchannels=least_channels, knobs=knobs
+    )
+
+
+def has_executor(name: str, record: Record | None) -> bool:
+    """Whether the backend of this name ran schedules as jobs do, or that of a record did."""
+    if record is None:
+        return backend_kind(name).has_executor
+    recorded = BACKENDS.get(record.provenance.backend)
+    return recorded is not None and recorded.has_executor
+
+
+def keeps_128_bytes(topology: Topology) -> bool:
+    """Whether stores of 128 bytes arrive whole, which LL128 needs: over NVLink, not over PCIe."""
+    return machine_figures(topology).fabric is Fabric.NVLINK
+
+
+def _may_use_tcp(request: BackendRequest) -> bool:
+    """Whether ranks of several nodes certainly reach each other by TCP."""
+    if request.shape.nodes == 1 or request.laboratory.nodes > 1:
+        return request.laboratory.nodes > 1
+    return uses_sockets(request.topology)
+
+
+def promising_of(request: BackendRequest, task: Task, space: Space) -> Sequence[Config]:
+    """Return the configurations of a space that the model of NCCL would try first."""
+    machine = request.machines.slowest_figures(task.shape)
+    beside_us = request.timing.computation_us(task)
+    return modelled_opening(machine, task, space, _OPENING, request.model, beside_us)
+
+
+@contextmanager
+def _simulated(request: BackendRequest) -> Iterator[Backend]:
+    yield SimulatedBackend(
+        request.topology,
+        request.schedules,
+        seed=request.seed,
+        spread=request.spread,
+        constants=request.model,
+        of_shapes=request.shapes,
+        timing=request.timing,
+    )
+
+
+@contextmanager
+def _replay(request: BackendRequest) -> Iterator[Backend]:
+    if request.record is None:
+        raise UsageError(f"--backend {REPLAY} needs --records FILE: what is to be replayed")
+    yield ReplayBackend(request.record, request.seed)
+
+
+def _workers(
+    engine: str, variables_of: Callable[[BackendRequest], Mapping[str, str]] = lambda _: {}
+) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
+    def opened(request: BackendRequest) -> AbstractContextManager[Backend]:
+        shape = request.shape
+        variables = variables_of(request)
+        options = WorkersOptions(
+            timing=request.timing,
+            laboratory=request.laboratory,
+            # Ranks of an MPI job have the variables of their own hosts.
+            variables={} if request.places else variables,
+            shapes=tuple(request.shapes),
+            tell=request.tell,
+        )
+        return open_workers_backend(engine, _places(request), options, shape)
+
+    return opened
+
+
+def _places(request: BackendRequest) -> Places:
+    ranks = request.shape.ranks
+    return request.places or LocalPlaces(ranks, request.laboratory.devices(ranks))
+
+
+def _nccl_variables(request: BackendRequest) -> dict[str, str]:
+    # Ranks of an MPI job count the GPUs of their own hosts, when their workers start.
+    laboratory, ranks = request.laboratory, request.shape.ranks
+    gpus = 1 if request.places else laboratory.devices(ranks)
+    sharing = ranks if laboratory.gpus else 0
+    return nccl_worker_variables(gpus, shared=laboratory.share_gpus, ranks_on_gpus=sharing)
+
+
+def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
+    """Return every worker's variables, if schedules can run here."""
+    shape = request.shape
+    if shape.nodes > 1 and not executor_serves(shape):
+        raise UsageError(
+            f"--backend {name}: the executor serves nodes of at most {MOST_RANKS} GPUs; this "
+            f"machine has {shape.ranks} on {shape.nodes}, {shape.ranks_per_node} on each: use "
+            f"--backend {NCCL}"
+        )
+    variables = _nccl_variables(request)
+    # Ranks of an MPI job have the variables of their own hosts, which have the same installation.
+    return {**({} if request.places else variables), PRELOAD_VARIABLE: _preloaded()}
+
+
+def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
+    @contextmanager
+    def opened(request: BackendRequest) -> Iterator[Backend]:
+        variables = _executor_variables(name, request)
+        schedules = dict(request.schedules)
+        for own in request.shapes.values():
+            schedules |= own
+        programs = executor_programs(schedules.values())
+        places = _places(request)
+        with TemporaryDirectory(prefix="tuccl-executor-") as folder:
+            if len({place.host for place in places.places}) > 1:
+                variables |= programs.packed
+            else:
+                variables |= programs.write(Path(folder))
+            options = WorkersOptions(
+                timing=request.timing,
+                laboratory=request.laboratory,
+                variables=variables,
+                schedules=programs.content_hashes,
+                shapes=tuple(request.shapes),
+                tell=request.tell,
+            )
+            with open_workers_backend("executor", places, options, request.shape) as backend:
+                backend.name = name
+                yield backend
+
+    return opened
+
+
+def _preloaded() -> str:
+    """Return LD_PRELOAD with the executor before other libraries."""
+    try:
+        executor = str(executor_path())
+    except PluginMissingError as error:
+        raise MeasurementError(str(error)) from error
+    return " ".join(filter(None, [executor, os.environ.get(PRELOAD_VARIABLE, "")]))
+
+
+BACKENDS = {
+    SIMULATED: BackendKind(_simulated, runs_schedules=True),
+    REPLAY: BackendKind(_replay, needs_record=True),
+    NCCL: BackendKind(
+        _workers("nccl", _nccl_variables),
+        measures_nccl=True,
+        has_workers=True,
+        require=_nccl_variables,
+    ),
+    "executor": BackendKind(
+        _executor("executor"),
+        require=partial(_executor_variables, "executor"),
+        runs_schedules=True,
+        has_executor=True,
+        tunes_nccl=False,
+        measures_nccl=True,
+        has_workers=True,
+    ),
+    NCCL_AND_EXECUTOR: BackendKind(
+        _executor(NCCL_AND_EXECUTOR),
+        require=partial(_executor_variables, NCCL_AND_EXECUTOR),
+        runs_schedules=True,
+        has_executor=True,
+        measures_nccl=True,
+        has_workers=True,
+    ),
+    "sockets": BackendKind(_workers("sockets"), has_workers=True),
+}

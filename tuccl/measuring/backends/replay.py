@@ -1,0 +1,139 @@
+"""The `replay` backend: measurements of an earlier run, returned again.
+
+Nothing runs, so a search costs its own arithmetic alone, and many searches can be compared on the
+very same machine. The machine time that they would have taken is counted all the same: a launch for
+each sample, a restart of the workers for each change of the process profile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+from lookup_tables.provenance import Provenance
+from tuccl.errors import ConfigurationFailedError
+from tuccl.measuring.records.record import NOT_RECORDED, Record, Request, Row
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.running_profiles import RunningProfiles
+from tuccl.search.trials.space import Space, space_of
+from tuccl.search.trials.timing import Timing
+
+RESTART_S = 3.0
+"""Seconds for four processes with NCCL to start again on one host."""
+_NOTHING = Request(0, 0, 0.0, 0.0)
+
+
+class ReplayBackend:
+    """Returns the samples of a record.
+
+    Sample number i of a configuration is the i-th that was recorded. A request that was recorded is
+    answered as it was then, with its cost, so that a search that takes the recorded steps takes
+    them to the end. Requests beyond the recorded samples get all of them again in each round, in an
+    order that is drawn from the seed anew for each round. So further samples add no information:
+    the record decides how well two configurations can be told apart.
+
+    `measure` raises ConfigurationFailedError for a configuration that is not in the record, and for
+    one that failed when it was recorded, which costs the recorded time.
+    """
+
+    name = "replay"
+
+    def __init__(self, record: Record, seed: int = 0, restart_s: float = RESTART_S) -> None:
+        """Replay a record.
+
+        Args:
+            record: The recorded measurements.
+            seed: Seed of the order in which samples are returned again.
+            restart_s: Seconds that a change of the process profile costs; 0: nothing. After a
+                request that was recorded they are the recorded ones.
+        """
+        self._record = record
+        self._seed = seed
+        self._running = RunningProfiles()
+        self.restart_s = restart_s
+
+    @property
+    def provenance(self) -> Provenance:
+        """Provenance of the recorded figures."""
+        return replace(self._record.provenance, replayed=True)
+
+    @property
+    def timing(self) -> Timing:
+        """Conditions under which the recorded calls were timed."""
+        return self._record.timing
+
+    def resume(self, running: ProcessProfile) -> None:
+        """Continue a search that was stopped with its workers under this profile."""
+        self._running.use(running)
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        """Return recorded samples with their cost; see `Backend.measure`.
+
+        The cost of a request that was not recorded is that of the launches, with as many calls each
+        as `Record.timing` says, without the leader's overhead around them.
+        """
+        restart_s = self.restart_s if self._running.run(config) else 0.0
+        row = self._record.row(task, config)
+        if row is None:
+            raise ConfigurationFailedError(NOT_RECORDED, seconds=restart_s)
+        recorded = _recorded_request(row, first, first + repeats)
+        if recorded is not None:
+            self.restart_s = recorded.restart_s
+            return Measured(row.samples_us[first : recorded.given], recorded.seconds)
+        if row.failed and first + repeats > len(row.samples_us):
+            if row.failed_s is not None and first == len(row.samples_us):
+                raise ConfigurationFailedError(row.failed, seconds=row.failed_s)
+            paid = self._seconds(row, row.samples_us[:first])
+            raise ConfigurationFailedError(
+                row.failed, seconds=restart_s + max(0.0, row.seconds - paid)
+            )
+        samples = tuple(self._sample(row, number) for number in range(first, first + repeats))
+        return Measured(samples, restart_s + self._seconds(row, samples))
+
+    def check(self, task: Task, config: Config) -> None:
+        """Raise for a configuration whose check failed when it was recorded; there is no data."""
+        row = self._record.row(task, config)
+        if row is not None and row.failed and row.failed_check:
+            raise ConfigurationFailedError(row.failed, seconds=row.failed_s or 0.0)
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """See `Estimating`: the recorded estimate."""
+        return self._record.of_run.estimates_us.get(task.full_name)
+
+    def space_of(self, task: Task) -> Space:
+        """Return NCCL's configurations that were recorded for a task, its own choice included."""
+        configs = self._record.configs(task)
+        return space_of("record", (config for config in configs if not config.is_schedule))
+
+    def schedules_of(self, task: Task) -> Space:
+        """Return the configurations of schedules that were recorded for a task.
+
+        Those of schedules whose steps the record lacks are left out.
+        """
+        known = {schedule.content_hash for schedule in self._record.of_run.schedules}
+        configs = self._record.configs(task)
+        return space_of("executor", (each for each in configs if each.schedule in known))
+
+    def _seconds(self, row: Row, samples: tuple[float, ...]) -> float:
+        return sum(samples) * 1e-6 * self._record.timing.calls(row.size_bytes)
+
+    def _sample(self, row: Row, number: int) -> float:
+        samples = row.samples_us
+        turn, place = divmod(number, len(samples))
+        if turn == 0:
+            return samples[place]
+        subject = f"{self._seed}:{turn}:{row.operation.value}:{row.size_bytes}:{row.config}"
+        digest = hashlib.blake2b(subject.encode(), digest_size=8).digest()
+        order = random.Random(digest).sample(range(len(samples)), len(samples))  # noqa: S311
+        return samples[order[place]]
+
+
+def _recorded_request(row: Row, first: int, asked: int) -> Request | None:
+    """Return the recorded request for samples number `first` to `asked`; None: there was none."""
+    for before, request in pairwise((_NOTHING, *row.requests)):
+        if (before.given, request.asked) == (first, asked):
+            return request
+    return None

@@ -1,0 +1,330 @@
+"""The `simulated` backend: models of NCCL and of the schedule executor over a topology.
+
+On several nodes schedules are plans of phases, or stages and rounds, which an executor runs there;
+a schedule with steps for all ranks, which none runs across hosts, is timed where the user brings
+one. A communicator that is no more than a part of the machine has the links that its siblings leave
+it (`tuccl.models.siblings`); the slowest sibling counts.
+
+Where the timing names computation beside calls, they share multiprocessors with it
+(`tuccl.models.beside_computation`).
+
+The default where there is no GPU: nothing is measured, everything is computed. The
+constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
+the machine itself; docs/lab/model.md has the errors. Noise is optional and seeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+from types import MappingProxyType
+
+from lookup_tables.provenance import SIMULATED, Provenance
+from lookup_tables.table import NcclProtocol, Shape
+from probes.topology.graph import Topology
+from sketches.candidates import whole_machine
+from sketches.errors import SketchError
+from synthesizer.errors import InfeasibleError
+from synthesizer.programs.phases import PhasedSchedule
+from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
+from tuccl import __version__
+from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
+from tuccl.models.across_hosts.staged_model import StagedModel
+from tuccl.models.beside_computation import MULTIPROCESSORS, time_beside_us
+from tuccl.models.executor_model import (
+    SLOTS,
+    KernelParameters,
+    execution_model,
+    with_network_hops,
+)
+from tuccl.models.figures import MachineFigures, machine_figures
+from tuccl.models.grid_figures import grid_figures
+from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
+from tuccl.models.nccl_choice import nccl_choice, ring_estimate_us
+from tuccl.models.nccl_model import builtin_time_us
+from tuccl.models.noise import noisy_samples
+from tuccl.models.placements import PlacementClass, placements
+from tuccl.models.siblings import SiblingMachines
+from tuccl.schedules.call_slices import slices_of_call
+from tuccl.schedules.candidates import Candidate
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
+from tuccl.search.trials.placement import ANYWHERE, Placement
+from tuccl.search.trials.running_profiles import RunningProfiles
+from tuccl.search.trials.timing import Timing
+
+_Schedule = tuple[Shape, str]
+"""A schedule: the shape of its communicator, and its content hash."""
+_SET_UP_S = 0.002
+"""Seconds to instruct the workers and to launch once for warming up."""
+
+
+class SimulatedBackend:
+    """Times configurations on a model of one machine."""
+
+    name = SIMULATED
+    restart_s = 3.0
+    """Seconds for four processes with NCCL to start again on one host."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        schedules: Mapping[str, Candidate],
+        seed: int,
+        spread: float,
+        constants: ModelConstants = SHIPPED,
+        of_shapes: Mapping[Shape, Mapping[str, Candidate]] = MappingProxyType({}),
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+    ) -> None:
+        """Model one machine.
+
+        Args:
+            topology: The machine.
+            schedules: Schedules by content hash.
+            seed: Seed of the noise.
+            spread: Relative standard deviation of a sample; 0 for none.
+            constants: Constants of the model of NCCL.
+            of_shapes: Schedules of further communicator shapes.
+            timing: What calls are timed beside, and how many a sample has.
+        """
+        self._topology = topology
+        self._machine = machine_figures(topology)
+        self._siblings = SiblingMachines(topology)
+        self._constants = constants
+        self.timing = timing
+        self._running = RunningProfiles()
+        self._seed = seed
+        self._spread = spread
+        of_shape = {self._machine.shape: schedules, **of_shapes}
+        self._compiled: dict[_Schedule, CompiledSchedule] = {
+            (shape, content_hash): compile_schedule(
+                schedule.steps, with_network_hops(schedule.sketch, self._machine, constants)
+            )
+            for shape, own in of_shape.items()
+            for content_hash, schedule in own.items()
+            if schedule.phases is None and not schedule.node_sizes
+        }
+        self._steps = {
+            (shape, content_hash): own[content_hash].steps
+            for shape, own in of_shape.items()
+            for content_hash in own
+            if (shape, content_hash) in self._compiled
+        }
+        self._staged: dict[_Schedule, StagedSchedule] = {
+            (shape, content_hash): schedule.staged
+            for shape, own in of_shape.items()
+            for content_hash, schedule in own.items()
+            if schedule.staged is not None
+        }
+        self._phased: dict[_Schedule, PhasedSchedule] = {
+            (shape, content_hash): schedule.phases
+            for shape, own in of_shape.items()
+            for content_hash, schedule in own.items()
+            if schedule.phases is not None
+        }
+        self._classes = lru_cache(maxsize=None)(self._classes_of)
+        self._phased_model = lru_cache(maxsize=None)(self._model_of_shape)
+        self._staged_model = lru_cache(maxsize=None)(self._model_of_staged)
+        self._time_us = lru_cache(maxsize=None)(self._time_without_noise_us)
+        self._compiled_at = lru_cache(maxsize=None)(self._compile_at)
+        self._simulated_us = lru_cache(maxsize=None)(self._simulate_us)
+
+    @property
+    def provenance(self) -> Provenance:
+        """See `Backend`."""
+        constants = "" if self._constants == SHIPPED else ", calibrated"
+        details = f"after NCCL 2.28{constants}"
+        return Provenance(self.name, tuccl_version=__version__, details=details)
+
+    def resume(self, running: ProcessProfile) -> None:
+        """Continue a search that was stopped with its workers under this profile."""
+        self._running.use(running)
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        """Return samples of the modelled time; see `Backend.measure`."""
+        time_us = self._time_us(task, config)
+        name = task.name if task.shape == self._machine.shape else task.full_name
+        subject = f"{name}:{config.describe()}"
+        samples = noisy_samples(time_us, subject, self._seed, self._spread, first, repeats)
+        calls = self.timing.calls(task.size_bytes)
+        restart_s = self.restart_s if self._running.run(config) else 0.0
+        return Measured(samples, restart_s + _SET_UP_S + sum(samples) * 1e-6 * calls)
+
+    def check(self, task: Task, config: Config) -> None:
+        """Do nothing: a model has no data."""
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """See `Estimating`: NCCL does not know of siblings."""
+        alone = self._class_at(task.shape, task.placement).alone
+        return ring_estimate_us(task.operation, task.size_bytes, alone)
+
+    def _time_without_noise_us(self, task: Task, config: Config) -> float:
+        alone_us = self._alone_us(task, config)
+        computation_us = self.timing.computation_us(task)
+        if computation_us == 0.0:
+            return alone_us
+        multiprocessors = MULTIPROCESSORS[self._machine.generation]
+        blocks = self._blocks(task, config)
+        return time_beside_us(alone_us, blocks, computation_us, multiprocessors)
+
+    def _blocks(self, task: Task, config: Config) -> int:
+        """Return the thread blocks of a call's kernel on the rank that has most."""
+        if not config.is_schedule:
+            choices = (
+                nccl_choice(task.operation, task.size_bytes, config, machine)
+                for machine in self._figures_at(task)
+            )
+            return max(choice.nchannels for choice in choices)
+        steps = self._steps.get((task.shape, config.schedule))
+        if steps is None:
+            return config.nchannels
+        return config.nchannels * max(len(gpu.threadblocks) for gpu in steps.programs)
+
+    def _alone_us(self, task: Task, config: Config) -> float:
+        if config.algorithm.startswith(PHASES_PREFIX):
+            if (task.shape, config.schedule) in self._staged:
+                return self._staged_us(task, config)
+            return self._phased_us(task, config)
+        if config.is_schedule:
+            return self._schedule_us(task, config)
+        return self._builtin_us(task, config)
+
+    def _builtin_us(self, task: Task, config: Config) -> float:
+        _require_known(config.nchannels, config.profile)
+        return max(
+            builtin_time_us(
+                task.operation,
+                task.size_bytes,
+                nccl_choice(task.operation, task.size_bytes, config, machine),
+                machine,
+                self._constants,
+            )
+            for machine in self._figures_at(task)
+        )
+
+    def _figures_at(self, task: Task) -> tuple[MachineFigures, ...]:
+        """Return the figures of the communicators whose times count."""
+        if task.placement == ANYWHERE:
+            return self._siblings.figures(task.shape)
+        return (self._class_at(task.shape, task.placement).figures,)
+
+    def _class_at(self, shape: Shape, placement: Placement) -> PlacementClass:
+        """Return the class of communicators at a placement.
+
+        Raises:
+            ConfigurationFailedError: The machine has none.
+        """
+        for found in self._classes(shape):
+            if found.placement == placement:
+                return found
+        raise ConfigurationFailedError(f"no communicators of {shape.ranks} ranks are placed so")
+
+    def _classes_of(self, shape: Shape) -> tuple[PlacementClass, ...]:
+        return placements(self._topology, shape).classes
+
+    def _phased_us(self, task: Task, config: Config) -> float:
+        phased = self._phased.get((task.shape, config.schedule))
+        if phased is None:
+            raise _unknown(config)
+        _require_known(0, config.profile)
+        kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
+        slices = slices_of_call(phased, task.size_bytes, config.buffer_bytes)
+        parameters = PhaseParameters(kernels, slices, config.profile)
+        model = self._phased_model(task.shape, task.placement)
+        return model.time_us(phased, task.size_bytes, parameters)
+
+    def _staged_us(self, task: Task, config: Config) -> float:
+        _require_known(0, config.profile)
+        kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
+        model = self._staged_model(task.shape, task.placement, config.schedule)
+        return model.time_us(task.size_bytes, kernels, config.buffer_bytes)
+
+    def _model_of_staged(
+        self, shape: Shape, placement: Placement, content_hash: str
+    ) -> StagedModel:
+        staged = self._staged[shape, content_hash]
+        return StagedModel(staged, self._machine_at(shape, placement), self._constants)
+
+    def _model_of_shape(self, shape: Shape, placement: Placement) -> PhasedModel:
+        return PhasedModel(grid_figures(self._machine_at(shape, placement)), self._constants)
+
+    def _machine_at(self, shape: Shape, placement: Placement) -> Topology:
+        """Return the part of the machine that communicators at a placement have."""
+        if placement == ANYWHERE:
+            return self._siblings.slowest(shape)
+        return self._class_at(shape, placement).machine
+
+    def _schedule_us(self, task: Task, config: Config) -> float:
+        compiled = self._compiled.get((task.shape, config.schedule))
+        if compiled is None:
+            raise _unknown(config)
+        placement = task.placement
+        if placement != ANYWHERE:
+            own = self._class_at(task.shape, placement).figures
+            if own == self._siblings.slowest_figures(task.shape):
+                placement = ANYWHERE  # The links that the schedule was made for.
+            else:
+                compiled = self._compiled_at(task.shape, placement, config.schedule)
+        # All slots that hold the largest message give the same time: one simulation serves them.
+        whole = ceil(compiled.largest_message_bytes(task.size_bytes, config.nchannels))
+        slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))
+        protocol = config.nccl_protocol
+        return self._simulated_us(
+            (task.shape, config.schedule),
+            placement,
+            task.size_bytes,
+            protocol,
+            config.nchannels,
+            config.nthreads,
+            slot_bytes,
+        )
+
+    def _simulate_us(
+        self,
+        schedule: _Schedule,
+        placement: Placement,
+        size_bytes: int,
+        protocol: NcclProtocol,
+        nchannels: int,
+        nthreads: int,
+        slot_bytes: int,
+    ) -> float:
+        model = execution_model(protocol, nthreads, nchannels, slot_bytes)
+        compiled = self._compiled[schedule]
+        if placement != ANYWHERE:
+            shape, content_hash = schedule
+            compiled = self._compiled_at(shape, placement, content_hash)
+        return compiled.time_us(size_bytes, model)
+
+    def _compile_at(
+        self, shape: Shape, placement: Placement, content_hash: str
+    ) -> CompiledSchedule:
+        """Prepare a schedule on the links that communicators at a placement have.
+
+        Raises:
+            ConfigurationFailedError: They do not connect the ranks of a message.
+        """
+        machine = self._class_at(shape, placement).machine
+        try:
+            sketch = with_network_hops(whole_machine(machine), self._machine, self._constants)
+            return compile_schedule(self._steps[shape, content_hash], sketch)
+        except (SketchError, InfeasibleError) as error:
+            raise ConfigurationFailedError(f"not on these links: {error}") from error
+
+
+def _require_known(nchannels: int, profile: ProcessProfile) -> None:
+    """Require channels and variables that the model of NCCL knows."""
+    if max(nchannels, profile.min_nchannels) > MOST_CHANNELS:
+        raise ConfigurationFailedError(f"the model knows no more than {MOST_CHANNELS} channels")
+    if profile.settings:
+        raise ConfigurationFailedError(f"the model does not know {profile.settings[0][0]}")
+
+
+def _unknown(config: Config) -> MeasurementError:
+    return MeasurementError(
+        f"schedule {config.schedule} is not among those of this run; "
+        "synthesize again or remove its entry"
+    )

@@ -1,0 +1,289 @@
+"""Backends that measure for real: `WorkersBackend` over groups of worker processes.
+
+A sample is the slowest rank's time of a launch of back-to-back calls; all communicators of a shape
+make it at the same time, and the slowest of them counts. Workers are started for a process profile
+that no group runs under, and the seconds of a measurement include that start.
+
+Failures are told apart as far as possible. A configuration that all ranks refuse, or whose data are
+wrong, failed by itself. After a configuration that crashed or missed its deadline the workers are
+killed, started again and tried on the simplest call, so that a broken machine is not taken for a
+broken configuration. A configuration whose workers were killed from outside, or that has run
+before, gets a second try.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import Shape
+from tuccl import __version__
+from tuccl.errors import ConfigurationFailedError, EngineError, GroupLostError
+from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call
+from tuccl.measuring.workers.groups import Communicator, Groups
+from tuccl.measuring.workers.laboratory import Laboratory
+from tuccl.measuring.workers.places import Places
+from tuccl.measuring.workers.seating import whole_shape
+from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.running_profiles import STOCK_PROFILE
+from tuccl.search.trials.timing import Timing
+
+_Result = TypeVar("_Result")
+_SLOW = 4.0
+"""Multiple of NCCL's own time: a slower configuration gets one sample and a deadline."""
+_WORTH_CUTTING_S = 0.05
+"""Least cost of further samples of a slow configuration for which they are left out."""
+_SLOWEST_GB_PER_S = 0.05
+"""Least rate expected of NCCL's own choice before its first measurement."""
+_CHECKED_GB_PER_S = 0.2
+"""Least rate expected of checking data."""
+_WARM_UP_LAUNCHES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersOptions:
+    """Options of a `WorkersBackend`."""
+
+    timing: Timing = Timing()  # noqa: RUF009 - frozen
+    laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of every worker, beyond those of this process."""
+    start_timeout_s: float = 60.0
+    """Time limit for the start of a group."""
+    least_deadline_s: float = 5.0
+    """Deadline of a request beyond its own time: a call's first use may set up connections."""
+    schedules: frozenset[str] = frozenset()
+    """Content hashes of the schedules that the workers' executor has; others cannot run."""
+    shapes: tuple[Shape, ...] = ()
+    """Shapes of communicators that every start splits from that of all ranks."""
+    tell: Callable[[str], None] = lambda _: None
+    """Called with a sentence when lost workers have been replaced."""
+
+
+@contextmanager
+def open_workers_backend(
+    engine: str, places: Places, options: WorkersOptions, shape: Shape | None = None
+) -> Iterator[WorkersBackend]:
+    """Open a backend whose workers run for the block.
+
+    Args:
+        engine: A name of `tuccl.measuring.workers.engine.ENGINES`, or MODULE:CLASS.
+        places: Places of the workers (`LocalPlaces`, or those of `run_measuring_ranks`).
+        options: Options of the backend.
+        shape: Shape of most tasks; all places if left out.
+
+    Raises:
+        MeasurementError: The workers cannot be started.
+    """
+    backend = WorkersBackend(engine, places, options)
+    try:
+        faked = options.laboratory.node_sizes(len(places.places))
+        backend.start(shape or whole_shape(places.places, faked))
+        yield backend
+    except KeyboardInterrupt:
+        backend.end()
+        raise
+    finally:
+        backend.close()
+
+
+class WorkersBackend:
+    """Times configurations on worker processes; see `Backend`."""
+
+    def __init__(self, engine: str, places: Places, options: WorkersOptions) -> None:
+        self.name = engine
+        graph = options.timing.graph and engine not in WITHOUT_GRAPHS
+        self.timing = replace(options.timing, graph=graph)
+        """See `Timed`."""
+        self.incidents: list[str] = []
+        """Losses of workers, a sentence each; all of them have been replaced."""
+        self._options = options
+        self._groups = Groups(
+            engine,
+            places,
+            options.laboratory.node_sizes(len(places.places)),
+            options.variables,
+            options.start_timeout_s,
+            options.shapes,
+        )
+        self._reference_us: dict[Task, float] = {}
+        """Time of NCCL's own choice, under the stock profile once that is measured."""
+        self._last_us: dict[tuple[Task, Config], float] = {}
+        """Latest time of every task and configuration that has run."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """See `Backend`."""
+        said = self._groups.versions
+        return Provenance(self.name, said.nccl, __version__, details=said.text)
+
+    @property
+    def restart_s(self) -> float:
+        """See `Backend`: the mean of the starts so far."""
+        return self._groups.start_s
+
+    def start(self, shape: Shape) -> None:
+        """Start the workers under the stock profile.
+
+        Raises:
+            MeasurementError: They cannot be started.
+        """
+        self._groups.recover(STOCK_PROFILE, shape, "")
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:  # noqa: ARG002 - no sample is like another
+        """See `Backend`; a configuration that is too slow gets one sample."""
+        began = time.monotonic()
+        samples = self._carry_out(
+            task, config, lambda communicator: self._samples(communicator, task, config, repeats)
+        )
+        return Measured(tuple(samples), time.monotonic() - began)
+
+    def check(self, task: Task, config: Config) -> None:
+        """See `Backend`."""
+        began = time.monotonic()
+        call = self._call(task, config)
+        allowed_s = self._deadline_s(call, 1, self._last_us.get((task, config), 0.0))
+        allowed_s += task.size_bytes / (_CHECKED_GB_PER_S * 1e9)
+        wrong = self._carry_out(
+            task, config, lambda communicator: communicator.check(call, allowed_s)
+        )
+        if wrong:
+            spent_s = time.monotonic() - began
+            raise ConfigurationFailedError(f"wrong data: {wrong}", seconds=spent_s)
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """See `Estimating`: NCCL tells it of its own choice under the stock profile."""
+        call = self._call(task, STOCK)
+        allowed_s = self._deadline_s(call, 1, 0.0)
+        try:
+            return self._carry_out(
+                task, STOCK, lambda communicator: communicator.ring_estimate_us(call, allowed_s)
+            )
+        except ConfigurationFailedError:
+            return None
+
+    def close(self) -> None:
+        """Let the workers end."""
+        self._groups.close()
+
+    def end(self) -> None:
+        """Kill the workers."""
+        self._groups.close(0.0)
+
+    def _carry_out(
+        self, task: Task, config: Config, act: Callable[[Communicator], _Result]
+    ) -> _Result:
+        """Run `act` on the group of a configuration, and recover a lost group.
+
+        Raises:
+            ConfigurationFailedError: It is the configuration's fault.
+            MeasurementError: The group cannot be recovered.
+        """
+        if config.is_schedule and config.schedule not in self._options.schedules:
+            raise ConfigurationFailedError(
+                f"{self.name} has no program of {config.algorithm}"
+                if self._options.schedules
+                else f"{self.name} runs no schedules"
+            )
+        began = time.monotonic()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                profile = self._profile(task, config)
+                return act(self._groups.under(profile, task.shape, task.placement))
+            except EngineError as error:
+                spent_s = time.monotonic() - began
+                raise ConfigurationFailedError(str(error), seconds=spent_s) from error
+            except GroupLostError as lost:
+                self._recover(task, config, lost)
+                again = lost.from_outside or (task, config) in self._last_us
+                if tries > 1 or not again:
+                    spent_s = time.monotonic() - began
+                    raise ConfigurationFailedError(str(lost), seconds=spent_s) from lost
+
+    def _profile(self, task: Task, config: Config) -> ProcessProfile:
+        """Return the profile to run under; without a restart where any will do."""
+        return config.profile if config.needs_profile else self._groups.profile_up(task.shape)
+
+    def _recover(self, task: Task, config: Config, lost: GroupLostError) -> None:
+        """Restart the workers, under the stock profile where this one has never worked."""
+        incident = f"{task.full_name} {config.describe()}: {lost}"
+        self.incidents.append(incident)
+        profile = self._profile(task, config)
+        proved = any(ran.profile == profile for _, ran in self._last_us)
+        self._groups.drop(profile, task.shape)
+        self._groups.recover(profile if proved else STOCK_PROFILE, task.shape, str(lost))
+        self._options.tell(f"workers were lost and are back: {incident}")
+
+    def _samples(
+        self, communicator: Communicator, task: Task, config: Config, repeats: int
+    ) -> list[float]:
+        reference_us = self._reference(communicator, task, config)
+        call = self._call(task, config)
+        known_us = self._last_us.get((task, config), 0.0)
+        samples: list[float] = []
+        if not known_us and repeats > 1:
+            samples = self._time(communicator, call, 1, reference_us)
+            known_us = samples[0]
+        left = repeats - len(samples)
+        slow = reference_us and known_us > _SLOW * reference_us
+        if slow and known_us * call.calls * left > _WORTH_CUTTING_S * 1e6:
+            left = 1 - len(samples)
+        if left:
+            samples += self._time(communicator, call, left, max(reference_us, known_us))
+        self._last_us[task, config] = min(samples)
+        if config == STOCK:
+            self._reference_us[task] = min(samples)
+        return samples
+
+    def _reference(self, communicator: Communicator, task: Task, config: Config) -> float:
+        """Return the time of NCCL's own choice, measured now if unknown; 0 for itself."""
+        if config.is_default:
+            return 0.0
+        if task not in self._reference_us:
+            default = self._call(task, config.profile.default)
+            try:
+                self._reference_us[task] = self._time(communicator, default, 1, 0.0)[0]
+            except EngineError as error:
+                raise EngineError(f"even the default is refused: {error}") from error
+        return self._reference_us[task]
+
+    def _time(
+        self, communicator: Communicator, call: Call, launches: int, expected_us: float
+    ) -> list[float]:
+        return communicator.time(call, launches, self._deadline_s(call, launches, expected_us))
+
+    def _deadline_s(self, call: Call, launches: int, expected_us: float) -> float:
+        allowed_us = _SLOW * expected_us or call.size_bytes / (_SLOWEST_GB_PER_S * 1e3)
+        allowed_us += _SLOW * call.computation_us
+        calls = call.calls * (launches + _WARM_UP_LAUNCHES)
+        return self._options.least_deadline_s + allowed_us * calls / 1e6
+
+    def _call(self, task: Task, config: Config) -> Call:
+        call = Call(
+            task.operation,
+            task.called_bytes,
+            config.algorithm,
+            config.protocol,
+            config.nchannels,
+            self.timing.data_type,
+            self.timing.in_place,
+            self.timing.graph,
+            self.timing.calls(task.size_bytes),
+            computation_us=self.timing.computation_us(task),
+        )
+        if not config.is_schedule:
+            return call
+        return replace(
+            call,
+            algorithm="",
+            schedule=config.schedule,
+            nthreads=config.nthreads,
+            buffer_bytes=config.buffer_bytes,
+        )

@@ -1,0 +1,220 @@
+"""Parser of nccl-tests output: sizes, times, and the properties of the run.
+
+Every release since 2.0 prints `size count type [redop] [root] time algbw busbw #wrong [the same in
+place]`, with columns that vary by operation, so the parser follows the header. MPI prefixes lines
+with a rank (`0: ` or `[1,0]<stdout>:`). Rows damaged by other output are left out and counted: in a
+sound row size over time is algbw. Times are those out of place.
+
+Formats: nccl-tests 2.0 to 2.19 (`src/common.cu`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from lookup_tables.table import Operation
+from tuccl.measuring.calibration.errors import NcclTestsFormatError
+
+_PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+:\s)+")
+_THREADS = re.compile(r"nThread\s+(\d+)\s+nGpus\s+(\d+)\s+.*?(?:graph:\s*(\d+))?\s*(?:unalign.*)?$")
+_PROGRAM = re.compile(r"\b(\w+)_perf\b")
+_RANK = re.compile(r"\bRank\s+(\d+)\b.*\bPid\s+\d+")
+_NVLS = re.compile(r"Algo NVLS")
+_MEASURED = ("time", "algbw", "busbw")
+_KEYS = frozenset({"size", "count", "type", "redop", "root"})
+_ROUNDING = 0.02
+_LAST_DIGIT_GB_PER_S = 0.011
+_MOST_DIGITS = 9
+"""Most digits of a rank or a number of GPUs."""
+_MOST_SIZE_DIGITS = 18
+_BROADEST_BYTES = 1 << 20
+"""Smallest size whose busbw and algbw have enough digits to derive the number of ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTestsRun:
+    """Contents of a file of nccl-tests output."""
+
+    operation: Operation | None
+    """Operation by the program's name; None: not in the output."""
+    ranks: int | None
+    """Number of listed ranks; None: none are listed."""
+    launches: int
+    """GPUs of one process, launched in turn; 0 when CUDA graphs launched them."""
+    times_us: tuple[tuple[int, float], ...]
+    """Size in bytes and median time, ascending by size."""
+    factor: float | None
+    """busbw over algbw, from which the ranks follow; None: no size is large enough."""
+    left_out: int
+    """Number of rows damaged by other output."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    size_bytes: int
+    time_us: float
+    algbw: float
+    busbw: float
+
+
+def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
+    """Parse an output of nccl-tests, whose runs are all of one operation on the same ranks.
+
+    Args:
+        text: The output, including other output of the job.
+        source: Its name, for messages.
+
+    Raises:
+        NcclTestsFormatError: There is no header, a column is missing, no row is whole, NVLS ran, or
+            the rows are of different operations or numbers of ranks.
+    """
+    lines = [_PREFIX.sub("", line.rstrip()) for line in text.splitlines()]
+    if _NVLS.search(text):
+        raise NcclTestsFormatError(
+            f"{source}: NCCL ran NVLS, which the model does not know; measure with "
+            "NCCL_NVLS_ENABLE=0"
+        )
+    rows, left_out = _rows(lines, source)
+    by_size: dict[int, list[float]] = {}
+    for row in rows:
+        by_size.setdefault(row.size_bytes, []).append(row.time_us)
+    return NcclTestsRun(
+        operation=_operation(lines, source),
+        ranks=_ranks(lines, source),
+        launches=_launches(lines, source),
+        times_us=tuple((size, median(times)) for size, times in sorted(by_size.items())),
+        factor=_factor(rows, source),
+        left_out=left_out,
+    )
+
+
+def _rows(lines: Iterable[str], source: str) -> tuple[list[_Row], int]:
+    columns: list[str] | None = None
+    rows: list[_Row] = []
+    numbered = left_out = 0
+    for line in lines:
+        cells = line.replace("#wrong", "wrong").lstrip("# ").split()
+        if all(name in cells for name in _MEASURED):
+            columns = _keys(cells, source)
+        elif cells and cells[0].isdigit() and len(cells) > len(_MEASURED) and "." in line:
+            numbered += 1
+            row = None if columns is None else _row(cells, columns)
+            if row is None:
+                left_out += 1
+            elif row.size_bytes > 0:
+                rows.append(row)
+    if columns is None:
+        what = "rows but no header" if numbered else "no table of nccl-tests"
+        raise NcclTestsFormatError(
+            f"{source}: {what} (`size count type ... time algbw busbw`); name the whole output"
+        )
+    if not rows:
+        raise NcclTestsFormatError(f"{source}: no row of a measured size in it; run it again")
+    return rows, left_out
+
+
+def _keys(cells: list[str], source: str) -> list[str]:
+    """Return the columns before the first time."""
+    keys = cells[: cells.index("time")]
+    for name in ("size", "count", "type"):
+        if name not in keys:
+            raise NcclTestsFormatError(
+                f"{source}: the header has no column {name!r}; name the output as it was printed"
+            )
+    return [name for name in keys if name in _KEYS]
+
+
+def _row(cells: list[str], keys: list[str]) -> _Row | None:
+    """Parse a row by the header's columns; return None for a damaged row."""
+    rest = cells[3:]
+    # alltoall leaves redop empty.
+    if "redop" in keys and rest and rest[0].isalpha():
+        rest = rest[1:]
+    if "root" in keys and rest and rest[0].lstrip("-").isdigit():
+        rest = rest[1:]
+    if len(cells[0]) > _MOST_SIZE_DIGITS:
+        return None
+    try:
+        size_bytes = int(cells[0])
+        time_us, algbw, busbw = (float(cell) for cell in rest[:3])
+    except ValueError:
+        return None
+    if size_bytes > 0:
+        if not (0.0 < time_us < math.inf and math.isfinite(algbw) and math.isfinite(busbw)):
+            return None
+        counted = size_bytes / (1e3 * time_us)
+        if abs(counted - algbw) > _LAST_DIGIT_GB_PER_S + _ROUNDING * counted:
+            return None
+    return _Row(size_bytes, time_us, algbw, busbw)
+
+
+def _operation(lines: Iterable[str], source: str) -> Operation | None:
+    programs = {match for line in lines for match in _PROGRAM.findall(line)}
+    if len(programs) > 1:
+        raise NcclTestsFormatError(
+            f"{source}: output of {' and '.join(sorted(programs))} in one file; split it"
+        )
+    name = next(iter(programs), None)
+    if name is not None and name not in list(Operation):
+        raise NcclTestsFormatError(
+            f"{source}: {name} is no operation that NCCL tunes; name another output"
+        )
+    return None if name is None else Operation(name)
+
+
+def _ranks(lines: Iterable[str], source: str) -> int | None:
+    """Return the number of ranks listed before each table."""
+    counts: set[int] = set()
+    ranks: set[int] = set()
+    for place, line in enumerate(lines, 1):
+        found = _RANK.search(line)
+        if found:
+            ranks.add(_number(found[1], f"{source} line {place}: rank"))
+        elif "algbw" in line and ranks:
+            counts.add(len(ranks))
+            ranks = set()
+    if len(counts) > 1:
+        raise NcclTestsFormatError(
+            f"{source}: runs on {min(counts)} and on {max(counts)} ranks in one file; split it"
+        )
+    return next(iter(counts), None)
+
+
+def _launches(lines: Iterable[str], source: str) -> int:
+    for place, line in enumerate(lines, 1):
+        found = _THREADS.search(line)
+        if found:
+            where = f"{source} line {place}: nThread, nGpus or graph"
+            threads, gpus, graphs = (_number(digits or "0", where) for digits in found.groups())
+            # Threads of one process launch in turn too: the driver lets in one at a time.
+            return 0 if graphs else threads * gpus
+    return 1
+
+
+def _number(digits: str, where: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise NcclTestsFormatError(
+            f"{where} {digits[:_MOST_DIGITS]}... has {len(digits):,} digits; name the output as "
+            "it was printed"
+        )
+    return int(digits)
+
+
+def _factor(rows: Iterable[_Row], source: str) -> float | None:
+    factors = [
+        row.busbw / row.algbw
+        for row in rows
+        if row.size_bytes >= _BROADEST_BYTES and row.algbw >= 1.0
+    ]
+    if not factors:
+        return None
+    if max(factors) > 1.05 * min(factors):
+        raise NcclTestsFormatError(
+            f"{source}: busbw is {min(factors):.2f} to {max(factors):.2f} times algbw, so the runs "
+            "are on different numbers of ranks; split it"
+        )
+    return median(factors)

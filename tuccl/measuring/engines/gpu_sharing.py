@@ -1,0 +1,88 @@
+"""Sharing of GPUs by ranks: two GPUs can appear as two nodes of two, and one as four nodes of any.
+
+NCCL takes faked nodes for other hosts, whose ranks may use the same GPUs. Two ranks of one node on
+a GPU it refuses (`ncclInvalidUsage` in `src/init.cc`), unless it is 2.30 or newer and allowed to.
+Processes that share a GPU take turns of milliseconds while their ranks wait for each other: only
+CUDA's MPS runs them concurrently.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from tuccl.errors import MeasurementError
+from tuccl.measuring.engines.nccl_library import NcclLibrary, version_text
+
+_OLDEST_WITH_SHARING = 23003
+"""NCCL 2.30.3, the first release with NCCL_MULTI_RANK_GPU_ENABLE."""
+_FOR_THE_EXECUTOR = 0.25
+"""Part of the multiprocessors that NCCL's channels leave to the executor's kernels."""
+_MULTIPROCESSORS = 16
+"""CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT of cuda.h."""
+_MPS_ENABLED = 133
+"""CU_DEVICE_ATTRIBUTE_MPS_ENABLED of cuda.h, which CUDA 13.0 has."""
+
+
+class NoMpsError(MeasurementError):
+    """Raised when several processes are to use a GPU at once and MPS does not let them."""
+
+
+def require_mps(gpus: int) -> None:
+    """Check that MPS shares the first `gpus` GPUs, which must exist.
+
+    Raises:
+        NoMpsError: MPS does not run, or this driver cannot say so.
+    """
+    driver = ctypes.CDLL("libcuda.so.1")
+    for ordinal in range(gpus):
+        result, enabled = _attribute(driver, _MPS_ENABLED, ordinal)
+        if result != 0:
+            raise NoMpsError(
+                f"this driver does not say whether MPS lets ranks share GPU {ordinal} (CUDA error "
+                f"{result}): use the one of CUDA 13, or as many GPUs as ranks"
+            )
+        if not enabled:
+            raise NoMpsError(
+                f"MPS does not share GPU {ordinal}, so its ranks would wait for their turns: start "
+                "MPS with `nvidia-cuda-mps-control -d`, and end it afterwards with "
+                "`echo quit | nvidia-cuda-mps-control`"
+            )
+
+
+class NoSharingError(MeasurementError):
+    """Raised when NCCL cannot put several ranks of one node on a GPU."""
+
+
+def sharing_variables(nccl: NcclLibrary, ranks: int, gpus: int) -> dict[str, str]:
+    """Return the variables that let NCCL put several ranks of a node on each GPU.
+
+    Args:
+        nccl: The NCCL of the ranks.
+        ranks: Number of all ranks on this host.
+        gpus: Number of GPUs that they share.
+
+    Raises:
+        NoSharingError: This release of NCCL refuses it.
+    """
+    if nccl.version < _OLDEST_WITH_SHARING:
+        raise NoSharingError(
+            f"NCCL {nccl.version_text} takes no two ranks of a node on one GPU: use "
+            f"{version_text(_OLDEST_WITH_SHARING)} or newer, or nodes of at most {gpus} ranks"
+        )
+    result, multiprocessors = _attribute(ctypes.CDLL("libcuda.so.1"), _MULTIPROCESSORS, 0)
+    if result != 0:
+        raise NoSharingError(f"the driver does not tell GPU 0's multiprocessors ({result=})")
+    # NCCL's channels wait for each other, and hang where one finds no free multiprocessor.
+    for_nccl = int(multiprocessors * (1 - _FOR_THE_EXECUTOR))
+    channels = max(1, for_nccl // -(-ranks // gpus))
+    return {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": str(channels)}
+
+
+def _attribute(driver: ctypes.CDLL, attribute: int, ordinal: int) -> tuple[int, int]:
+    """Return CUDA's result and the value of an attribute of a GPU."""
+    device, value = ctypes.c_int(), ctypes.c_int()
+    result: int = driver.cuDeviceGet(ctypes.byref(device), ordinal)
+    result = result or driver.cuDeviceGetAttribute(
+        ctypes.byref(value), ctypes.c_int(attribute), device
+    )
+    return result, value.value

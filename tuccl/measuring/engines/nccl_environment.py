@@ -1,0 +1,115 @@
+"""Checks of the environment before a search over NCCL: variables, configuration files, GPUs.
+
+A variable that fixes a searched setting would determine every result. NCCL also reads variables
+from configuration files, so these are checked as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from probes.inputs.regular_file import read_regular_file
+from tuccl.errors import MeasurementError
+from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
+
+
+class NcclEnvironmentError(MeasurementError):
+    """Raised when the environment fixes a setting that the search varies."""
+
+
+class NoGpuError(MeasurementError):
+    """Raised when there are no GPUs, or fewer than the measurement needs."""
+
+
+def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
+    """Check that the environment fixes no setting that the search varies.
+
+    Args:
+        environment: The user's environment, before a process profile is added.
+        plugin: The only path that NCCL_TUNER_PLUGIN may name.
+
+    Raises:
+        NcclEnvironmentError: A variable is set that overrules the search or bounds it.
+    """
+    check_overruling(environment, plugin)
+    found = seen_variables(environment)
+    for name in PER_PROCESS:
+        if name in found:
+            value, place = found[name]
+            raise NcclEnvironmentError(
+                f"{name}={value} is set in {place}, which the search is to find out; unset it"
+            )
+
+
+def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
+    """Check for variables that overrule the plugin, whatever the process profile.
+
+    Raises:
+        NcclEnvironmentError: A variable is set that overrules every choice of the plugin.
+    """
+    found = seen_variables(environment)
+    for name in OVERRULING:
+        if name in found:
+            value, place = found[name]
+            raise NcclEnvironmentError(
+                f"{name}={value} is set in {place}, which overrules any table; unset it, and leave "
+                "it unset in the job"
+            )
+    value, place = found.get(PLUGIN_VARIABLE, ("", ""))
+    if value not in {"", plugin}:
+        raise NcclEnvironmentError(
+            f"{PLUGIN_VARIABLE}={value} is set in {place}, which keeps TuCCL's plugin out; unset it"
+        )
+
+
+def seen_variables(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return value and origin of each variable that NCCL will see, by name."""
+    found = {name: (value, "the environment") for name, value in sorted(environment.items())}
+    # A variable that is set already keeps its value.
+    for path in configuration_files(environment):
+        for name, value in configuration_lines(path):
+            found.setdefault(name, (value, str(path)))
+    return found
+
+
+def configuration_files(environment: Mapping[str, str]) -> tuple[Path, Path]:
+    """Return the files that NCCL reads variables from: the named one or the user's, the host's."""
+    # NCCL 2.28 src/misc/param.cc: an empty name counts as none.
+    named = environment.get("NCCL_CONF_FILE")
+    home = Path(environment.get("HOME", "/nonexistent")) / ".nccl.conf"
+    return Path(named) if named else home, Path("/etc/nccl.conf")
+
+
+def configuration_lines(path: Path) -> list[tuple[str, str]]:
+    """Return the NAME=VALUE lines of a file, none where it cannot be read; `#` begins a comment."""
+    try:
+        lines = read_regular_file(path).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    pairs = (line.split("#", 1)[0].split("=", 1) for line in lines)
+    return [(pair[0].strip(), pair[1].strip()) for pair in pairs if len(pair) == 2]
+
+
+def count_gpus(needed: int = 1) -> int:
+    """Return the number of GPUs visible to this process.
+
+    Raises:
+        NoGpuError: There are fewer than `needed`.
+    """
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoGpuError(
+            f"no NVIDIA driver here ({error}); measure on a host with GPUs, or with another backend"
+        ) from error
+    result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if result != 0 or count.value < needed:
+        raise NoGpuError(
+            f"{count.value} GPUs are visible here (CUDA error {result}), {needed} are needed; see "
+            "CUDA_VISIBLE_DEVICES, or measure with another backend"
+        )
+    return count.value

@@ -1,0 +1,26 @@
+"""Names of the variables by which a table or a shell determines NCCL's choices.
+
+The module needs no packages: benches import it into a job's own Python.
+"""
+
+from __future__ import annotations
+
+PLUGIN_VARIABLE = "NCCL_TUNER_PLUGIN"
+OVERRULING = ("NCCL_ALGO", "NCCL_PROTO")
+"""Variables that exclude configurations from the search and from jobs that inherit them."""
+PER_PROCESS = (
+    "NCCL_NTHREADS",
+    "NCCL_LL128_NTHREADS",
+    "NCCL_THREAD_THRESHOLDS",
+    "NCCL_BUFFSIZE",
+    "NCCL_LL_BUFFSIZE",
+    "NCCL_LL128_BUFFSIZE",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_CTAS",
+    "NCCL_MAX_CTAS",
+    "NCCL_NSOCKS_PERTHREAD",
+    "NCCL_SOCKET_NTHREADS",
+)
+"""Variables that the search varies, `tuccl.search.trials.presets.KNOBS` included, or that bound
+it."""

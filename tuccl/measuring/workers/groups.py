@@ -1,0 +1,243 @@
+"""The running group of workers, of one process profile, with the communicators of all its ranks.
+
+The communicators of a smaller shape are split from that of all ranks, all siblings at once, as a
+job splits them. A call on one of them runs on all siblings at the same time, so that they share
+what a job's communicators share. A shape whose siblings would leave ranks over has a group of its
+own.
+
+A process reads its variables once, so each profile has its own workers. The previous group has left
+the devices when the next one starts (`tuccl.search.trials.running_profiles` says why).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lookup_tables.table import Operation, Shape
+from tuccl.errors import EngineError, GroupLostError, MeasurementError
+from tuccl.measuring.workers.engine import Call
+from tuccl.measuring.workers.leader import GOODBYE_S, GroupVersions, Leader, Seat
+from tuccl.measuring.workers.places import Places
+from tuccl.measuring.workers.seating import seats_of
+from tuccl.search.trials.config import ProcessProfile
+from tuccl.search.trials.placement import ANYWHERE, Placement
+from tuccl.search.trials.running_profiles import STOCK_PROFILE
+from tuccl.search.trials.shapes import memberships
+
+_MOST_STARTS = 4
+_PAUSES_S = (1.0, 2.0, 4.0)
+"""Times between starts that fail. After a fault of one of its clients CUDA's MPS refuses all others
+until the faulty ones have ended, which takes up to five seconds."""
+_EXPECTED_START_S = 3.0
+_SIMPLEST = Call(Operation.ALL_REDUCE, 1024, use_graph=False, calls=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A communicator of a group with its siblings, which run every call at the same time."""
+
+    leader: Leader
+    number: int
+    """As `Call.communicator`."""
+    ranks: tuple[int, ...] = ()
+    """Ranks of the siblings whose times count; empty: all."""
+
+    def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
+        """Return the times of the slowest rank that counts; see `Leader.time`."""
+        return self.leader.time(self._own(call), launches, timeout_s, self.ranks)
+
+    def check(self, call: Call, timeout_s: float) -> str:
+        """Return a finding on the data of any sibling; see `Leader.check`."""
+        return self.leader.check(self._own(call), timeout_s)
+
+    def ran_by(self, call: Call, timeout_s: float) -> str:
+        """Return the runner of a call, the same on all siblings; see `Leader.ran_by`."""
+        return self.leader.ran_by(self._own(call), timeout_s)
+
+    def ring_estimate_us(self, call: Call, timeout_s: float) -> float | None:
+        """Return the estimate for the siblings that count; see `Leader.ring_estimate_us`."""
+        return self.leader.ring_estimate_us(self._own(call), timeout_s, self.ranks)
+
+    def _own(self, call: Call) -> Call:
+        return replace(call, communicator=self.number)
+
+
+class Group:
+    """A group of workers that has started, and the communicators that were split from its own."""
+
+    def __init__(self, leader: Leader, shape: Shape, split_timeout_s: float) -> None:
+        """Take a group.
+
+        Args:
+            leader: Its leader.
+            shape: Shape of the communicator of all its ranks.
+            split_timeout_s: Time for all ranks to join a further communicator.
+        """
+        self.leader = leader
+        self._shape = shape
+        self._split_timeout_s = split_timeout_s
+        self._numbers = {(shape, 1): 0}
+
+    def communicator(self, shape: Shape, placement: Placement = ANYWHERE) -> Communicator:
+        """Return the communicator of a shape, split from that of all ranks if it is new.
+
+        Raises:
+            EngineError: No rank can join it.
+            GroupLostError: A rank died, hung or failed alone; the group is gone.
+            MeasurementError: The group cannot be divided so.
+        """
+        division = shape, placement.stride
+        places = memberships(shape, self._shape, placement.stride)
+        if places is None:
+            raise MeasurementError(
+                f"communicators of {shape.ranks} ranks on {shape.nodes} nodes leave some of "
+                f"{self._shape.ranks} ranks on {self._shape.nodes} nodes over"
+            )
+        if division not in self._numbers:
+            self.leader.split(places, self._split_timeout_s)
+            self._numbers[division] = len(self._numbers)
+        counted = [rank for rank, own in enumerate(places) if own.sibling in placement.siblings]
+        return Communicator(self.leader, self._numbers[division], tuple(counted))
+
+
+class Groups:
+    """The running group, by process profile and communicator shape; to be closed."""
+
+    def __init__(
+        self,
+        engine: str,
+        places: Places,
+        faked_sizes: Sequence[int],
+        variables: Mapping[str, str],
+        start_timeout_s: float,
+        split: Sequence[Shape] = (),
+    ) -> None:
+        """Start without a group.
+
+        Args:
+            engine: Name of the workers' engine.
+            places: Places of the workers.
+            faked_sizes: Ranks of each node that a host appears as; empty: none are faked.
+            variables: Environment of every worker, in addition to its place's.
+            start_timeout_s: Time for a group to be ready.
+            split: Shapes of communicators that are split when a group starts, so that all starts
+                are alike; others are split when they are needed first.
+        """
+        self.versions = GroupVersions("", None)
+        self._engine = engine
+        self._places = places
+        self._faked_sizes = faked_sizes
+        self._variables = dict(variables)
+        self._start_timeout_s = start_timeout_s
+        self._split = tuple(split)
+        self._shape: Shape | None = None
+        """Shape of the first group, from whose communicator others are split."""
+        self._running: dict[tuple[ProcessProfile, Shape], Group] = {}
+        """By process profile and shape of all ranks."""
+        self._starts_s: list[float] = []
+
+    @property
+    def start_s(self) -> float:
+        """Mean duration of the starts so far, with the end of the group before."""
+        return sum(self._starts_s) / len(self._starts_s) if self._starts_s else _EXPECTED_START_S
+
+    def under(
+        self, profile: ProcessProfile, shape: Shape, placement: Placement = ANYWHERE
+    ) -> Communicator:
+        """Return the communicator of this profile and shape; its group is started if need be.
+
+        Raises:
+            EngineError: All ranks refuse this profile.
+            GroupLostError: The group could not be started.
+            MeasurementError: All ranks refuse even the stock profile, which has never worked; or a
+                place is lost.
+        """
+        whole = self._whole_of(shape)
+        began = time.monotonic()
+        for key in [key for key in self._running if key != (profile, whole)]:
+            self._running.pop(key).leader.end()
+        if (profile, whole) not in self._running:
+            self._running[profile, whole] = self._start(profile, whole, began)
+        return self._running[profile, whole].communicator(shape, placement)
+
+    def profile_up(self, shape: Shape) -> ProcessProfile:
+        """Return the profile of the running group of this shape, else the stock profile."""
+        whole = self._whole_of(shape)
+        return next((profile for profile, own in self._running if own == whole), STOCK_PROFILE)
+
+    def recover(self, profile: ProcessProfile, shape: Shape, reason: str) -> None:
+        """Check a group with the simplest call; restart it while the check fails.
+
+        Raises:
+            MeasurementError: The check fails several times in a row.
+        """
+        for tried in range(_MOST_STARTS):
+            if tried:
+                time.sleep(_PAUSES_S[tried - 1])
+            try:
+                communicator = self.under(profile, shape)
+                wrong = communicator.check(_SIMPLEST, self._start_timeout_s)
+            except GroupLostError as error:
+                reason = str(error)
+            except EngineError as error:
+                if not self._starts_s:
+                    raise MeasurementError(self._unusable(error)) from error
+                reason = self._unusable(error)
+            else:
+                if not wrong:
+                    return
+                reason = f"its own choice gives wrong data: {wrong}"
+            self.drop(profile, shape)
+        raise MeasurementError(
+            f"the workers of {self._engine} could not be brought up {_MOST_STARTS} times in a row "
+            f"({reason}): see to that, then start the same command again, which continues"
+        )
+
+    def drop(self, profile: ProcessProfile, shape: Shape) -> None:
+        """End a group by force, if it is running."""
+        group = self._running.pop((profile, self._whole_of(shape)), None)
+        if group is not None:
+            group.leader.end(0.0)
+
+    def close(self, patience_s: float = GOODBYE_S) -> None:
+        """End all groups, by force after `patience_s`, and leave their places."""
+        try:
+            while self._running:
+                self._running.popitem()[1].leader.end(patience_s)
+        finally:
+            self._places.close()
+
+    def _whole_of(self, shape: Shape) -> Shape:
+        """Return the shape of the group that has the communicators of a shape."""
+        if self._shape is None:
+            self._shape = shape
+        return shape if memberships(shape, self._shape) is None else self._shape
+
+    def _start(self, profile: ProcessProfile, shape: Shape, began: float) -> Group:
+        leader = Leader(self._places, self._engine)
+        seats = [
+            Seat(seat.place, {**self._variables, **seat.environment, **profile.environment})
+            for seat in seats_of(shape, self._places.places, self._faked_sizes)
+        ]
+        group = Group(leader, shape, self._start_timeout_s)
+        try:
+            versions = leader.open(seats, self._start_timeout_s)
+            for own in self._split if shape == self._shape else ():
+                group.communicator(own)
+        except EngineError as error:
+            leader.end(0.0)
+            if profile != STOCK_PROFILE:
+                raise
+            if not self._starts_s:
+                raise MeasurementError(self._unusable(error)) from error
+            # It has worked before: no configuration is to blame, and it may work again.
+            raise GroupLostError(self._unusable(error), from_outside=True) from error
+        if not self.versions.text:
+            self.versions = versions
+        self._starts_s.append(time.monotonic() - began)
+        return group
+
+    def _unusable(self, error: EngineError) -> str:
+        return f"{self._engine} cannot be used here: {error}"

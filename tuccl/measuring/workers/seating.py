@@ -1,0 +1,81 @@
+"""Placement of a communicator's ranks: on real nodes, or on nodes that are faked on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from lookup_tables.table import Shape
+from tuccl.errors import MeasurementError
+from tuccl.measuring.workers.cores import share_variable
+from tuccl.measuring.workers.leader import Seat
+from tuccl.measuring.workers.places import Place
+
+
+def whole_shape(places: Sequence[Place], faked_sizes: Sequence[int] = ()) -> Shape:
+    """Return the shape of a communicator over all places."""
+    nodes = _nodes(places, faked_sizes)
+    sizes = {len(node) for node in nodes}
+    return Shape(len(places), len(nodes), sizes.pop() if len(sizes) == 1 else 0)
+
+
+def seats_of(
+    shape: Shape, places: Sequence[Place], faked_sizes: Sequence[int] = ()
+) -> tuple[Seat, ...]:
+    """Return a seat for every rank of a shape: the first devices of the first nodes.
+
+    Args:
+        shape: Shape of the communicator.
+        places: All places of the run.
+        faked_sizes: Ranks of each node that one host appears as; empty: none are faked.
+
+    Raises:
+        MeasurementError: The machine has too few nodes or devices.
+    """
+    nodes = _nodes(places, faked_sizes)
+    if shape == whole_shape(places, faked_sizes):
+        chosen = nodes
+    else:
+        each = shape.ranks_per_node
+        chosen = [node[:each] for node in nodes if len(node) >= each][: shape.nodes]
+    if not chosen or sum(map(len, chosen)) != shape.ranks or len(chosen) != shape.nodes:
+        here = " + ".join(str(len(node)) for node in nodes)
+        raise MeasurementError(
+            f"a communicator of {shape.ranks} ranks on {shape.nodes} nodes does not fit the "
+            f"devices here ({here}): measure another shape, or start more ranks"
+        )
+    seats = [(number, place) for number, node in enumerate(chosen) for place in node]
+    if not faked_sizes:
+        return tuple(Seat(place, {}) for _, place in seats)
+    return tuple(
+        Seat(place, {**appearing_as(number), **share_variable(rank, len(seats))})
+        for rank, (number, place) in enumerate(seats)
+    )
+
+
+def _nodes(places: Sequence[Place], faked_sizes: Sequence[int]) -> list[list[int]]:
+    """Return the numbers of the places by node."""
+    by_host: dict[str, list[int]] = {}
+    for number, place in enumerate(places):
+        by_host.setdefault(place.host, []).append(number)
+    hosts = list(by_host.values())
+    if not faked_sizes:
+        return hosts
+    if len(hosts) > 1 or sum(faked_sizes) != len(places) or min(faked_sizes) < 1:
+        sizes = " + ".join(map(str, faked_sizes))
+        raise MeasurementError(
+            f"{len(places)} ranks on {len(hosts)} hosts cannot appear as nodes of {sizes}: nodes "
+            "are faked on one host, and have all of its ranks together"
+        )
+    ends = accumulate(faked_sizes)
+    return [list(range(end - size, end)) for end, size in zip(ends, faked_sizes, strict=True)]
+
+
+def appearing_as(node: int) -> dict[str, str]:
+    """Return variables that let NCCL see a process as on another host, over TCP on loopback."""
+    return {
+        "NCCL_HOSTID": f"tuccl-node{node}",
+        "NCCL_MNNVL_ENABLE": "0",
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+    }

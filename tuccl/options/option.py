@@ -1,0 +1,107 @@
+"""`option`: metadata that makes a dataclass's field an option of the command line.
+
+One field is a whole option: its type and default, its help, its bounds. The command line makes its
+parameters from the fields; run.json is read and written by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tuccl.errors import UsageError
+
+MACHINE = "Machine"
+SCOPE = "What is tuned"
+MEASURING = "How it is measured"
+SEARCH = "Search"
+NETWORK = "Hosts and network"
+OUTPUT = "Run and output"
+LABORATORY = "Laboratory"
+"""Group of hidden options, which no real machine needs."""
+
+_KEY = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The help, names and bounds of an option."""
+
+    group: str
+    help: str
+    metavar: str | None = None
+    """Name of the value; None: a flag, or the name of its type."""
+    names: tuple[str, ...] = ()
+    """Names as `--op`; empty: the field's own name."""
+    positional: bool = False
+    bounds: tuple[float, float] | None = None
+    parse: Callable[[str], Any] | None = None
+    """Parser of the value."""
+
+
+def option(
+    group: str,
+    help: str,  # noqa: A002 - what typer calls it
+    metavar: str | None = None,
+    *,
+    names: tuple[str, ...] = (),
+    positional: bool = False,
+    bounds: tuple[float, float] | None = None,
+    parse: Callable[[str], Any] | None = None,
+) -> Mapping[str, Option]:
+    """Return metadata for `dataclasses.field`; the arguments are those of `Option`."""
+    return {_KEY: Option(group, help, metavar, names, positional, bounds, parse)}
+
+
+def options_of(kind: type[Any]) -> dict[str, Option]:
+    """Return the options of a dataclass by field, without fields that are no options."""
+    return {field.name: field.metadata[_KEY] for field in fields(kind) if _KEY in field.metadata}
+
+
+def require_bounds(values: Any) -> None:
+    """Require every option to be within its bounds.
+
+    Raises:
+        UsageError: An option is out of its bounds.
+    """
+    for name, said in options_of(type(values)).items():
+        value = getattr(values, name)
+        if said.bounds is None or value is None:
+            continue
+        least, most = said.bounds
+        if not least <= value <= most:
+            raise UsageError(
+                f"{flag_of(name, said)} {value} is out of range: use {least:.10g} to {most:.10g}"
+            )
+
+
+def flag_of(name: str, said: Option) -> str:
+    """Return an option's name on the command line."""
+    return next(iter(said.names), f"--{name.replace('_', '-')}")
+
+
+def machine_name(text: str) -> str:
+    """Return a machine's name with an absolute path; its reader is imported at the first use."""
+    from tuccl.options.machine_argument import absolute_machine_argument  # noqa: PLC0415 - late
+
+    return absolute_machine_argument(text)
+
+
+def file_name(text: str) -> str:
+    """Return a file's absolute path."""
+    from tuccl.workspace.atomic_file import absolute  # noqa: PLC0415 - late
+
+    return str(absolute(Path(text)))
+
+
+def named_path(text: str) -> Path:
+    """Parse a path; an unset shell variable gives an empty one, which is refused.
+
+    Raises:
+        UsageError: It is empty; the caller names the option.
+    """
+    if not text:
+        raise UsageError("it is empty.")
+    return Path(text)

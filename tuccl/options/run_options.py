@@ -1,0 +1,204 @@
+"""`RunOptions`: the options of `tuccl init` and `tuccl tune`, which run.json keeps.
+
+An option is a field here, with its help: the command line makes its parameters from the fields,
+run.json is written and read by them, and `RunSettings` carries all of them. An option that is not
+given is None; its default is decided where it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tuccl.options.machine_options import MachineOptions
+from tuccl.options.option import LABORATORY, MEASURING, SCOPE, SEARCH, file_name, option
+
+NCCL = "nccl"
+NCCL_AND_EXECUTOR = "nccl,executor"
+REPLAY = "replay"
+SIMULATED = "simulated"
+IN_PLACE = option(MEASURING, "Time calls whose send and receive buffers are the same.")
+SHARE_GPUS = option(LABORATORY, "Each faked node has all of these GPUs, through MPS.")
+
+
+@dataclass(frozen=True)
+class RunOptions(MachineOptions):
+    """The options of a run, by their names in run.json."""
+
+    fake_nodes: bool = field(
+        default=False,
+        metadata=option(LABORATORY, "Let this host's GPUs appear as those --nodes."),
+    )
+    share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
+    operations: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "As nccl-tests names them; if not given, all of the record, or "
+            "all_reduce,all_gather,reduce_scatter. `init` takes alltoall where it searches "
+            "schedules.",
+            "OP,...",
+        ),
+    )
+    min_size: str | None = field(
+        default=None,
+        metadata=option(SCOPE, "Smallest size, as 1K; the record's, or 1K.", "SIZE"),
+    )
+    max_size: str | None = field(
+        default=None, metadata=option(SCOPE, "Largest size, as 1G; the record's, or 1G.", "SIZE")
+    )
+    step: int | None = field(
+        default=None,
+        metadata=option(SCOPE, "Factor from one size to the next; 4 if not given.", "FACTOR"),
+    )
+    shapes: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "Communicators that jobs use: whole, the GPUs of a node, those along a rail, or pairs "
+            "of neighbours; whole if not given.",
+            "SHAPE,...",
+        ),
+    )
+    workload: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE,
+            "The collectives of a job, as `tuccl workload` writes them: their operations, sizes "
+            "and communicators are tuned, and count by the time that they take.",
+            "FILE.json",
+            parse=file_name,
+        ),
+    )
+    backend: str | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "nccl, simulated, replay, executor, nccl,executor or sockets; if not given, "
+            "replay where there are --records, on this host's GPUs where no MACHINE is given nccl, "
+            "or nccl,executor where schedules are searched and the executor is compiled, else "
+            "simulated.",
+            "NAME",
+        ),
+    )
+    """Backend; a host's default (`tuccl.api.default_backend`) is set before a run begins."""
+    records: str | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "Record for --backend replay: Parquet that --record wrote, or a grid as CSV.",
+            "FILE",
+            parse=file_name,
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=option(
+            MEASURING,
+            "Constants of --backend simulated, as `tuccl calibrate` writes them.",
+            "FILE.json",
+            parse=file_name,
+        ),
+    )
+    schedules: bool = True
+    """Whether schedules are searched too, where the backend has an executor: `init` does."""
+    own_schedules: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Schedules of your own, as MSCCL XML or in the schedule language, that are proved and "
+            "searched beside those that are made.",
+            "DIR",
+            names=("--schedules",),
+            parse=file_name,
+        ),
+    )
+    strategy: str = field(
+        default="mraco",
+        metadata=option(
+            SEARCH,
+            "How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, coordinate, "
+            "random, grid.",
+            "NAME",
+        ),
+    )
+    budget: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Machine time for measuring, as 30s, 20m, 2h; if not given, as long as the search "
+            "finds something.",
+            "TIME",
+        ),
+    )
+    floor: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Least share of stock NCCL's speed that a process profile leaves every key, or none; "
+            "0.99 if not given, 0.9 with --workload.",
+            "RATIO",
+        ),
+    )
+    weights: str | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Weights of operations in the choice of the process profile, as all_reduce=3, and of "
+            "--shapes, as rail=2, in the division of the budget, too; 1 if not given.",
+            "NAME=W,...",
+        ),
+    )
+    plain: bool = field(
+        default=False,
+        metadata=option(
+            MEASURING, "Time calls one by one, for jobs that make them outside of CUDA graphs."
+        ),
+    )
+    in_place: bool = field(default=False, metadata=IN_PLACE)
+    alone: bool = field(
+        default=False,
+        metadata=option(
+            MEASURING,
+            "Time calls alone, also where the workload tells what the GPU computes beside them.",
+        ),
+    )
+    max_channels: int | None = field(
+        default=None,
+        metadata=option(
+            SEARCH,
+            "Most channels that an entry asks NCCL for, and thread blocks of a schedule's kernel, "
+            "for jobs that compute meanwhile; NCCL's own choice stays as it is.",
+            "N",
+            bounds=(1, 64),
+        ),
+    )
+    seed: int = field(
+        default=0, metadata=option(SEARCH, "Seed of search and simulated noise.", "N")
+    )
+    cycles: int = field(
+        default=1,
+        metadata=option(
+            SEARCH,
+            "Greatest number of passes of a search; it may stop by itself from the third on.",
+            "N",
+            bounds=(1, 100),
+        ),
+    )
+    """Greatest number of passes; the stopping rule needs three to decide."""
+
+    @property
+    def backend_name(self) -> str:
+        """The backend that measures."""
+        if self.backend is not None:
+            return self.backend
+        return REPLAY if self.records is not None else SIMULATED
+
+    @property
+    def takes_one_gpu(self) -> bool:
+        """Whether a host with one GPU can be tuned: several nodes have one each, or ranks share."""
+        return self.nodes > 1 or (self.share_gpus and self.node_gpus is not None)
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether the machine is known without probing."""
+        return self.topology is not None or self.records is not None

@@ -1,0 +1,232 @@
+"""Compiles the executor and the P2P benchmark after the installation, where they are wanted.
+
+Builds go into the installed package, for all who use it, or where that is not writable into the
+user's cache directory. A further architecture is added to those that are there already, so that the
+one build that is taken serves every kind of GPU that it was asked for. Folders of builds come into
+being whole, by a rename; a lock lets only one process compile at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes.nvidia.gpu_programs import (
+    Build,
+    GpuProgram,
+    build_name,
+    builds_in_package,
+    builds_of_user,
+    find_build,
+)
+from probes.p2p.run import p2p_program
+from tuccl.errors import WorkspaceError
+from tuccl.runtime import executor_program
+from tuccl.runtime.compiling.compiler_runs import Progress, run_compilers
+from tuccl.runtime.compiling.cuda_toolkit import Compilers, find_compilers, in_order
+from tuccl.runtime.compiling.gpu_recipe import recipe
+from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write
+
+Say = Callable[[str], None]
+"""Told what is being done, a line each."""
+
+_TELL_EVERY_S = 30.0
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A build that is there now."""
+
+    name: str
+    build: Build
+    compiled: bool
+    """Whether this call compiled it."""
+
+
+def gpu_programs() -> tuple[GpuProgram, ...]:
+    """All that the package has GPU code for."""
+    return executor_program(), p2p_program()
+
+
+def builds_there(programs: Sequence[GpuProgram], architectures: Sequence[str]) -> list[Built]:
+    """The builds that are there for all these architectures; of no program more than one."""
+    found = ((program.name, find_build(program)) for program in programs)
+    return [
+        Built(name, build, compiled=False)
+        for name, build in found
+        if build is not None and build.serves(architectures)
+    ]
+
+
+def build(
+    programs: Sequence[GpuProgram], architectures: Sequence[str], say: Say, *, force: bool = False
+) -> list[Built]:
+    """Compile what there is no build of for these architectures.
+
+    Args:
+        programs: That are wanted.
+        architectures: As `90`; those of a build that is there are kept.
+        say: Told what is being done.
+        force: Whether builds that are there are made again.
+
+    Raises:
+        CompilerMissingError: Nothing here compiles them.
+        CompilationError: A compiler failed; the builds that were there are as they were.
+        WorkspaceError: There is no place for the builds.
+    """
+    places = {program.name: _place_for(program) for program in programs}
+    with ExitStack() as locks:
+        for place in sorted(set(places.values())):
+            locks.enter_context(_only_one_builds(place, say))
+        # Another process may have compiled some of them while this one waited.
+        present = [] if force else builds_there(programs, architectures)
+        names = {built.name for built in present}
+        missing = [program for program in programs if program.name not in names]
+        if not missing:
+            return present
+        compilers = find_compilers()
+        compilers.require(architectures)
+        wanted = {program.name: _with_earlier(program, architectures) for program in missing}
+        for program in missing:
+            kept = f", which the build in {places[program.name]} has code for"
+            compilers.require(wanted[program.name], kept)
+        with tempfile.TemporaryDirectory(prefix="tuccl-build-executor-") as scratch:
+            files = _compile(missing, wanted, compilers, Path(scratch), say)
+            return present + [
+                Built(program.name, Build(path, wanted[program.name]), compiled=True)
+                for program, file in zip(missing, files, strict=True)
+                for path in [
+                    _put(file, places[program.name] / build_name(program, wanted[program.name]))
+                ]
+            ]
+
+
+def _with_earlier(program: GpuProgram, architectures: Sequence[str]) -> tuple[str, ...]:
+    """These, and those of the build that is there: its place is taken by the new one."""
+    earlier = find_build(program)
+    names = earlier.architectures if earlier is not None else ()
+    kept = [name.removesuffix("-real") for name in names]
+    return in_order([*architectures, *(name for name in kept if name.rstrip("af").isdigit())])
+
+
+def _compile(
+    programs: Sequence[GpuProgram],
+    wanted: Mapping[str, Sequence[str]],
+    compilers: Compilers,
+    scratch: Path,
+    say: Say,
+) -> list[Path]:
+    """The compiled programs, in the folder."""
+    recipes = [recipe(program, wanted[program.name], compilers, scratch) for program in programs]
+    # Kernels take longest, and in the order of their sizes.
+    runs = sorted(
+        (run for built in recipes for run in built.compile),
+        key=lambda run: (not run.what.endswith(".cu"), -run.size_bytes),
+    )
+    cores = len(os.sched_getaffinity(0))
+    for program in programs:
+        say(f"compiling {program.name} for compute capability {_spoken(wanted[program.name])}")
+    release = ".".join(map(str, compilers.cuda))
+    say(
+        f"with {compilers.nvcc} (CUDA {release}): {len(runs)} files, {min(cores, len(runs))} at a "
+        "time; the kernels take some two minutes per architecture"
+    )
+    started = time.monotonic()
+    run_compilers(runs, cores, _teller(len(runs), started, say))
+    run_compilers([built.link for built in recipes], cores, lambda *_: None)
+    say(f"compiled in {time.monotonic() - started:.0f} s")
+    return [built.link.output for built in recipes]
+
+
+def _spoken(architectures: Sequence[str]) -> str:
+    """As NVIDIA's tables have them: `9.0`."""
+    return ", ".join(re.sub(r"(\d)([af]?)$", r".\1\2", name) for name in architectures)
+
+
+def _teller(total: int, started: float, say: Say) -> Progress:
+    told = started
+
+    def tell(done: int, running: Sequence[str]) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= _TELL_EVERY_S and running:
+            told = now
+            names = ", ".join(running[:4]) + (", ..." if len(running) > 4 else "")
+            say(f"{now - started:.0f} s: {done} of {total} files are compiled; now {names}")
+
+    return tell
+
+
+def _place_for(program: GpuProgram) -> Path:
+    """The folder for builds: the package's, or the user's where that cannot be written.
+
+    Raises:
+        WorkspaceError: Neither can.
+    """
+    shared = builds_in_package(program)
+    with suppress(OSError):
+        shared.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=shared):
+            return shared
+    user = builds_of_user()
+    if user is None:
+        raise WorkspaceError(
+            f"cannot write {program.package}, and there is no home directory: set XDG_CACHE_HOME"
+        )
+    return user
+
+
+@contextmanager
+def _only_one_builds(place: Path, say: Say) -> Iterator[None]:
+    """No other process builds there during the block."""
+    path = place / _LOCK
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process builds into {place}: waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # A file system without locks: the rename alone keeps builds whole.
+            pass
+        else:
+            for left in place.glob(f"{PARTIAL_PREFIX}*"):  # Of a process that was killed.
+                shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _put(file: Path, folder: Path) -> Path:
+    """Put a compiled file into its folder, whole or not at all."""
+    target = folder / file.name
+    partial = None
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL_PREFIX, dir=folder.parent))
+        shutil.copyfile(file, partial / file.name)
+        (partial / file.name).chmod(0o755)
+        partial.chmod(0o755)
+        try:
+            partial.rename(folder)
+        except OSError:  # The folder is there, with an earlier build or that of another program.
+            folder.mkdir(exist_ok=True)
+            (partial / file.name).replace(target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    finally:
+        if partial is not None:
+            shutil.rmtree(partial, ignore_errors=True)
+    return target

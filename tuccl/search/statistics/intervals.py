@@ -1,0 +1,99 @@
+"""Confidence intervals: pairs of one-sided bounds with the same error probability."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import fmean
+
+from tuccl.search.statistics.distributions import student_quantile
+from tuccl.search.statistics.pooling import MeanError
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Lower and upper bound of a ratio."""
+
+    low: float
+    high: float
+
+
+START_ERROR = 0.015
+"""Error of a ratio of two starts of the workers where launches are quiet: twice the deviation from
+start to start on four H200, over all small messages."""
+_LOOK_ERRORS = 3.0
+"""Standard errors allowed for one start's ratio: 0.13 % of a normal distribution lies beyond,
+because dozens of keys are compared in one start."""
+UNKNOWN = Interval(0.0, math.inf)
+"""Interval of a ratio before any sample."""
+
+
+def median_interval(values: Sequence[float], error: float) -> Interval:
+    """Bounds of a population's median, whatever its distribution.
+
+    Order statistics (David and Nagaraja, Order Statistics, 3rd edition, 7.1): the k-th smallest of
+    n values exceeds the median with the probability that fewer than k of n fair coins fall below
+    it. With n too small for the error the smallest and the largest value are returned.
+
+    Args:
+        values: Independent values, at least one.
+        error: Largest probability that a bound is on the wrong side of the median.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    below, rank = 0.0, 0
+    for k in range(count):
+        below += comb(count, k) / 2**count
+        if below > error:
+            break
+        rank = k
+    return Interval(ordered[rank], ordered[count - 1 - rank])
+
+
+def student_interval(logs: Sequence[float], mean: MeanError, error: float) -> Interval:
+    """Bounds of a geometric mean, by Student's distribution of the mean logarithm.
+
+    Student (Biometrika 6, 1908, p. 1), with a pooled variance: Snedecor and Cochran, Statistical
+    Methods, 8th edition, 12.2.
+    """
+    width = student_quantile(1.0 - error, mean.degrees) * mean.error
+    middle = fmean(logs)
+    return Interval(math.exp(middle - width), math.exp(middle + width))
+
+
+def widened(ratio: float, known: Interval, between: MeanError, error: float) -> Interval:
+    """Bounds of one start's ratio, widened by the deviation from start to start.
+
+    The two errors are independent, so their widths add as squares (JCGM 100:2008, Guide to the
+    expression of uncertainty in measurement, 5.1.2 and G.4).
+
+    Args:
+        ratio: Ratio of one start, within `known`.
+        known: Interval by that start's samples alone, whose bounds have the same error.
+        between: Standard error of the ratio's logarithm from start to start.
+        error: Error probability of each bound.
+    """
+    if between.error <= 0.0 or known.low <= 0.0:
+        return known
+    more = student_quantile(1.0 - error, between.degrees) * between.error
+    return Interval(
+        ratio * math.exp(-math.hypot(math.log(ratio / known.low), more)),
+        ratio * math.exp(math.hypot(math.log(known.high / ratio), more)),
+    )
+
+
+def interval_of_two_starts(ratio: float, error: float, spread: float) -> Interval:
+    """Bounds of a ratio of two times that come from different starts.
+
+    How far starts differ is unknown here. START_ERROR is assumed, or the samples' own deviation
+    where that is larger, as over TCP. It is a bound and no standard error, so it adds linearly.
+
+    Args:
+        ratio: Ratio of the two estimates.
+        error: Standard error of its logarithm by the samples.
+        spread: Standard deviation of a sample's logarithm.
+    """
+    within = math.exp(_LOOK_ERRORS * error + max(START_ERROR, spread))
+    return Interval(ratio / within, ratio * within)

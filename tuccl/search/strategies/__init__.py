@@ -1,0 +1,1 @@
+"""Strategies of the search: MRACO, and those that it is compared with."""

@@ -1,0 +1,120 @@
+"""Optuna's TPE behind ask and tell: one model per search, fed with every finished measurement.
+
+No pruner is involved: `HyperbandPruner` shows the sampler only the trials of one bracket, and
+`SuccessiveHalvingPruner` cannot resume a paused trial. The brackets are ours
+(`tuccl.search.strategies.mraco`), the model is Optuna's. Duplicates, which TPE proposes freely, are
+refused and replaced by the nearest configuration that was not tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import optuna
+
+from tuccl.search.strategies.unseen import Unseen
+from tuccl.search.trials.config import Config
+from tuccl.search.trials.space import AXES, Space
+
+_STARTUP_TRIALS = 10
+"""Random trials before the model has a say; Optuna's own default."""
+
+
+class TpeProposer:
+    """Proposes configurations of a space, each at most once."""
+
+    def __init__(
+        self, space: Space, seed: int, pruner: optuna.pruners.BasePruner | None = None
+    ) -> None:
+        """A proposer with its own random state; a pruner is for comparison only."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._space = space
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=_STARTUP_TRIALS)
+        # The pruner's brackets follow from the name: a random one would make runs differ.
+        self._study = optuna.create_study(
+            direction="minimize", sampler=sampler, pruner=pruner, study_name=f"seed {seed}"
+        )
+        self._distributions = distributions(space)
+        self._open: dict[Config, optuna.Trial] = {}
+        self.unseen = Unseen(space, seed)
+        """Configurations not proposed yet."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every configuration was proposed."""
+        return not self.unseen
+
+    def take(self, configs: Iterable[Config]) -> list[Config]:
+        """Those of them that were not proposed yet, now counted as proposed."""
+        return [config for config in configs if self.unseen.take(config)]
+
+    def propose(self) -> Config:
+        """The model's next configuration.
+
+        Raises:
+            ValueError: when the space is exhausted.
+        """
+        trial = self._study.ask(self._distributions)
+        config = config_of(self._space, trial.params)
+        if config in self.unseen and trial.params == params_of(self._space, config):
+            self._open[config] = trial
+        else:
+            self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            config = self.unseen.near(config)
+        self.unseen.take(config)
+        return config
+
+    def tell(self, config: Config, time_us: float) -> None:
+        """Report what a configuration reached; the model sees the time's logarithm.
+
+        An infinite time is a failure: the model learns nothing from it.
+        """
+        trial = self._open.pop(config, None)
+        failed = not math.isfinite(time_us)
+        if trial is not None:
+            state = optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE
+            self._study.tell(trial, None if failed else math.log(time_us), state=state)
+        elif not failed:
+            self._study.add_trial(
+                optuna.trial.create_trial(
+                    params=params_of(self._space, config),
+                    distributions=self._distributions,
+                    value=math.log(time_us),
+                )
+            )
+
+    def trial(self, config: Config) -> optuna.Trial:
+        """The running trial of a configuration, begun now if it was not the model's own."""
+        if config not in self._open:
+            self._study.enqueue_trial(params_of(self._space, config))
+            self._open[config] = self._study.ask(self._distributions)
+        return self._open[config]
+
+    def prune(self, config: Config) -> None:
+        """End a trial where its pruner said so."""
+        self._study.tell(self._open.pop(config), state=optuna.trial.TrialState.PRUNED)
+
+
+def distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:
+    """The space as Optuna sees it: the family as a label, positions on the axes as integers."""
+    found: dict[str, optuna.distributions.BaseDistribution] = {}
+    if len(space.families) > 1:
+        labels = tuple(range(len(space.families)))
+        found["family"] = optuna.distributions.CategoricalDistribution(labels)
+    for axis, length in zip(AXES, space.longest_axes, strict=True):
+        if length > 1:
+            found[axis] = optuna.distributions.IntDistribution(0, length - 1)
+    return found
+
+
+def config_of(space: Space, params: dict[str, int]) -> Config:
+    """The configuration that a trial means; positions beyond a family's axis mean its end."""
+    return space.families[params.get("family", 0)].at([params.get(axis, 0) for axis in AXES])
+
+
+def params_of(space: Space, config: Config) -> dict[str, int]:
+    """The parameters of the trial that means this configuration."""
+    family, positions = space.positions(config)
+    params = {"family": family, **dict(zip(AXES, positions, strict=True))}
+    return {name: params[name] for name in distributions(space)}

@@ -1,0 +1,60 @@
+"""`Warm`: a search that begins where an earlier one ended, for keys that are tuned again.
+
+What was best before, and what a model expects to be best now, is timed a few times; where nothing
+is known, the middle of each family. From the fastest it moves along one axis at a time as long as
+it gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuccl.search.strategies.meter import Meter
+from tuccl.search.strategies.strategy import Stop
+from tuccl.search.trials.config import Config
+from tuccl.search.trials.space import AXES, Space
+
+_LOOK = 3
+"""Samples of a configuration."""
+_MOST_MOVES = 4
+"""Most moves from the fastest of the first configurations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """The first configurations, then neighbours of the fastest."""
+
+    most_first: int = 8
+    """Most configurations to begin with."""
+
+    def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
+        """See `Strategy.explore`."""
+        for config in list(dict.fromkeys(first))[: self.most_first] or _middles(space):
+            meter.reach(config, _LOOK)
+        for _ in range(_MOST_MOVES):
+            # NCCL's own choice has nothing beside it.
+            tried = [config for config in meter.configs if not config.is_default]
+            if not tried:
+                break
+            fastest = min(tried, key=lambda config: (meter.time_us(config), config))
+            for axis in range(len(AXES)):
+                for config in _beside(space, fastest, axis):
+                    meter.reach(config, _LOOK)
+            found = [config for config in meter.configs if not config.is_default]
+            if min(map(meter.time_us, found)) >= meter.time_us(fastest):
+                break
+        return Stop.EXHAUSTED
+
+
+def _middles(space: Space) -> list[Config]:
+    """Return a configuration of each family, in the middle of its axes."""
+    found = [family.at([len(axis) // 2 for axis in family.axes]) for family in space.families]
+    return [config for config in found if config not in space.absent]
+
+
+def _beside(space: Space, config: Config, axis: int) -> list[Config]:
+    """Return the configurations one step away along an axis."""
+    line = space.line(config, axis)
+    here = line.index(config)
+    return line[max(0, here - 1) : here] + line[here + 1 : here + 2]

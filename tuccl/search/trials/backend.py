@@ -1,0 +1,76 @@
+"""The protocol that every measurement backend answers.
+
+Search, table and reports know this protocol only, never which backend they talk to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from lookup_tables.provenance import Provenance
+from tuccl.search.trials.config import Config, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Samples of a configuration, and the machine's time that they took."""
+
+    samples_us: tuple[float, ...]
+    """Mean time of a call in each launch of back-to-back calls, on the slowest rank."""
+    seconds: float
+    """Machine time, restarts of the workers included; modelled where the samples are."""
+    restart_s: float = 0.0
+    """`Backend.restart_s` afterwards; the measurement log adds it, for planning."""
+
+
+class Backend(Protocol):
+    """Times configurations on tasks."""
+
+    @property
+    def name(self) -> str:
+        """As written on the command line: `simulated`, `nccl`, ..."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """Provenance of the figures: the backend, its NCCL, this release."""
+
+    @property
+    def restart_s(self) -> float:
+        """Seconds that a change of the process profile costs in addition."""
+
+    def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
+        """Samples number `first` to `first + repeats - 1` of a configuration.
+
+        A search that resumes asks for the samples it does not have yet, so a backend with simulated
+        noise derives the noise from the number of the sample.
+
+        Raises:
+            ConfigurationFailedError: when this configuration cannot run; others can.
+            MeasurementError: when the backend cannot go on.
+        """
+
+    def check(self, task: Task, config: Config) -> None:
+        """Hold the data that a configuration delivers against what it must be.
+
+        Models and records have no data and accept everything.
+
+        Raises:
+            ConfigurationFailedError: when a byte is wrong, or the configuration cannot run.
+            MeasurementError: when the backend cannot go on.
+        """
+
+
+@runtime_checkable
+class Estimating(Protocol):
+    """A backend that knows NCCL's own estimates, which the tuner plugin is handed in jobs."""
+
+    def ring_estimate_us(self, task: Task) -> float | None:
+        """NCCL's estimate for ring with Simple on a task's communicators, in us.
+
+        None where NCCL cannot run it, or tells no estimate.
+
+        Raises:
+            ConfigurationFailedError: when the call cannot run.
+            MeasurementError: when the backend cannot go on.
+        """

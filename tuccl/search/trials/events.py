@@ -1,0 +1,123 @@
+"""Events of a run, for whoever shows it while it goes on.
+
+How far a stage is comes by `tuccl.words.progress.Progress`; events say what happens in it. They
+change nothing: a run without a watcher takes the same steps. Those of each measurement are named
+tuples, which are made in a fifth of the time of a frozen dataclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegins:
+    """A run begins or continues; measurements that it has already are told again."""
+
+    machine: str
+    backend: str
+    keys: tuple[Task, ...]
+    budget_s: float | None
+    """Machine time that measuring may take; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulesMade:
+    """The schedules that are searched are known."""
+
+    names: Mapping[str, str]
+    """By content hash."""
+
+
+class MeasuringBegins(NamedTuple):
+    """A configuration is about to be measured."""
+
+    task: Task
+    config: Config
+    samples: int
+    """Samples that it is to have in total."""
+
+
+class SamplesTaken(NamedTuple):
+    """A configuration has more samples."""
+
+    task: Task
+    config: Config
+    samples_us: tuple[float, ...]
+    """All of its samples."""
+    spent_s: float
+    """Machine time of the run so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationFailed:
+    """A configuration cannot run."""
+
+    task: Task
+    config: Config
+    spent_s: float
+    """Machine time of the run so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersRestarted:
+    """The workers restarted for another process profile."""
+
+    profile: ProcessProfile
+
+
+@dataclass(frozen=True, slots=True)
+class RungBegins:
+    """A search measures a batch of configurations, or the best of it longer."""
+
+    part: str
+    """Part of the search: `bracket 2 of 4`."""
+    rung: int
+    """Number of the rung within the batch, from 1 on."""
+    rungs: int
+    configs: int
+    repeats: int
+    """Samples that each of the configurations is to have."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDecided:
+    """The finalists of a key were compared with NCCL's own choice, in turn."""
+
+    task: Task
+    winner: Config | None
+    """None: nothing was proved faster."""
+    time_us: float
+    """Time of the winner, or of NCCL's own choice under the process profile."""
+    gain: float | None
+    """Stock NCCL's time over it, of samples in turn; None: the table has a process profile, under
+    which stock NCCL does not run."""
+
+
+Event = (
+    RunBegins
+    | SchedulesMade
+    | MeasuringBegins
+    | SamplesTaken
+    | ConfigurationFailed
+    | WorkersRestarted
+    | RungBegins
+    | KeyDecided
+)
+Watch = Callable[[Event], None]
+
+
+def unwatched(_event: Event) -> None:
+    """Ignore an event."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A `Progress` that takes events, too."""
+
+    def note(self, event: Event) -> None:
+        """Take an event; it returns at once, since the run waits for it."""

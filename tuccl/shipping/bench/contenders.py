@@ -1,0 +1,202 @@
+"""Contenders of a bench: stock NCCL, and tables as `tuccl ship` wrote them.
+
+A table is used as a job uses it: the variables that its `tuccl.env` sets, plugin, bundle and, where
+that file loads it, the executor. The gains that a table promises are in the Parquet file beside,
+which may be missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
+from lookup_tables.confirmation import Reference
+from lookup_tables.errors import TableError
+from lookup_tables.lookup import TableIndex
+from lookup_tables.program_header import executor_serves, runs_across_hosts
+from lookup_tables.table import Entry, SeenPlacement, Table
+from synthesizer.programs.staged.program_check import check_programs
+from tuccl.errors import UsageError
+from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.reports.finished_run import read_table_file
+from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.search.statistics.intervals import Interval
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.placement import ANYWHERE
+from tuccl.shipping.bench.placed_calls import placement_of, stated_entry
+from tuccl.shipping.bench.surroundings import (
+    DIRECTORY_VARIABLE,
+    PROFILE_VARIABLE,
+    without_executor,
+)
+from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
+
+_PRINT = '. "$1" && env -0'
+_PRINT_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Variables of a contender's jobs, beyond those of all jobs."""
+
+    name: str
+    variables: Mapping[str, str]
+
+
+STOCK = Contender("stock NCCL", {PLUGIN_VARIABLE: "none"})
+
+
+@dataclass(frozen=True)
+class ShippedTable(Contender):
+    """A directory of `tuccl ship`."""
+
+    directory: Path
+    bundle: Bundle
+    table: Table | None
+    """Table of the Parquet file; None where no such file belongs to the bundle."""
+    timed_alike: bool = True
+    """Whether calls are timed here beside what they were when the gains that it states were."""
+
+    @property
+    def has_executor(self) -> bool:
+        """Whether the executor is loaded."""
+        preloaded = self.variables.get(PRELOAD_VARIABLE, "")
+        return without_executor(preloaded) != preloaded
+
+    def entry(self, task: Task) -> BundleEntry | None:
+        """Return the entry for a call; None where NCCL decides."""
+        own = placement_of(self.table, task)
+        placed = None if own is None else self._placed_entry(task, own)
+        return placed or self.bundle.lookup(task.operation, task.size_bytes, task.shape)
+
+    def example(self, task: Task) -> str:
+        """Return GPUs of a communicator of a placed call; empty for all siblings of its shape."""
+        own = None if task.placement == ANYWHERE else placement_of(self.table, task)
+        return "" if own is None else own.example
+
+    def _placed_entry(self, task: Task, own: SeenPlacement) -> BundleEntry | None:
+        """Return the entry of these communicators in the bundle."""
+        alike = [
+            each
+            for each in self.bundle.placements
+            if (each.shape, each.operation) == (task.shape, task.operation)
+        ]
+        if own.number >= len(alike):
+            return None  # The operation has no placed entries.
+        index = TableIndex(alike[own.number].entries)
+        return index.lookup(task.operation, task.size_bytes, task.shape)
+
+    def promised(self, task: Task) -> float | None:
+        """Return the gain over stock NCCL that the table states for calls that are timed so.
+
+        None where it states none.
+        """
+        found = self.tuned_entry(task)
+        if found is None or not self.timed_alike:
+            return None
+        time_us = found.time_us if self._runs_winner(found) else found.builtin_time_us
+        return found.default_time_us / time_us if time_us and found.default_time_us else None
+
+    def promise_bounds(self, task: Task) -> Interval | None:
+        """Return the bounds of that gain; None where it was not measured against stock NCCL."""
+        found, promised = self.tuned_entry(task), self.promised(task)
+        if found is None or promised is None or not self._runs_winner(found):
+            return None
+        shown = found.confirmation
+        if shown is None or shown.reference is not Reference.STOCK:
+            return None
+        return Interval(*(promised * bound / shown.ratio for bound in (shown.low, shown.high)))
+
+    def tuned_entry(self, task: Task) -> Entry | None:
+        """Return the Parquet file's entry that was tuned at exactly this size."""
+        used = self.entry(task)
+        found = None if self.table is None else stated_entry(self.table, task)
+        if found is None or used is None or found.tuned_bytes != task.size_bytes:
+            return None
+        # Times of a bundle have 32 bits. An entry with another time is of another table.
+        is_same = math.isclose(used.default_time_us, found.default_time_us, rel_tol=1e-6)
+        return found if is_same else None
+
+    def _runs_winner(self, entry: Entry) -> bool:
+        """Whether a job runs the entry's winner, rather than the built-in setting beside it."""
+        if entry.schedule is None:
+            return True
+        shape = entry.key.shape
+        served = shape.nodes == 1 or runs_across_hosts(
+            self.bundle.schedules, entry.schedule.schedule
+        )
+        return self.has_executor and executor_serves(shape) and served
+
+
+def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True) -> ShippedTable:
+    """Return the table in a directory of `tuccl ship`, which may have been moved.
+
+    Args:
+        directory: The directory, with its `tuccl.env`.
+        name: Name of the table.
+        with_executor: Load the executor where `tuccl.env` does.
+
+    Raises:
+        UsageError: A file is missing, or `tuccl.env` is not one of `tuccl ship`.
+        TableFileError: The bundle is damaged.
+    """
+    variables = _sourced(directory)
+    if not with_executor:
+        variables[PRELOAD_VARIABLE] = without_executor(variables.get(PRELOAD_VARIABLE, ""))
+    libraries = variables.get(PRELOAD_VARIABLE, "").split()
+    for path in (variables[PLUGIN_VARIABLE], variables[BUNDLE_VARIABLE], *libraries):
+        if not Path(path).is_file():
+            raise UsageError(
+                f"{path} is missing, which {directory / ENVIRONMENT_NAME} names; `tuccl ship` "
+                "there again, or name another directory"
+            )
+    # A job's own libraries are preloaded behind the executor.
+    libraries += without_executor(os.environ.get(PRELOAD_VARIABLE, "")).split()
+    variables[PRELOAD_VARIABLE] = " ".join(libraries)
+    bundle = load_bundle(Path(variables[BUNDLE_VARIABLE]))
+    check_programs(bundle.schedules, variables[BUNDLE_VARIABLE])
+    return ShippedTable(name, variables, directory, bundle, _parquet_table(directory))
+
+
+def _sourced(directory: Path) -> dict[str, str]:
+    """Return the variables that a shell gets from `tuccl.env`.
+
+    Raises:
+        UsageError: The file is missing, or names no plugin and bundle.
+    """
+    script = directory / ENVIRONMENT_NAME
+    if not script.is_file():
+        raise UsageError(f"{script} is missing: name a directory of `tuccl ship`, or a workspace")
+    bare = {"PATH": os.environ.get("PATH", os.defpath), DIRECTORY_VARIABLE: str(directory)}
+    command = ["/bin/sh", "-c", _PRINT, "sh", str(script)]
+    try:
+        done = subprocess.run(  # noqa: S603 - what every job sources
+            command, env=bare, capture_output=True, check=True, timeout=_PRINT_LIMIT_S
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise UsageError(
+            f"{script} cannot be sourced ({error}); `tuccl ship` there again"
+        ) from None
+    pairs = [pair.split("=", 1) for pair in os.fsdecode(done.stdout).split("\0") if "=" in pair]
+    wanted = ("NCCL_", "TUCCL_", PRELOAD_VARIABLE)
+    found = {name: value for name, value in pairs if name.startswith(wanted)}
+    if not found.get(PLUGIN_VARIABLE) or not found.get(BUNDLE_VARIABLE):
+        raise UsageError(
+            f"{script} names no plugin and no bundle, so it is not of `tuccl ship`; ship there "
+            "again, or name another directory"
+        )
+    kept_apart = (DIRECTORY_VARIABLE, PROFILE_VARIABLE)
+    return {name: value for name, value in found.items() if name not in kept_apart}
+
+
+def _parquet_table(directory: Path) -> Table | None:
+    path = directory / TABLE_NAME
+    try:
+        return read_table_file(path)
+    except (OSError, TableError):
+        return None

@@ -1,0 +1,160 @@
+"""A job of new processes, which runs calls as a user's job does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from lookup_tables.table import Shape
+from tuccl.errors import EngineError, GroupLostError, MeasurementError
+from tuccl.measuring.workers.engine import Call
+from tuccl.measuring.workers.groups import Group
+from tuccl.measuring.workers.leader import Leader, Seat
+from tuccl.measuring.workers.places import Places
+from tuccl.measuring.workers.seating import seats_of
+from tuccl.search.statistics.estimators import interquartile_mean
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.placement import Placement
+from tuccl.search.trials.shapes import shape_text
+from tuccl.search.trials.timing import Timing
+from tuccl.shipping.bench.contenders import STOCK, Contender
+from tuccl.words.sizes import format_size
+
+_ENGINE = "job"
+_START_TIMEOUT_S = 60.0
+_LEAST_DEADLINE_S = 30.0
+"""Deadline beyond a call's own time: its first use may set up connections."""
+_SLOWEST_GB_PER_S = 0.05
+"""Least rate of a call; a slower one counts as hung."""
+_SLOWED = 4.0
+"""Multiple of its time alone that computation beside a call may take."""
+_WHY = "; NCCL_DEBUG=WARN NCCL_DEBUG_FILE=nccl.%p writes why to files"
+_WARM_UP_LAUNCHES = 2
+LAUNCHES = 6
+"""Launches of a key in a job; its time is the mean of the middle ones."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Places and conditions under which all contenders are timed."""
+
+    places: Places
+    shape: Shape
+    """Shape of the communicator of all ranks."""
+    timing: Timing
+    faked_sizes: tuple[int, ...] = ()
+    """Ranks of each node that this host appears as; empty: none are faked."""
+    divisions: tuple[tuple[Shape, int], ...] = ()
+    """Shape and stride of further communicators that every job splits from that of all ranks."""
+
+
+def divisions_of(tasks: Iterable[Task], whole: Shape) -> tuple[tuple[Shape, int], ...]:
+    """Return shape and stride of the communicators of these keys that are not of all ranks."""
+    found = dict.fromkeys((task.shape, task.placement.stride) for task in tasks)
+    return tuple(division for division in found if division[0] != whole)
+
+
+class Job:
+    """The processes of a contender, for the duration of a block."""
+
+    def __init__(self, site: Site, contender: Contender) -> None:
+        """Prepare the job; no process runs yet."""
+        self.versions = ""
+        self._site = site
+        self._contender = contender
+        self._leader = Leader(site.places, _ENGINE)
+        self._group = Group(self._leader, site.shape, _START_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        """Start one process for each rank.
+
+        Raises:
+            MeasurementError: They cannot be started, or NCCL refuses the table.
+        """
+        site = self._site
+        seats = [
+            Seat(seat.place, {**seat.environment, **self._contender.variables})
+            for seat in seats_of(site.shape, site.places.places, site.faked_sizes)
+        ]
+        try:
+            self.versions = self._leader.open(seats, _START_TIMEOUT_S).text
+            for shape, stride in site.divisions:
+                self._group.communicator(shape, Placement(stride))
+        except (EngineError, GroupLostError) as error:
+            self._leader.end(0.0)
+            hint = "" if self._contender == STOCK else _WHY
+            raise MeasurementError(
+                f"{self._contender.name}: the job does not start: {error}{hint}"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        """End the processes, by force where something went wrong."""
+        if error is None:
+            self._leader.end()
+            return
+        with suppress(MeasurementError):
+            self._leader.end(0.0)
+
+    def time_us(self, task: Task) -> float:
+        """Return the time of a call.
+
+        Raises:
+            MeasurementError: It cannot run.
+        """
+        call = self._call(task)
+        launches = call.calls * (LAUNCHES + _WARM_UP_LAUNCHES)
+        try:
+            return interquartile_mean(
+                self._group.communicator(task.shape, task.placement).time(
+                    call, LAUNCHES, self._deadline_s(call, launches)
+                )
+            )
+        except (EngineError, GroupLostError) as error:
+            raise self._failed(task, str(error)) from error
+
+    def check(self, task: Task) -> str:
+        """Run a call on known data; return its runner, `executor` or `nccl`.
+
+        Raises:
+            MeasurementError: It cannot run, or its data are wrong.
+        """
+        call = self._call(task)
+        allowed_s = self._deadline_s(call, call.calls * _WARM_UP_LAUNCHES)
+        try:
+            communicator = self._group.communicator(task.shape, task.placement)
+            if wrong := communicator.check(call, allowed_s):
+                raise self._failed(task, f"wrong data: {wrong}")
+            return communicator.ran_by(call, _LEAST_DEADLINE_S)
+        except (EngineError, GroupLostError) as error:
+            raise self._failed(task, str(error)) from error
+
+    def _call(self, task: Task) -> Call:
+        timing = self._site.timing
+        return Call(
+            task.operation,
+            task.called_bytes,
+            data_type=timing.data_type,
+            in_place=timing.in_place,
+            use_graph=timing.graph,
+            calls=timing.calls(task.size_bytes),
+            computation_us=timing.computation_us(task),
+        )
+
+    def _deadline_s(self, call: Call, calls: int) -> float:
+        call_s = call.size_bytes / (_SLOWEST_GB_PER_S * 1e9) + _SLOWED * call.computation_us * 1e-6
+        return _LEAST_DEADLINE_S + calls * call_s
+
+    def _failed(self, task: Task, why: str) -> MeasurementError:
+        called = f"{task.operation.value} of {format_size(task.size_bytes)}"
+        if task.shape != self._site.shape:
+            called += f" on {shape_text(task.shape)}"
+        return MeasurementError(f"{self._contender.name}, {called}: {why}")

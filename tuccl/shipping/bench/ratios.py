@@ -1,0 +1,110 @@
+"""The gain of one contender over another, and its uncertainty.
+
+A round starts new processes for every contender, so it gives one ratio per key; the differences
+from start to start are the noise. A key's gain is the geometric mean of its ratios. Its interval is
+Student's on their logarithms, with the variance over all keys where the key's own says too little
+(`tuccl.search.statistics.pooling`). The intervals of all keys hold together with the
+confidence (Bonferroni), so that one of hundreds does not stand out by luck alone.
+
+The gain that a table states is as uncertain as the interval of its entry, where the entry was
+compared with stock NCCL. Any other was measured in a start of its own, which is as uncertain as one
+more round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from tuccl.search.statistics.distributions import student_quantile
+from tuccl.search.statistics.intervals import Interval
+from tuccl.search.statistics.looks import bonferroni
+from tuccl.search.statistics.pooling import PooledVariance
+from tuccl.search.trials.config import Task
+
+CONFIDENCE = 0.95
+LEAST_ROUNDS = 2
+"""Rounds that a bench needs at least: one shows no noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The ratio of two times, with an interval."""
+
+    ratio: float
+    low: float
+    high: float
+    one_more_round: float
+    """The largest ratio that a further round might give."""
+
+
+def falls_short(gain: Gain, promised: float, bounds: Interval | None) -> bool:
+    """Whether a gain is below the stated one, beyond the noise of both.
+
+    The two are independent, so that their widths add as squares (JCGM 100:2008, Guide to
+    the expression of uncertainty in measurement, 5.1.2).
+
+    Args:
+        gain: Gain that was measured now.
+        promised: Gain that the table states.
+        bounds: Bounds of the stated gain; None: it is as uncertain as one more round.
+    """
+    if bounds is None:
+        return gain.one_more_round < promised
+    width = math.hypot(math.log(gain.high / gain.ratio), math.log(promised / bounds.low))
+    return gain.ratio * math.exp(width) < promised
+
+
+def key_gains(
+    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
+) -> dict[Task, Gain]:
+    """Return the gain of every key.
+
+    Args:
+        base_us: Times of each key by round, two rounds at least.
+        own_us: Times of the contender that may be faster, in the same rounds.
+    """
+    logs = _logs(base_us, own_us)
+    error = bonferroni((1.0 - CONFIDENCE) / 2.0, len(logs))
+    gains = {}
+    for task, own in logs.items():
+        others = PooledVariance.of(values for key, values in logs.items() if key != task)
+        mean = others.of_mean(own, together=len(logs))
+        gains[task] = _gain(own, student_quantile(1.0 - error, mean.degrees) * mean.error)
+    return gains
+
+
+def mean_gain(
+    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
+) -> Gain:
+    """Return the geometric mean gain over all keys; its noise is that of the rounds' means."""
+    logs = _logs(base_us, own_us)
+    return _gain_of_logs([fmean(of_round) for of_round in zip(*logs.values(), strict=True)])
+
+
+def gain_of_rounds(base_us: Sequence[float], own_us: Sequence[float]) -> Gain:
+    """Return the gain of a time, by its ratio in each round alone."""
+    return _gain_of_logs([math.log(b / own) for b, own in zip(base_us, own_us, strict=True)])
+
+
+def _gain_of_logs(logs: Sequence[float]) -> Gain:
+    quantile = student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, len(logs) - 1)
+    return _gain(logs, quantile * stdev(logs) / math.sqrt(len(logs)))
+
+
+def _logs(
+    base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
+) -> dict[Task, list[float]]:
+    return {
+        task: [math.log(base / own) for base, own in zip(base_us[task], times, strict=True)]
+        for task, times in own_us.items()
+    }
+
+
+def _gain(logs: Sequence[float], reach: float) -> Gain:
+    """Return the gain whose logarithm is the mean of these, known within `reach`."""
+    mean = fmean(logs)
+    further = mean + reach * math.sqrt(len(logs) + 1)
+    return Gain(*map(math.exp, (mean, mean - reach, mean + reach, further)))

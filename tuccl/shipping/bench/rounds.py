@@ -1,0 +1,172 @@
+"""Rounds of jobs: new processes for every contender in turn, in another order each time.
+
+So changes of the machine meanwhile affect all contenders alike. Before the first round each table
+has a job that checks its data and finds out what runs each call; nothing is timed in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuccl.search.trials.config import Task
+from tuccl.shipping.bench.contenders import Contender, ShippedTable
+from tuccl.shipping.bench.job import Job, Site
+from tuccl.shipping.bench.ratios import LEAST_ROUNDS
+from tuccl.words.durations import format_about
+from tuccl.words.progress import AtMost, Progress, Total
+
+_CHECKING = "checking data"
+_TIMING = "timing"
+Times = dict[Task, list[float]]
+"""Times in us by key, one for each round."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Limits of a bench."""
+
+    rounds: int
+    """Greatest number of rounds."""
+    budget_s: float | None = None
+    """Time after which no round may end; two run in any case."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The results of all jobs."""
+
+    times_us: dict[str, Times]
+    """Times by contender."""
+    runners: dict[str, dict[Task, str]]
+    """Runner of each key, `executor` or `nccl`, by table."""
+    versions: str
+    rounds: int
+    seconds: float
+
+
+def turn_order(contenders: Sequence[Contender], number: int) -> tuple[Contender, ...]:
+    """Return the order of a round; the first place rotates, so that no contender gains by it."""
+    first = number % len(contenders)
+    return (*contenders[first:], *contenders[:first])
+
+
+class Bench:
+    """Runs the jobs of one bench."""
+
+    def __init__(
+        self,
+        site: Site,
+        contenders: Sequence[Contender],
+        tasks: Sequence[Task],
+        progress: Progress,
+        tell: Callable[[str], None],
+    ) -> None:
+        """Prepare a bench; nothing runs yet.
+
+        Args:
+            site: Places and conditions of all jobs.
+            contenders: Contenders, each with a name of its own.
+            tasks: The keys.
+            progress: Called with the progress.
+            tell: Called with a line on the time that the whole bench takes.
+        """
+        self._site = site
+        self._contenders = tuple(contenders)
+        self._tasks = tuple(tasks)
+        self._progress = progress
+        self._tell = tell
+        self._versions = ""
+        self._share_after: list[float] = []
+        """Shares of a job's time that have passed after its start and after each key."""
+
+    def run(self, plan: Plan) -> Measured:
+        """Check all data, then time all keys round by round.
+
+        Raises:
+            MeasurementError: A job cannot run, or data are wrong.
+        """
+        began = time.monotonic()
+        runners = self._check_all()
+        times_us: dict[str, Times] = {
+            contender.name: {task: [] for task in self._tasks} for contender in self._contenders
+        }
+        first = time.monotonic()
+        done = 0
+        while done < plan.rounds and self._fits(plan, done, began, first):
+            order = turn_order(self._contenders, done)
+            for turn, contender in enumerate(order):
+                found = self._time_all(contender, done * len(order) + turn, plan)
+                for task, time_us in found.items():
+                    times_us[contender.name][task].append(time_us)
+            done += 1
+            if done == 1:
+                self._tell_estimate(plan, time.monotonic() - first, first - began)
+        self._progress(_TIMING, *self._steps(done * len(self._contenders), 0, plan, over=True))
+        return Measured(times_us, runners, self._versions, done, time.monotonic() - began)
+
+    def _fits(self, plan: Plan, done: int, began: float, first: float) -> bool:
+        if plan.budget_s is None or done < LEAST_ROUNDS:
+            return True
+        now = time.monotonic()
+        return now - began + (now - first) / done <= plan.budget_s
+
+    def _tell_estimate(self, plan: Plan, round_s: float, before_s: float) -> None:
+        total_s = before_s + plan.rounds * round_s
+        rounds = plan.rounds
+        if plan.budget_s is not None and total_s > plan.budget_s:
+            rounds = max(LEAST_ROUNDS, int((plan.budget_s - before_s) / round_s))
+            total_s = before_s + rounds * round_s
+        self._tell(
+            f"a round takes {format_about(round_s)}, the whole of {rounds} about "
+            f"{format_about(total_s)}"
+        )
+
+    def _check_all(self) -> dict[str, dict[Task, str]]:
+        """Check the data of every key with each table; return what ran it."""
+        tables = [table for table in self._contenders if isinstance(table, ShippedTable)]
+        total = len(tables) * len(self._tasks)
+        runners: dict[str, dict[Task, str]] = {}
+        for number, table in enumerate(tables):
+            self._progress(_CHECKING, number * len(self._tasks), total)
+            found = runners.setdefault(table.name, {})
+            with Job(self._site, table) as job:
+                for at, task in enumerate(self._tasks):
+                    found[task] = job.check(task)
+                    self._progress(_CHECKING, number * len(self._tasks) + at + 1, total)
+        return runners
+
+    def _time_all(self, contender: Contender, jobs: int, plan: Plan) -> dict[Task, float]:
+        """Time all keys in new processes, after this number of jobs."""
+        began = time.monotonic()
+        self._progress(_TIMING, *self._steps(jobs, 0, plan), share=self._share(jobs, 0, plan))
+        found: dict[Task, float] = {}
+        over_s = []
+        with Job(self._site, contender) as job:
+            over_s.append(time.monotonic() - began)
+            for at, task in enumerate(self._tasks, 1):
+                found[task] = job.time_us(task)
+                over_s.append(time.monotonic() - began)
+                if at < len(self._tasks):
+                    share = self._share(jobs, at, plan)
+                    self._progress(_TIMING, *self._steps(jobs, at, plan), share=share)
+            self._versions = self._versions or job.versions
+        took_s = time.monotonic() - began
+        self._share_after = self._share_after or [seconds / took_s for seconds in over_s]
+        return found
+
+    def _steps(self, jobs: int, keys: int, plan: Plan, *, over: bool = False) -> tuple[int, Total]:
+        """Return the number of keys timed so far, and of all keys."""
+        done = jobs * len(self._tasks) + keys
+        total = plan.rounds * len(self._contenders) * len(self._tasks)
+        if plan.budget_s is None:
+            return done, total
+        return done, done if over else AtMost(total)
+
+    def _share(self, jobs: int, keys: int, plan: Plan) -> float | None:
+        """Return the share of all jobs that is done; None until the first job is timed."""
+        if not self._share_after or plan.budget_s is not None:
+            return None
+        part = self._share_after[keys] if keys else 0.0
+        return (jobs + part) / (plan.rounds * len(self._contenders))

@@ -1,0 +1,103 @@
+"""Checks of a host's structure: GPUs, links and NICs against the machine of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from probes.comparison.changes import describe_changes
+from probes.comparison.measured_figures import with_figures_of
+from probes.errors import ProbeError
+from probes.topology.graph import Topology
+from probes.topology.hosts import hosts_alike, split_hosts
+from tuccl.reports.host_record import HostRecord
+from tuccl.shipping.doctor.findings import Finding, note, ok, warning
+
+CHECK = "machine"
+_RETUNE = "or, if it is to stay so: tuccl retune, and tuccl ship"
+_REMEDIES = (
+    ("", " is new", "see whether it belongs here"),
+    ("NIC ", " runs at ", "see the cable, the switch port and `ethtool`"),
+    ("NIC ", " is missing", "see `ip link` and `dmesg`"),
+    ("GPU ", " is missing", "see `nvidia-smi`, `dmesg | grep -i xid` and CUDA_VISIBLE_DEVICES"),
+    ("NVLink ", "", "see `nvidia-smi nvlink -s` and `dmesg | grep -i xid`"),
+    ("NVSwitch ", "", "see whether nvidia-fabricmanager runs"),
+    ("PCIe link ", "", "see LnkSta of `lspci -vv`, and the card's seat"),
+)
+"""Beginning of a sentence, a part of it, and the remedy; the first that fits counts."""
+
+
+def check_structure(
+    record: HostRecord | None, machine: Topology | None, now: Topology
+) -> Iterator[Finding]:
+    """Compare this host with the host that was measured, or else with the table's machine.
+
+    Args:
+        record: The host that was measured; None: unknown.
+        machine: Machine of the table; None: unknown.
+        now: This host, probed without measurements.
+    """
+    hosts = _expected(record, machine, now)
+    if not hosts:
+        unknown = "the table does not tell its machine, so links, NICs and GPUs are not compared"
+        yield note(CHECK, unknown, "tuccl ship there again, by this release")
+        return
+    if any(host.fingerprint() == now.fingerprint() for host in hosts):
+        yield ok(CHECK, f"{len(now.gpus)} GPUs, {len(now.nics)} NICs and their links are the same")
+        return
+    for sentence in min((describe_changes(host, now) for host in hosts), key=len):
+        yield warning(CHECK, sentence.removesuffix("."), _remedy(sentence))
+
+
+def _expected(
+    record: HostRecord | None, machine: Topology | None, now: Topology
+) -> Sequence[Topology]:
+    """Return the hosts that this one may be, those of its own name alone if there are any."""
+    alike = machine is None or len(hosts_alike(machine)) == 1
+    if record is not None and alike and (known := _structure(record)) is not None:
+        return [known]
+    if machine is None:
+        return []
+    hosts = split_hosts(machine)
+    named = [
+        host
+        for node, host in hosts.items()
+        if node < len(machine.hosts) and machine.hosts[node] in now.hosts and len(hosts) > 1
+    ]
+    return [with_figures_of(_as_first(host), now) for host in named or _kinds(machine)]
+
+
+def _structure(record: HostRecord) -> Topology | None:
+    try:
+        return record.topology()
+    except ProbeError:
+        return None
+
+
+def _kinds(machine: Topology) -> list[Topology]:
+    return [group.example for group in hosts_alike(machine)]
+
+
+def _as_first(host: Topology) -> Topology:
+    """Return a host of a cluster with the names of a machine of one host."""
+    prefixes = {f"n{device.node}/" for device in host.devices}
+
+    def renamed(name: str) -> str:
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
+        return f"n0/{name.removeprefix(prefix)}" if prefix else name
+
+    return replace(
+        host,
+        devices=tuple(replace(d, name=renamed(d.name), node=0) for d in host.devices),
+        links=tuple(replace(e, src=renamed(e.src), dst=renamed(e.dst)) for e in host.links),
+        limits=(),
+    )
+
+
+def _remedy(sentence: str) -> str:
+    found = (
+        remedy
+        for start, part, remedy in _REMEDIES
+        if sentence.startswith(start) and part in sentence
+    )
+    return f"{next(found, 'see `tuccl probe`')}; {_RETUNE}"

@@ -1,0 +1,215 @@
+"""`watch`: all checks of this host against a shipped table, and their verdict."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from probes.errors import ProbeError
+from probes.files.read import read_topology
+from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
+from probes.topology.graph import Topology
+from tuccl.errors import MeasurementError
+from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
+from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
+from tuccl.measuring.workers.congestion import congestion_control
+from tuccl.measuring.workers.places import LocalPlaces
+from tuccl.measuring.workers.seating import whole_shape
+from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.host_record import probe_structure
+from tuccl.search.trials.timing import Timing
+from tuccl.shipping.bench.contenders import read_shipped_table
+from tuccl.shipping.bench.job import Site, divisions_of
+from tuccl.shipping.bench.surroundings import without_table
+from tuccl.shipping.doctor.findings import Finding, Severity, note, ok, warning
+from tuccl.shipping.doctor.job_view import JobView, job_environment, view_job
+from tuccl.shipping.doctor.library_checks import check_version, find_job_nccl
+from tuccl.shipping.doctor.table_checks import check_directory
+from tuccl.shipping.shipped_directory import MACHINE_NAME
+from tuccl.shipping.shipped_view import ShippedView, view_shipped
+from tuccl.shipping.watching.setting_checks import check_congestion, check_driver, check_gpus
+from tuccl.shipping.watching.spot_keys import spot_keys
+from tuccl.shipping.watching.spot_measurement import LIMIT_S, measure_spots
+from tuccl.shipping.watching.spot_verdicts import SpotVerdict, Suspicion, promise_of
+from tuccl.shipping.watching.structure_checks import check_structure
+from tuccl.words.counts import count_of
+
+MEASURED = "measured"
+"""Name of the check by spot measurements."""
+_RETUNE = (
+    "see what else runs here, and the clocks under load; tuccl bench shows all keys, and "
+    "tuccl init --workspace NEW tunes again"
+)
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """Scope and time limit of a watch."""
+
+    measure: bool = True
+    limit_s: float = LIMIT_S
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    probe: Callable[[], Topology] = probe_structure
+    """Probes this host without measurements."""
+    gpu_states: Callable[[], GpuStates] = read_gpu_states
+    """Reads the settings of this host's GPUs."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The result of a watch."""
+
+    view: ShippedView
+    findings: tuple[Finding, ...]
+    """Warnings are changes; notes tell what is not known."""
+    unchecked: tuple[str, ...]
+    """Reasons why a check could not be made, one sentence each."""
+    spots: tuple[SpotVerdict, ...]
+    """Keys that were measured."""
+    seconds: float
+
+    @property
+    def changes(self) -> tuple[Finding, ...]:
+        """The findings that are changes."""
+        weights = (Severity.WARNING, Severity.ERROR)
+        return tuple(each for each in self.findings if each.severity in weights)
+
+
+def watch(directory: Path, options: WatchOptions) -> Watched:
+    """Check whether this host is the one that the table in a directory was tuned for.
+
+    Raises:
+        UsageError: The directory is none of `tuccl ship`, or its bundle cannot be used.
+    """
+    began = time.monotonic()
+    view = view_shipped(directory)
+    unchecked: list[str] = []
+    states = options.gpu_states()
+    job, found = _job(directory, options.environment)
+    findings = [*check_directory(view), *found, *_host_findings(view, states, options, unchecked)]
+    spots: tuple[SpotVerdict, ...] = ()
+    if options.measure:
+        measuring = _Measuring(directory, view, job, states, options.limit_s)
+        try:
+            reason = measuring.obstacle()
+            spots = () if reason else measuring.spots()
+            findings += [note(MEASURED, reason)] if reason else _spot_findings(spots)
+        except MeasurementError as error:
+            unchecked.append(f"nothing could be measured: {error}")
+    seconds = time.monotonic() - began
+    return Watched(view, tuple(findings), tuple(unchecked), spots, seconds)
+
+
+def _job(directory: Path, environment: Mapping[str, str]) -> tuple[JobView, list[Finding]]:
+    """Return the job that would start here with its NCCL, and findings on that."""
+    job = view_job(job_environment(directory, environment))
+    nccl, found = find_job_nccl(job.environment)
+    job = JobView(job.environment, job.seen, job.bundle, job.problem, nccl)
+    return job, [*found, *check_version(job)]
+
+
+def _host_findings(
+    view: ShippedView, states: GpuStates, options: WatchOptions, unchecked: list[str]
+) -> Iterator[Finding]:
+    record = None if view.manifest is None else view.manifest.host
+    nodes = max((entry.key.shape.nodes for entry in view.bundle.all_entries), default=1)
+    lost = record is not None and bool(record.gpus) and bool(states.problem)
+    yield from check_gpus(record, states)
+    yield from check_driver(record, states.driver)
+    yield from check_congestion(record, congestion_control(), across_hosts=nodes > 1)
+    if lost:
+        return  # All links would be told as missing.
+    try:
+        yield from check_structure(record, _machine(view), options.probe())
+    except ProbeError as error:
+        unchecked.append(f"this host could not be probed: {error}")
+
+
+def _machine(view: ShippedView) -> Topology | None:
+    """Return the machine of the table; None where the directory does not tell it."""
+    listed = () if view.manifest is None else view.manifest.files
+    if not any(file.path == MACHINE_NAME for file in listed):
+        return None
+    try:
+        return read_topology(view.directory / MACHINE_NAME)
+    except (OSError, ProbeError):
+        return None  # `check_directory` tells that the file is not as it was.
+
+
+@dataclass(frozen=True)
+class _Measuring:
+    """The spot measurements of a watch."""
+
+    directory: Path
+    view: ShippedView
+    job: JobView
+    states: GpuStates
+    limit_s: float
+
+    def obstacle(self) -> str:
+        """Return why nothing is measured although nothing is wrong; empty: it is measured."""
+        table, manifest = self.view.table, self.view.manifest
+        busy = [str(gpu) for gpu, each in enumerate(self.states.conditions) if each.processes]
+        if table is None or evidence_of(table, "") is not Evidence.MEASURED:
+            return "nothing is measured, since the table's own times were not"
+        if manifest is None or manifest.graphs is None:
+            return "nothing is measured, since the manifest does not tell how calls were timed"
+        if busy:
+            return f"nothing is measured, since processes use GPU {','.join(busy)}"
+        return ""
+
+    def spots(self) -> tuple[SpotVerdict, ...]:
+        """Measure the keys that fit the GPUs here; none: no key does.
+
+        Raises:
+            MeasurementError: A job cannot run.
+        """
+        manifest = self.view.manifest
+        environment = without_table(self.job.environment)
+        if self.job.nccl is not None:
+            environment[LIBRARY_VARIABLE] = str(self.job.nccl.path)
+        check_environment(environment)
+        table = read_shipped_table(self.directory, "the table")
+        gpus = count_gpus()
+        with closing(LocalPlaces(gpus, gpus, environment)) as places:
+            whole = whole_shape(places.places)
+            tasks = spot_keys(table, whole)
+            found = {task: promise_of(table, task) for task in tasks}
+            promises = {task: promise for task, promise in found.items() if promise is not None}
+            if not promises:
+                return ()
+            timing = Timing(
+                graph=manifest is None or manifest.graphs is not False,
+                in_place=manifest is not None and bool(manifest.in_place),
+                computations=() if manifest is None else manifest.computations,
+            )
+            site = Site(places, whole, timing, (), divisions_of(tasks, whole))
+            return measure_spots(site, table, promises, self.limit_s)
+
+
+def _spot_findings(spots: tuple[SpotVerdict, ...]) -> list[Finding]:
+    if not spots:
+        text = "nothing is measured, since no entry with a stated gain is for the GPUs here"
+        return [note(MEASURED, text)]
+    found = [_slow(spot) for spot in spots if spot.suspicion is not None]
+    return found or [ok(MEASURED, f"{count_of(len(spots), 'key')} as fast as the table says")]
+
+
+def _slow(spot: SpotVerdict) -> Finding:
+    promise = spot.promise
+    key = spot.name
+    if spot.suspicion is Suspicion.SLOWER_THAN_PROMISED:
+        text = (
+            f"{key} is {spot.gain:.3f}x as fast as stock NCCL, {spot.high:.3f}x at most, the table "
+            f"promises {promise.gain:.3f}x"
+        )
+    else:
+        text = (
+            f"{key} takes {spot.table_us:.4g} us, stock NCCL {spot.stock_us:.4g} us, they took "
+            f"{promise.time_us:.4g} and {promise.stock_us:.4g} us"
+        )
+    return warning(MEASURED, text, _RETUNE)

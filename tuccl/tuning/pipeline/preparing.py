@@ -1,0 +1,152 @@
+"""`prepare`: derives machine, record and settings from a run's options, with notes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lookup_tables.table import Shape
+from probes.topology.graph import Topology
+from tuccl.errors import UsageError
+from tuccl.measuring.backends.backend_choice import BackendRequest, backend_kind
+from tuccl.measuring.engines.nccl_library import version_here
+from tuccl.measuring.records.record import Record
+from tuccl.models.figures import communicator_shape
+from tuccl.options.machine import load_machine
+from tuccl.options.run_options import RunOptions
+from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
+from tuccl.tuning.pipeline.laboratory_options import laboratory_of
+from tuccl.tuning.pipeline.run_options import record_of_options, settings_of_options, with_shapes
+from tuccl.tuning.pipeline.searching.recorded_search import replay_note
+from tuccl.tuning.pipeline.stages import backend_request
+from tuccl.tuning.pipeline.workload_options import (
+    with_workload,
+    workload_notes,
+    workload_of_options,
+)
+from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall
+from tuccl.workloads.workload import Workload
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to begin."""
+
+    topology: Topology
+    settings: RunSettings
+    record: Record | None
+    """The record to replay; None: the backend replays none."""
+    own_schedules: tuple[OwnSchedule, ...] = ()
+    """The user's schedules, which are searched besides the generated ones."""
+    workload: Workload | None = None
+    """The workload whose calls are tuned; None: the options name the keys."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the communicator of all GPUs."""
+        return communicator_shape(self.topology) if self.record is None else self.record.shape
+
+    @property
+    def request(self) -> BackendRequest:
+        """The request that opens the backend, without schedules."""
+        return backend_request(self.topology, self.settings, self.record)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on the run, apart from those on the machine."""
+        timing = self.settings.timing if self.record is None else self.record.timing
+        notes = workload_notes(self.settings, self.workload, timing)
+        how = "" if self.record is None else replay_note(self.record, self.settings)
+        laboratory = self.settings.laboratory.notes()
+        return (*laboratory, *notes, *_left_out(self), *filter(None, [how]))
+
+
+def _discard(_notes: Iterable[str]) -> None:
+    """Discard the notes."""
+
+
+def prepare(
+    given: RunOptions,
+    probed: Callable[[], Topology],
+    note: Callable[[Iterable[str]], None] = _discard,
+    *,
+    only_possible_shapes: bool = False,
+) -> Prepared:
+    """Derive the machine, the record and the settings from the options.
+
+    Args:
+        given: The options.
+        probed: Probes the machine, and reports its notes, where no file or record describes it.
+        note: Receives the notes on a machine that was read.
+        only_possible_shapes: Leave out the shapes of `--shapes` that the machine has no
+            communicators of, which is an error otherwise.
+
+    Raises:
+        TucclError: an input does not exist, or does not fit.
+        ProbeError: the machine's file cannot be used.
+    """
+    workload = workload_of_options(given)
+    if given.records is None:
+        record_of_options(given, None)
+        settings = settings_of_options(given, None)
+        if backend_kind(settings.backend).measures_nccl:
+            settings = replace(settings, nccl=version_here())
+        machine = None if given.topology is not None else probed()
+        topology = load_machine(given, machine, share_gpus=given.share_gpus)
+        if machine is None:
+            note(topology.notes)
+        whole = communicator_shape(topology)
+        settings = with_shapes(settings, whole, only_possible=only_possible_shapes)
+        if workload is not None:
+            settings = with_workload(settings, workload, whole)
+        for shape in settings.shapes_of(whole):
+            require_executor_for_alltoall(settings, shape)
+        own = _own_schedules(topology, settings)
+        settings = replace(
+            settings,
+            laboratory=laboratory_of(given, topology),
+            own_schedules=tuple(sorted(schedule.digest for schedule in own)),
+        )
+        return Prepared(topology, settings, None, own, workload)
+    machine = None if given.topology is None else load_machine(given)
+    record = record_of_options(given, machine)
+    if record is None:
+        raise UsageError("--records names nothing to replay")
+    if machine is None and given.nodes != 1:
+        raise UsageError("--nodes needs --topology: a record is of the machine that it was made on")
+    settings = settings_of_options(given, record)
+    topology = machine or record.topology
+    note(topology.notes)
+    if workload is not None:
+        settings = with_workload(settings, workload, record.shape, record)
+    return Prepared(topology, settings, record, workload=workload)
+
+
+def _own_schedules(topology: Topology, settings: RunSettings) -> tuple[OwnSchedule, ...]:
+    """Read the user's schedules, which must be proved and fit the run."""
+    directory = settings.options.own_schedules
+    if directory is None:
+        return ()
+    demands = Demands(
+        topology,
+        communicator_shape(topology),
+        settings.operations,
+        settings.sizes_bytes,
+        in_place=settings.options.in_place,
+        on_executor=backend_kind(settings.backend).has_executor,
+    )
+    return read_own_schedules(Path(directory), demands)
+
+
+def _left_out(prepared: Prepared) -> list[str]:
+    """A note on the recorded keys of the operations that the run leaves out."""
+    record, settings = prepared.record, prepared.settings
+    if record is None or settings.workload is not None:
+        return []
+    tasks = [task for task in record.tasks if task.operation in settings.operations]
+    unused = [task for task in tasks if task.size_bytes not in settings.sizes_bytes]
+    if not unused:
+        return []
+    why = "not asked for, not of all operations, or without a time of NCCL with nothing set"
+    return [f"{len(unused)} recorded keys are left out: {why}"]

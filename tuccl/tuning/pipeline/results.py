@@ -1,0 +1,374 @@
+"""Builds the table, and the report that explains it, from the outcome of a tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import isfinite
+
+from lookup_tables.confirmation import Confirmation, NoStarts, Reference
+from lookup_tables.lookup import check_table, key_order
+from lookup_tables.provenance import Provenance
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    ScheduleConfig,
+    SeenPlacement,
+    Shape,
+    StoredSchedule,
+    Table,
+    TimedSiblings,
+)
+from probes.topology.graph import Topology
+from tuccl.measuring.records.recorded_run import RecordedSchedule
+from tuccl.models.figures import communicator_shape
+from tuccl.reports.decision_sentence import decision_sentence
+from tuccl.reports.evidence import Evidence, evidence_of
+from tuccl.reports.report import (
+    REPORT_VERSION,
+    ComparisonReport,
+    FloorReport,
+    KeyReport,
+    LossWithoutExecutor,
+    ProfileRatio,
+    ProfileReport,
+    Report,
+    ScheduleReport,
+)
+from tuccl.schedules.candidates import Candidate
+from tuccl.search.statistics.distributions import student_quantile
+from tuccl.search.statistics.pooling import MeanError
+from tuccl.search.trials.config import STOCK, Config, Task
+from tuccl.search.trials.timing import Timing
+from tuccl.tuning.decision import CONFIDENCE, Comparison
+from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
+from tuccl.tuning.profile_race import RaceResult
+from tuccl.tuning.run.results import KeyResult, PlacedResult, TuningResult
+from tuccl.tuning.settings import RunSettings
+
+_START_BOUND = 0.975
+Tried = Candidate | RecordedSchedule
+"""A schedule that was searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Time and provenance of a table."""
+
+    tuned_at: str
+    """ISO 8601, UTC."""
+    provenance: Provenance
+
+
+def build_table(
+    topology: Topology,
+    fingerprint: str,
+    tuning: TuningResult,
+    candidates: Sequence[Tried],
+    origin: Origin,
+) -> Table:
+    """Build the table of a run.
+
+    Raises:
+        InvalidTableError: when the outcome breaks a rule of the format.
+    """
+    entries = [
+        entry for key in tuning.keys if (entry := _entry(key, fingerprint, origin)) is not None
+    ]
+    used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
+    schedules = {
+        candidate.content_hash: StoredSchedule(
+            candidate.content_hash,
+            candidate.name,
+            candidate.msccl_xml,
+            candidate.program,
+        )
+        for candidate in candidates
+        if candidate.content_hash in used
+    }
+    table = Table(
+        topology_name=topology.name,
+        fingerprint=fingerprint,
+        gpu_models=tuple(sorted({gpu.model for gpu in topology.gpus if gpu.model})),
+        entries=tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
+        profile=tuning.profile.environment,
+        schedules=tuple(schedules[name] for name in sorted(schedules)),
+        placements=_placements(tuning.placed, communicator_shape(topology), fingerprint, origin),
+    )
+    check_table(table)
+    return table
+
+
+def _placements(
+    placed: Sequence[PlacedResult], whole: Shape, fingerprint: str, origin: Origin
+) -> tuple[SeenPlacement, ...]:
+    """Return the communicators with entries of their own; none of a shape without such entries."""
+    with_entries = {each.shape for each in placed if each.has_entries}
+    found = []
+    for shape, of_shape in groupby(
+        sorted(placed, key=lambda each: each.shape), key=lambda each: each.shape
+    ):
+        for number, own in enumerate(of_shape if shape in with_entries else ()):
+            entries = [
+                replace(entry, key=replace(entry.key, fingerprint=fingerprint))
+                for entry in own.kept
+            ]
+            entries += [entry for key in own.keys if (entry := _entry(key, fingerprint, origin))]
+            found.append(
+                SeenPlacement(
+                    shape,
+                    number,
+                    " and ".join(own.seen.example),
+                    own.seen.lines,
+                    tuple(sorted(entries, key=lambda entry: key_order(entry.key))),
+                    TimedSiblings(whole, own.seen.placement.stride, own.seen.placement.siblings),
+                )
+            )
+    return tuple(found)
+
+
+def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:
+    decision = result.decision
+    winner = decision.schedule or decision.builtin
+    if winner is None:
+        return None
+    task = result.task
+    builtin = decision.builtin
+    return Entry(
+        key=Key(task.operation, *result.range_bytes, task.shape, fingerprint),
+        tuned_bytes=task.size_bytes,
+        builtin=_builtin_config(builtin.config) if builtin else None,
+        schedule=_schedule_config(winner.config) if winner.config.is_schedule else None,
+        time_us=winner.time_us,
+        builtin_time_us=builtin.time_us if builtin else None,
+        default_time_us=result.stock_us,
+        samples=winner.samples,
+        spread=winner.spread,
+        tuned_at=origin.tuned_at,
+        provenance=origin.provenance,
+        confirmation=confirmation_of(winner, origin.provenance),
+    )
+
+
+def confirmation_of(winner: Comparison, provenance: Provenance) -> Confirmation:
+    """The evidence that an entry's winner is faster."""
+    return Confirmation(
+        reference=_reference(winner.reference),
+        estimator=winner.estimator,
+        ratio=winner.ratio,
+        low=winner.interval.low,
+        high=winner.interval.high,
+        confidence=CONFIDENCE,
+        starts=_starts(winner, provenance),
+    )
+
+
+def _reference(config: Config) -> Reference:
+    if not config.is_default:
+        return Reference.BUILTIN
+    return Reference.STOCK if config == STOCK else Reference.PROFILE
+
+
+def _starts(compared: Comparison, provenance: Provenance) -> int | NoStarts:
+    """Number of starts of the workers, or why there were none."""
+    if provenance.is_modelled:
+        return NoStarts.MODELLED
+    return NoStarts.RECORDED if provenance.replayed else compared.starts
+
+
+def _builtin_config(config: Config) -> BuiltinConfig:
+    return BuiltinConfig(config.builtin, config.nccl_protocol, config.nchannels)
+
+
+def _schedule_config(config: Config) -> ScheduleConfig:
+    return ScheduleConfig(
+        config.schedule,
+        config.nccl_protocol,
+        config.nchannels,
+        config.nthreads,
+        config.buffer_bytes,
+    )
+
+
+def build_report(
+    table: Table,
+    tuning: TuningResult,
+    candidates: Sequence[Tried],
+    settings: RunSettings,
+    timing: Timing,
+    provenance: Provenance,
+) -> Report:
+    """Build the report: the decision for every key of a table, and its reasons."""
+    evidence = evidence_of(table, provenance.backend)
+    in_turn = _profile_ratios(tuning.race.verdict)
+    by_hash = {candidate.content_hash: candidate for candidate in candidates}
+    return Report(
+        version=REPORT_VERSION,
+        backend=settings.backend,
+        profile=tuning.profile.environment,
+        schedules={
+            content_hash: _schedule_report(candidate)
+            for content_hash, candidate in sorted(by_hash.items())
+        },
+        keys=[
+            _key_report(key, evidence, provenance, timing, in_turn.get(key.task))
+            for key in tuning.keys
+        ],
+        measuring_s=tuning.spent_s,
+        budget_s=settings.budget_s,
+        max_channels=settings.options.max_channels,
+        graphs=timing.graph,
+        in_place=timing.in_place,
+        computations=timing.computations,
+        starts=tuning.starts,
+        start_error=_start_error(tuning.between_starts),
+        floor=None if settings.floor is None else floor_report(settings.floor, tuning.race),
+        weights=_weights(settings),
+        shapes={named.name: named.shape for named in settings.shapes},
+        workload=settings.workload,
+        laboratory=settings.laboratory,
+    )
+
+
+def _start_error(between: MeanError) -> float:
+    """Distance that a ratio of two starts exceeds, to either side, with a probability of 2.5 %."""
+    return student_quantile(_START_BOUND, between.degrees) * between.error
+
+
+def _weights(settings: RunSettings) -> dict[str, float]:
+    """Weights of operations and shapes by name, those of 1 left out."""
+    of_operations = {operation.value: weight for operation, weight in settings.weights}
+    named = [each for each in settings.shapes if each.weight != 1.0]
+    return of_operations | {each.name.value: each.weight for each in named}
+
+
+def floor_report(least: float, race: RaceResult) -> FloorReport:
+    """The effect of the floor: the worst key of the chosen profile and of better ones."""
+    forgone = [_profile_report(verdict, race) for verdict in race.forgone]
+    return FloorReport(
+        least=least,
+        chosen=None if race.verdict is None else _profile_report(race.verdict, race),
+        forgone=[report for report in forgone if report is not None],
+        without_executor=None if race.verdict is None else _executor_report(race.verdict, least),
+    )
+
+
+def _executor_report(verdict: Verdict, least: float) -> LossWithoutExecutor | None:
+    key = loss_without_executor(verdict, least)
+    if key is None:
+        return None
+    return LossWithoutExecutor(
+        operation=key.task.operation.value,
+        size_bytes=key.task.size_bytes,
+        shape=key.task.shape,
+        ratio=key.ratio,
+        low=key.low,
+        high=key.high,
+        starts=verdict.starts,
+    )
+
+
+def _profile_ratios(verdict: Verdict | None) -> dict[Task, ProfileRatio]:
+    """Ratios of NCCL's own choice under the table's profile, by key, from starts in turn."""
+    if verdict is None:
+        return {}
+    return {
+        key.task: ProfileRatio(ratio=key.ratio, low=key.low, high=key.high, starts=verdict.starts)
+        for key in verdict.own_choice
+    }
+
+
+def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
+    worst = verdict.worst
+    if worst is None:
+        return None
+    return ProfileReport(
+        profile=verdict.profile.environment,
+        speedup=race.speedup(verdict.profile),
+        operation=worst.task.operation.value,
+        size_bytes=worst.task.size_bytes,
+        shape=worst.task.shape,
+        ratio=worst.ratio,
+        low=worst.low,
+        high=worst.high,
+        starts=verdict.starts,
+        holds=verdict.holds,
+        schedule="" if worst.schedule is None else worst.schedule.schedule,
+    )
+
+
+def _schedule_report(candidate: Tried) -> ScheduleReport:
+    if isinstance(candidate, RecordedSchedule):
+        return ScheduleReport(
+            name=candidate.name,
+            sketch=candidate.sketch,
+            sketch_why=candidate.sketch_why,
+            origin=candidate.origin,
+            of_bound={str(size_bytes): share for size_bytes, share in candidate.of_bound},
+            operation=candidate.operation.value,
+            own=candidate.own,
+        )
+    return ScheduleReport(
+        name=candidate.name,
+        sketch=candidate.sketch.name,
+        sketch_why=candidate.sketch.why,
+        origin=candidate.origin,
+        of_bound={
+            str(promise.size_bytes): round(promise.ratio, 4) for promise in candidate.promises
+        },
+        operation=candidate.collective.value,
+        own=candidate.own,
+    )
+
+
+def _key_report(
+    key: KeyResult,
+    evidence: Evidence,
+    provenance: Provenance,
+    timing: Timing,
+    in_turn: ProfileRatio | None,
+) -> KeyReport:
+    decision = key.decision
+    builtin = _comparison_report(decision.builtin, provenance) if decision.builtin else None
+    schedule = _comparison_report(decision.schedule, provenance) if decision.schedule else None
+    rejected = [_comparison_report(comparison, provenance) for comparison in decision.rejected]
+    left_out = [slower.sentence for slower in decision.left_out]
+    return KeyReport(
+        operation=key.task.operation.value,
+        size_bytes=key.task.size_bytes,
+        shape=key.task.shape,
+        min_bytes=key.range_bytes[0],
+        max_bytes=key.range_bytes[1],
+        stock_us=key.stock_us,
+        profile_default_us=decision.profile_default_us,
+        builtin=builtin,
+        schedule=schedule,
+        rejected=rejected,
+        configs_tried=sum(found.configs_tried for found in key.searches),
+        repeats_measured=sum(found.repeats_measured for found in key.searches),
+        converged=all(found.converged for found in key.searches),
+        why=decision_sentence(schedule or builtin, rejected, evidence, left_out),
+        left_out=left_out,
+        computation_us=timing.computation_us(key.task),
+        profile_ratio=in_turn,
+    )
+
+
+def _comparison_report(comparison: Comparison, provenance: Provenance) -> ComparisonReport:
+    high = comparison.interval.high
+    return ComparisonReport(
+        config=comparison.config.describe(),
+        time_us=comparison.time_us,
+        reference_us=comparison.reference_us,
+        ratio=comparison.ratio,
+        lower_bound=comparison.lower_bound,
+        samples=comparison.samples,
+        spread=comparison.spread,
+        upper_bound=high if isfinite(high) else None,
+        confidence=CONFIDENCE,
+        reference=_reference(comparison.reference),
+        estimator=comparison.estimator,
+        starts=_starts(comparison, provenance),
+    )

@@ -1,0 +1,244 @@
+"""Options of a run: reads them from run.json, and derives the record and the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from lookup_tables.table import Operation, Shape
+from probes.inputs.first_fault import first_fault
+from probes.topology.graph import Topology
+from tuccl.errors import UsageError, WorkspaceError
+from tuccl.measuring.backends.backend_choice import backend_kind
+from tuccl.measuring.calibration.model_file import read_model_file
+from tuccl.measuring.records.errors import RecordMismatchError
+from tuccl.measuring.records.reading import read_records
+from tuccl.measuring.records.record import Record
+from tuccl.models.model_constants import ModelConstants
+from tuccl.options.run_options import REPLAY, SIMULATED, RunOptions
+from tuccl.search.trials.config import STOCK, Task
+from tuccl.search.trials.presets import ASKED_ABOUT
+from tuccl.search.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
+from tuccl.tuning.pipeline.laboratory_options import require_possible
+from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
+from tuccl.words.operation_names import parse_operations
+from tuccl.words.sizes import MAX_SIZE_BYTES, format_size, parse_size
+
+_OPTIONS = TypeAdapter(RunOptions)
+
+
+def read_options(values: Mapping[str, JsonValue]) -> RunOptions:
+    """Options as recorded in run.json.
+
+    Raises:
+        WorkspaceError: the options are damaged.
+    """
+    try:
+        options = _OPTIONS.validate_python(values)
+    except ValidationError as error:
+        raise _damaged(first_fault(error, "all of them")) from error
+    if unknown := values.keys() - asdict(options).keys():
+        raise _damaged(f"{min(unknown)}: no option of this release")
+    if "topology" not in values:
+        raise _damaged("topology: not recorded")
+    return options
+
+
+def _damaged(fault: str) -> WorkspaceError:
+    return WorkspaceError(f"the recorded options are damaged ({fault}); run `tuccl init` again")
+
+
+def record_of_options(options: RunOptions, machine: Topology | None) -> Record | None:
+    """Read the record that the options name; None where the backend replays none.
+
+    Raises:
+        UsageError: a backend that replays has no record, or another backend has one.
+        RecordFileError: the file is no record.
+        RecordMismatchError: the record is of another machine.
+    """
+    backend = options.backend_name
+    if not backend_kind(backend).needs_record:
+        if options.records is not None:
+            raise UsageError(
+                f"--records is for --backend {REPLAY}; --backend {backend} measures by itself"
+            )
+        return None
+    if options.records is None:
+        raise UsageError(f"--backend {backend} needs --records FILE: what is to be replayed")
+    return read_records(Path(options.records), machine)
+
+
+def settings_of_options(options: RunOptions, record: Record | None) -> RunSettings:
+    """The settings of a run.
+
+    Raises:
+        UsageError: for an unknown name, an empty range of sizes, or a duration that does not parse.
+        ModelFileError: for a model file without constants.
+        RecordMismatchError: the record has no times for the operations and sizes.
+    """
+    require_possible(options)
+    offers_schedules = record is not None and bool(record.of_run.schedules)
+    ladder = make_settings(options, offers_schedules=offers_schedules)
+    if options.own_schedules is not None and not ladder.schedules:
+        raise UsageError(
+            "--schedules is for a backend that runs schedules, as nccl,executor, or models them, "
+            f"as {SIMULATED}; --backend {options.backend_name} does neither"
+        )
+    if options.shapes is not None:
+        parse_shape_names(options.shapes)
+    if options.model is not None:
+        ladder = replace(ladder, model=_model(options, Path(options.model)))
+    if record is None:
+        return replace(ladder, weights=_weights(options, ladder.operations)[0])
+    replayed = replace(
+        ladder,
+        record=record.digest,
+        recorded_schedules=options.schedules and offers_schedules,
+        laboratory=record.of_run.laboratory,
+    )
+    if options.workload is not None:
+        return replayed
+    if options.step is not None:
+        raise UsageError("--step does not apply to --records: the sizes are those recorded")
+    return _of_record(replayed, record)
+
+
+def _of_record(settings: RunSettings, record: Record) -> RunSettings:
+    """The settings with the recorded keys and shapes that their options ask for.
+
+    Raises:
+        RecordMismatchError: the record has none of them.
+    """
+    options, whole = settings.options, record.shape
+    recorded = record.of_run.shapes or shapes_named((ShapeName.WHOLE,), whole)
+    named = recorded
+    if options.shapes is not None:
+        named = shapes_named(parse_shape_names(options.shapes), whole)
+        held = [each.shape for each in recorded]
+        if missing := [each for each in named if each.shape not in held]:
+            names = ", ".join(each.name for each in recorded)
+            raise RecordMismatchError(
+                f"{options.records} has no times of communicators of shape {missing[0].name}; it "
+                f"holds {names}: leave out --shapes, or name these"
+            )
+    operations, sizes_bytes = _recorded_keys(settings, record, [each.shape for each in named])
+    weights, of_shapes = _weights(options, operations, [each.name for each in named])
+    shapes = tuple(replace(each, weight=of_shapes.get(each.name, 1.0)) for each in named)
+    return replace(
+        settings,
+        operations=operations,
+        sizes_bytes=sizes_bytes,
+        weights=weights,
+        shapes=() if [each.shape for each in shapes] == [whole] else shapes,
+    )
+
+
+def _weights(
+    options: RunOptions, operations: Sequence[Operation], names: Sequence[ShapeName] | None = None
+) -> tuple[tuple[tuple[Operation, float], ...], Mapping[ShapeName, float]]:
+    """Weights of operations, and of shapes; None: those that the options name."""
+    if options.weights is None:
+        return (), {}
+    if names is None:
+        names = () if options.shapes is None else parse_shape_names(options.shapes)
+    return parse_weights(options.weights, operations, names)
+
+
+def with_shapes(settings: RunSettings, whole: Shape, *, only_possible: bool = False) -> RunSettings:
+    """The settings with the shapes that their options name, on a machine.
+
+    Args:
+        settings: Settings of the run.
+        whole: Shape of the communicator of all GPUs.
+        only_possible: Leave out the shapes that the machine has no communicators of.
+
+    Raises:
+        UsageError: the machine has no communicators of a shape.
+    """
+    options = settings.options
+    if options.shapes is None:
+        return settings
+    _, weights = _weights(options, settings.operations)
+    names = parse_shape_names(options.shapes)
+    if only_possible:
+        names = tuple(name for name in names if has_shape(name, whole)) or (ShapeName.WHOLE,)
+    named = shapes_named(names, whole)
+    if [each.shape for each in named] == [whole]:
+        return settings
+    shapes = tuple(replace(each, weight=weights.get(each.name, 1.0)) for each in named)
+    return replace(settings, shapes=shapes)
+
+
+def _model(options: RunOptions, path: Path) -> ModelConstants:
+    if options.backend_name != SIMULATED:
+        raise UsageError(
+            f"--model is for --backend {SIMULATED}; --backend {options.backend_name} models nothing"
+        )
+    return read_model_file(path).model_constants
+
+
+def _recorded_keys(
+    settings: RunSettings, record: Record, shapes: Sequence[Shape]
+) -> tuple[tuple[Operation, ...], tuple[int, ...]]:
+    """The requested operations, and the sizes that can be tuned for all of them on all shapes."""
+    options = settings.options
+    least = 0 if options.min_size is None else parse_size(options.min_size)
+    most = MAX_SIZE_BYTES if options.max_size is None else parse_size(options.max_size)
+    tasks = [
+        task for task in record.tasks if least <= task.size_bytes <= most and task.shape in shapes
+    ]
+    if options.operations is not None:
+        operations = parse_operations(options.operations)
+        tasks = [task for task in tasks if task.operation in operations]
+    else:
+        # Without schedules, records of alltoall have times of NCCL's own choice alone.
+        chosen = (Operation.ALLTOALL,) if settings.recorded_schedules else ()
+        tasks = [task for task in tasks if task.operation in (*ASKED_ABOUT, *chosen)]
+        held = {task.operation for task in tasks}
+        in_order = dict.fromkeys(task.operation for task in record.of_run.keys)
+        operations = tuple(each for each in (in_order or sorted(held)) if each in held)
+    if not tasks:
+        names = ", ".join(operations) or "any operation"
+        raise RecordMismatchError(
+            f"{options.records} has no size in this range for {names}; it holds {_held(record)}"
+        )
+    tunable = [task for task in tasks if _has_stock(record, task)]
+    sizes = [
+        {task.size_bytes for task in tunable if (task.operation, task.shape) == (operation, shape)}
+        for operation in operations
+        for shape in shapes
+    ]
+    common = tuple(sorted(set.intersection(*sizes)))
+    if not common:
+        raise RecordMismatchError(
+            f"{options.records} has no size at which NCCL with nothing set was timed for each of "
+            f"{', '.join(operations)}{_on_all(shapes)}: everything is held against it; record it "
+            "too (beside NAME.csv: NAME_default.csv), or name fewer --operations"
+        )
+    return operations, common
+
+
+def _on_all(shapes: Sequence[Shape]) -> str:
+    """Words on several shapes, whose sizes a workload can name one by one."""
+    if len(shapes) == 1:
+        return ""
+    return f" on each of {len(shapes)} shapes (or name fewer --shapes, or the run's --workload)"
+
+
+def _has_stock(record: Record, task: Task) -> bool:
+    stock = record.row(task, STOCK)
+    return stock is not None and bool(stock.samples_us)
+
+
+def _held(record: Record) -> str:
+    held: dict[str, list[int]] = {}
+    for task in record.tasks:
+        held.setdefault(task.operation.value, []).append(task.size_bytes)
+    ranges = [
+        f"{operation} {format_size(min(sizes))} to {format_size(max(sizes))}"
+        for operation, sizes in held.items()
+    ]
+    return ", ".join(ranges) or "nothing to choose from"

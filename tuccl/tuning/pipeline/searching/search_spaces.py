@@ -1,0 +1,111 @@
+"""The spaces that a run searches: those of its backend, or those of the record that it replays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+
+from lookup_tables.table import Operation, Shape
+from tuccl.measuring.backends.backend_choice import (
+    BackendRequest,
+    backend_kind,
+    builtins_of,
+    has_executor,
+    promising_of,
+)
+from tuccl.measuring.backends.replay import ReplayBackend
+from tuccl.models.placements import PlacementClass, placements
+from tuccl.schedules.candidates import Candidate
+from tuccl.schedules.executor_schedules import executor_space, modelled_space
+from tuccl.search.trials.channel_bound import with_channels_up_to
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.placement import ANYWHERE
+from tuccl.search.trials.space import Space
+from tuccl.tuning.placing.seen import Estimate
+from tuccl.tuning.run.results import SearchSpaces
+from tuccl.tuning.settings import RunSettings
+from tuccl.words.counts import count_of
+
+Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
+_NO_SCHEDULES = Space("settings of NCCL alone", ())
+
+
+def search_spaces(
+    settings: RunSettings,
+    candidates: Candidates,
+    request: BackendRequest,
+    estimate: Estimate = lambda _: None,
+) -> SearchSpaces:
+    """Return the spaces that are searched.
+
+    Args:
+        settings: Settings of the run.
+        candidates: Schedules that were made, by shape.
+        request: Request of the backend.
+        estimate: NCCL's estimates, by which placements are told apart.
+    """
+
+    @cache
+    def classes(shape: Shape) -> Sequence[PlacementClass]:
+        # What was not recorded elsewhere would count as slower there.
+        known = request.record is None or request.takes_recorded_steps
+        return placements(request.topology, shape).classes if known else ()
+
+    return SearchSpaces(
+        partial(builtins_of, request),
+        partial(_schedules_of, settings, candidates, request),
+        partial(promising_of, request),
+        jobs_run_schedules=has_executor(settings.backend, request.record),
+        placements=classes,
+        estimate=estimate,
+    )
+
+
+def cores_note(
+    settings: RunSettings, candidates: Candidates, request: BackendRequest
+) -> str | None:
+    """Return a note on the schedules that are not tried for want of cores; None: all are."""
+    if request.record is not None or not backend_kind(settings.backend).has_executor:
+        return None
+    made = [c for own in candidates.values() for found in own.values() for c in found]
+    left_out = sum(c.lanes > request.most_lanes for c in made)
+    if not left_out:
+        return None
+    return (
+        f"a rank's share of the cores drives {count_of(request.most_lanes, 'lane')} of a rail; "
+        f"left out: {count_of(left_out, 'schedule')} of more lanes"
+    )
+
+
+def _schedules_of(
+    settings: RunSettings, candidates: Candidates, request: BackendRequest, task: Task
+) -> Space:
+    if task.placement != ANYWHERE:  # The executor sees no estimates.
+        return _NO_SCHEDULES
+    most = request.max_channels
+    return with_channels_up_to(_all_schedules_of(settings, candidates, request, task), most)
+
+
+def _all_schedules_of(
+    settings: RunSettings, candidates: Candidates, request: BackendRequest, task: Task
+) -> Space:
+    if request.record is not None:
+        return _recorded_schedules(settings, request, task)
+    found = candidates.get(task.shape, {}).get(task.operation, ())
+    promising = [c for c in found if c.promises_for(task.size_bytes)]
+    if request.max_channels is not None:
+        promising = [c for c in promising if c.rail_channels <= request.max_channels]
+    if not backend_kind(settings.backend).has_executor:
+        return modelled_space(promising, task.size_bytes, ll128=request.keeps_128_bytes)
+    driven = [c for c in promising if c.lanes <= request.most_lanes]
+    return executor_space(driven, task.size_bytes, ll128=request.keeps_128_bytes)
+
+
+def _recorded_schedules(settings: RunSettings, request: BackendRequest, task: Task) -> Space:
+    record = request.record
+    if record is None or not settings.recorded_schedules:
+        return _NO_SCHEDULES
+    search = record.of_run.search
+    if search is not None and request.takes_recorded_steps:
+        return search.schedules_of(task)
+    return ReplayBackend(record).schedules_of(task)

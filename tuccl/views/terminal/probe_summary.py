@@ -1,0 +1,234 @@
+"""The report of `tuccl probe`: devices, links, the matrix between GPUs, faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from probes.cluster.cluster_probe import ClusterProbe
+from probes.host.preflight import Check
+from probes.network.campaign.findings import ClassFigure
+from probes.network.campaign.outliers import Quantity
+from probes.p2p.figures import P2pFigures
+from probes.p2p.report import Figure
+from probes.topology.figure_text import gpu_architecture, three_digits
+from probes.topology.graph import Device, DeviceKind, Link, Provenance, Topology
+from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
+from probes.topology.paths import local_path
+from tuccl.views.terminal.display import standard_output
+
+_MOST_GPUS = 16
+"""Greatest number of GPUs of a matrix that fits a screen."""
+_ANY_WIDTH = 1000
+_UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
+
+
+def print_probe(result: ClusterProbe) -> None:
+    """Print the result of a probe, faults last."""
+    console = standard_output()
+    print_topology(result.topology, console, result.gpu_figures)
+    if result.findings is not None and result.findings.figures:
+        console.print(_class_table(result.findings.figures))
+    for note in result.topology.notes:
+        console.print(f"- {note}", soft_wrap=True)
+    took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
+    measured = 0 if result.findings is None else len(result.findings.results)
+    console.print(f"{took}; {measured} measurements between hosts")
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """Print what can be probed here, and what cannot."""
+    table = Table(header_style="bold")
+    for heading in ("part", "status"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("what it gives", "why", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for check in checks:
+        words = (check.what_it_gives, check.why, check.remedy)
+        table.add_row(check.subject, check.status.value, *(Text(word) for word in words))
+    standard_output().print(table)
+
+
+def print_topology(
+    topology: Topology, console: Console, figures: Sequence[P2pFigures | None] = ()
+) -> None:
+    """Print hosts by kind, links by class, and the bandwidths between GPUs of a host.
+
+    Args:
+        topology: One host or several.
+        console: The console to print on.
+        figures: The benchmark's figures by host.
+    """
+    hosts = len({device.node for device in topology.devices if device.node >= 0})
+    console.print(
+        f"{topology.name}: {hosts} host(s), {len(topology.gpus)} GPUs, {len(topology.nics)} NICs; "
+        f"fingerprint {topology.fingerprint()}"
+    )
+    groups = hosts_alike(topology)
+    for group in groups:
+        names = folded(topology.hosts[node] for node in group.nodes if node < len(topology.hosts))
+        inside = "; ".join(_inside(group))
+        console.print(f"  {names}: {inside}" if names else f"  {inside}")
+    if topology.links:
+        console.print(_link_table(topology))
+    for group in groups:
+        if _is_measured(group.example):
+            matrix = _gpu_matrix(group.example, group.nodes[0])
+            natural = console.measure(matrix, options=console.options.update(width=_ANY_WIDTH))
+            if natural.maximum > console.width:
+                matrix.width = natural.maximum
+            # A terminal too narrow for it folds the lines and not the figures.
+            console.print(matrix, crop=False)
+        measured = {node: found for node in group.nodes if (found := _at(figures, node))}
+        words = figures_line(list(measured.values()))
+        if words:
+            names = folded(host_name(topology, node) for node in measured)
+            console.print(f"{names}: {words}", soft_wrap=True)
+
+
+def figures_line(hosts: Sequence[P2pFigures]) -> str:
+    """Return the figures beside the matrix, over all GPUs of equal hosts; empty if none."""
+    pairs = [pair for figures in hosts for pair in figures.pairs]
+    gpus = [gpu for figures in hosts for gpu in figures.gpus]
+    writes = _medians(pair.kernel_write_gb_per_s for pair in pairs)
+    reads = _medians(pair.kernel_read_gb_per_s for pair in pairs)
+    latencies = _medians(pair.write_latency_us for pair in pairs)
+    to_host = _medians(gpu.to_host_gb_per_s for gpu in gpus)
+    from_host = _medians(gpu.from_host_gb_per_s for gpu in gpus)
+    outwards = _medians(gpu.fan_out_gb_per_s for gpu in gpus)
+    inwards = _medians(gpu.fan_in_gb_per_s for gpu in gpus)
+    kernels = [f"{_told(writes)} GB/s (write)"] if writes else []
+    kernels += [f"{_told(reads)} GB/s (read)"] if reads else []
+    copies = [f"to host {_told(to_host)}"] if to_host else []
+    copies += [f"from host {_told(from_host)}"] if from_host else []
+    copies += [f"to all other GPUs at once {_told(outwards)}"] if outwards else []
+    copies += [f"from all others {_told(inwards)}"] if inwards else []
+    parts = [f"kernel copies {', '.join(kernels)}"] if kernels else []
+    parts += [f"a write and its fence {_told(latencies)} us"] if latencies else []
+    parts += [f"copies {', '.join(copies)} GB/s"] if copies else []
+    return "; ".join(parts)
+
+
+def _at(figures: Sequence[P2pFigures | None], node: int) -> P2pFigures | None:
+    return figures[node] if node < len(figures) else None
+
+
+def _medians(figures: Iterable[Figure | None]) -> list[float]:
+    return [figure.median for figure in figures if figure is not None]
+
+
+def _told(figures: Sequence[float]) -> str:
+    """`369`, `367 to 371`: three digits."""
+    low, high = three_digits(min(figures)), three_digits(max(figures))
+    return low if low == high else f"{low} to {high}"
+
+
+def _inside(group: HostGroup) -> Iterator[str]:
+    machine = group.example
+    for gpus, count in Counter(_gpu_words(gpu) for gpu in machine.gpus).items():
+        yield f"{count} x {gpus}"
+    if not machine.gpus:
+        yield "no GPU"
+    for nics, count in Counter(_nic_words(nic) for nic in machine.nics).items():
+        yield f"{count} x {nics}"
+    if not machine.nics:
+        yield "no NIC"
+
+
+def _gpu_words(gpu: Device) -> str:
+    words = [f"GPU {gpu.model}".rstrip()]
+    if architecture := gpu_architecture(gpu, "sm_"):
+        words.append(architecture)
+    if gpu.memory_bytes:
+        words.append(f"{gpu.memory_bytes / 2**30:.0f} GiB")
+    return " ".join(words)
+
+
+def _nic_words(nic: Device) -> str:
+    speed = f"{nic.line_rate_gb_per_s:g} GB/s" if nic.line_rate_gb_per_s else "speed unknown"
+    return f"NIC {nic.model} {speed}".replace("  ", " ")
+
+
+def _link_table(topology: Topology) -> Table:
+    classes: dict[tuple[str, ...], list[Link]] = {}
+    for link in topology.links:
+        src, dst = (topology.device[name].kind for name in (link.src, link.dst))
+        ends = sorted((src, dst), key=list(DeviceKind).index)
+        between = " - ".join(kind.value.replace("_", " ") for kind in ends)
+        key = (link.kind.value, between, str(link.lanes), link.provenance.value)
+        classes.setdefault((*key, link.latency_provenance.value), []).append(link)
+    table = Table(title=Text("links"), title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    for heading in ("kind", "between"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("lanes", "count", "GB/s", "us"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for (kind, between, lanes, source, latency_source), links in classes.items():
+        speeds = _range([link.bandwidth_gb_per_s for link in links])
+        times = _range([link.latency_us for link in links], digits=3)
+        figures = (f"{speeds} {source}", f"{times} {latency_source}")
+        table.add_row(kind, between, lanes, str(len(links)), *figures)
+    return table
+
+
+def _class_table(figures: Sequence[ClassFigure]) -> Table:
+    table = Table(
+        title=Text("between hosts"), title_justify="left", header_style="bold", box=SIMPLE_HEAD
+    )
+    for heading in ("pairs of the", "line rate GB/s", "by", "what", "median", "spread", "count"):
+        table.add_column(heading, no_wrap=True)
+    for figure in figures:
+        kind, unit = figure.link_class, _UNITS[figure.quantity]
+        table.add_row(
+            kind.distance.value,
+            f"{kind.line_rate_gb_per_s:g}",
+            kind.tool,
+            figure.quantity.value,
+            f"{figure.median:.4g} {unit}",
+            f"{figure.spread:.1%}",
+            str(figure.count),
+        )
+    return table
+
+
+def _range(figures: list[float], digits: int = 4) -> str:
+    low, high = f"{min(figures):.{digits}g}", f"{max(figures):.{digits}g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _is_measured(machine: Topology) -> bool:
+    sources = [link.provenance for link in machine.links]
+    return 2 <= len(machine.gpus) <= _MOST_GPUS and Provenance.MEASURED in sources
+
+
+def _gpu_matrix(machine: Topology, node: int) -> Table:
+    name = machine.hosts[node] if node < len(machine.hosts) else machine.name
+    caption = Text("GB/s of a copy | us from a kernel's write until the other GPU sees it")
+    table = Table(
+        title=Text(f"{name}: from GPU (row) to GPU (column)"),
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+    )
+    table.add_column("")
+    for gpu in machine.gpus:
+        table.add_column(str(gpu.index), justify="right", no_wrap=True)
+    for src in machine.gpus:
+        cells = [_cell(machine, src, dst) for dst in machine.gpus]
+        table.add_row(str(src.index), *cells)
+    return table
+
+
+def _cell(machine: Topology, src: Device, dst: Device) -> str:
+    path = None if src.name == dst.name else local_path(machine, src.name, dst.name)
+    if path is None:
+        return "-"
+    measured = all(link.latency_provenance is Provenance.MEASURED for link in path.links)
+    latency = f" | {three_digits(path.latency_us)}" if measured else ""
+    return f"{three_digits(path.bandwidth_gb_per_s)}{latency}"

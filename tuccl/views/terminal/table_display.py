@@ -1,0 +1,298 @@
+"""The tuned table on standard output: a job's choices here, then schedules that no job here runs.
+
+The rows and the first line below them count what a job runs on this installation. Schedules that no
+job here runs have a table of their own, with the reason. A key without an entry runs what NCCL
+chooses, but under the table's process profile: that time is shown, because a job gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import geometric_mean
+from types import MappingProxyType
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from lookup_tables.table import Shape, Table
+from tuccl.reports.choice_text import (
+    OWN_CHOICE,
+    UNDER_PROFILE,
+    describe_builtin,
+    describe_schedule,
+    profile_text,
+)
+from tuccl.reports.documents.step import step_summary
+from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
+from tuccl.reports.report import (
+    FloorReport,
+    KeyReport,
+    LossWithoutExecutor,
+    ProfileReport,
+    Report,
+)
+from tuccl.reports.step_gain import step_of
+from tuccl.search.trials.shapes import shape_text
+from tuccl.views.terminal.display import print_lines, standard_output
+from tuccl.views.terminal.step_display import step_line
+from tuccl.words.counts import count_of
+from tuccl.words.durations import format_seconds
+from tuccl.words.sizes import format_size
+
+_WITHOUT_MACHINE = ("simulated", "replay")
+"""Backends whose measuring time did not pass in reality."""
+_FORGONE = 3
+"""Greatest number of forgone profiles that are listed."""
+_RUNNERS = {
+    Runner.EXECUTOR: "by schedules on the executor",
+    Runner.PLUGIN: "by a setting that the plugin chooses",
+    Runner.PROFILE: "by the process profile alone",
+    Runner.NCCL: "left to NCCL",
+}
+
+
+def print_table(table: Table, report: Report, gains: JobGains) -> None:
+    """Print the tuned table against stock NCCL: a row per tuned key, then the summary."""
+    # A terminal that is narrower still folds the rows.
+    standard_output().print(_rows(table, report, gains), crop=False)
+    print_lines(summary_lines(table, report, gains))
+
+
+def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
+    record = ", from a record" if report.recorded_backend else ""
+    times = f"{gains.evidence.value}, {report.source} backend{record}"
+    shown = RichTable(
+        title=Text(f"{table.topology_name}: a job here against stock NCCL, in us ({times})"),
+        title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    names = {shape: name for name, shape in report.shapes.items()}
+    if names:
+        shown.add_column("shape", no_wrap=True)
+    shown.add_column("operation", no_wrap=True)
+    shown.add_column("size", justify="right", no_wrap=True)
+    executor = Runner.EXECUTOR in gains.runners
+    headings = ("stock", "job", "speedup", *(("plugin",) if executor else ()))
+    rows = [_job_cells(gain, table) for gain in gains.keys]
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    shown.add_column("what runs", overflow="fold")
+    before: tuple[str, ...] = ()
+    for gain, cells in zip(gains.keys, rows, strict=True):
+        own = (*_shape_name(gain.key, names), gain.key.operation)
+        if before not in {(), own}:
+            shown.add_section()
+        before = own
+        figures = cells[: len(headings)]  # The time without the executor, where one runs.
+        shown.add_row(*own, format_size(gain.key.size_bytes), *figures, cells[-1])
+    return shown
+
+
+def _shape_name(
+    key: KeyReport | ProfileReport | LossWithoutExecutor, names: Mapping[Shape, str]
+) -> tuple[str, ...]:
+    """Return the name of a key's shape, where a table has several."""
+    return () if key.shape is None or key.shape not in names else (names[key.shape],)
+
+
+def _job_cells(gain: KeyGain, table: Table) -> tuple[str, str, str, str, str]:
+    """Return stock's time, the job's, speedup, the time without the executor, and what runs."""
+    stock, job = f"{gain.key.stock_us:.1f}", f"{gain.time_us:.1f}"
+    if gain.runner is Runner.NCCL:
+        return (stock, "-", "-", "-", OWN_CHOICE)
+    faster = f"{gain.speedup:.2f}x"
+    if gain.runner is Runner.PROFILE or gain.entry is None:
+        return (stock, job, faster, job, UNDER_PROFILE)
+    if gain.runner is Runner.PLUGIN:
+        return (stock, job, faster, job, describe_builtin(gain.entry))
+    alone = "-" if gain.without_executor is Runner.NCCL else f"{gain.without_executor_us:.1f}"
+    return (stock, job, faster, alone, describe_schedule(gain.entry, table))
+
+
+def _starts_of_profile_lines(gains: JobGains) -> list[str]:
+    """Return the line on the starts behind the rows of the profile."""
+    rows = [gain for gain in gains.keys if gain.runner is Runner.PROFILE]
+    starts = [gain.key.profile_ratio.starts for gain in rows if gain.key.profile_ratio]
+    if not starts:
+        return []
+    others = len(rows) - len(starts)
+    line = f"{count_of(len(starts), 'row')} of these: mean of {max(starts)} starts of each in turn"
+    return [line + ("; the others: one start of each, at different times" if others else "")]
+
+
+def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
+    """Return lines on the gains over all keys, the process profile, and the cost of tuning."""
+    lines = [gains_line(gains), *_shape_lines(report, gains)]
+    step = step_of(report, gains)
+    if step is not None:
+        lines.insert(0, step_line(step_summary(step), gains.evidence))
+    if gains.evidence.caveat:
+        lines.append(gains.evidence.caveat)
+    lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
+    runs = UNDER_PROFILE if table.profile else OWN_CHOICE
+    if {Runner.PROFILE, Runner.NCCL} & set(gains.runners):
+        lines.append(f"{runs}: no setting was faster beyond the noise, so the key has no entry")
+    lines += _starts_of_profile_lines(gains)
+    lines += [*_left_out_lines(report), *placed_entries_lines(table)]
+    weighed = ", ".join(f"{name} counts {weight:g}" for name, weight in report.weights.items())
+    lines.append(
+        f"process profile: {profile_text(table.profile)}" + (f" ({weighed})" if weighed else "")
+    )
+    names = {shape: name for name, shape in report.shapes.items()}
+    floor = floor_lines(report.floor, names, weighed=bool(report.weights))
+    return [*lines, *floor, *starts_lines(report.starts), *_cost_lines(report)]
+
+
+def _left_out_lines(report: Report) -> list[str]:
+    """Return a line on keys whose winner is no entry, since it is slower elsewhere."""
+    keys = [key for key in report.keys if key.left_out]
+    if not keys:
+        return []
+    return [
+        f"left out at {count_of(len(keys), 'key')}, slower where ranks sit elsewhere: "
+        f"{report.readable(keys[0].left_out[0])}"
+        + (f", and {len(keys) - 1} more (`tuccl explain` says where)" if len(keys) > 1 else "")
+    ]
+
+
+def placed_entries_lines(table: Table) -> list[str]:
+    """Return a line on entries of communicators that the plugin tells apart."""
+    kinds = [
+        f"{len(own.entries)} for those like {own.example} "
+        f"({geometric_mean(entry.default_time_us / entry.time_us for entry in own.entries):.3f}x)"
+        for own in table.placements
+        if own.entries
+    ]
+    if not kinds:
+        return []
+    told = f"entries by where ranks sit, which NCCL's estimates tell the plugin: {', '.join(kinds)}"
+    return [f"{told} (`tuccl explain` shows them)"]
+
+
+def gains_line(gains: JobGains) -> str:
+    """Return the headline: a job's gain here, in the geometric mean over all keys."""
+    runners = ", ".join(f"{count} {_RUNNERS[runner]}" for runner, count in gains.runners.items())
+    line = (
+        f"a job here {gains.evidence.gets} {gains.speedup:.3f}x, the geometric mean over "
+        f"{len(gains.keys)} keys: {runners}"
+    )
+    if Runner.EXECUTOR in gains.runners:
+        line += f"; {gains.speedup_without_executor:.3f}x without the executor"
+    return line
+
+
+def _shape_lines(report: Report, gains: JobGains) -> list[str]:
+    """Return a line on the gain of each shape, where there are several."""
+    lines = []
+    for name, shape in report.shapes.items():
+        own = replace(gains, keys=tuple(gain for gain in gains.keys if gain.key.shape == shape))
+        if 0 < len(own.keys) < len(gains.keys):
+            keys = count_of(len(own.keys), "key")
+            lines.append(f"{name}, {shape_text(shape)}: {own.speedup:.3f}x over {keys}")
+    return lines
+
+
+def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
+    """Return a line on the gain of schedules that no job here runs, and why none does."""
+    speedups: dict[str, list[float]] = {}
+    for gain in gains.keys:
+        if gain.obstacle is obstacle:
+            speedups.setdefault(gain.key.operation, []).append(gain.apart_speedup)
+    ranges = ", ".join(
+        f"{operation} {min(found):.2f}x to {max(found):.2f}x"
+        for operation, found in speedups.items()
+    )
+    return (
+        f"apart from that, {gains.evidence.value} and not run by a job here: schedules, "
+        f"{gains.speedup_with_all_schedules:.3f}x over all keys ({ranges}); {obstacle.sentence}"
+    )
+
+
+def floor_lines(
+    floor: FloorReport | None,
+    names: Mapping[Shape, str] = MappingProxyType({}),
+    *,
+    weighed: bool = False,
+) -> list[str]:
+    """Return lines on the key that the profile slows most, and on faster profiles not chosen."""
+    if floor is None:
+        return []
+    lines = []
+    if floor.chosen is not None:
+        leaves = "the process profile leaves every key at least"
+        if not floor.chosen.holds:
+            leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
+        lines.append(f"{leaves} {_bounds(floor.chosen, names)}")
+    if floor.without_executor is not None:
+        lines.append(_without_executor(floor.without_executor, names))
+    average = "weighted average" if weighed else "average"
+    for profile in floor.forgone[:_FORGONE]:
+        under = not profile.holds and profile.ratio < floor.least
+        why = "ruled out by" if under else "less clear of"
+        lines.append(
+            f"{why} --floor {floor.least:g}: {profile_text(profile.profile)}, "
+            f"{profile.speedup:.3f}x on {average}, leaves {_bounds(profile, names)}"
+        )
+    more = len(floor.forgone) - _FORGONE
+    return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
+
+
+def _bounds(profile: ProfileReport, names: Mapping[Shape, str]) -> str:
+    """Return `0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
+    by = " by a schedule" if profile.schedule else ""
+    return f"{profile.ratio:.3f}x at {_key(profile, names)}{by} ({_seen(profile)})"
+
+
+def _without_executor(loss: LossWithoutExecutor, names: Mapping[Shape, str]) -> str:
+    """Return a line on what a job pays for the profile where it lacks the executor."""
+    more = 100.0 * (1.0 / loss.ratio - 1.0)
+    return (
+        f"without the executor, {_key(loss, names)} takes {more:.1f} % longer under this profile "
+        f"({loss.ratio:.3f}x, {_seen(loss)})"
+    )
+
+
+def _key(judged: ProfileReport | LossWithoutExecutor, names: Mapping[Shape, str]) -> str:
+    return " ".join([*_shape_name(judged, names), judged.operation, format_size(judged.size_bytes)])
+
+
+def _seen(judged: ProfileReport | LossWithoutExecutor) -> str:
+    """Return `0.970 to 0.978, 3 starts of each`."""
+    seen = "one start" if judged.starts == 1 else f"{judged.starts} starts of each"
+    return f"{judged.low:.3f} to {judged.high:.3f}, {seen}"
+
+
+def starts_lines(starts: int | None) -> list[str]:
+    """Return a line on the restarts that confirmed entries, where starts of workers differ."""
+    if starts is None:
+        return []
+    line = "stock NCCL differs from start to start here: "
+    if starts:
+        return [f"{line}entries are confirmed over up to {count_of(starts, 'restart')}"]
+    return [f"{line}no further starts could be had, so only gains beyond that are entries"]
+
+
+def _cost_lines(report: Report) -> list[str]:
+    if not report.measuring_s:
+        return []
+    took = "would take" if report.backend in _WITHOUT_MACHINE else "took"
+    line = f"measuring {took} {format_seconds(report.measuring_s)} of the machine"
+    if not report.graphs:
+        line += ", calls one by one"
+    if report.in_place:
+        line += ", in place"
+    if report.computations:
+        line += ", beside computation"
+    line = ", ".join([line, *report.laboratory.conditions()])
+    if report.max_channels is not None:
+        line += f", --max-channels {report.max_channels}"
+    if report.budget_s is None:
+        return [line]
+    line += f", --budget {format_seconds(report.budget_s)}"
+    if report.measuring_s > report.budget_s:
+        line += (
+            ": stock NCCL, a first look at each key, the confirmation and borders between entries "
+            "are never left out"
+        )
+    return [line]
