@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from tuccl.reports.documents.all_documents import DOCUMENTS
 from tuccl.reports.documents.watch import WatchDocument
 from tuccl.shipping.manifest import ManifestDocument
-from tuccl.views.page.figures.report_figures import ReportDocument
+from tuccl.views.page.tables import ReportDocument
 from tuccl.workloads.workload_file import WorkloadFileDocument
 from tuccl.workspace.atomic_file import write_atomically
 

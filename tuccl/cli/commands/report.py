@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from plotly.offline import get_plotlyjs
+
 from tuccl.cli.options.report_command import DEFAULT_PAGE, ReportCommand
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import require_bounds
 from tuccl.options.output_file import check_output, require_replaceable
-from tuccl.views.page.comparison_page import comparison_page
-from tuccl.views.page.figures.places import ReportedTable, read_place
-from tuccl.views.page.figures.report_figures import (
-    ReportDocument,
-    ReportFigures,
-    compared_figures,
-)
-from tuccl.views.page.following.followed_page import FollowedPage
-from tuccl.views.page.following.server import follow_server
-from tuccl.views.page.page import TITLE_MARK, Scripts
-from tuccl.views.page.plotly_script import plotly_script
-from tuccl.views.page.report import page_of_table
+from tuccl.views.page.follow import FollowedPage, follow_server
+from tuccl.views.page.page import TITLE_MARK, comparison_page, page_of_table
+from tuccl.views.page.place import ReportedTable, read_place
+from tuccl.views.page.tables import ReportDocument, ReportFigures, compared_figures
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_document
 from tuccl.workspace.atomic_file import write_atomically
@@ -42,12 +36,11 @@ def report(command: ReportCommand) -> int:
     require_replaceable(command.output, "--output", _MARK, _HEAD_BYTES)
     place = command.place if command.place is not None else command.workspace
     made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
-    scripts = Scripts(plotly_script())
     found = read_place(place, command.run)
     if command.second_place is None:
-        figures, text = page_of_table(found, made_at, scripts)
+        figures, text = page_of_table(found, made_at, get_plotlyjs())
     else:
-        figures, text = _of_two(found, read_place(command.second_place), made_at, scripts)
+        figures, text = _of_two(found, read_place(command.second_place), made_at)
     write_atomically(command.output, text)
     if command.as_json:
         print_document(ReportDocument(file=str(command.output), figures=figures))
@@ -69,18 +62,15 @@ def _follow(command: ReportCommand) -> int:
         if is_given:
             raise UsageError(f"--follow serves the page of one run: leave out {name}")
     place = command.place if command.place is not None else command.workspace
-    plotly = plotly_script()
     page = FollowedPage(place, command.run)
-    with follow_server(page, plotly, command.port or 0) as server:
+    with follow_server(page, get_plotlyjs(), command.port or 0) as server:
         display.say(f"{server.address} shows the run in browsers on this host; Ctrl-C ends it")
         server.serve_forever()
     return ExitCode.OK
 
 
-def _of_two(
-    first: ReportedTable, second: ReportedTable, made_at: str, scripts: Scripts
-) -> tuple[ReportFigures, str]:
+def _of_two(first: ReportedTable, second: ReportedTable, made_at: str) -> tuple[ReportFigures, str]:
     if first.root == second.root and first.identity == second.identity:
         raise UsageError(f"{first.name} is named twice; name another table, or --run for the first")
-    figures, comparison = compared_figures(first, second, made_at)
-    return figures, comparison_page(figures, comparison, scripts)
+    figures = compared_figures(first, second, made_at)
+    return figures, comparison_page(figures, get_plotlyjs())

@@ -1,154 +1,163 @@
-"""Charts as plotly takes them, with colours by the names of the page's variables.
+"""Charts: plotly figures with the words that stand for them, as a page holds them.
 
-A text that begins with `--` stands for the value of that variable, which differs between light,
-dark and print; the page's script puts it in. Measured times are drawn in solid lines, modelled ones
-in dashed lines, bounds in dotted lines.
+Colours are named by the variables of the page's style sheet, as `var(--stock)`, whose values differ
+between light, dark and print; the page's script puts them in. Measured times are drawn in solid
+lines, modelled ones in dashed lines, bounds in dotted lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from math import ceil, floor, log10
 from typing import Any
 
+import plotly.graph_objects as go
+
 from tuccl.reports.evidence import Evidence
-from tuccl.views.page.elements import Markup, chart_text, element
 from tuccl.words.sizes import format_size
 
-Trace = dict[str, Any]
+Interval = tuple[float, float | None, float | None]
+"""A value with its lower and upper bound, as far as they are known."""
 DASHES = {Evidence.MEASURED: "solid", Evidence.MODELLED: "dash", Evidence.STAND_IN: "dashdot"}
-BOUND_DASH = "dot"
+COLOURS = tuple(f"var(--{hue})" for hue in ("blue", "orange", "green", "plum", "olive", "grey"))
+SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 _MOST_TICKS = 9
 _MOST_DECADES = 3
 """Most powers of ten with labels between them."""
+_AXIS = {
+    "gridcolor": "var(--rule)",
+    "linecolor": "var(--muted)",
+    "tickcolor": "var(--muted)",
+    "ticks": "outside",
+    "zeroline": False,
+    "automargin": True,
+    "fixedrange": True,
+}
+TEMPLATE = go.layout.Template(
+    layout={
+        "font": {
+            "family": "system-ui, 'Segoe UI', 'Liberation Sans', sans-serif",
+            "size": 13,
+            "color": "var(--ink)",
+        },
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 60, "r": 16, "t": 12, "b": 44},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 0,
+            "yanchor": "bottom",
+            "yref": "container",
+        },
+        "hoverlabel": {
+            "bgcolor": "var(--surface)",
+            "bordercolor": "var(--muted)",
+            "font": {"color": "var(--ink)"},
+            "align": "left",
+        },
+        "hovermode": "closest",
+        "showlegend": True,
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+).to_plotly_json()
+"""What all charts of a page have in common."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart with the texts that stand for it where it is not seen."""
+    """A chart with the texts that stand for it if it is not seen."""
 
-    identity: str
     title: str
     alternative: str
     """A sentence or two with its main figures."""
-    traces: Sequence[Trace]
-    layout: Mapping[str, Any]
-    choices: Mapping[str, Sequence[Trace]] | None = None
-    """Traces by what a reader chooses; the first are those of `traces`."""
+    figures: Mapping[str, go.Figure]
+    """By what a reader chooses; the first is shown. A single one has no choice."""
     choose: str = ""
     """Label of that choice."""
-    layouts: Mapping[str, Mapping[str, Any]] | None = None
-    """Members of the layout that differ between the choices."""
-    note: Markup | str = ""
+    note: str = ""
     """Line below the chart."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """The data that the page's script draws."""
+        """The figures as plotly.js takes them, without the template that all charts share."""
         return {
-            "traces": self.traces,
-            "layout": self.layout,
-            "choices": self.choices,
-            "layouts": self.layouts,
+            name: figure.update_layout(template=None).to_plotly_json()
+            for name, figure in self.figures.items()
         }
 
 
-def figure(chart: Chart, class_: str = "") -> Markup:
-    """Return the place of a chart, with its title, alternative text and choice."""
-    choice: Markup | str = ""
-    if chart.choices is not None and len(chart.choices) > 1:
-        options = (element("option", name, value=name) for name in chart.choices)
-        choice = element(
-            "label", f"{chart.choose} ", element("select", *options, data_chart=chart.identity)
-        )
-    return element(
-        "figure",
-        element("figcaption", element("h3", chart.title), choice),
-        element(
-            "div",
-            class_="chart",
-            id=chart.identity,
-            role="img",
-            aria_label=chart.alternative,
-        ),
-        element("details", element("summary", "In words"), element("p", chart.alternative)),
-        element("p", chart.note, class_="note") if chart.note else "",
-        class_=class_ or None,
-    )
+def chart_text(text: str) -> str:
+    """Return a text for a chart, whose labels understand some tags and entities."""
+    return escape(text).replace("\n", "<br>")
 
 
-def size_axis(sizes_bytes: Sequence[int]) -> dict[str, Any]:
+def size_axis(sizes_bytes: Iterable[int]) -> dict[str, Any]:
     """Return a logarithmic axis of sizes, with labels as nccl-tests writes sizes."""
     sizes = sorted(set(sizes_bytes))
-    every = -(-len(sizes) // _MOST_TICKS)
-    shown = sizes[::every]
-    return {
-        "type": "log",
-        "tickvals": shown,
-        "ticktext": [format_size(size) for size in shown],
-        "title": {"text": "size"},
-    }
+    shown = sizes[:: -(-len(sizes) // _MOST_TICKS)]
+    labels = [format_size(size) for size in shown]
+    return {"type": "log", "tickvals": shown, "ticktext": labels, "title": "size"}
 
 
-def value_axis(unit: str, values: Sequence[float]) -> dict[str, Any]:
+def value_axis(unit: str, traces: Iterable[go.Scatter]) -> dict[str, Any]:
     """Return a logarithmic axis, with labels at powers of ten and, over few of them, between."""
+    values = [value for trace in traces for value in trace.y if value is not None]
     low, high = floor(log10(min(values))), ceil(log10(max(values)))
     between = (1, 2, 5) if high - low <= _MOST_DECADES else (1,)
-    return {
-        "type": "log",
-        "title": {"text": unit},
-        "tickvals": [step * 10.0**power for power in range(low, high + 1) for step in between],
-        "tickformat": "~g",
-    }
+    ticks = [step * 10.0**power for power in range(low, high + 1) for step in between]
+    return {"type": "log", "title": unit, "tickvals": ticks, "tickformat": "~g"}
 
 
 def line(
     name: str,
     x: Sequence[float],
-    y: Sequence[float | None],
+    y: Sequence[Interval | None],
+    hover: Sequence[str] = (),
     *,
     colour: str,
     dash: str,
-    symbol: str | None = None,
-    hover: Sequence[str] | None = None,
+    symbol: str = "",
     template: str = "%{text}",
-    below: Sequence[float | None] | None = None,
-    above: Sequence[float | None] | None = None,
-) -> Trace:
-    """Return a line with markers, and intervals where they are known.
+    shape: str = "linear",
+    width: float = 2,
+) -> go.Scatter:
+    """Return a line, with bars at the values whose bounds are known.
 
     Args:
         name: Name in the legend.
         x: Places.
-        y: Values; None: the line has a gap there.
-        colour: Variable of the page.
-        dash: Dash of the line.
-        symbol: Symbol of the markers; None: no markers.
+        y: Values with their bounds; the line has a gap at None.
         hover: Text at each marker, of one line or several.
+        colour: Colour of the page.
+        dash: Dash of the line.
+        symbol: Symbol of the markers; empty: the line has none.
         template: Text that shows at a marker, in plotly's form.
-        below: Distance from a value to its lower bound.
-        above: Distance from a value to its upper bound.
+        shape: How plotly connects the values.
+        width: Width of the line in pixels.
     """
-    trace: Trace = {
-        "type": "scatter",
-        "mode": "lines" if symbol is None else "lines+markers",
-        "name": chart_text(name),
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": colour, "dash": dash, "width": 2},
-    }
-    if symbol is not None:
-        trace["marker"] = {"symbol": symbol, "size": 8, "color": colour}
-    trace["hovertemplate"] = f"{template}<extra></extra>"
-    if hover is not None:
-        trace["text"] = [chart_text(text).replace("\n", "<br>") for text in hover]
-    if below is not None and above is not None and any(known is not None for known in below):
-        trace["error_y"] = {
-            "type": "data",
+    trace = go.Scatter(
+        mode="lines+markers" if symbol else "lines",
+        name=chart_text(name),
+        x=list(x),
+        y=[each and each[0] for each in y],
+        line={"color": colour, "dash": dash, "width": width, "shape": shape},
+        hovertemplate=f"{template}<extra></extra>",
+    )
+    if symbol:
+        trace.marker = {"symbol": symbol, "size": 8, "color": colour}
+    if hover:
+        trace.text = list(map(chart_text, hover))
+    if any(each is not None and each[1:] != (None, None) for each in y):
+        known = [each or (0.0, None, None) for each in y]
+        trace.error_y = {
             "symmetric": False,
-            "array": [known or 0.0 for known in above],
-            "arrayminus": [known or 0.0 for known in below],
+            "array": [max(0.0, (high or value) - value) for value, _, high in known],
+            "arrayminus": [max(0.0, value - (low or value)) for value, low, _ in known],
             "color": colour,
             "thickness": 1.2,
             "width": 3,

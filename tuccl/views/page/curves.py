@@ -1,204 +1,253 @@
-"""Curves: bus bandwidth and latency over size, for each operation and shape."""
+"""Charts over size: bandwidth and latency, gains by the process profile, and two tables' times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
 
-from lookup_tables.table import Operation
+import plotly.graph_objects as go
+
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Runner
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.bandwidths import busbw_gb_per_s
-from tuccl.views.page.charts import BOUND_DASH, DASHES, Chart, Trace, line, size_axis, value_axis
-from tuccl.views.page.figures.key_figures import KeyFigures, Timed, shape_words
-from tuccl.views.page.figures.table_figures import TableFigures
+from tuccl.views.page.charts import (
+    COLOURS,
+    DASHES,
+    SYMBOLS,
+    Chart,
+    Interval,
+    line,
+    size_axis,
+    value_axis,
+)
+from tuccl.views.page.keys import KeyFigures, ProfileGain, Timed, by_curve
+from tuccl.views.page.tables import ComparedKey, TableFigures
 from tuccl.words.sizes import format_size
 
-
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """One line of both charts."""
-
-    name: str
-    colour: str
-    symbol: str
-    points: tuple[tuple[KeyFigures, Timed, str], ...]
-    """Keys with their times, and what runs."""
+Convert = Callable[[KeyFigures, float], float]
+"""Returns what a chart shows of a time in µs."""
+Point = tuple[KeyFigures, Timed, str]
+"""A key with its time, and what runs."""
 
 
-def keys_by_curve(keys: Sequence[KeyFigures]) -> list[list[KeyFigures]]:
-    """Return the keys of each operation and shape, by size, with shapes in the table's order.
-
-    Entries by where ranks sit follow those of their shape.
-    """
-    shapes = list(dict.fromkeys(key.shape for key in keys))
-    places = list(dict.fromkeys(["", *(key.placement for key in keys)]))
-
-    def curve(key: KeyFigures) -> tuple[int, int, Operation]:
-        return shapes.index(key.shape), places.index(key.placement), key.operation
-
-    order = sorted(keys, key=lambda key: (curve(key), key.size_bytes))
-    return [list(found) for _, found in groupby(order, key=curve)]
-
-
-def shape_text(key: KeyFigures) -> str:
-    """Return `node, 8 ranks on 1 node`, without the name where the table has one shape.
-
-    Communicators with entries of their own have GPUs of one besides.
-    """
-    words = shape_words(key.shape)
-    text = words if key.shape_name in {"", words} else f"{key.shape_name}, {words}"
-    return f"{text}, like {key.placement}" if key.placement else text
-
-
-def curve_charts(figures: TableFigures) -> Iterator[tuple[KeyFigures, Chart, Chart]]:
-    """Yield the charts of bus bandwidth and latency for each operation and shape, with a key."""
-    for number, keys in enumerate(keys_by_curve(figures.all_keys)):
-        yield (
-            keys[0],
-            _chart(f"busbw-{number}", keys, figures.times, is_bandwidth=True),
-            _chart(f"latency-{number}", keys, figures.times, is_bandwidth=False),
-        )
-
-
-def _chart(
-    identity: str, keys: Sequence[KeyFigures], times: Evidence, *, is_bandwidth: bool
-) -> Chart:
-    name = keys[0].curve
-    measure, unit = ("bus bandwidth", "GB/s") if is_bandwidth else ("time of a call", "µs")
-    series = [found for found in _series(keys) if found.points]
-    traces = [_trace(found, keys, times, is_bandwidth=is_bandwidth) for found in series]
-    traces += _bound(keys, is_bandwidth=is_bandwidth)
-    sizes = [key.size_bytes for key in keys]
-    told = "; ".join(_told(found, unit, is_bandwidth=is_bandwidth) for found in series)
-    return Chart(
-        identity=identity,
-        title=f"{name}: {measure}",
-        alternative=(
-            f"{measure.capitalize()} of {name} over sizes from {format_size(min(sizes))} to "
-            f"{format_size(max(sizes))}, {times.value}, both axes logarithmic. {told}."
-        ),
-        traces=traces,
-        layout={
-            "xaxis": size_axis(sizes),
-            "yaxis": value_axis(unit, [y for trace in traces for y in trace["y"] if y is not None]),
-        },
+def curve_charts(keys: Sequence[KeyFigures], times: Evidence) -> tuple[Chart, Chart]:
+    """Return the charts of bus bandwidth and latency of one operation and shape."""
+    return (
+        _curve_chart(keys, times, "bus bandwidth", "GB/s", _busbw),
+        _curve_chart(keys, times, "time of a call", "µs", lambda _, time_us: time_us),
     )
 
 
-def _series(keys: Sequence[KeyFigures]) -> Iterator[_Series]:
-    yield _Series(
-        "stock NCCL",
-        "--stock",
-        "circle",
-        tuple((key, key.stock, "NCCL's own choice") for key in keys),
-    )
-    yield _Series(
-        "plugin and process profile",
-        "--plugin",
-        "square",
-        tuple(
-            (key, key.without_executor, _without_executor(key))
-            for key in keys
-            if key.without_executor is not None
-        ),
-    )
-    for runs, name, symbol in (
-        (True, "schedule on the executor", "diamond"),
-        (False, "schedule that no job here runs", "diamond-open"),
-    ):
-        yield _Series(
-            name,
-            "--executor",
-            symbol,
-            tuple(
-                (key, key.schedule, key.schedule_runs)
-                for key in keys
-                if key.schedule is not None and (key.obstacle is None) is runs
-            ),
-        )
-
-
-def _without_executor(key: KeyFigures) -> str:
-    return "without the executor" if key.runner is Runner.EXECUTOR else key.runs
-
-
-def _trace(
-    series: _Series, keys: Sequence[KeyFigures], times: Evidence, *, is_bandwidth: bool
-) -> Trace:
-    """Return the line of a series, which ends where a size of the chart has no time of it."""
-    known = {key.size_bytes: (key, timed, runs) for key, timed, runs in series.points}
-    first, last = series.points[0][0].size_bytes, series.points[-1][0].size_bytes
-    sizes = [key.size_bytes for key in keys if first <= key.size_bytes <= last]
-    values: list[float | None] = []
-    below: list[float | None] = []
-    above: list[float | None] = []
-    for size_bytes in sizes:
-        value = low = high = None
-        if size_bytes in known:
-            key, timed, _ = known[size_bytes]
-            value, low, high = (
-                None if time_us is None else _value(key, time_us, is_bandwidth)
-                for time_us in (timed.time_us, timed.low_us, timed.high_us)
-            )
-            low, high = (high, low) if is_bandwidth else (low, high)
-        values.append(value)
-        below.append(None if value is None or low is None else max(0.0, value - low))
-        above.append(None if value is None or high is None else max(0.0, high - value))
-    return line(
-        f"{series.name}, {times.value}",
-        sizes,
-        values,
-        colour=series.colour,
-        dash=DASHES[times],
-        symbol=series.symbol,
-        hover=[_hover(series.name, *known[size], times) if size in known else "" for size in sizes],
-        below=below,
-        above=above,
-    )
-
-
-def _bound(keys: Sequence[KeyFigures], *, is_bandwidth: bool) -> list[Trace]:
-    known = [(key, key.bound_us) for key in keys if key.bound_us is not None]
+def profile_chart(figures: TableFigures) -> Chart | None:
+    """Return the chart of gains under the profile alone, if a key has one."""
+    known = [(key, key.profile_gain) for key in figures.keys if key.profile_gain is not None]
     if not known:
-        return []
-    trace = line(
-        "bound of the links, computed",
-        [key.size_bytes for key, _ in known],
-        [_value(key, bound, is_bandwidth) for key, bound in known],
-        colour="--bound",
-        dash=BOUND_DASH,
-        hover=[
-            f"bound of the links: {bound:.3g} µs for {format_size(key.size_bytes)}"
-            for key, bound in known
-        ],
+        return None
+    gains = {id(key): gain for key, gain in known}
+    traces = [
+        line(
+            f"{keys[0].curve}, {figures.times.value}",
+            [key.size_bytes for key in keys],
+            [(gain.ratio, gain.low, gain.high) for gain in (gains[id(key)] for key in keys)],
+            [_gain_text(key, gains[id(key)]) for key in keys],
+            colour=COLOURS[number % len(COLOURS)],
+            dash=DASHES[figures.times],
+            symbol=SYMBOLS[number % len(SYMBOLS)],
+        )
+        for number, keys in enumerate(by_curve([key for key, _ in known]))
+    ]
+    worst = min(known, key=lambda pair: pair[1].ratio)
+    best = max(known, key=lambda pair: pair[1].ratio)
+    figure = go.Figure(traces).update_layout(
+        xaxis=size_axis(key.size_bytes for key, _ in known),
+        yaxis={"title": "gain by the profile", "tickformat": ".2f"},
     )
-    return [trace]
+    figure.add_hline(1, line={"color": "var(--ink)", "width": 1})
+    return Chart(
+        "Stock NCCL's time over that of NCCL's own choice under the profile",
+        f"What the process profile alone does to each key, {figures.times.value}; above 1 is "
+        f"faster. Best: {best[1].ratio:.3f}x at {best[0].name}. "
+        f"Worst: {worst[1].ratio:.3f}x at {worst[0].name}.",
+        {"": figure},
+        note="Bars: bounds over starts of both in turn. A point without bars compares single "
+        "starts at different times, which differ by themselves.",
+    )
 
 
-def _value(key: KeyFigures, time_us: float, is_bandwidth: bool) -> float:
-    if not is_bandwidth:
-        return time_us
+def compared_charts(
+    first: TableFigures, second: TableFigures, keys: Sequence[ComparedKey]
+) -> Iterator[Chart]:
+    """Yield a chart of stock NCCL's times and a job's for each curve of two tables."""
+    pairs = {id(key.first): key for key in keys}
+    for found in by_curve([key.first for key in keys]):
+        own = [pairs[id(key)] for key in found]
+        name = found[0].curve
+        sides = (
+            (first, [key.first for key in own], "first", "var(--grey)", "var(--blue)"),
+            (second, [key.second for key in own], "second", "var(--violet)", "var(--orange)"),
+        )
+        traces = [
+            trace
+            for table, side, order, stock, job in sides
+            for trace in (
+                _compared(f"{order}: stock NCCL", side, table, stock, is_stock=True),
+                _compared(f"{order}: a job", side, table, job, is_stock=False),
+            )
+        ]
+        last = own[-1]
+        yield Chart(
+            name,
+            f"Time of a call of {name} over sizes from {format_size(own[0].size_bytes)} to "
+            f"{format_size(last.size_bytes)}, both axes logarithmic; first {first.times.value}, "
+            f"second {second.times.value}. At {format_size(last.size_bytes)} a job takes "
+            f"{last.first.job.time_us:.4g} µs with the first and "
+            f"{last.second.job.time_us:.4g} µs with the second.",
+            {"": _size_figure(traces, found, "µs")},
+        )
+
+
+def _busbw(key: KeyFigures, time_us: float) -> float:
     return busbw_gb_per_s(Task(key.operation, key.size_bytes, key.shape), time_us)
 
 
-def _hover(name: str, key: KeyFigures, timed: Timed, runs: str, times: Evidence) -> str:
-    text = (
-        f"{name}, {format_size(key.size_bytes)} ({times.value})\n{timed.time_us:.2f} µs, "
-        f"{timed.busbw_gb_per_s:.2f} GB/s"
+def _size_figure(traces: Sequence[go.Scatter], keys: Sequence[KeyFigures], unit: str) -> go.Figure:
+    sizes = size_axis(key.size_bytes for key in keys)
+    return go.Figure(traces).update_layout(xaxis=sizes, yaxis=value_axis(unit, traces))
+
+
+def _curve_chart(
+    keys: Sequence[KeyFigures], times: Evidence, measure: str, unit: str, convert: Convert
+) -> Chart:
+    name = keys[0].curve
+    traces, told = [], []
+    for label, colour, symbol, points in _series(keys):
+        if not points:
+            continue
+        traces.append(_curve(label, colour, symbol, points, keys, times, convert))
+        (first, early, _), (last, late, _) = points[0], points[-1]
+        told.append(
+            f"{label} from {convert(first, early.time_us):.3g} {unit} at "
+            f"{format_size(first.size_bytes)} to {convert(last, late.time_us):.3g} {unit} at "
+            f"{format_size(last.size_bytes)}"
+        )
+    bounded = [(key, key.bound_us) for key in keys if key.bound_us is not None]
+    if bounded:
+        traces.append(
+            line(
+                "bound of the links, computed",
+                [key.size_bytes for key, _ in bounded],
+                [(convert(key, bound_us), None, None) for key, bound_us in bounded],
+                [
+                    f"bound of the links: {bound_us:.3g} µs for {format_size(key.size_bytes)}"
+                    for key, bound_us in bounded
+                ],
+                colour="var(--violet)",
+                dash="dot",
+            )
+        )
+    return Chart(
+        f"{name}: {measure}",
+        f"{measure.capitalize()} of {name} over sizes from {format_size(keys[0].size_bytes)} to "
+        f"{format_size(keys[-1].size_bytes)}, {times.value}, both axes logarithmic. "
+        f"{'; '.join(told)}.",
+        {"": _size_figure(traces, keys, unit)},
     )
-    if timed.low_us is not None and timed.high_us is not None:
-        text += f"\n{timed.low_us:.2f} to {timed.high_us:.2f} µs"
-    return f"{text}\n{runs}"
 
 
-def _told(series: _Series, unit: str, *, is_bandwidth: bool) -> str:
-    (first, early, _), (last, late, _) = series.points[0], series.points[-1]
-    start = _value(first, early.time_us, is_bandwidth)
-    end = _value(last, late.time_us, is_bandwidth)
-    return (
-        f"{series.name} from {start:.3g} {unit} at {format_size(first.size_bytes)} to "
-        f"{end:.3g} {unit} at {format_size(last.size_bytes)}"
+def _series(keys: Sequence[KeyFigures]) -> Iterator[tuple[str, str, str, list[Point]]]:
+    """Yield name, colour and symbol of each line, and what it connects."""
+    yield "stock NCCL", "grey", "circle", [(key, key.stock, "NCCL's own choice") for key in keys]
+    alone = [
+        (key, key.without_executor, "without the executor" if runs_schedule else key.runs)
+        for key in keys
+        for runs_schedule in [key.runner is Runner.EXECUTOR]
+        if key.without_executor is not None
+    ]
+    yield "plugin and process profile", "blue", "square", alone
+    for name, symbol, runs in (
+        ("schedule on the executor", "diamond", True),
+        ("schedule that no job here runs", "diamond-open", False),
+    ):
+        schedules = [
+            (key, key.schedule, key.schedule_runs)
+            for key in keys
+            if key.schedule is not None and (key.obstacle is None) is runs
+        ]
+        yield name, "orange", symbol, schedules
+
+
+def _curve(
+    name: str,
+    colour: str,
+    symbol: str,
+    points: Sequence[Point],
+    keys: Sequence[KeyFigures],
+    times: Evidence,
+    convert: Convert,
+) -> go.Scatter:
+    """Return a line, which has a gap at a size of the chart that it has no time for."""
+    known = {key.size_bytes: (key, timed, runs) for key, timed, runs in points}
+    first, last = points[0][0].size_bytes, points[-1][0].size_bytes
+    sizes = [key.size_bytes for key in keys if first <= key.size_bytes <= last]
+    values: list[Interval | None] = []
+    hover = []
+    for size in sizes:
+        if size not in known:
+            values.append(None)
+            hover.append("")
+            continue
+        key, timed, runs = known[size]
+        values.append(_interval(key, timed, convert))
+        bounds = ""
+        if timed.low_us is not None and timed.high_us is not None:
+            bounds = f"\n{timed.low_us:.2f} to {timed.high_us:.2f} µs"
+        hover.append(
+            f"{name}, {format_size(size)} ({times.value})\n{timed.time_us:.2f} µs, "
+            f"{timed.busbw_gb_per_s:.2f} GB/s{bounds}\n{runs}"
+        )
+    return line(
+        f"{name}, {times.value}",
+        sizes,
+        values,
+        hover,
+        colour=f"var(--{colour})",
+        dash=DASHES[times],
+        symbol=symbol,
+    )
+
+
+def _interval(key: KeyFigures, timed: Timed, convert: Convert) -> Interval:
+    """Return what a chart shows of a time: the longest time is the least bandwidth."""
+    bounds = [
+        None if time_us is None else convert(key, time_us)
+        for time_us in (timed.low_us, timed.high_us)
+    ]
+    if convert is _busbw:
+        bounds.reverse()
+    return convert(key, timed.time_us), bounds[0], bounds[1]
+
+
+def _gain_text(key: KeyFigures, gain: ProfileGain) -> str:
+    text = f"{gain.ratio:.3f}x at {key.name}"
+    if gain.low is None or gain.high is None:
+        return f"{text}, single starts at different times"
+    return f"{text} ({gain.low:.3f} to {gain.high:.3f}, {gain.starts} starts of each)"
+
+
+def _compared(
+    name: str, keys: Sequence[KeyFigures], table: TableFigures, colour: str, *, is_stock: bool
+) -> go.Scatter:
+    times = [key.stock if is_stock else key.job for key in keys]
+    return line(
+        f"{name}, {table.times.value}",
+        [key.size_bytes for key in keys],
+        [(timed.time_us, timed.low_us, timed.high_us) for timed in times],
+        [
+            f"{name}, {format_size(key.size_bytes)}: {timed.time_us:.2f} µs"
+            + ("" if is_stock else f"\n{key.runs}")
+            for key, timed in zip(keys, times, strict=True)
+        ],
+        colour=colour,
+        dash=DASHES[table.times],
+        symbol="circle-open" if is_stock else "square",
     )

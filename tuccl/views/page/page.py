@@ -1,123 +1,528 @@
-"""The page: one HTML file that fetches nothing, with its script, style and figures inside.
+"""The page: one HTML file that fetches nothing, with its scripts, style and figures inside.
 
-Its content security policy names the two scripts by their hashes, so that no other would run, and
-allows no connection, except to the server of a page that is followed.
+Its content security policy names the scripts by their hashes, so that no other would run, and
+allows no connection, except to the server of a page that is followed. The templates escape every
+text that they are given.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
-from importlib.resources import files
+from math import log2, sqrt
+from typing import Any
 
-from tuccl.views.page.charts import Chart
-from tuccl.views.page.elements import Markup, data_script, element, joined, trusted
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lookup_tables.provenance import SIMULATED
+from probes.drawing.svg import draw_svg
+from probes.errors import TopologyExportError
+from probes.topology.graph import Topology
+from sketches.sketch import Sketch
+from tuccl import __version__
+from tuccl.reports.choice_text import profile_text
+from tuccl.reports.documents.step import StepDocument
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.job_gains import Runner
+from tuccl.views.page.charts import TEMPLATE, Chart
+from tuccl.views.page.curves import compared_charts, curve_charts, profile_chart
+from tuccl.views.page.keys import Key, KeyFigures, KeyT, Timed, by_curve, shape_words
+from tuccl.views.page.place import ReportedTable
+from tuccl.views.page.search import search_charts
+from tuccl.views.page.sketches import LEGEND, connection_chart, read_sketches, sketch_figures
+from tuccl.views.page.so_far import KeyFiguresSoFar, RunSoFar
+from tuccl.views.page.tables import (
+    ComparedKey,
+    Comparison,
+    ReportFigures,
+    TableFigures,
+    report_figures,
+)
+from tuccl.views.page.timelines import timeline_charts
+from tuccl.views.terminal.step_display import gain_words, step_line, step_words
+from tuccl.views.terminal.table_display import floor_lines
+from tuccl.words.counts import count_of
+from tuccl.words.durations import format_seconds
+from tuccl.words.sizes import format_size
 
 PLOTLY_ADDRESS = "/plotly.js"
+"""Where a server has the script that draws charts."""
 TITLE_MARK = "TuCCL report"
 """Text by which a file is known as a report."""
+MOST_BYTES = 6_000_000
+"""Size of a page beyond which schedules over time are left out."""
+_FULL_GAIN = 1.0
+"""Binary logarithm of the gain from which on a cell has the strongest colour."""
+_STRONGEST = 60.0
+"""Share of the strongest colour in per cent, at which texts keep their contrast."""
+_DECIDERS = {Runner.EXECUTOR: "schedule", Runner.PLUGIN: "setting", Runner.PROFILE: "profile"}
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page."""
+class Cell:
+    """A cell of a table of keys."""
 
-    identity: str
-    title: str
-    content: Markup
-    charts: Sequence[Chart] = ()
+    text: str
+    value: float | None = None
+    """The number that it sorts by, if it does not sort by its text."""
+    small: str = ""
+    """A second line."""
+    why: str = ""
+    """Details that can be opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scripts:
-    """The scripts of a page besides its own."""
+class HeatCell:
+    """A cell of a heat map."""
 
-    plotly: str = ""
-    """Draws charts; empty: a server has it at `PLOTLY_ADDRESS`."""
-    following: str = ""
-    """Replaces the content of a page that a server keeps up to date; empty: none does."""
+    ratio: float
+    below: str
+    """Short text below the ratio."""
+    details: str
+
+    @property
+    def share(self) -> float:
+        """Share of its colour in per cent."""
+        away = abs(log2(self.ratio)) if f"{self.ratio:.2f}" != "1.00" else 0.0
+        return min(1.0, sqrt(away / _FULL_GAIN)) * _STRONGEST
 
 
-def page(
-    title: str, heading: Markup, sections: Sequence[Section], closing: Markup, scripts: Scripts
-) -> str:
-    """Return the text of the page.
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A heat map: a row for each operation and shape, a column for each size."""
+
+    sizes: list[str]
+    groups: dict[str, list[tuple[str, list[HeatCell | None]]]]
+    """Rows with their names, by a heading, which may be empty."""
+
+
+def page_of_table(found: ReportedTable, made_at: str, plotly: str) -> tuple[ReportFigures, str]:
+    """Return the figures of a report on one table, and its page.
 
     Args:
-        title: Title of the window.
-        heading: What stands above the first section.
-        sections: Its parts, in their order.
-        closing: What stands below the last section.
-        scripts: The scripts besides that of the page itself.
+        found: The table.
+        made_at: Date of the report.
+        plotly: The script that draws charts; empty: the page is followed, and a server has it.
+
+    Raises:
+        WorkspaceError: Sketches or measurements of its run cannot be read.
     """
-    style = trusted(_own_file("page.css"))
-    running = list(filter(None, (scripts.plotly, _own_file("page.js"), scripts.following)))
-    fetched = "" if scripts.plotly else element("script", src=PLOTLY_ADDRESS)
-    charts = {chart.identity: chart.content for part in sections for chart in part.charts}
-    head = joined(
-        [
-            trusted('<meta charset="utf-8">'),
-            trusted(
-                f'<meta http-equiv="Content-Security-Policy" content="{_policy(running, scripts)}">'
-            ),
-            trusted('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            trusted('<meta name="color-scheme" content="light dark">'),
-            trusted(f'<meta name="generator" content="{TITLE_MARK}">'),
-            element("title", title),
-            element("style", style),
-        ]
+    sketches = () if found.run is None else read_sketches(found.run)
+    figures = report_figures(found, sketches, made_at)
+    text = table_page(figures, found, sketches, plotly)
+    while len(text.encode()) > MOST_BYTES and figures.timelines:
+        figures = replace(figures, timelines=figures.timelines[:-1])
+        text = table_page(figures, found, sketches, plotly)
+    return figures, text
+
+
+def table_page(
+    figures: ReportFigures, found: ReportedTable, sketches: Sequence[Sketch], plotly: str
+) -> str:
+    """Return the page on one table.
+
+    Args:
+        figures: The figures.
+        found: The table that they are of.
+        sketches: Sketches of its run.
+        plotly: As for `page_of_table`.
+    """
+    (table,) = figures.tables
+    charts: dict[str, Chart | None] = {"profile-gains": profile_chart(table)}
+    curves = by_curve(table.all_keys)
+    for number, keys in enumerate(curves):
+        charts[f"busbw-{number}"], charts[f"latency-{number}"] = curve_charts(keys, table.times)
+    if figures.search is not None:
+        charts["search-mean"], charts["search-key"] = search_charts(figures.search, table.times)
+    if figures.timelines:
+        charts["schedule-links"], charts["schedule-steps"] = timeline_charts(figures.timelines)
+    if found.machine is not None:
+        charts["connections"] = connection_chart(sketches, found.machine)
+    floor: Sequence[str] = ()
+    if found.report is not None:
+        names = {shape: name for name, shape in found.report.shapes.items()}
+        floor = floor_lines(found.report.floor, names, weighed=bool(found.report.weights))
+    return _render(
+        "table.html",
+        plotly,
+        charts,
+        figures.made_at,
+        title=f"{TITLE_MARK}: {table.topology}",
+        tables=[(table, _facts(table, figures.made_at))],
+        curves=[
+            keys[0].communicator if keys[0].shape_name or keys[0].placement else ""
+            for keys in curves
+        ],
+        step=table.step,
+        step_rows=() if table.step is None else list(_step_rows(table.step)),
+        floor=floor,
+        search=figures.search,
+        timelines=figures.timelines,
+        sketches=figures.sketches,
+        **_machine(found.machine),
+        rows=list(_key_rows(table)),
     )
-    body = joined(
-        [
-            element("a", "To the figures", href="#figures", class_="skip"),
-            element("header", heading, _contents(sections)),
-            element("main", *map(_section, sections), id="figures"),
-            element("footer", closing),
-            data_script("charts", charts),
-            fetched,
-            *(element("script", trusted(script)) for script in running),
-        ]
+
+
+def comparison_page(figures: ReportFigures, plotly: str) -> str:
+    """Return the page on two tables; arguments as for `table_page`.
+
+    Raises:
+        ValueError: The figures are of one table.
+    """
+    comparison = figures.comparison
+    if comparison is None:
+        raise ValueError("the figures are of one table")
+    first, second = figures.tables
+    charts = list(compared_charts(first, second, comparison.keys))
+    times = list(dict.fromkeys(table.times for table in figures.tables))
+    by_first = {id(key.first): key for key in comparison.keys}
+    return _render(
+        "comparison.html",
+        plotly,
+        {f"compared-{number}": chart for number, chart in enumerate(charts)},
+        figures.made_at,
+        title=f"{TITLE_MARK}: {first.name} and {second.name}",
+        comparison=comparison,
+        tables=[(table, _facts(table, figures.made_at)) for table in figures.tables],
+        times=" and ".join(each.value for each in times),
+        kind=next((each.value for each in times if each is not Evidence.MEASURED), "measured"),
+        ratios=_heat(
+            [key.first for key in comparison.keys], lambda key: _ratio_cell(by_first[id(key)])
+        ),
+        rows=list(_compared_rows(comparison)),
     )
+
+
+def so_far_page(
+    found: RunSoFar,
+    sketches: Sequence[Sketch],
+    made_at: str,
+    measured_at: datetime | None,
+    plotly: str = "",
+) -> str:
+    """Return the page of a run that is not finished.
+
+    Args:
+        found: What is known of it.
+        sketches: Its sketches, as far as it has made them.
+        made_at: Date of the page.
+        measured_at: When the run last measured something, if it has.
+        plotly: As for `page_of_table`.
+    """
+    charts: dict[str, Chart | None] = {}
+    if found.keys:
+        charts["search-mean"], charts["search-key"] = search_charts(found.search, found.evidence)
+    if found.machine is not None:
+        charts["connections"] = connection_chart(sketches, found.machine)
+    name = "a machine" if found.machine is None else found.machine.name
+    return _render(
+        "so_far.html",
+        plotly,
+        charts,
+        made_at,
+        title=f"{TITLE_MARK}: {name}, so far",
+        heading=f"{TITLE_MARK}: {name}, a run that is not finished",
+        found=found,
+        times=found.evidence,
+        facts=_facts_so_far(found, name, made_at, measured_at),
+        gains=_heat(found.keys, _so_far_cell),
+        sketches=[sketch_figures(each) for each in sketches],
+        **_machine(found.machine),
+        rows=list(_so_far_rows(found.keys)),
+    )
+
+
+def _render(
+    template: str, plotly: str, charts: Mapping[str, Chart | None], made_at: str, **members: Any
+) -> str:
+    """Return a page.
+
+    Args:
+        template: File of its template.
+        plotly: As for `page_of_table`.
+        charts: Its charts by identity.
+        made_at: Date of the page.
+        members: What the template needs beside them.
+    """
+    environment = Environment(
+        loader=PackageLoader("tuccl.views.page"),
+        extensions=["jinja2.ext.do"],
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    for function in (count_of, gain_words, step_line, step_words):
+        environment.globals[function.__name__] = function
+    environment.globals |= {"scope": _scope, "gain_heat": _gain_heat, "apart_heat": _apart_heat}
+    style, script = (_own_file(environment, name) for name in ("page.css", "page.js"))
+    known = {identity: chart for identity, chart in charts.items() if chart is not None}
+    running = filter(None, (plotly, script))
+    hashes = [b64encode(sha256(each.encode()).digest()).decode() for each in running]
+    return environment.get_template(template).render(
+        plotly=Markup(plotly),  # noqa: S704 - the script that its policy names
+        plotly_address=PLOTLY_ADDRESS,
+        style=style,
+        script=script,
+        allowed=" ".join(f"'sha256-{each}'" for each in hashes),
+        mark=TITLE_MARK,
+        charts=known,
+        data={
+            "template": TEMPLATE,
+            "charts": {identity: chart.content for identity, chart in known.items()},
+        },
+        contents=[],
+        made_at=made_at,
+        version=__version__,
+        **members,
+    )
+
+
+def _own_file(environment: Environment, name: str) -> Markup:
+    if environment.loader is None:
+        raise ValueError("the environment has no loader")
+    return Markup(environment.loader.get_source(environment, name)[0])  # noqa: S704 - our own
+
+
+def _machine(machine: Topology | None) -> dict[str, Any]:
+    """Return what a template needs of a machine: its picture, or why it has none."""
+    if machine is None:
+        return {"machine": None}
+    drawing, problem = "", ""
+    try:
+        drawing = draw_svg(machine)
+    except TopologyExportError as error:
+        problem = str(error)
+    return {
+        "machine": machine,
+        "drawing": Markup(drawing),  # noqa: S704 - the project's drawing escapes its texts
+        "no_drawing": problem,
+        "legend": LEGEND,
+    }
+
+
+def _scope(table: TableFigures) -> str:
+    """Return which keys the headline is over."""
+    sizes = [key.size_bytes for key in table.keys]
+    if not sizes:
+        return "no keys"
+    operations = ", ".join(dict.fromkeys(key.operation.value for key in table.keys))
+    shapes = "; ".join(dict.fromkeys(key.communicator for key in table.keys))
+    entries = " with an entry" if table.shipped else ""
     return (
-        f'<!DOCTYPE html>\n<html lang="en">{element("head", head)}{element("body", body)}</html>\n'
+        f"{count_of(len(sizes), 'key')}{entries}: {operations} of {format_size(min(sizes))} to "
+        f"{format_size(max(sizes))}; {shapes}"
     )
 
 
-def following_script() -> str:
-    """Return the script that asks the page's server for another content."""
-    return _own_file("follow.js")
+def _facts(table: TableFigures, made_at: str) -> dict[str, str]:
+    """Return machine, versions and dates; those that are empty are not shown."""
+    no_nccl = f"none ran: a model {table.details}" if table.backend == SIMULATED else "not stated"
+    record = ", from a record" if table.replayed else ""
+    return {
+        "machine": table.topology,
+        "fingerprint of its topology": table.fingerprint,
+        "GPUs (PCI vendor:device)": ", ".join(table.gpu_models) or "unknown",
+        "backend": f"{table.backend}, {table.times.value}{record}",
+        "NCCL": table.nccl_version or no_nccl,
+        "TuCCL that measured": table.tuccl_version or "not stated",
+        "driver, CUDA, GPU": table.details if table.nccl_version else "",
+        "measured under": ", ".join(table.conditions),
+        "recorded": table.recorded_at,
+        "replayed" if table.replayed else "tuned": " to ".join(table.dates),
+        "machine time of measuring": format_seconds(table.measuring_s) if table.measuring_s else "",
+        "process profile": profile_text(table.profile),
+        "read from": f"{table.name}{f', run {table.run}' if table.run else ''}",
+        "report made": made_at,
+    }
 
 
-def _own_file(name: str) -> str:
-    return files("tuccl.views.page").joinpath(name).read_text(encoding="utf-8")
+def _facts_so_far(
+    found: RunSoFar, name: str, made_at: str, measured_at: datetime | None
+) -> dict[str, str]:
+    spent_s = found.search.seconds
+    record = ", from a record" if found.source != found.backend else ""
+    budget = "no limit"
+    if found.budget_s is not None:
+        left_s = max(0.0, found.budget_s - spent_s)
+        budget = f"{format_seconds(found.budget_s)}, {format_seconds(left_s)} left"
+    last = "" if measured_at is None else f"{measured_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    tried = sum(key.tried for key in found.keys)
+    failed = sum(key.failed for key in found.keys)
+    return {
+        "machine": name,
+        "fingerprint of its topology": "" if found.machine is None else found.machine.fingerprint(),
+        "backend": f"{found.source}, {found.evidence.value}{record}",
+        "run": found.run.root.name,
+        "begun": found.begun_at,
+        "last measurement": last,
+        "machine time of measuring": format_seconds(spent_s) if spent_s else "none yet",
+        "budget of machine time": budget,
+        "measurements": str(found.search.measurements),
+        "configurations": f"{tried} tried, {failed} failed",
+        "read from": found.place,
+        "page made": made_at,
+    }
 
 
-def _policy(running: Iterable[str], scripts: Scripts) -> str:
-    hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in running)
-    allowed = " ".join(f"'sha256-{found}'" for found in hashes)
-    if not scripts.plotly:
-        allowed += " 'self'"
-    connecting = " connect-src 'self';" if scripts.following else ""
-    return (
-        f"default-src 'none'; script-src {allowed};{connecting} "
-        "style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+def _heat(
+    keys: Sequence[KeyT], cell: Callable[[KeyT], HeatCell | None], *, grouped: bool = False
+) -> Heat:
+    sizes = sorted({key.size_bytes for key in keys})
+    groups: dict[str, list[tuple[str, list[HeatCell | None]]]] = {}
+    for own in by_curve(keys):
+        cells = {key.size_bytes: cell(key) for key in own}
+        heading = replace(own[0], placement="").communicator if grouped else ""
+        row = (own[0].curve, [cells.get(size) for size in sizes])
+        groups.setdefault(heading, []).append(row)
+    return Heat([format_size(size) for size in sizes], groups)
+
+
+def _gain_heat(table: TableFigures) -> Heat:
+    """Return the gains of a job here."""
+    return _heat(table.all_keys, _job_cell, grouped=bool(table.shapes))
+
+
+def _apart_heat(table: TableFigures) -> Heat | None:
+    """Return the gains of schedules that no job here runs, if there are any."""
+    if all(_apart_cell(key) is None for key in table.all_keys):
+        return None
+    return _heat(table.all_keys, _apart_cell, grouped=bool(table.shapes))
+
+
+def _job_cell(key: KeyFigures) -> HeatCell:
+    return HeatCell(
+        key.speedup,
+        _DECIDERS.get(key.runner, "NCCL"),
+        f"{key.name}: {key.runs}, {key.speedup:.3f}x stock NCCL, {key.job.time_us:.2f} µs "
+        f"instead of {key.stock.time_us:.2f} µs; {key.evidence}",
     )
 
 
-def _contents(sections: Sequence[Section]) -> Markup:
-    items = (element("li", element("a", part.title, href=f"#{part.identity}")) for part in sections)
-    return element("nav", element("ul", *items), aria_label="Parts of the report")
-
-
-def _section(part: Section) -> Markup:
-    heading = element("h2", part.title, id=f"{part.identity}-title")
-    return element(
-        "section",
-        heading,
-        part.content,
-        id=part.identity,
-        aria_labelledby=f"{part.identity}-title",
+def _apart_cell(key: KeyFigures) -> HeatCell | None:
+    if key.obstacle is None or key.schedule_speedup is None:
+        return None
+    return HeatCell(
+        key.schedule_speedup,
+        "schedule",
+        f"{key.name}: {key.schedule_runs}, {key.schedule_speedup:.3f}x stock NCCL; "
+        f"{key.evidence}. Not run here: {key.obstacle.sentence}",
     )
+
+
+def _so_far_cell(key: KeyFiguresSoFar) -> HeatCell:
+    return HeatCell(
+        key.gain,
+        str(key.tried),
+        f"{key.name}: {key.best_runs}, {key.best.time_us:.2f} µs instead of "
+        f"{key.stock.time_us:.2f} µs; {count_of(key.tried, 'configuration')} tried, "
+        f"{key.failed} failed",
+    )
+
+
+def _ratio_cell(key: ComparedKey) -> HeatCell:
+    bounds = ""
+    if key.low is not None and key.high is not None:
+        bounds = f" ({key.low:.3f} to {key.high:.3f} by the bounds of both times)"
+    return HeatCell(
+        key.ratio,
+        key.verdict,
+        f"{key.operation.value} {format_size(key.size_bytes)}: {key.ratio:.3f}x{bounds}; the "
+        f"first runs {key.first.runs} in {key.first.job.time_us:.2f} µs, the second "
+        f"{key.second.runs} in {key.second.job.time_us:.2f} µs",
+    )
+
+
+def _call(key: Key, keys: Sequence[Key], communicator: str) -> dict[str, Cell]:
+    """Return the first cells of a row; the communicator if the keys are of several."""
+    cells = {
+        "operation": Cell(key.operation.value),
+        "size": Cell(format_size(key.size_bytes), key.size_bytes),
+        "communicator": Cell(communicator),
+    }
+    if len({(each.shape, each.placement) for each in keys}) < 2:
+        del cells["communicator"]
+    return cells
+
+
+def _time(timed: Timed) -> Cell:
+    bounds = ""
+    if timed.low_us is not None and timed.high_us is not None:
+        bounds = f"{timed.low_us:.2f} to {timed.high_us:.2f}"
+    return Cell(f"{timed.time_us:.2f}", timed.time_us, bounds)
+
+
+def _gain(ratio: float) -> Cell:
+    return Cell(f"{ratio:.3f}x", ratio)
+
+
+def _busbw(timed: Timed) -> Cell:
+    return Cell(f"{timed.busbw_gb_per_s:.2f}", timed.busbw_gb_per_s)
+
+
+def _share(share: float | None, form: str) -> Cell:
+    return Cell("-", -1.0) if share is None else Cell(format(share, form), share)
+
+
+def _key_rows(table: TableFigures) -> Iterator[dict[str, Cell]]:
+    for key in table.all_keys:
+        of_bound = None if key.bound_us is None else key.bound_us / key.job.time_us
+        yield {
+            **_call(key, table.all_keys, key.communicator),
+            "stock, µs": _time(key.stock),
+            "job, µs": _time(key.job),
+            "gain": _gain(key.speedup),
+            "stock, GB/s": _busbw(key.stock),
+            "job, GB/s": _busbw(key.job),
+            "of bound": _share(of_bound, ".0%"),
+            "what runs": Cell(key.runs, why=key.evidence),
+        }
+
+
+def _compared_rows(comparison: Comparison) -> Iterator[dict[str, Cell]]:
+    first = [key.first for key in comparison.keys]
+    for key in comparison.keys:
+        yield {
+            **_call(key.first, first, key.first.communicator),
+            "first, µs": _time(key.first.job),
+            "second, µs": _time(key.second.job),
+            "first over second": _gain(key.ratio),
+            "gain of the first": _gain(key.first.speedup),
+            "gain of the second": _gain(key.second.speedup),
+            "the first runs": Cell(key.first.runs),
+            "the second runs": Cell(key.second.runs),
+        }
+
+
+def _so_far_rows(keys: Sequence[KeyFiguresSoFar]) -> Iterator[dict[str, Cell]]:
+    for key in keys:
+        yield {
+            **_call(key, keys, key.communicator),
+            "stock, µs": _time(key.stock),
+            "best, µs": _time(key.best),
+            "gain": _gain(key.gain),
+            "best, GB/s": _busbw(key.best),
+            "tried": Cell(str(key.tried), key.tried),
+            "failed": Cell(str(key.failed), key.failed),
+            "best so far": Cell(key.best_runs),
+        }
+
+
+def _step_rows(step: StepDocument) -> Iterator[dict[str, Cell]]:
+    for key in step.keys:
+        yield {
+            "operation": Cell(key.operation.value),
+            "size": Cell(format_size(key.size_bytes), key.size_bytes),
+            "communicator": Cell(shape_words(key.shape)),
+            "calls": Cell(f"{key.calls_per_step:g}", key.calls_per_step),
+            "stock, µs": Cell(f"{key.stock_us:.1f}", key.stock_us),
+            "table, µs": Cell(f"{key.table_us:.1f}", key.table_us),
+            "gain": _gain(key.stock_us / key.table_us),
+            "of the step": _share(key.stock_us / step.stock_us, ".1%"),
+        }

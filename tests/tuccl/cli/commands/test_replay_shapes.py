@@ -20,7 +20,7 @@ from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.measuring.records.record_file import read_record, write_record
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import Report
-from tuccl.views.page.figures.run_so_far import read_so_far
+from tuccl.views.page.so_far import read_so_far
 from tuccl.workspace.runs import Workspace
 
 SHAPES = ("--shapes", "whole,node,rail")

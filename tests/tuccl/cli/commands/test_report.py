@@ -9,7 +9,7 @@ import pytest
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.views.page.reported import seen
-from tuccl.views.page.report import MOST_BYTES
+from tuccl.views.page.page import MOST_BYTES
 
 
 def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_the_page_of_a_shipped_directory(
     assert figures["shipped"]
     table = json.loads(run_tuccl("table", "--json").stdout)
     assert len(figures["keys"]) == len(table["entries"])
-    assert "a shipped directory holds" in (tmp_path / "of-ship.html").read_text()
+    assert "A shipped directory holds" in (tmp_path / "of-ship.html").read_text()
     (tmp_path / "shipped" / "table.parquet").write_bytes(b"PAR1")
     refused = run_tuccl("report", "shipped")
     assert (refused.returncode, refused.stdout) == (3, "")

@@ -8,10 +8,10 @@ from lookup_tables.table import Shape, StoredSchedule
 from tests.sketches.machines import cluster
 from tests.tuccl.shipping.bench.shipped_tables import placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.views.page.figures.places import ReportedTable
+from tuccl.views.page.place import ReportedTable
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;"
-_VOID = {"meta"}
+_VOID = {"meta", "input"}
 
 
 def reported(

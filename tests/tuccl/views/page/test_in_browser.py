@@ -9,16 +9,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from plotly.offline import get_plotlyjs
 
 from tests.tuccl.conftest import Run, TunedWorkspace
-from tests.tuccl.views.page.following.test_follow import served
-from tests.tuccl.views.page.following.unfinished import go_on, unfinish
 from tests.tuccl.views.page.reported import hostile
-from tuccl.views.page.figures.report_figures import report_figures
-from tuccl.views.page.following.followed_page import FollowedPage, Served
-from tuccl.views.page.page import Scripts
-from tuccl.views.page.plotly_script import plotly_script
-from tuccl.views.page.report import report_page
+from tests.tuccl.views.page.test_follow import served
+from tests.tuccl.views.page.unfinished import go_on, unfinish
+from tuccl.views.page.follow import FollowedPage, Served
+from tuccl.views.page.page import table_page
+from tuccl.views.page.tables import report_figures
 from tuccl.workspace.runs import Run as WorkspaceRun
 
 BROWSER = next(
@@ -101,7 +100,7 @@ def test_hostile_names_run_nothing(tmp_path: Path) -> None:
     found = hostile()
     page = tmp_path / "hostile.html"
     figures = report_figures(found, (), "2026-01-02")
-    page.write_text(report_page(figures, found, (), Scripts(plotly_script())))
+    page.write_text(table_page(figures, found, (), get_plotlyjs()))
     document, log, asked = opened(page, tmp_path)
     charts, drawn = charts_of(document)
     assert charts == drawn > 0
@@ -130,7 +129,7 @@ def test_a_followed_page_changes_when_its_run_has_gone_on(
     tuned: TunedWorkspace, tmp_path: Path
 ) -> None:
     run = unfinish(tuned.root, 20)
-    with served(GoesOn(tuned.root, run), plotly_script()) as server:
+    with served(GoesOn(tuned.root, run), get_plotlyjs()) as server:
         document, log, asked = opened(server.address, tmp_path)
     charts, drawn = charts_of(document)
     assert charts == drawn == 3

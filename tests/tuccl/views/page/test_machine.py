@@ -8,14 +8,15 @@ import pytest
 from probes.files.shipped import shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
+from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
-from tests.tuccl.views.page.reported import HOSTILE, seen
+from tests.tuccl.views.page.reported import HOSTILE, reported, seen
 from tuccl.errors import WorkspaceError
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
-from tuccl.views.page.connections import connection_chart, connection_words
-from tuccl.views.page.figures.sketch_figures import read_sketches, sketch_figures
-from tuccl.views.page.machine import machine_picture
+from tuccl.views.page.page import table_page
+from tuccl.views.page.sketches import connection_chart, read_sketches, sketch_figures
+from tuccl.views.page.tables import report_figures
 from tuccl.workspace.runs import Run
 
 
@@ -25,22 +26,27 @@ def machine() -> Topology:
     return load_machine(MachineOptions(topology=str(shipped_machines()["a100-8gpu-8nic"]), nodes=2))
 
 
+def page_with(machine: Topology, *sketches: Sketch) -> str:
+    found = replace(reported(), machine=machine, report=None)
+    figures = report_figures(found, sketches, "2026-01-02")
+    return table_page(figures, found, sketches, "Plotly = {};")
+
+
 def test_dropped_pairs_say_why(machine: Topology) -> None:
     pruned = next(each for each in sketch_candidates(machine) if each.name == "pruned")
     chart = connection_chart([pruned], machine)
     assert chart is not None
-    (trace,) = chart.traces
+    (trace,) = chart.figures["pruned"].data
     # In a node, over the network by the GPU's own rail, and dropped.
-    assert [trace["z"][0][dst] for dst in (0, 1, 8, 9)] == [0, 3, 2, 1]
-    assert trace["texts"][trace["customdata"][0][9]] == (
+    assert [trace.z[0][dst] for dst in (0, 1, 8, 9)] == [0, 3, 2, 1]
+    assert trace.meta[trace.customdata[0][9]] == (
         "dropped by bandwidth aware grouping: their NICs are in different bandwidth groups"
     )
     figures = sketch_figures(pruned)
     assert figures.kept == 128
     assert sum(dropped.count for dropped in figures.dropped) == len(pruned.dropped)
-    assert "different bandwidth groups" in connection_words([figures])
-    kept = sketch_figures(replace(pruned, dropped=()))
-    assert "No connection was dropped." in connection_words([kept])
+    assert "different bandwidth groups" in page_with(machine, pruned)
+    assert "No connection was dropped." in page_with(machine, replace(pruned, dropped=()))
 
 
 def test_names_of_devices_and_sketches_never_become_markup(machine: Topology) -> None:
@@ -50,10 +56,11 @@ def test_names_of_devices_and_sketches_never_become_markup(machine: Topology) ->
         devices=tuple(replace(device, model=HOSTILE) for device in machine.devices),
     )
     sketch = replace(sketch_candidates(machine)[0], name=HOSTILE, why=HOSTILE)
-    found = seen(machine_picture(named) + connection_words([sketch_figures(sketch)]))
-    kinds = {tag for tag, _ in found.tags}
-    assert not {"script", "img"} & kinds
-    assert {"template", "svg"} <= kinds
+    found = seen(page_with(named, sketch))
+    kinds = [tag for tag, _ in found.tags]
+    assert "img" not in kinds
+    assert kinds.count("script") == 3
+    assert {"template", "svg"} <= set(kinds)
     assert any(HOSTILE in text for text in found.texts)
 
 
@@ -61,7 +68,7 @@ def test_a_host_that_is_too_large_for_a_picture_is_a_sentence(machine: Topology)
     device = machine.devices[0]
     many = tuple(replace(device, name=f"{device.name}x{number}") for number in range(300))
     large = replace(machine, devices=(*machine.devices, *many))
-    assert "a picture shows 256 at most" in machine_picture(large)
+    assert "a picture shows 256 at most" in page_with(large)
 
 
 def test_a_damaged_sketch_is_one_line(machine: Topology, tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """The page: whole markup, nothing from elsewhere, and no name that becomes markup."""
 
 import re
-import sys
 from dataclasses import replace
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +11,9 @@ from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
 from tests.tuccl.views.page.reported import HOSTILE, hostile, of_three_shapes, reported, seen
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
-from tuccl.views.page.figures.places import ReportedTable
-from tuccl.views.page.figures.report_figures import ReportFigures
-from tuccl.views.page.figures.table_figures import table_figures
-from tuccl.views.page.page import Scripts
-from tuccl.views.page.plotly_script import PlotlyMissingError, plotly_script
-from tuccl.views.page.report import report_page
+from tuccl.views.page.page import table_page
+from tuccl.views.page.place import ReportedTable
+from tuccl.views.page.tables import ReportFigures, table_figures
 
 DRAWS = "Plotly = {};"
 """Stands for plotly's script, of 5 MB, where a test parses pages."""
@@ -26,7 +21,7 @@ DRAWS = "Plotly = {};"
 
 def page_of(found: ReportedTable) -> str:
     figures = ReportFigures("2026-01-02", (table_figures(found, None),))
-    return report_page(figures, found, (), Scripts(DRAWS))
+    return table_page(figures, found, (), DRAWS)
 
 
 def test_a_page_fetches_nothing_and_runs_its_own_scripts_alone() -> None:
@@ -88,12 +83,6 @@ def test_every_chart_has_an_alternative_text_and_every_part_a_title() -> None:
         assert str(link["href"]).removeprefix("#") in identities
 
 
-def test_plotly_is_small_enough_and_ends_no_script() -> None:
-    script = plotly_script()
-    assert "MIT license" in script[:400]
-    assert len(script.encode()) < 5_000_000
-
-
 def test_tables_without_entries_have_a_page() -> None:
     found = reported()
     empty = replace(found, table=replace(found.table, entries=()))
@@ -142,24 +131,19 @@ def contrast(text: tuple[float, ...], ground: tuple[float, ...]) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_texts_and_lines_have_the_contrast_of_wcag_aa(scheme: int) -> None:
-    style = files("tuccl.views.page").joinpath("page.css").read_text(encoding="utf-8")
-    blocks = re.findall(r":root[^{]*\{([^}]*)\}", style)
+    style = files("tuccl.views.page").joinpath("templates/page.css").read_text(encoding="utf-8")
+    known = re.findall(r"--([\w-]+): light-dark\(#([0-9a-f]{6}), #([0-9a-f]{6})\);", style)
+    assert len(known) > 15
     colours = {
-        name: tuple(int(value[at : at + 2], 16) / 255 for at in (0, 2, 4))
-        for name, value in re.findall(r"--([\w-]+): #([0-9a-f]{6});", blocks[scheme])
+        name: tuple(int(pair[scheme][at : at + 2], 16) / 255 for at in (0, 2, 4))
+        for name, *pair in known
     }
+    hues = ("grey", "blue", "orange", "green", "plum", "violet", "olive")
     for ground in ("page", "surface"):
-        for text in ("ink", "muted", "focus", "executor"):
+        for text in ("ink", "muted", "focus", "orange"):
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-        for name, line in colours.items():
-            if name.startswith("family-") or name in {
-                "stock",
-                "plugin",
-                "bound",
-                "inside",
-                "across",
-            }:
-                assert contrast(line, colours[ground]) >= 3.0, (name, ground)
+        for hue in hues:
+            assert contrast(colours[hue], colours[ground]) >= 3.0, (hue, ground)
     for hue in ("gain", "loss"):
         # The strongest cell is mixed of 60 % of its hue.
         pairs = zip(colours[hue], colours["surface"], strict=True)
@@ -167,20 +151,3 @@ def test_texts_and_lines_have_the_contrast_of_wcag_aa(scheme: int) -> None:
         assert contrast(colours["ink"], mixed) >= 4.5, hue
     for ground in ("dropped", "network", "kept", "none"):
         assert contrast(colours["ink"], colours[ground]) >= 4.5, ground
-
-
-def test_plotly_that_is_missing_or_of_another_form_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "plotly", None)
-        with pytest.raises(PlotlyMissingError, match="pip install plotly"):
-            plotly_script()
-    (tmp_path / "plotly" / "package_data").mkdir(parents=True)
-    (tmp_path / "plotly" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PlotlyMissingError, match="install plotly again"):
-        plotly_script()
-    (tmp_path / "plotly" / "package_data" / "plotly.min.js").write_text("'</script>'")
-    with pytest.raises(PlotlyMissingError, match="no page can hold"):
-        plotly_script()

@@ -15,7 +15,7 @@ from tuccl.workspace.atomic_file import absolute, write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 if TYPE_CHECKING:
-    from tuccl.views.page.figures.places import ReportedTable
+    from tuccl.views.page.place import ReportedTable
 
 _TUNER_CSV, _THRESHOLDS = "tuner-csv", "thresholds"
 _FORMS = {_TUNER_CSV: "nccl_tuner.conf", _THRESHOLDS: "all_reduce_thresholds.json"}
@@ -38,7 +38,7 @@ def export(
         RecordingError: The engine's times cannot be read.
     """
     from tuccl.reports.documents.shipped import ExportDocument
-    from tuccl.views.page.figures.places import read_place
+    from tuccl.views.page.place import read_place
 
     if form not in _FORMS:
         raise UsageError(f"--to {form!a:.40} is unknown: use {' or '.join(_FORMS)}")

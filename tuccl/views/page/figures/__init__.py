@@ -1,1 +1,0 @@
-"""The figures of a report, read from a workspace or a shipped directory."""

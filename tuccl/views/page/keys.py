@@ -1,0 +1,389 @@
+"""Figures of the keys of a table: what stock NCCL and a job take, with the evidence for it.
+
+A shipped directory has only the keys with an entry, and no times under the process profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from statistics import quantiles
+from typing import TypeVar
+
+from lookup_tables.confirmation import NoStarts
+from lookup_tables.table import Entry, Operation, Shape
+from sketches.candidates import whole_machine
+from synthesizer.bounds.time_bounds import TimeBound, time_bound
+from synthesizer.errors import SynthesisError
+from synthesizer.ir.collectives import Collective
+from tuccl.errors import UsageError
+from tuccl.models.figures import communicator_shape
+from tuccl.models.siblings import SiblingMachines
+from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
+from tuccl.reports.decision_sentence import ratio_text
+from tuccl.reports.explanation import reason
+from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner, job_gains, obstacle_to
+from tuccl.reports.report import ComparisonReport
+from tuccl.search.trials.config import STOCK, Task
+from tuccl.search.trials.placement import ANYWHERE, Placement
+from tuccl.shipping.bench.bandwidths import busbw_gb_per_s
+from tuccl.views.page.place import ReportedTable
+from tuccl.words.counts import count_of
+from tuccl.words.sizes import format_size
+from tuccl.workspace.measurement_lines import Contents
+
+_MOST_BOUNDED_RANKS = 64
+"""Most ranks for which a bound is computed: beyond, the linear program takes long."""
+_UNINFORMATIVE = 100.0
+"""A bound that differs from its ratio by this factor is left out."""
+_LEAST_SAMPLES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A time with its interval, and the bus bandwidth that it means."""
+
+    time_us: float
+    low_us: float | None
+    high_us: float | None
+    busbw_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileGain:
+    """Stock NCCL's time over that of NCCL's own choice under the process profile."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    starts: int | None
+    """Starts of each in turn; without it single starts at different times, which give no bounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One operation and size on one shape of communicator."""
+
+    operation: Operation
+    size_bytes: int
+    shape: Shape
+    shape_name: str
+    """`whole`, `node`, `rail` or `pairs`, or else the shape in words; empty in a table of one."""
+    stock: Timed
+    """Its interval is between the quartiles of its samples, if the place has them."""
+    obstacle: Obstacle | None = None
+    """Why a job here does not run the schedule that won."""
+    placement: str = ""
+    """GPUs of a communicator, for an entry of those like it alone; empty: wherever ranks sit."""
+
+    @property
+    def curve(self) -> str:
+        """Operation, with the shape if the table has several: `node all_reduce`.
+
+        An entry by where ranks sit names GPUs as well: `all_reduce, like n0/gpu0 and n0/gpu3`.
+        """
+        like = f", like {self.placement}" if self.placement else ""
+        return f"{self.shape_name} {self.operation.value}{like}".strip()
+
+    @property
+    def name(self) -> str:
+        """Name in a table: `node all_reduce 4K`."""
+        return f"{self.shape_name} {self.operation.value} {format_size(self.size_bytes)}".strip()
+
+    @property
+    def communicator(self) -> str:
+        """The communicator: `node, 8 ranks on 1 node`, with its GPUs if an entry is for them."""
+        words = shape_words(self.shape)
+        text = words if self.shape_name in {"", words} else f"{self.shape_name}, {words}"
+        return f"{text}, like {self.placement}" if self.placement else text
+
+
+KeyT = TypeVar("KeyT", bound=Key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFigures(Key):
+    """A key of a table."""
+
+    min_bytes: int
+    """Smallest size that the decision holds for."""
+    max_bytes: int
+    job: Timed
+    """In a job here."""
+    speedup: float
+    """Stock NCCL's time over a job's."""
+    runner: Runner
+    runs: str
+    """The setting or schedule that a job here runs."""
+    without_executor: Timed | None
+    """By the plugin and the process profile, unless NCCL decides or the time is not known."""
+    schedule: Timed | None
+    """The schedule that won, whether or not a job here runs it."""
+    schedule_runs: str
+    """The schedule and its parameters; empty if none won."""
+    schedule_speedup: float | None
+    bound_us: float | None = None
+    """Time that no schedule undercuts on what a communicator of this shape has of the machine, if
+    it is known and assumes no network that is not there."""
+    evidence: str
+    """A sentence on why this runs."""
+    profile_gain: ProfileGain | None = None
+    configs_tried: int | None = None
+
+
+def keys_of(found: ReportedTable, samples: Contents | None) -> tuple[KeyFigures, ...]:
+    """Return the figures of all keys, in the order of the table; entries by where ranks sit last.
+
+    Args:
+        found: The table.
+        samples: The measurements of its run, if the place has them.
+    """
+    placed = tuple(_placed_keys(found, samples))
+    if found.report is None:
+        entries = tuple(_of_entry(entry, found) for entry in found.table.entries)
+        return _named((*entries, *placed), {})
+    gains = job_gains(found.table, found.report, has_executor=found.has_executor)
+    keys = tuple(_of_gain(gain, gains, found, samples) for gain in gains.keys)
+    names = {shape: name for name, shape in found.report.shapes.items()}
+    return _named((*_bounded_keys(found, keys), *placed), names)
+
+
+def by_curve(keys: Sequence[KeyT]) -> list[list[KeyT]]:
+    """Return the keys of each operation and shape, by size, with shapes in the table's order.
+
+    Entries by where ranks sit follow those of their shape.
+    """
+    shapes = list(dict.fromkeys(key.shape for key in keys))
+    places = list(dict.fromkeys(["", *(key.placement for key in keys)]))
+
+    def curve(key: KeyT) -> tuple[int, int, Operation]:
+        return shapes.index(key.shape), places.index(key.placement), key.operation
+
+    order = sorted(keys, key=lambda key: (curve(key), key.size_bytes))
+    return [list(found) for _, found in groupby(order, key=curve)]
+
+
+def shape_words(shape: Shape) -> str:
+    """Return `16 ranks on 2 nodes`."""
+    return f"{count_of(shape.ranks, 'rank')} on {count_of(shape.nodes, 'node')}"
+
+
+def timed(
+    task: Task, time_us: float, ratio: float = 1.0, low: float | None = None,
+    high: float | None = None,
+) -> Timed:  # fmt: skip
+    """Return a time with the bounds that those of its ratio mean, its reference held."""
+    low_us = time_us * ratio / high if high and high < _UNINFORMATIVE * ratio else None
+    high_us = time_us * ratio / low if low and ratio < _UNINFORMATIVE * low else None
+    return Timed(time_us, low_us, high_us, busbw_gb_per_s(task, time_us))
+
+
+def _placed_keys(found: ReportedTable, samples: Contents | None) -> Iterator[KeyFigures]:
+    """Yield the figures of entries for some communicators of a shape."""
+    for own in found.table.placements:
+        known = own.timed
+        placement = ANYWHERE if known is None else Placement(known.stride, known.siblings)
+        for entry in own.entries:
+            key = _of_entry(entry, found)
+            task = Task(key.operation, key.size_bytes, key.shape, placement)
+            stock = _stock(task, key.stock.time_us, None if known is None else samples)
+            yield replace(key, stock=stock, placement=own.example)
+
+
+def _named(keys: tuple[KeyFigures, ...], names: Mapping[Shape, str]) -> tuple[KeyFigures, ...]:
+    """Return the keys with the names of their shapes, if these are several."""
+    if len({key.shape for key in keys}) < 2:
+        return keys
+    return tuple(
+        replace(key, shape_name=names.get(key.shape) or shape_words(key.shape)) for key in keys
+    )
+
+
+def _bounded_keys(found: ReportedTable, keys: tuple[KeyFigures, ...]) -> Iterator[KeyFigures]:
+    """Yield the keys with their bounds.
+
+    If a time of the same operation and shape is below its bound, the calls took other links than
+    the bound is for, so none is given then.
+    """
+    curves: dict[tuple[Operation, Shape], list[KeyFigures]] = {}
+    for key in keys:
+        curves.setdefault((key.operation, key.shape), []).append(key)
+    bounds = {curve: _bound(found, *curve) for curve in curves}
+    below = {
+        curve
+        for curve, bound in bounds.items()
+        if bound is not None and any(_is_below(key, bound) for key in curves[curve])
+    }
+    for key in keys:
+        bound = bounds[key.operation, key.shape]
+        has_bound = bound is not None and (key.operation, key.shape) not in below
+        yield replace(key, bound_us=bound.time_us(key.size_bytes)) if bound and has_bound else key
+
+
+def _bound(found: ReportedTable, operation: Operation, shape: Shape) -> TimeBound | None:
+    """Return the bound on a shape's part of the machine.
+
+    A part that is too large has none, nor one that the solver fails on. The links are not those of
+    the description between faked nodes, which have no network, and for ranks that share a GPU.
+    """
+    if found.machine is None or found.report is None or shape.ranks > _MOST_BOUNDED_RANKS:
+        return None
+    laboratory = found.report.laboratory
+    if shape.nodes > 1 and (laboratory.nodes > 1 or laboratory.congestion_control):
+        return None
+    if laboratory.gpus:
+        return None
+    try:
+        part = SiblingMachines(found.machine).slowest(shape)
+        return time_bound(Collective(operation.value), whole_machine(part))
+    except (SynthesisError, UsageError):
+        return None
+
+
+def _is_below(key: KeyFigures, bound: TimeBound) -> bool:
+    known = (key.stock, key.job, key.without_executor, key.schedule)
+    bound_us = bound.time_us(key.size_bytes)
+    return any(each is not None and each.time_us < bound_us for each in known)
+
+
+def _shape_of(gain: KeyGain, found: ReportedTable) -> Shape:
+    """Return a key's shape, which a report of one shape does not name."""
+    if gain.key.shape is not None:
+        return gain.key.shape
+    if found.table.entries or found.machine is None:
+        return found.table.entries[0].key.shape
+    return communicator_shape(found.machine)
+
+
+def _of_gain(
+    gain: KeyGain, gains: JobGains, found: ReportedTable, samples: Contents | None
+) -> KeyFigures:
+    key, entry = gain.key, gain.entry
+    shape = _shape_of(gain, found)
+    task = Task(Operation(key.operation), key.size_bytes, shape)
+    stock = _stock(task, key.stock_us, samples)
+    profile = _profile_gain(gain) if found.table.profile else None
+    alone = stock
+    if gain.without_executor is Runner.PLUGIN:
+        alone = _compared(task, gain.without_executor_us, key.builtin)
+    elif gain.without_executor is Runner.PROFILE:
+        bounds = () if profile is None else (profile.ratio, profile.low, profile.high)
+        alone = timed(task, gain.without_executor_us, *bounds)
+    schedule, schedule_runs = None, ""
+    if entry is not None and entry.schedule is not None:
+        schedule = _compared(task, entry.time_us, key.schedule)
+        schedule_runs = describe_schedule(entry, found.table)
+    evidence = reason(gain, gains.evidence)
+    return KeyFigures(
+        operation=task.operation,
+        size_bytes=key.size_bytes,
+        shape=shape,
+        shape_name="",
+        min_bytes=key.min_bytes,
+        max_bytes=key.max_bytes,
+        stock=stock,
+        job=schedule if schedule is not None and gain.runner is Runner.EXECUTOR else alone,
+        speedup=gain.speedup,
+        runner=gain.runner,
+        runs=describe_runner(gain, found.table),
+        without_executor=None if gain.without_executor is Runner.NCCL else alone,
+        schedule=schedule,
+        schedule_runs=schedule_runs,
+        schedule_speedup=None if schedule is None else key.stock_us / schedule.time_us,
+        obstacle=gain.obstacle,
+        evidence=evidence if found.report is None else found.report.readable(evidence),
+        profile_gain=profile,
+        configs_tried=key.configs_tried,
+    )
+
+
+def _of_entry(entry: Entry, found: ReportedTable) -> KeyFigures:
+    """Return the figures of an entry of a shipped directory."""
+    task = Task(entry.key.operation, entry.tuned_bytes, entry.key.shape)
+    obstacle = obstacle_to(entry, found.table, found.evidence, has_executor=found.has_executor)
+    stock = timed(task, entry.default_time_us)
+    shown = entry.confirmation
+    bounds = () if shown is None else (shown.ratio, shown.low, shown.high)
+    winner = timed(task, entry.time_us, *bounds)
+    schedule, alone, schedule_runs = None, None, ""
+    if entry.schedule is None:
+        alone = winner
+    else:
+        schedule, schedule_runs = winner, describe_schedule(entry, found.table)
+        if entry.builtin_time_us is not None:
+            alone = timed(task, entry.builtin_time_us)
+    if schedule is not None and obstacle is None:
+        runner, job, runs = Runner.EXECUTOR, schedule, schedule_runs
+    elif alone is not None:
+        runner, job, runs = Runner.PLUGIN, alone, describe_builtin(entry)
+    else:
+        runner, job = (Runner.PROFILE if found.table.profile else Runner.NCCL), stock
+        runs = "NCCL's own choice, whose time the directory does not hold"
+    return KeyFigures(
+        operation=task.operation,
+        size_bytes=task.size_bytes,
+        shape=task.shape,
+        shape_name="",
+        min_bytes=entry.key.min_bytes,
+        max_bytes=entry.key.max_bytes,
+        stock=stock,
+        job=job,
+        speedup=stock.time_us / job.time_us,
+        runner=runner,
+        runs=runs,
+        without_executor=alone,
+        schedule=schedule,
+        schedule_runs=schedule_runs,
+        schedule_speedup=None if schedule is None else stock.time_us / schedule.time_us,
+        obstacle=obstacle,
+        evidence=_confirmation_text(entry),
+    )
+
+
+def _compared(task: Task, time_us: float, compared: ComparisonReport | None) -> Timed:
+    if compared is None:
+        return timed(task, time_us)
+    return timed(task, time_us, compared.ratio, compared.lower_bound, compared.upper_bound)
+
+
+def _profile_gain(gain: KeyGain) -> ProfileGain:
+    key = gain.key
+    in_turn = key.profile_ratio
+    if in_turn is None:
+        return ProfileGain(key.stock_us / key.profile_default_us, None, None, None)
+    return ProfileGain(in_turn.ratio, in_turn.low, in_turn.high, in_turn.starts)
+
+
+def _stock(task: Task, time_us: float, samples: Contents | None) -> Timed:
+    """Return stock NCCL's time with the quartiles of its samples, if there are enough."""
+    known: tuple[float, ...] = ()
+    if samples is not None:
+        # A log of several shapes has the full names.
+        names = (task.full_name, task.name)
+        known = next(filter(None, (samples.known(name, STOCK).samples_us for name in names)), ())
+    if len(known) < _LEAST_SAMPLES:
+        return timed(task, time_us)
+    low, _, high = quantiles(known, n=4, method="inclusive")
+    return replace(timed(task, time_us), low_us=low, high_us=high)
+
+
+def _confirmation_text(entry: Entry) -> str:
+    shown = entry.confirmation
+    if shown is None:
+        return "the table does not say how it was compared"
+    compared = ComparisonReport(
+        config="",
+        time_us=entry.time_us,
+        reference_us=entry.time_us * shown.ratio,
+        ratio=shown.ratio,
+        lower_bound=shown.low,
+        samples=entry.samples,
+        spread=entry.spread,
+        upper_bound=shown.high,
+        confidence=shown.confidence,
+        reference=shown.reference,
+        estimator=shown.estimator,
+        starts=shown.starts if isinstance(shown.starts, int) else NoStarts(shown.starts),
+    )
+    return f"the winner is {ratio_text(compared)}"

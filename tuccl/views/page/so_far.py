@@ -1,0 +1,176 @@
+"""`RunSoFar`: a run that goes on, or was stopped, by its log of measurements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from statistics import geometric_mean
+
+from lookup_tables.table import Operation, Shape
+from probes.topology.graph import Topology
+from tuccl.errors import WorkspaceError
+from tuccl.models.figures import communicator_shape
+from tuccl.options.run_options import REPLAY
+from tuccl.reports.evidence import Evidence, evidence_of_backend
+from tuccl.reports.finished_run import read_machine
+from tuccl.schedules.saved_candidates import saved_names
+from tuccl.search.trials.best_so_far import KeySoFar
+from tuccl.search.trials.config import STOCK, Task
+from tuccl.tuning.pipeline.run_options import read_options
+from tuccl.views.page.keys import Key, Timed, shape_words, timed
+from tuccl.views.page.search import SearchProgress, search_progress
+from tuccl.words.durations import parse_seconds
+from tuccl.workspace.measurement_history import Measurement, read_history
+from tuccl.workspace.measurement_log import read_log
+from tuccl.workspace.runs import Run, RunRecord
+
+_TASK = re.compile(r"([a-z_]+)-(\d+)(?:@(\d+)x(\d+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFiguresSoFar(Key):
+    """A key that stock NCCL was timed on, and the best configuration of it so far."""
+
+    best: Timed
+    best_runs: str
+    """The best configuration: `ring LL128 ch16`."""
+    tried: int
+    """Number of configurations that were measured or failed."""
+    failed: int
+
+    @property
+    def gain(self) -> float:
+        """Stock NCCL's time over that of the best so far."""
+        return self.stock.time_us / self.best.time_us
+
+
+@dataclass(frozen=True)
+class RunSoFar:
+    """A run without a table, as far as its files show it."""
+
+    place: str
+    """The workspace as the user named it."""
+    run: Run
+    begun_at: str
+    """When it began: ISO 8601, UTC."""
+    backend: str
+    source: str
+    """Backend that took or computed the times, also where a record of it is replayed."""
+    budget_s: float | None
+    """Machine time that measuring may take, if it is limited."""
+    machine: Topology | None
+    """The machine, once the run has written it."""
+    keys: tuple[KeyFiguresSoFar, ...]
+    search: SearchProgress
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence behind the times."""
+        return evidence_of_backend(self.source)
+
+    @property
+    def gain(self) -> float | None:
+        """Geometric mean of the gains of the best so far, once there is a key."""
+        return geometric_mean(key.gain for key in self.keys) if self.keys else None
+
+
+def read_so_far(run: Run, place: Path) -> RunSoFar:
+    """Read what is known of a run.
+
+    Args:
+        run: The run.
+        place: Its workspace as the user named it.
+
+    Raises:
+        WorkspaceError: A file is damaged, or of another version.
+    """
+    record = run.record()
+    if record is None:
+        raise WorkspaceError(f"run {run.root.name} of {place} has no run.json; run `tuccl init`")
+    machine = read_machine(run) if run.topology.exists() else None
+    history = list(read_history(run.measurements, record.identity))
+    names = saved_names(run.schedules)
+    backend = read_options(record.options).backend_name
+    full_names = any("@" in measured.task for measured in history)
+    keys = _keys(history, machine, names)
+    return RunSoFar(
+        place=str(place),
+        run=run,
+        begun_at=record.tuned_at,
+        backend=backend,
+        source=_source_of(run, record, backend),
+        budget_s=_budget_s(record),
+        machine=machine,
+        keys=keys,
+        search=search_progress(keys, history, names, full_names=full_names),
+    )
+
+
+def _source_of(run: Run, record: RunRecord, backend: str) -> str:
+    """Return the backend behind a record that is replayed, as the log names it."""
+    if backend != REPLAY:
+        return backend
+    source = read_log(run.measurements, record.identity).source
+    return backend if source is None else source.provenance.backend
+
+
+def _budget_s(record: RunRecord) -> float | None:
+    budget = record.options.get("budget")
+    return None if budget is None else parse_seconds(str(budget), "budget in run.json")
+
+
+def _keys(
+    history: Sequence[Measurement], machine: Topology | None, names: Mapping[str, str]
+) -> tuple[KeyFiguresSoFar, ...]:
+    """Return the keys that stock NCCL was timed on first; sizes of borders are timed later."""
+    opening = takewhile(lambda measured: measured.config == STOCK, history)
+    named = {measured.task: _task(measured.task, machine) for measured in opening}
+    found = {task: KeySoFar() for task in named.values() if task is not None}
+    for measured in history:
+        task = named.get(measured.task)
+        if task is None:
+            continue
+        key = found[task]
+        if measured.recorded.failed:
+            key.fail(measured.config)
+        else:
+            key.note(measured.config, measured.recorded.samples_us)
+    several = len({task.shape for task in found}) > 1
+    return tuple(
+        _figures(task, found[task], names, shape_words(task.shape) if several else "")
+        for task in sorted(found)
+        if STOCK in found[task].times_us
+    )
+
+
+def _task(name: str, machine: Topology | None) -> Task | None:
+    """Return the key that a log names, unless its shape is not known or it is no key."""
+    match = _TASK.fullmatch(name)
+    if match is None or match[1] not in set(Operation):
+        return None
+    if match[3] is None:
+        shape = None if machine is None else communicator_shape(machine)
+    else:
+        ranks, nodes = int(match[3]), int(match[4])
+        shape = Shape(ranks, nodes, 0 if ranks % nodes else ranks // nodes)
+    return None if shape is None else Task(Operation(match[1]), int(match[2]), shape)
+
+
+def _figures(
+    task: Task, key: KeySoFar, names: Mapping[str, str], shape_name: str
+) -> KeyFiguresSoFar:
+    best = key.best or STOCK
+    return KeyFiguresSoFar(
+        operation=task.operation,
+        size_bytes=task.size_bytes,
+        shape=task.shape,
+        shape_name=shape_name,
+        stock=timed(task, key.times_us[STOCK]),
+        best=timed(task, key.times_us[best]),
+        best_runs=best.described(names),
+        tried=key.tried,
+        failed=len(key.failed),
+    )

@@ -1,0 +1,350 @@
+"""The figures of a report: one table, or two that are compared; `tuccl report --json` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+from lookup_tables.table import Operation, Shape
+from sketches.sketch import Sketch
+from tuccl.errors import UsageError
+from tuccl.reports.documents.document import SCHEMA_VERSION, Document
+from tuccl.reports.documents.step import StepDocument
+from tuccl.reports.evidence import Evidence
+from tuccl.reports.job_gains import Runner, job_gains
+from tuccl.views.page.keys import KeyFigures, keys_of
+from tuccl.views.page.place import ReportedTable
+from tuccl.views.page.search import SearchProgress, search_progress
+from tuccl.views.page.sketches import SketchFigures, sketch_figures
+from tuccl.views.page.timelines import Timeline, timelines_of
+from tuccl.views.terminal.table_display import placed_entries_lines, summary_lines
+from tuccl.words.counts import count_of
+from tuccl.workspace.measurement_history import read_history
+from tuccl.workspace.measurement_lines import Contents
+from tuccl.workspace.measurement_log import read_log
+
+_SAME_STOCK = 0.02
+"""Mean difference of stock NCCL's times that is not worth a remark."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFigures:
+    """The gain on communicators of one shape."""
+
+    name: str
+    shape: Shape
+    keys: int
+    speedup: float
+    """Geometric mean over its keys of what a job here gains."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFigures:
+    """A table: what it is of, what it gains, and what that rests on."""
+
+    name: str
+    """The place as the user named it."""
+    shipped: bool
+    """Whether the place is a shipped directory."""
+    topology: str
+    fingerprint: str
+    gpu_models: tuple[str, ...]
+    times: Evidence
+    backend: str
+    """Backend that took or computed the times."""
+    replayed: bool
+    """Whether the times come from a record of it."""
+    recorded_at: str
+    """When the run of that record began, if there is one and that is known."""
+    conditions: tuple[str, ...]
+    """How calls were timed other than a job makes them: on faked nodes, on shared GPUs."""
+    nccl_version: str | None
+    tuccl_version: str | None
+    details: str
+    """Driver, CUDA and GPU, or the state of the model."""
+    run: str
+    """Identity of the run; empty for a shipped directory."""
+    dates: tuple[str, ...]
+    measuring_s: float | None
+    """Seconds of the machine that measuring took."""
+    profile: Mapping[str, str]
+    speedup: float
+    """Geometric mean over all keys of what a job here gains."""
+    speedup_with_all_schedules: float
+    shapes: tuple[ShapeFigures, ...]
+    """The communicator shapes, in the order of the keys, if there are several."""
+    keys: tuple[KeyFigures, ...]
+    """Keys whose entries hold wherever ranks sit."""
+    placed: tuple[KeyFigures, ...]
+    """Entries that hold for some communicators of a shape, and come before those of the shape."""
+    step: StepDocument | None
+    """The gain of a step of the workload, if the table was tuned for one."""
+    remarks: tuple[str, ...]
+    """Sentences on gains, caveats, profile and cost."""
+
+    @property
+    def all_keys(self) -> tuple[KeyFigures, ...]:
+        """The keys, then the entries by where ranks sit."""
+        return (*self.keys, *self.placed)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedKey:
+    """A key of both tables."""
+
+    operation: Operation
+    size_bytes: int
+    shape: Shape
+    first: KeyFigures
+    second: KeyFigures
+    ratio: float
+    """A job's time with the first table over that with the second: above 1 the second is faster."""
+    low: float | None
+    """The ratio if each time is at the bound that is worse for the second."""
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the bounds of both times tell the tables apart."""
+        if self.low is not None and self.low > 1.0:
+            return "faster"
+        return "slower" if self.high is not None and self.high < 1.0 else "not told apart"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two tables, key by key."""
+
+    ratio: float
+    """Geometric mean over the keys that both have."""
+    keys: tuple[ComparedKey, ...]
+    remarks: tuple[str, ...]
+    """Reasons not to take the ratios at face value, and keys that only one table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFigures:
+    """The figures of a report."""
+
+    made_at: str
+    """When the report was made: ISO 8601, UTC."""
+    tables: tuple[TableFigures, ...]
+    """One, or two that are compared."""
+    search: SearchProgress | None = None
+    """How the search went, if one table is shown whose place has measurements."""
+    sketches: tuple[SketchFigures, ...] = ()
+    """Connections that the sketches of the run keep and drop."""
+    timelines: tuple[Timeline, ...] = ()
+    """Simulated calls of schedules that won."""
+    comparison: Comparison | None = None
+    """The two tables key by key."""
+
+
+class ReportDocument(Document):
+    """`tuccl report --json`."""
+
+    schema_version: int = SCHEMA_VERSION
+    file: str
+    """Path of the page."""
+    figures: ReportFigures
+
+
+def report_figures(found: ReportedTable, sketches: Sequence[Sketch], made_at: str) -> ReportFigures:
+    """Return the figures of a report on one table.
+
+    Args:
+        found: The table.
+        sketches: Sketches of its run.
+        made_at: Date of the report.
+
+    Raises:
+        WorkspaceError: The measurements of its run cannot be read.
+    """
+    table = table_figures(found, measurements_of(found))
+    search = None
+    if found.run is not None and found.report is not None:
+        history = read_history(found.run.measurements, found.identity)
+        names = {content: schedule.name for content, schedule in found.report.schedules.items()}
+        named = bool(found.report.shapes)
+        search = search_progress(table.keys, history, names, full_names=named)
+    return ReportFigures(
+        made_at,
+        (table,),
+        search if search is not None and search.measurements else None,
+        tuple(map(sketch_figures, sketches)),
+        timelines_of(found, table.keys, sketches),
+    )
+
+
+def compared_figures(first: ReportedTable, second: ReportedTable, made_at: str) -> ReportFigures:
+    """Return the figures of a report on two tables.
+
+    Raises:
+        UsageError: The tables have no key in common.
+        WorkspaceError: The measurements of a run cannot be read.
+    """
+    tables = tuple(table_figures(found, measurements_of(found)) for found in (first, second))
+    return ReportFigures(made_at, tables, comparison=compare(*tables))
+
+
+def measurements_of(found: ReportedTable) -> Contents | None:
+    """Return the measurements of a table's run, if the place has a run.
+
+    Raises:
+        WorkspaceError: They cannot be read.
+    """
+    return None if found.run is None else read_log(found.run.measurements, found.identity)
+
+
+def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigures:
+    """Return the figures of a table.
+
+    Args:
+        found: The table.
+        samples: The measurements of its run, if the place has them.
+    """
+    known = keys_of(found, samples)
+    keys = tuple(key for key in known if not key.placement)
+    provenance, report = found.provenance, found.report
+    if provenance is None and samples is not None and samples.source is not None:
+        provenance = samples.source.provenance
+    version = None if provenance is None else provenance.nccl_version
+    stated = found.provenance
+    if report is not None:
+        backend, replayed = report.source, report.recorded_backend is not None
+    else:
+        backend = "" if stated is None else stated.backend
+        replayed = stated is not None and stated.replayed
+    return TableFigures(
+        name=found.name,
+        shipped=report is None,
+        topology=found.table.topology_name,
+        fingerprint=found.table.fingerprint,
+        gpu_models=found.table.gpu_models,
+        times=found.evidence,
+        backend=backend,
+        replayed=replayed,
+        recorded_at="" if report is None else report.recorded_at,
+        conditions=() if report is None else tuple(report.laboratory.conditions()),
+        nccl_version=None if version is None else str(version),
+        tuccl_version=None if provenance is None else provenance.tuccl_version,
+        details="" if provenance is None else provenance.details,
+        run=found.identity,
+        dates=found.dates,
+        measuring_s=None if report is None else report.measuring_s,
+        profile=dict(found.table.profile),
+        speedup=geometric_mean([key.speedup for key in keys]),
+        speedup_with_all_schedules=geometric_mean(
+            [key.speedup if key.schedule_speedup is None else key.schedule_speedup for key in keys]
+        ),
+        shapes=_shapes(keys),
+        keys=keys,
+        placed=tuple(key for key in known if key.placement),
+        step=found.step,
+        remarks=tuple(_remarks(found, keys)),
+    )
+
+
+def compare(first: TableFigures, second: TableFigures) -> Comparison:
+    """Compare two tables.
+
+    Raises:
+        UsageError: They have no key in common.
+    """
+    others = {_call(key): key for key in second.all_keys}
+    keys = tuple(
+        _compared(key, others[_call(key)]) for key in first.all_keys if _call(key) in others
+    )
+    if not keys:
+        raise UsageError(
+            f"{first.name} and {second.name} have no operation, size and communicator in common; "
+            "name tables that do"
+        )
+    ratio = geometric_mean([key.ratio for key in keys])
+    return Comparison(ratio, keys, tuple(_differences(first, second, keys)))
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Return the geometric mean, 1 of nothing."""
+    return exp(sum(map(log, ratios)) / len(ratios)) if ratios else 1.0
+
+
+def _shapes(keys: Sequence[KeyFigures]) -> tuple[ShapeFigures, ...]:
+    by_shape: dict[Shape, list[KeyFigures]] = {}
+    for key in keys:
+        by_shape.setdefault(key.shape, []).append(key)
+    if len(by_shape) < 2:
+        return ()
+    return tuple(
+        ShapeFigures(
+            own[0].shape_name, shape, len(own), geometric_mean([key.speedup for key in own])
+        )
+        for shape, own in by_shape.items()
+    )
+
+
+def _remarks(found: ReportedTable, keys: Sequence[KeyFigures]) -> Iterator[str]:
+    if found.report is not None:
+        gains = job_gains(found.table, found.report, has_executor=found.has_executor)
+        yield from summary_lines(found.table, found.report, gains)
+        return
+    yield (
+        f"A shipped directory holds {count_of(len(keys), 'key')} with an entry. Keys left to NCCL, "
+        "the search and the machine are in the workspace that it was shipped from."
+    )
+    if found.evidence.caveat:
+        yield found.evidence.caveat
+    yield from placed_entries_lines(found.table)
+    yield from dict.fromkeys(key.obstacle.sentence for key in keys if key.obstacle is not None)
+    unknown = sum(key.runner is Runner.PROFILE for key in keys)
+    if unknown:
+        yield (
+            f"{count_of(unknown, 'key')} without a setting of NCCL's count as no gain: the "
+            "directory does not hold their time under the process profile."
+        )
+
+
+def _call(key: KeyFigures) -> tuple[Operation, Shape, int, str]:
+    return key.operation, key.shape, key.size_bytes, key.placement
+
+
+def _compared(first: KeyFigures, second: KeyFigures) -> ComparedKey:
+    a, b = first.job, second.job
+    return ComparedKey(
+        first.operation,
+        first.size_bytes,
+        first.shape,
+        first,
+        second,
+        a.time_us / b.time_us,
+        None if a.low_us is None or b.high_us is None else a.low_us / b.high_us,
+        None if a.high_us is None or b.low_us is None else a.high_us / b.low_us,
+    )
+
+
+def _differences(
+    first: TableFigures, second: TableFigures, keys: Sequence[ComparedKey]
+) -> Iterator[str]:
+    if first.fingerprint != second.fingerprint:
+        yield (
+            f"the machines differ: {first.topology} ({first.fingerprint}) and {second.topology} "
+            f"({second.fingerprint})"
+        )
+    if first.times is not second.times:
+        yield f"times of the first are {first.times.value}, of the second {second.times.value}"
+    elif first.times.caveat:
+        yield first.times.caveat
+    if first.nccl_version != second.nccl_version:
+        named = [table.nccl_version or "not stated" for table in (first, second)]
+        yield f"NCCL differs: {named[0]} and {named[1]}"
+    stock = geometric_mean([key.first.stock.time_us / key.second.stock.time_us for key in keys])
+    if abs(stock - 1.0) > _SAME_STOCK:
+        yield (
+            f"stock NCCL's own times differ: those of the first are {stock:.3f} times those of "
+            "the second on average, so not all of a ratio comes from the tables"
+        )
+    for table in (first, second):
+        alone = len(table.all_keys) - len(keys)
+        if alone:
+            yield f"{count_of(alone, 'key')} of {table.name} not compared: the other has none such"
