@@ -6,9 +6,11 @@ reads and the exact post-condition (`symbolic`). A check is skipped if an earlie
 on fails. Checks that depend on the buffer layout run once for each layout that the schedule claims:
 in place, out of place.
 
-A vectorised proof (`plain_proof`) comes first: it takes seconds for millions of steps and either
-succeeds or is inconclusive. If it is inconclusive, the checks above run step by step; they also
-follow the order that messages imply, and name defects.
+A vectorised proof (`is_plainly_right`) comes first: it takes seconds for millions of steps and
+either succeeds or is inconclusive. It succeeds if structure and connections are sound, no message
+takes more than one slot, waits have no cycle, threadblocks and dependences alone order all
+conflicting accesses within each rank, and the result is exact. If it is inconclusive, the checks
+above run step by step; they also follow the order that messages imply, and name defects.
 
 Semantics of the steps are those of the MSCCL interpreter (microsoft/msccl
 src/collectives/device/msccl_interpreter.h): `r` and `rcs` write the message to dst; `rrc` writes
@@ -31,10 +33,43 @@ from synthesizer.ir.layout import layout
 from synthesizer.ir.wiring import Wiring, wire
 from synthesizer.prove.defects import Defect, DefectKind
 from synthesizer.prove.execution_order import execution_order
-from synthesizer.prove.plain_proof import is_plainly_right
 from synthesizer.prove.races import find_races
+from synthesizer.prove.step_table import step_table
 from synthesizer.prove.structure import access_defects, algorithm_defects, connection_defects
 from synthesizer.prove.symbolic import execute, result_defects
+from synthesizer.prove.table_structure import Places, is_sound
+from synthesizer.prove.wave_races import ordered_within_ranks
+from synthesizer.prove.wave_symbolic import gives_result
+from synthesizer.prove.waves import in_waves
+
+
+def is_plainly_right(
+    algorithm: Algorithm, modes: Sequence[bool], slots: int, chunks_per_slot: int | None
+) -> bool:
+    """Return whether the simple conditions prove a schedule correct.
+
+    Args:
+        algorithm: The schedule.
+        modes: Buffer layouts to prove it for: in place (True), out of place (False).
+        slots: Slots of each connection, as in `synthesizer.prove.verifier.verify`.
+        chunks_per_slot: As in `synthesizer.prove.verifier.verify`.
+    """
+    try:
+        table = step_table(algorithm)
+    except OverflowError:
+        return False
+    if not is_sound(algorithm, table, modes):
+        return False
+    if chunks_per_slot is not None and (table.count > chunks_per_slot).any():
+        return False
+    waves = in_waves(table, slots)
+    if waves is None:
+        return False
+    places = [Places(algorithm, in_place=mode) for mode in modes]
+    return ordered_within_ranks(table, waves, places) and gives_result(
+        algorithm, table, waves, places
+    )
+
 
 MAX_DEFECTS_PER_KIND = 10
 """Most defects of one kind in a verdict."""

@@ -1,23 +1,147 @@
-"""Forms in which a table is shipped beside `tuccl.env`, for the tools that start jobs."""
+"""Forms in which a table is shipped beside `tuccl.env`, for the tools that start jobs.
+
+Readers of KEY=VALUE forms (containers, services, NCCL's own file, enroot) run no shell, so these
+forms name the place of the directory. Slurm's TaskProlog prints lines `export NAME=value`; Slurm
+takes a value up to the end of the line and starts the script without a search path. Its exit code
+is always 0, so that no missing file keeps a task from starting.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from tuccl.errors import UsageError
-from tuccl.shipping.job_settings import JobSettings
+from tuccl.runtime import PLUGIN_NAME
+from tuccl.shipping.job_settings import PRELOAD_VARIABLE, JobSettings
 from tuccl.shipping.kubernetes_files import KUBERNETES_PATHS, kubernetes_files
-from tuccl.shipping.settings_files import (
-    ENROOT_MOUNTS_NAME,
-    ENROOT_VARIABLES_NAME,
-    NCCL_CONF_NAME,
-    VARIABLES_NAME,
-    enroot_mounts,
-    enroot_variables,
-    nccl_conf,
-    variables_file,
+from tuccl.shipping.locating import (
+    BESIDE_SCRIPT,
+    bundle_name,
+    finding_lines,
+    trying_lines,
+    warning_line,
 )
-from tuccl.shipping.slurm_prolog import TASK_PROLOG_NAME, task_prolog
+
+VARIABLES_NAME = "tuccl.envfile"
+NCCL_CONF_NAME = "nccl.conf"
+ENROOT_VARIABLES_NAME = "enroot/50-tuccl.env"
+ENROOT_MOUNTS_NAME = "enroot/50-tuccl.fstab"
+_PUT_IN = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+
+def variables_file(settings: JobSettings) -> str:
+    """Return KEY=VALUE lines for `docker --env-file`, systemd and `mpirun -x`."""
+    variables = settings.variables("env")
+    names = " ".join(f"-x {name}" for name in variables)
+    comments = [
+        f"{settings.title}.",
+        f"docker run --env-file {settings.place}/{VARIABLES_NAME} ...",
+        f"EnvironmentFile=-{settings.place}/{VARIABLES_NAME}    (systemd)",
+        f"set -a; . {settings.place}/{VARIABLES_NAME}; set +a; mpirun {names} ...",
+    ]
+    return _text(comments, variables)
+
+
+def nccl_conf(settings: JobSettings) -> str:
+    """Return lines for NCCL_CONF_FILE; NCCL puts each into the environment if it is not there."""
+    variables = settings.variables("nccl-conf")
+    comments = [
+        f"{settings.title}.",
+        f"NCCL reads this file where NCCL_CONF_FILE names it, {settings.place}/{NCCL_CONF_NAME};",
+        "or append it to ~/.nccl.conf or /etc/nccl.conf. What the environment sets comes first.",
+    ]
+    if variables.pop(PRELOAD_VARIABLE, None) is not None:
+        comments += [
+            "The executor cannot be loaded from here: LD_PRELOAD is read before a process starts.",
+            "Without it NCCL serves the calls of schedules, with the best of its own algorithms.",
+        ]
+    return _text(comments, variables)
+
+
+def enroot_variables(settings: JobSettings) -> str:
+    """Return a file for enroot's environ.d."""
+    comments = [
+        f"{settings.title}.",
+        "Copy this file to /etc/enroot/environ.d, and 50-tuccl.fstab, which mounts the directory,",
+        "to /etc/enroot/mounts.d; for one user to the same folders of ~/.config/enroot.",
+        "To go back to stock NCCL: enroot start -e NCCL_TUNER_PLUGIN=none ...",
+    ]
+    return _text(comments, settings.variables("enroot"))
+
+
+def enroot_mounts(settings: JobSettings) -> str:
+    """Return a file for enroot's mounts.d; a directory that is missing is passed over.
+
+    Raises:
+        UsageError: enroot would put a variable into the name of the directory.
+    """
+    settings.variables("enroot")  # The place takes no characters that are special in fstab.
+    source = str(settings.shipped_to)
+    if _PUT_IN.search(source):
+        raise UsageError(
+            f"{source!a:.120} has a ${{NAME}}, in whose place enroot puts a variable; ship to a "
+            "directory without"
+        )
+    source = source.replace("\\", "\\134").replace(" ", "\\040")
+    return (
+        f"# {settings.title}: see 50-tuccl.env.\n"
+        f"{source} {settings.place} none x-create=dir,bind,ro,nosuid,nodev,nofail,"
+        "silent\n"
+    )
+
+
+def _text(comments: Iterable[str], variables: Mapping[str, str]) -> str:
+    lines = [f"# {comment}" for comment in comments]
+    lines += [f"{name}={value}" for name, value in variables.items()]
+    return "\n".join(lines) + "\n"
+
+
+TASK_PROLOG_NAME = "slurm-task-prolog.sh"
+
+
+def task_prolog(settings: JobSettings) -> str:
+    """Return the script; it finds the directory by its own path."""
+    lines = [
+        "#!/bin/sh",
+        f"# {settings.title}.",
+        "# TaskProlog of slurm.conf, or srun --task-prolog. A job that names a tuner plugin, as in",
+        "# NCCL_TUNER_PLUGIN=none, or a table of its own, keeps them; so it does with what it sets",
+        "# of the process profile.",
+        *BESIDE_SCRIPT,
+        *finding_lines(settings.crc, [settings.place, settings.shipped_to]),
+        "",
+        'give() { printf \'export %s=%s\\n\' "$1" "$2"; }',
+        'if [ -n "${NCCL_TUNER_PLUGIN:-}${TUCCL_BUNDLE:-}" ]; then',
+        "    :",
+        'elif [ -z "$tuccl_files" ]; then',
+        f"    {warning_line(settings.crc, settings.place)}",
+        "else",
+        *(f"    {line}" for line in _given(settings)),
+        "fi",
+        "exit 0",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _given(settings: JobSettings) -> list[str]:
+    lines = [
+        f'give NCCL_TUNER_PLUGIN "$tuccl_files/{PLUGIN_NAME}"',
+        f'give TUCCL_BUNDLE "$tuccl_files/{bundle_name(settings.crc)}"',
+        f"give TUCCL_BUNDLE_CRC {settings.crc:08x}",
+    ]
+    if settings.nccl:
+        lines.append(f"give TUCCL_NCCL {shlex.quote(settings.nccl)}")
+    for name, value in settings.profile.items():
+        lines.append(f'[ -n "${{{name}+set}}" ] || give {name} {shlex.quote(value)}')
+    lines.append(f"give TUCCL_PROFILE {shlex.quote(' '.join(settings.profile))}")
+    if settings.loads_executor:
+        preload = 'give LD_PRELOAD "$tuccl_executor${LD_PRELOAD:+ $LD_PRELOAD}"'
+        lines += trying_lines([preload])
+    return lines
 
 
 class Form(StrEnum):

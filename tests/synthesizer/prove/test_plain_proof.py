@@ -13,10 +13,9 @@ from synthesizer.ir.algorithm import Algorithm, Protocol, StepRef
 from synthesizer.ir.collectives import Collective
 from synthesizer.prove import wave_races
 from synthesizer.prove.defects import DefectKind
-from synthesizer.prove.plain_proof import is_plainly_right
 from synthesizer.prove.step_table import step_table
 from synthesizer.prove.table_structure import Places
-from synthesizer.prove.verifier import step_by_step, verify
+from synthesizer.prove.verifier import is_plainly_right, step_by_step, verify
 from synthesizer.prove.waves import in_waves
 from tests.synthesizer.hand_schedules import algorithm as schedule
 from tests.synthesizer.hand_schedules import all_schedules, block, ring_all_gather, s, step

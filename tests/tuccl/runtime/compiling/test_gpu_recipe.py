@@ -14,7 +14,7 @@ from probes.nvidia.gpu_programs import GpuProgram, sources_of
 from probes.p2p.run import p2p_program
 from tuccl.runtime import executor_program
 from tuccl.runtime.compiling.cuda_toolkit import Compilers
-from tuccl.runtime.compiling.gpu_recipe import recipe
+from tuccl.runtime.compiling.executor_build import recipe
 
 ROOT = Path(__file__).resolve().parents[4]
 COMPILERS = Compilers("cc", "c++", "nvcc", (13, 0), frozenset())

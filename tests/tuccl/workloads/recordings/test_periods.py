@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tuccl.workloads.recordings.periods import steps_by_period
+from tuccl.workloads.recordings.assembling import steps_by_period
 
 
 @pytest.mark.parametrize(
