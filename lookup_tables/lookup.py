@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
 from lookup_tables.confirmation import NoStarts, Reference
-from lookup_tables.errors import InvalidTableError
 from lookup_tables.program_header import check_seal
 from lookup_tables.table import (
     BuiltinConfig,
@@ -32,6 +31,7 @@ from lookup_tables.table import (
     Table,
     TimedSiblings,
 )
+from tuccl.errors import TableError
 
 MAX_SIZE_BYTES = 2**63 - 1
 """Largest end of a range; means "this size and everything above"."""
@@ -142,14 +142,14 @@ def check_table(table: Table) -> None:
     """Check every rule that lookup, Parquet record and bundle rely on.
 
     Raises:
-        InvalidTableError: The first broken rule and its entry.
+        TableError: The first broken rule and its entry.
     """
     _check_machine(table)
     _check_schedules(table)
     known = {schedule.content_hash for schedule in table.schedules}
     for entry in table.all_entries:
         if entry.key.fingerprint != table.fingerprint:
-            raise InvalidTableError(
+            raise TableError(
                 f"{_name(entry.key)}: tuned on topology {entry.key.fingerprint!r} but the table is "
                 f"for {table.fingerprint!r}; keep one table per topology"
             )
@@ -168,26 +168,26 @@ def _name(key: Key) -> str:
 
 def _check_machine(table: Table) -> None:
     if not table.fingerprint:
-        raise InvalidTableError("the table has no topology fingerprint; tune it on a topology")
+        raise TableError("the table has no topology fingerprint; tune it on a topology")
     _check_printable("topology name", table.topology_name)
     _check_printable("topology fingerprint", table.fingerprint)
     for model in table.gpu_models:
         if not _GPU_MODEL.fullmatch(model):
-            raise InvalidTableError(
+            raise TableError(
                 f"GPU model {model!r} is not PCI vendor:device in lower-case hex, like 10de:2335"
             )
     if list(table.gpu_models) != sorted(set(table.gpu_models)):
-        raise InvalidTableError(f"GPU models {table.gpu_models} are not sorted and distinct")
+        raise TableError(f"GPU models {table.gpu_models} are not sorted and distinct")
     for variable, value in table.profile.items():
         if not _VARIABLE.fullmatch(variable):
-            raise InvalidTableError(f"process profile: {variable!r} cannot name a variable")
+            raise TableError(f"process profile: {variable!r} cannot name a variable")
         _check_printable(f"process profile: {variable}", value)
 
 
 def _check_printable(what: str, text: str) -> None:
     """Check a text that goes into a shell file and into one-line messages."""
     if not text.isprintable():
-        raise InvalidTableError(
+        raise TableError(
             f"{what} {text!r} is not printable on one line; leave out control characters"
         )
 
@@ -195,10 +195,10 @@ def _check_printable(what: str, text: str) -> None:
 def _check_schedules(table: Table) -> None:
     hashes = [schedule.content_hash for schedule in table.schedules]
     if hashes != sorted(set(hashes)):
-        raise InvalidTableError("schedules are not sorted by content hash, each once")
+        raise TableError("schedules are not sorted by content hash, each once")
     for schedule in table.schedules:
         if not _CONTENT_HASH.fullmatch(schedule.content_hash):
-            raise InvalidTableError(
+            raise TableError(
                 f"a schedule's content hash {schedule.content_hash!r} cannot name a file; use "
                 "letters and digits"
             )
@@ -211,28 +211,28 @@ def _check_program(schedule: StoredSchedule) -> None:
     try:
         check_seal(schedule.program)
     except ValueError as error:
-        raise InvalidTableError(
+        raise TableError(
             f"the program of schedule {schedule.content_hash} is damaged: {error}"
         ) from error
 
 
 def _check_key(key: Key) -> None:
     if not 0 <= key.min_bytes <= key.max_bytes <= MAX_SIZE_BYTES:
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(key)}: a range needs 0 <= min_bytes <= max_bytes <= {MAX_SIZE_BYTES}"
         )
     if key.shape.fault:
-        raise InvalidTableError(f"{_name(key)}: {key.shape.fault}")
+        raise TableError(f"{_name(key)}: {key.shape.fault}")
 
 
 def _check_config(entry: Entry, known_schedules: set[str]) -> None:
     builtin, schedule = entry.builtin, entry.schedule
     if builtin is None and schedule is None:
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(entry.key)}: names no winner; leave out entries where NCCL's default is best"
         )
     if builtin is not None and not 0 <= builtin.nchannels <= MAX_CHANNELS:
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(entry.key)}: {builtin.nchannels} channels, NCCL has 0 (its own) "
             f"to {MAX_CHANNELS}"
         )
@@ -241,7 +241,7 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
     if schedule is None:
         return
     if schedule.schedule not in known_schedules:
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(entry.key)}: refers to schedule {schedule.schedule}, which the table lacks"
         )
     if not (
@@ -249,7 +249,7 @@ def _check_config(entry: Entry, known_schedules: set[str]) -> None:
         and 0 <= schedule.nthreads <= MAX_THREADS
         and 0 <= schedule.buffer_bytes <= MAX_SIZE_BYTES
     ):
-        raise InvalidTableError(f"{_name(entry.key)}: executor parameters out of range: {schedule}")
+        raise TableError(f"{_name(entry.key)}: executor parameters out of range: {schedule}")
 
 
 def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:
@@ -259,7 +259,7 @@ def _check_channels_are_bounded(key: Key, builtin: BuiltinConfig) -> None:
     if builtin.algorithm is NcclAlgorithm.NVLS and key.shape.nodes > 1:
         unbounded, where = True, " on several nodes"
     if unbounded:
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(key)}: {builtin.nchannels} channels for {builtin.algorithm.value}{where}, "
             "whose count NCCL does not bound; use 0, NCCL's own"
         )
@@ -270,19 +270,19 @@ def _check_figures(entry: Entry) -> None:
     if entry.builtin_time_us is not None:
         times.append(entry.builtin_time_us)
     if not all(LEAST_TIME_US <= time <= MOST_TIME_US for time in times):
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(entry.key)}: a time is not between {LEAST_TIME_US:g} and {MOST_TIME_US:g} us"
         )
     if not (math.isfinite(entry.spread) and entry.spread >= 0):
-        raise InvalidTableError(f"{_name(entry.key)}: the spread is negative or not finite")
+        raise TableError(f"{_name(entry.key)}: the spread is negative or not finite")
     if (entry.builtin is None) != (entry.builtin_time_us is None):
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(entry.key)}: a built-in configuration and its time come together or not at all"
         )
     if not 0 <= entry.samples <= MAX_SIZE_BYTES:
-        raise InvalidTableError(f"{_name(entry.key)}: {entry.samples} samples")
+        raise TableError(f"{_name(entry.key)}: {entry.samples} samples")
     if not entry.key.min_bytes <= entry.tuned_bytes <= entry.key.max_bytes:
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(entry.key)}: was measured at {entry.tuned_bytes} bytes, outside its range"
         )
 
@@ -296,16 +296,16 @@ def _check_origin(entry: Entry) -> None:
     if shown is None:
         return
     if not 0.0 < shown.low <= shown.ratio <= shown.high < math.inf:
-        raise InvalidTableError(
+        raise TableError(
             f"{_name(entry.key)}: a ratio of {shown.ratio:g} lies outside its own bounds, "
             f"{shown.low:g} to {shown.high:g}"
         )
     if not 0.0 < shown.confidence < 1.0:
-        raise InvalidTableError(f"{_name(entry.key)}: a confidence of {shown.confidence:g}")
+        raise TableError(f"{_name(entry.key)}: a confidence of {shown.confidence:g}")
     if not isinstance(shown.starts, NoStarts) and not 1 <= shown.starts <= MAX_SIZE_BYTES:
-        raise InvalidTableError(f"{_name(entry.key)}: {shown.starts} starts")
+        raise TableError(f"{_name(entry.key)}: {shown.starts} starts")
     if shown.reference is Reference.BUILTIN and entry.schedule is None:
-        raise InvalidTableError(f"{_name(entry.key)}: a built-in setting held against itself")
+        raise TableError(f"{_name(entry.key)}: a built-in setting held against itself")
 
 
 def _check_placements(placements: Sequence[SeenPlacement]) -> None:
@@ -313,31 +313,29 @@ def _check_placements(placements: Sequence[SeenPlacement]) -> None:
     places = [(own.shape, own.number) for own in placements]
     counts = Counter(shape for shape, _ in places)
     if places != [(shape, number) for shape in sorted(counts) for number in range(counts[shape])]:
-        raise InvalidTableError("placements are not sorted by shape and numbered from 0")
+        raise TableError("placements are not sorted by shape and numbered from 0")
     if any(count < _FEWEST_PLACEMENTS for count in counts.values()):
-        raise InvalidTableError("a shape has one placement alone, which tells nothing apart")
+        raise TableError("a shape has one placement alone, which tells nothing apart")
     if any(count > MOST_PLACEMENTS for count in counts.values()):
-        raise InvalidTableError(f"a shape has more than {MOST_PLACEMENTS} placements")
+        raise TableError(f"a shape has more than {MOST_PLACEMENTS} placements")
     operations = {own.shape: [operation for operation, _ in own.lines] for own in placements}
     for own in placements:
         if own.shape.fault:
-            raise InvalidTableError(f"a placement: {own.shape.fault}")
+            raise TableError(f"a placement: {own.shape.fault}")
         _check_printable("example of a placement", own.example)
         if own.timed is not None and not _is_division(own.timed, own.shape):
-            raise InvalidTableError(f"a placement of {own.example}: no machine has its siblings")
+            raise TableError(f"a placement of {own.example}: no machine has its siblings")
         lines = dict(own.lines)
         in_order = [each for each in Operation if each in lines]
         if operations[own.shape] != in_order or [*lines] != in_order:
-            raise InvalidTableError("a shape's placements have estimates of different operations")
+            raise TableError("a shape's placements have estimates of different operations")
         if Operation.ALLTOALL in lines or not all(map(_is_line, lines.values())):
-            raise InvalidTableError("a placement has an estimate that NCCL does not make")
+            raise TableError("a placement has an estimate that NCCL does not make")
         for entry in own.entries:
             if entry.key.shape != own.shape or entry.key.operation not in lines:
-                raise InvalidTableError(f"{_name(entry.key)}: is in another shape's placement")
+                raise TableError(f"{_name(entry.key)}: is in another shape's placement")
             if entry.schedule is not None:
-                raise InvalidTableError(
-                    f"{_name(entry.key)}: the executor cannot tell placements apart"
-                )
+                raise TableError(f"{_name(entry.key)}: the executor cannot tell placements apart")
         _check_order(own.entries)
 
 
@@ -356,10 +354,10 @@ def _is_line(line: EstimateLine) -> bool:
 def _check_order(entries: tuple[Entry, ...]) -> None:
     for before, after in pairwise(entries):
         if key_order(before.key) > key_order(after.key):
-            raise InvalidTableError(
+            raise TableError(
                 f"{_name(after.key)}: out of order; entries are sorted by shape, operation name "
                 "and min_bytes"
             )
         same = (before.key.shape, before.key.operation) == (after.key.shape, after.key.operation)
         if same and after.key.min_bytes <= before.key.max_bytes:
-            raise InvalidTableError(f"{_name(after.key)}: overlaps with {_name(before.key)}")
+            raise TableError(f"{_name(after.key)}: overlaps with {_name(before.key)}")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lookup_tables.errors import PyarrowError, TableFileError
+from tuccl.errors import HostError, TableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ def parquet_bytes(
         rows: Values by column; a missing column is null.
 
     Raises:
-        PyarrowError: pyarrow cannot be imported.
+        HostError: pyarrow cannot be imported.
     """
     pa, pq = _pyarrow()
     texts = {
@@ -107,7 +107,7 @@ def read_parquet(
     Raises:
         form.error: Not Parquet, damaged, of another version, with other columns, or null where
             null is not allowed.
-        PyarrowError: pyarrow cannot be imported.
+        HostError: pyarrow cannot be imported.
     """
     with _readable(form, source):
         file = _opened(data)
@@ -126,7 +126,7 @@ def read_parquet_metadata(form: ParquetForm, data: bytes, source: str) -> dict[s
 
     Raises:
         form.error: Not Parquet, damaged, or of another version.
-        PyarrowError: pyarrow cannot be imported.
+        HostError: pyarrow cannot be imported.
     """
     with _readable(form, source):
         return _read_metadata(form, _opened(data).schema_arrow.metadata or {}, source)
@@ -136,14 +136,14 @@ def require_pyarrow() -> None:
     """Write and read a row in memory, to check before a long run that results can be written.
 
     Raises:
-        PyarrowError: pyarrow cannot be imported, lacks Parquet, or lacks a compression in use.
+        HostError: pyarrow cannot be imported, lacks Parquet, or lacks a compression in use.
     """
     rows = [{"number": 1, "text": "a", "truth": True, "figures": [0.5], "counts": [1]}]
     try:
         for form in _TRIALS:
             if read_parquet(form, parquet_bytes(form, {}, rows), form.what)[1] != rows:
                 raise ValueError("it read another row than it had written")
-    except PyarrowError:
+    except HostError:
         raise
     except Exception as error:  # pyarrow may fail with any exception.
         raise _unusable(error) from error
@@ -165,7 +165,7 @@ _TRIALS = tuple(
         compression=compression,
         missing="",
         again="",
-        error=TableFileError,
+        error=TableError,
     )
     for compression in ("snappy", "zstd")
 )
@@ -182,8 +182,8 @@ def _pyarrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-def _unusable(error: Exception) -> PyarrowError:
-    return PyarrowError(
+def _unusable(error: Exception) -> HostError:
+    return HostError(
         f"pyarrow, which tables are written with, cannot be used ({type(error).__name__}: "
         f"{first_line(error)}); mend it with `{shlex.quote(sys.executable)} -m pip install "
         "--force-reinstall pyarrow`"

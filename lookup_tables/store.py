@@ -18,7 +18,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
-from lookup_tables.errors import InvalidTableError, TableFileError
 from lookup_tables.lookup import check_table
 from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
 from lookup_tables.provenance import (
@@ -42,6 +41,7 @@ from lookup_tables.table import (
     Table,
     TimedSiblings,
 )
+from tuccl.errors import TableError
 
 FORMAT_VERSION = 4
 _WITHOUT_PROGRAMS, _WITHOUT_CONFIRMATION, _WITHOUT_PLACEMENTS = 1, 2, 3
@@ -99,7 +99,7 @@ _FORM = ParquetForm(
     compression="snappy",
     missing="no TuCCL table; tune to make one",
     again="tune again",
-    error=TableFileError,
+    error=TableError,
     older_columns={
         _WITHOUT_PROGRAMS: _OLDER_COLUMNS,
         _WITHOUT_CONFIRMATION: _OLDER_COLUMNS,
@@ -114,7 +114,7 @@ def table_to_parquet_bytes(table: Table) -> bytes:
     """Return a table as a Parquet file; the same table and pyarrow release give the same bytes.
 
     Raises:
-        InvalidTableError: The table breaks a rule of `check_table`.
+        TableError: The table breaks a rule of `check_table`.
     """
     check_table(table)
     rows = [_row(entry) for entry in table.entries]
@@ -137,7 +137,7 @@ def table_from_parquet_bytes(
         program_of_xml: Compiles a schedule's XML, for tables of format 1.
 
     Raises:
-        TableFileError: Not Parquet, damaged, of an unknown version, or with other columns.
+        TableError: Not Parquet, damaged, of an unknown version, or with other columns.
     """
     metadata, rows = read_parquet(_FORM, data, source)
     try:
@@ -151,7 +151,7 @@ def table_from_parquet_bytes(
             placements=_placements(metadata, rows),
         )
         check_table(table)
-    except (InvalidTableError, KeyError, TypeError, ValueError) as error:
+    except (TableError, KeyError, TypeError, ValueError) as error:
         raise _FORM.invalid(source, error) from error
     return table
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
 from sketches.chunking import NCCL_CHUNKING
-from sketches.errors import SketchError
 from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
 from sketches.nic_bundles import bundle_nics
@@ -27,6 +26,7 @@ from sketches.transformation import (
     network_wires,
 )
 from sketches.wires import Wire, assemble
+from tuccl.errors import MachineError
 
 MOST_FULL_MESH_EDGES = 20_000
 """Most edges of a full mesh; larger ones are left out, as no synthesizer can handle them."""
@@ -39,7 +39,7 @@ def sketch_candidates(topology: Topology) -> tuple[Sketch, ...]:
     `pruned`, and `relay`, `one_nic` and `full_mesh` where they differ from it.
 
     Raises:
-        SketchError: The topology has fewer than two GPUs, or no path between two ranks.
+        MachineError: The topology has fewer than two GPUs, or no path between two ranks.
     """
     _require_two_gpus(topology)
     topology, notes = bundle_nics(topology)
@@ -69,7 +69,7 @@ def whole_machine(topology: Topology) -> Sketch:
     pruned; bounds then hold only for pruned sketches, and a note says so.
 
     Raises:
-        SketchError: As `sketch_candidates`.
+        MachineError: As `sketch_candidates`.
     """
     _require_two_gpus(topology)
     local, dropped = intra_node_wires(topology, every_pcie_pair=True)
@@ -92,7 +92,7 @@ def whole_machine(topology: Topology) -> Sketch:
 
 def _require_two_gpus(topology: Topology) -> None:
     if len(topology.gpus) < 2:
-        raise SketchError(
+        raise MachineError(
             f"topology {topology.name} has {len(topology.gpus)} GPU(s): collectives need two or "
             f"more; describe a machine with several GPUs, or replicate it to several nodes"
         )
@@ -262,13 +262,13 @@ def _connected(topology: Topology, sketches: Iterable[Sketch]) -> list[Sketch]:
     """Return the sketches in which every rank reaches every other.
 
     Raises:
-        SketchError: No sketch is connected.
+        MachineError: No sketch is connected.
     """
     gaps = [(sketch, _gap(sketch)) for sketch in sketches]
     connected = [sketch for sketch, gap in gaps if gap is None]
     if not connected:
         src, dst = gaps[-1][1] or (0, 0)
-        raise SketchError(
+        raise MachineError(
             f"topology {topology.name}: no path from rank {src} ({topology.gpus[src].name}) to "
             f"rank {dst} ({topology.gpus[dst].name}): describe the missing link, NIC or network"
         )

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.inputs.first_fault import first_fault
 from sketches.chunking import Chunking
-from sketches.errors import SketchError
 from sketches.guidance import SizeRange
 from sketches.sketch import Binding, DroppedEdge, Edge, EdgeKind, Port, PruningStage, Sketch
 from sketches.symmetry import is_symmetry
+from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 1
 
@@ -126,13 +126,13 @@ def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
         where: File name, for messages.
 
     Raises:
-        SketchError: The text is not JSON, or not a sketch; the message says what and where.
+        MachineError: The text is not JSON, or not a sketch; the message says what and where.
     """
     try:
         record = _SketchRecord.model_validate_json(text)
     except ValidationError as error:
         fault = first_fault(error, "the whole file")
-        raise SketchError(f"{where}: {fault}; correct the file") from None
+        raise MachineError(f"{where}: {fault}; correct the file") from None
     sketch = Sketch(
         name=record.name,
         why=record.why,
@@ -156,7 +156,7 @@ def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
         notes=tuple(record.notes),
     )
     for defect in _defects(sketch):
-        raise SketchError(f"{where}: {defect}; correct the file")
+        raise MachineError(f"{where}: {defect}; correct the file")
     return sketch
 
 

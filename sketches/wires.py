@@ -15,8 +15,8 @@ from functools import partial
 
 from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
 from sketches.binding import nic_gb_per_s
-from sketches.errors import SketchError
 from sketches.sketch import Edge, EdgeKind, Port
+from tuccl.errors import MachineError
 
 _FABRIC = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C})
 _KIND = {
@@ -100,7 +100,7 @@ def assemble(wires: Iterable[Wire]) -> tuple[tuple[Edge, ...], tuple[Port, ...]]
     another port that is not wider.
 
     Raises:
-        SketchError: Two wires give one port two bandwidths, a defect of the sketch.
+        MachineError: Two wires give one port two bandwidths, a defect of the sketch.
     """
     ordered = sorted(wires, key=lambda item: (item.edge.src, item.edge.dst))
     users: dict[Port, set[int]] = {}
@@ -126,7 +126,7 @@ def _check_ports(ports: Iterable[Port]) -> None:
     for port in ports:
         first = known.setdefault(port.name, port)
         if first != port:
-            raise SketchError(
+            raise MachineError(
                 f"port {port.name} has {first.bandwidth_gb_per_s:g} GB/s on one edge and "
                 f"{port.bandwidth_gb_per_s:g} on another; please report it with the topology"
             )

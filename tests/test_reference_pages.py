@@ -61,11 +61,12 @@ def test_every_exit_code_has_its_meaning() -> None:
 
 def test_errors_have_the_exit_codes_of_the_command_line() -> None:
     found = {error.name: error for error in error_classes()}
-    assert found["WorkspaceBusyError"].code == ExitCode.ENVIRONMENT
+    assert found["WorkspaceError"].code == ExitCode.ENVIRONMENT
     assert found["HostsMissingError"].code == ExitCode.FINDING
-    assert found["TopologyFileError"].code == ExitCode.BAD_INPUT
-    assert found["SolverError"].code == ExitCode.ENVIRONMENT
-    assert found["NoProgramError"].code is None
+    assert found["MachineError"].code == ExitCode.BAD_INPUT
+    assert found["ScheduleError"].code == ExitCode.ENVIRONMENT
+    assert found["NotAFileError"].code == ExitCode.ENVIRONMENT
+    assert found["Terminated"].code == ExitCode.TERMINATED
     assert all(error.text for error in found.values())
 
 

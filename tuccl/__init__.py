@@ -23,7 +23,6 @@ PACKAGES = ("lookup_tables", "probes", "sketches", "synthesizer", "tuccl")
 """The packages of this project, which are installed side by side."""
 
 _HOMES = {
-    "tuccl.api.errors": ("MachineError", "ScheduleError", "TableError"),
     "tuccl.api.machines": (
         "Probe",
         "compare",
@@ -50,7 +49,15 @@ _HOMES = {
     "probes.topology.graph": ("Topology",),
     "synthesizer.ir.algorithm": ("Algorithm",),
     "synthesizer.prove.verifier": ("Verdict",),
-    "tuccl.errors": ("MeasurementError", "TucclError", "UsageError", "WorkspaceError"),
+    "tuccl.errors": (
+        "MachineError",
+        "MeasurementError",
+        "ScheduleError",
+        "TableError",
+        "TucclError",
+        "UsageError",
+        "WorkspaceError",
+    ),
     "tuccl.shipping.shipment": ("Shipped",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

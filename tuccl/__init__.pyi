@@ -6,9 +6,6 @@ from lookup_tables.table import Shape as Shape
 from probes.topology.graph import Topology as Topology
 from synthesizer.ir.algorithm import Algorithm as Algorithm
 from synthesizer.prove.verifier import Verdict as Verdict
-from tuccl.api.errors import MachineError as MachineError
-from tuccl.api.errors import ScheduleError as ScheduleError
-from tuccl.api.errors import TableError as TableError
 from tuccl.api.machines import Probe as Probe
 from tuccl.api.machines import compare as compare
 from tuccl.api.machines import probe as probe
@@ -31,7 +28,10 @@ from tuccl.api.tables import read_table as read_table
 from tuccl.api.tuning import TuningResult as TuningResult
 from tuccl.api.tuning import ship as ship
 from tuccl.api.tuning import tune as tune
+from tuccl.errors import MachineError as MachineError
 from tuccl.errors import MeasurementError as MeasurementError
+from tuccl.errors import ScheduleError as ScheduleError
+from tuccl.errors import TableError as TableError
 from tuccl.errors import TucclError as TucclError
 from tuccl.errors import UsageError as UsageError
 from tuccl.errors import WorkspaceError as WorkspaceError

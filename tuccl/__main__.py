@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from tuccl import foreign_package
-from tuccl.errors import ExitCode
-from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
+from tuccl.errors import ExitCode, exit_code_of
+from tuccl.processes.interrupts import interrupts_kept, tell_stopped
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
 
             run()
     except KeyboardInterrupt as stop:
-        code = exit_code_of_stop(stop)
+        code = exit_code_of(stop)
         tell_stopped(code)
         sys.exit(code)
 

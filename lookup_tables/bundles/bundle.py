@@ -21,7 +21,6 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.bundles.placed_entries import read_placement_records
 from lookup_tables.bundles.program_section import read_programs_section
-from lookup_tables.errors import TableFileError
 from lookup_tables.lookup import MAX_CHANNELS, TableIndex
 from lookup_tables.table import (
     BuiltinConfig,
@@ -32,6 +31,7 @@ from lookup_tables.table import (
     Shape,
     StoredSchedule,
 )
+from tuccl.errors import TableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ def read_bundle(data: bytes, source: str) -> Bundle:
         source: The file's name, for messages.
 
     Raises:
-        TableFileError: The file is no bundle, damaged, truncated, or of an unknown version.
+        TableError: The file is no bundle, damaged, truncated, or of an unknown version.
     """
     _check_header(data, len(data), source)
     crc = _check_sum(data, source)
     try:
         return _decode(_sections(data, source), crc, source)
     except (struct.error, ValueError, IndexError, KeyError) as error:
-        raise TableFileError(
+        raise TableError(
             f"{source}: the bundle contradicts itself ({error}); write it again with `tuccl ship`"
         ) from error
 
@@ -114,7 +114,7 @@ def load_bundle(path: Path) -> Bundle:
     The header is checked first, so that no more is read of a file that is no bundle.
 
     Raises:
-        TableFileError: The path is no regular file, or as for `read_bundle`.
+        TableError: The path is no regular file, or as for `read_bundle`.
         OSError: The file cannot be read.
     """
     source = str(path)
@@ -123,7 +123,7 @@ def load_bundle(path: Path) -> Bundle:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise TableFileError(f"{source}: no regular file; write a bundle with `tuccl ship`")
+            raise TableError(f"{source}: no regular file; write a bundle with `tuccl ship`")
         with os.fdopen(file, "rb", closefd=False) as stream:
             start = stream.read(layout.HEADER.size)
             _check_header(start, status.st_size, source)
@@ -133,21 +133,21 @@ def load_bundle(path: Path) -> Bundle:
 
 
 def _check_header(start: bytes, size_bytes: int, source: str) -> None:
-    """Raise TableFileError unless a file of this size and this start may be a bundle."""
+    """Raise TableError unless a file of this size and this start may be a bundle."""
     if size_bytes > layout.LARGEST_BUNDLE_BYTES:
-        raise TableFileError(f"{source}: larger than any bundle; write one with `tuccl ship`")
+        raise TableError(f"{source}: larger than any bundle; write one with `tuccl ship`")
     if not start.startswith(layout.MAGIC):
-        raise TableFileError(f"{source}: not a TuCCL bundle; write one with `tuccl ship`")
+        raise TableError(f"{source}: not a TuCCL bundle; write one with `tuccl ship`")
     if size_bytes < layout.HEADER.size:
-        raise TableFileError(f"{source}: truncated at {size_bytes} bytes; copy the bundle again")
+        raise TableError(f"{source}: truncated at {size_bytes} bytes; copy the bundle again")
     _, version, _, header_bytes, _, total = layout.HEADER.unpack_from(start)
     if version != layout.FORMAT_VERSION:
-        raise TableFileError(
+        raise TableError(
             f"{source}: bundle format {version}, this release reads {layout.FORMAT_VERSION}; "
             "write it again with this release's `tuccl ship`"
         )
     if total != size_bytes or header_bytes != layout.HEADER.size:
-        raise TableFileError(
+        raise TableError(
             f"{source}: damaged: {size_bytes} bytes instead of {total}; copy the bundle again"
         )
 
@@ -155,7 +155,7 @@ def _check_header(start: bytes, size_bytes: int, source: str) -> None:
 def _check_sum(data: bytes, source: str) -> int:
     crc = int(layout.HEADER.unpack_from(data)[2])
     if layout.bundle_crc(data) != crc:
-        raise TableFileError(
+        raise TableError(
             f"{source}: damaged: CRC {layout.bundle_crc(data):08x} instead of {crc:08x}; "
             "copy the bundle again"
         )
@@ -172,7 +172,7 @@ def _sections(data: bytes, source: str) -> dict[SectionKind, bytes]:
             raise ValueError(f"section {number} lies outside the file")
         if number not in layout.RECORDS:
             if flags & layout.SECTION_REQUIRED:
-                raise TableFileError(
+                raise TableError(
                     f"{source}: needs section {number}, which a newer release introduced; "
                     "update TuCCL or write the bundle again with this release"
                 )

@@ -14,16 +14,16 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.bundles.placed_entries import placement_records
 from lookup_tables.bundles.program_section import programs_section
-from lookup_tables.errors import InvalidTableError
 from lookup_tables.lookup import check_table
 from lookup_tables.table import BuiltinConfig, Entry, ScheduleConfig, Shape, Table
+from tuccl.errors import TableError
 
 
 def bundle_bytes(table: Table) -> bytes:
     """Return the bundle of a table.
 
     Raises:
-        InvalidTableError: The table breaks a rule of `check_table`, or its bundle would be larger
+        TableError: The table breaks a rule of `check_table`, or its bundle would be larger
             than `LARGEST_BUNDLE_BYTES`.
     """
     check_table(table)
@@ -60,7 +60,7 @@ def bundle_bytes(table: Table) -> bytes:
 
 def _check_size(size_bytes: int) -> None:
     if size_bytes > layout.LARGEST_BUNDLE_BYTES:
-        raise InvalidTableError(
+        raise TableError(
             f"the bundle takes {size_bytes} bytes or more, at most {layout.LARGEST_BUNDLE_BYTES} "
             "are allowed; split the table by communicator shape, or drop schedules"
         )

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from lookup_tables import program_header as header
-from lookup_tables.errors import TableFileError
+from tuccl.errors import TableError
 
 
 def programs_section(programs: Sequence[bytes]) -> bytes:
@@ -50,12 +50,12 @@ def read_programs_section(data: bytes, source: str) -> tuple[bytes, ...]:
     """Return the programs by schedule, empty where a schedule has none.
 
     Raises:
-        TableFileError: The section or one of its programs is damaged.
+        TableError: The section or one of its programs is damaged.
     """
     try:
         return tuple(_read_section(data))
     except (struct.error, ValueError) as error:
-        raise TableFileError(
+        raise TableError(
             f"{source}: section PROGRAMS contradicts itself ({error}); write the bundle again with "
             "`tuccl ship`"
         ) from error

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from probes.cluster.crew import Crew, HostFailure
-from probes.cluster.errors import HostsMissingError
 from probes.cluster.merge import MergedHosts, merge_hosts
 from probes.cluster.messages import Look, Looked
 from probes.cluster.racks import not_in_fabric, place_in_racks
 from probes.cluster.rounds import CrewMeasurement
-from probes.errors import HostReportError
 from probes.host.probe import HostProbeOptions
 from probes.host.report import HostReport
 from probes.host.report_json import report_from_json
@@ -30,6 +28,7 @@ from probes.network.racks.ibnetdiscover import AdapterPort
 from probes.p2p.figures import P2pFigures
 from probes.topology.graph import Topology
 from probes.topology.hosts import folded
+from tuccl.errors import HostsMissingError, MachineError
 
 Progress = Callable[[str, int, int], None]
 """Receives the stage, the number of steps done, and the total."""
@@ -86,7 +85,7 @@ def probe_cluster(
 
     Raises:
         HostsMissingError: hosts did not answer and that is not allowed, or none answered.
-        ProbeError: the hosts describe a machine that cannot exist.
+        MachineError: the hosts describe a machine that cannot exist.
     """
     started = time.monotonic()
     reports, crew_index, missing = _look(crew, options, on_progress)
@@ -146,7 +145,7 @@ def _look(
             try:
                 reports.append(report_from_json(answer.report, crew.names[index]))
                 crew_index.append(index)
-            except HostReportError as error:
+            except MachineError as error:
                 missing.append(HostFailure(crew.names[index], str(error)))
         elif isinstance(answer, HostFailure):
             missing.append(answer)

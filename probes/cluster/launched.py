@@ -20,7 +20,6 @@ from contextlib import suppress
 from typing import IO
 
 from probes.cluster.crew import Answers, HostFailure, answer_of
-from probes.cluster.errors import LauncherError, MessageError
 from probes.cluster.messages import (
     Failed,
     Reply,
@@ -28,6 +27,7 @@ from probes.cluster.messages import (
     reply_from_line,
     request_to_line,
 )
+from tuccl.errors import MachineError, MessageError
 
 DEFAULT_LAUNCHER = "ssh -o BatchMode=yes {host}"
 _MAX_LINE_BYTES = 64 << 20
@@ -56,19 +56,19 @@ def launch_command(
         arguments: arguments of Python; the worker's by default.
 
     Raises:
-        LauncherError: no `{host}`, unbalanced quotes, or an invalid host name.
+        MachineError: no `{host}`, unbalanced quotes, or an invalid host name.
     """
     if not _HOST_NAME.fullmatch(host):
-        raise LauncherError(
+        raise MachineError(
             f"host {host!a:.60} cannot be given to a launcher: use letters, digits and .:%@+~_-, "
             "no dash in front"
         )
     try:
         words = shlex.split(launcher)
     except ValueError as error:
-        raise LauncherError(f"--launcher {launcher!a:.80}: {error}; balance its quotes") from error
+        raise MachineError(f"--launcher {launcher!a:.80}: {error}; balance its quotes") from error
     if not any("{host}" in word for word in words):
-        raise LauncherError(
+        raise MachineError(
             f"--launcher {launcher!a:.80} does not say where the host's name goes: write {{host}}"
         )
     worker = [python or sys.executable, *arguments]
@@ -91,7 +91,7 @@ def _raise_file_limit(hosts: int) -> None:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise LauncherError(
+        raise MachineError(
             f"{hosts:,} hosts take {needed} open files and this process may open {hard}: raise "
             "that with ulimit -n, or start one task per host with srun or mpirun"
         )

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from probes.cluster.likeness import compare_hosts, without_host
-from probes.errors import InvalidTopologyError
 from probes.host.report import HostReport
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import P2pFigures
 from probes.topology.graph import Topology
 from probes.topology.hosts import folded
 from probes.topology.validation import check_structure
+from tuccl.errors import InvalidTopologyError
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from probes.cluster.errors import MessageError
 from probes.host.probe import HostProbeOptions
 from probes.inputs.first_fault import first_fault
 from probes.network.instruments.endpoint import Figure, PairTask, ServerAnswer
+from tuccl.errors import MessageError
 
 MESSAGES_VERSION = 1
 

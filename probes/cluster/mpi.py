@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from probes.cluster.crew import Answers, HostFailure, answer_of
-from probes.cluster.errors import MessageError
 from probes.cluster.messages import (
     Bye,
     Failed,
@@ -31,6 +30,7 @@ from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.mpi_start import join_mpi, own_identity, run_ranks
 from probes.cluster.station import Station
 from probes.host.report import HostIdentity
+from tuccl.errors import MessageError
 
 _REQUEST, _REPLY, _ROLL_CALL, _GONE = 1, 2, 3, 4
 _LEADER_PAUSE_S = 0.001
@@ -72,7 +72,7 @@ def run_with_mpi(
         timeout_s: time limit for ranks to report.
 
     Raises:
-        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher.
     """
     comm = join_mpi(tasks, timeout_s)
     return run_ranks(comm, MpiCrew, lead, _follow, code_of_error, timeout_s)

@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from probes.cluster.errors import MpiMissingError
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.station import kill_children
 from probes.host.report import HostIdentity
+from tuccl.errors import HostError
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _FAREWELL = 31
@@ -147,7 +147,7 @@ def join_mpi(tasks: int, timeout_s: float) -> Any:
         timeout_s: Time limit for MPI to start.
 
     Raises:
-        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher.
     """
     if "mpi4py.MPI" in sys.modules:
         comm = _world(tasks)
@@ -210,13 +210,13 @@ def _world(tasks: int) -> Any:
     try:
         mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:
-        raise MpiMissingError(
+        raise HostError(
             f"started by MPI with {tasks} tasks, but mpi4py cannot be used ({error}): "
             "pip install tuccl[mpi] on every host, or start it without MPI"
         ) from error
     size = mpi.COMM_WORLD.Get_size()
     if tasks > 1 and size != tasks:
-        raise MpiMissingError(
+        raise HostError(
             f"started as one of {tasks} tasks, but MPI sees {size}: mpi4py was "
             "built for another MPI than this launcher's; install it again with that MPI's mpicc"
         )

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from probes.host.report import HostReport
-from probes.network.errors import HierarchyFileError
 from probes.network.instruments.processes import run
 from probes.network.instruments.tools import Tool, missing_tools
 from probes.network.ports import NetworkPort
 from probes.network.racks.ibnetdiscover import AdapterPort
 from probes.network.racks.lldp import parse_lldp, switch_of_interface
+from tuccl.errors import MachineError
 
 _LLDP_TIMEOUT_S = 5.0
 _MAX_SHOWN = 6
@@ -85,7 +85,7 @@ def with_lldp(report: HostReport) -> HostReport:
         return report
     try:
         switches = switch_of_interface(parse_lldp(result.output))
-    except HierarchyFileError as error:
+    except MachineError as error:
         note = f"LLDP: {error}; the racks of this host are not known from it."
         topology = replace(report.topology, notes=(*report.topology.notes, note))
         return replace(report, topology=topology)

@@ -24,18 +24,18 @@ from probes.cluster.messages import (
     Served,
 )
 from probes.cluster.racks import with_lldp
-from probes.errors import ProbeError
 from probes.host.probe import probe_host
 from probes.host.report_json import report_to_json
-from probes.network.errors import ServerStartError
 from probes.network.instruments.endpoint import (
     PairTask,
     Server,
     ServerAnswer,
+    ServerStartError,
     measure_bandwidth,
     measure_latency,
     start_server,
 )
+from tuccl.errors import MachineError
 
 _Answer = TypeVar("_Answer")
 
@@ -53,7 +53,7 @@ class Station:
         """Execute a request; any error, also that of a defect, becomes a `Failed` reply."""
         try:
             return self.do(request)
-        except (ProbeError, OSError) as error:
+        except (MachineError, OSError) as error:
             return Failed(reason=str(error))
         except Exception as error:  # noqa: BLE001 - without a reply the leader waits for minutes
             traceback.print_exc(file=sys.stderr)
@@ -63,7 +63,7 @@ class Station:
         """Execute a request and return the reply.
 
         Raises:
-            ProbeError: this host cannot be probed.
+            MachineError: this host cannot be probed.
         """
         if isinstance(request, Look):
             return Looked(report=report_to_json(with_lldp(probe_host(request.options))))

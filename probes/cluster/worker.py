@@ -15,7 +15,6 @@ import threading
 from contextlib import suppress
 from typing import BinaryIO, NoReturn
 
-from probes.cluster.errors import MessageError
 from probes.cluster.messages import (
     Bye,
     Failed,
@@ -24,6 +23,7 @@ from probes.cluster.messages import (
     request_from_line,
 )
 from probes.cluster.station import Station, kill_children
+from tuccl.errors import MessageError
 
 
 def main() -> NoReturn:

@@ -13,10 +13,10 @@ from xml.sax.saxutils import escape
 from probes.drawing.host_panel import Panel, draw_host
 from probes.drawing.network import draw_network, network_remarks
 from probes.drawing.scene import Box, Scene, Text, Wire
-from probes.errors import TopologyExportError
 from probes.topology.figure_text import LINK_NAMES, counted, speed, summary
 from probes.topology.graph import DeviceKind, LinkKind, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
+from tuccl.errors import MachineError
 
 MAX_HOST_DEVICES = 256
 """Most devices of one host in a picture."""
@@ -62,13 +62,13 @@ def draw_svg(topology: Topology) -> str:
     """Draw a topology as SVG text, with a newline at the end. Link figures must be valid.
 
     Raises:
-        TopologyExportError: a host has more devices than a picture can show.
+        MachineError: a host has more devices than a picture can show.
         InvalidTopologyError: PCIe switches are nested too deep.
     """
     groups = hosts_alike(topology)
     for group in groups:
         if len(group.example.devices) > MAX_HOST_DEVICES:
-            raise TopologyExportError(
+            raise MachineError(
                 f"topology '{topology.name}': host {group.example.name} has "
                 f"{len(group.example.devices):,} devices, a picture shows {MAX_HOST_DEVICES} at "
                 "most; read it as a tree"

@@ -19,7 +19,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
-from probes.errors import TopologyFileError
 from probes.inputs.first_fault import first_fault
 from probes.topology.graph import (
     NETWORK_NODE,
@@ -31,6 +30,7 @@ from probes.topology.graph import (
     Topology,
 )
 from probes.topology.validation import check_structure
+from tuccl.errors import MachineError
 
 _NAME = re.compile(r"(?:n(?P<node>\d{1,6}))?(?P<kind>g|nic|nvs)(?P<index>\d{1,6})?")
 _KIND = {"g": DeviceKind.GPU, "nic": DeviceKind.NIC, "nvs": DeviceKind.NVSWITCH}
@@ -78,16 +78,16 @@ def read_bench_topologies(path: Path) -> dict[str, BenchTopology]:
     """Read all entries of a file, in its order.
 
     Raises:
-        TopologyFileError: The file cannot be read or is not of this form.
+        MachineError: The file cannot be read or is not of this form.
         InvalidTopologyError: An entry describes a machine that cannot exist.
     """
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise TopologyFileError(f"{path}: cannot be read: {error.strerror}") from error
+        raise MachineError(f"{path}: cannot be read: {error.strerror}") from error
     if len(content) > _MAX_BYTES:
-        raise TopologyFileError(f"{path}: more than {_MAX_BYTES:,} bytes; give a smaller file")
+        raise MachineError(f"{path}: more than {_MAX_BYTES:,} bytes; give a smaller file")
     return parse_bench_topologies(content, str(path))
 
 
@@ -95,13 +95,13 @@ def parse_bench_topologies(content: bytes | str, source: str) -> dict[str, Bench
     """Parse a file's content as `read_bench_topologies`; `source` is its path, for messages.
 
     Raises:
-        TopologyFileError: As `read_bench_topologies`.
+        MachineError: As `read_bench_topologies`.
         InvalidTopologyError: As `read_bench_topologies`.
     """
     try:
         entries = _FileModel.model_validate_json(content).root
     except ValidationError as error:
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}: {first_fault(error)}; give a file of benchmark topologies"
         ) from error
     return {name: _bench_topology(name, entry, source) for name, entry in entries.items()}
@@ -111,12 +111,12 @@ def read_bench_topology(path: Path, entry: str) -> BenchTopology:
     """Read one entry of a file.
 
     Raises:
-        TopologyFileError: As `read_bench_topologies`, or the file has no such entry.
+        MachineError: As `read_bench_topologies`, or the file has no such entry.
         InvalidTopologyError: As `read_bench_topologies`.
     """
     entries = read_bench_topologies(path)
     if entry not in entries:
-        raise TopologyFileError(f"{path}: no entry {entry}; it has {', '.join(entries)}")
+        raise MachineError(f"{path}: no entry {entry}; it has {', '.join(entries)}")
     return entries[entry]
 
 
@@ -127,7 +127,7 @@ def _bench_topology(name: str, entry: _EntryModel, source: str) -> BenchTopology
     stated = set(entry.gpus)
     for device in devices.values():
         if (device.kind is DeviceKind.GPU) != (device.name in stated):
-            raise TopologyFileError(
+            raise MachineError(
                 f"{where}: {device.name}: its name and the list of GPUs disagree; name GPUs"
                 " n<node>g<index> and list them all"
             )
@@ -153,7 +153,7 @@ def _device(name: str, where: str) -> Device:
         return Device(name, DeviceKind.NETWORK_SWITCH, NETWORK_NODE)
     match = _NAME.fullmatch(name)
     if match is None:
-        raise TopologyFileError(
+        raise MachineError(
             f"{where}: {name!a:.60} is no device name; use n0g0, n0nic0, n0nvs or {_NETWORK}"
         )
     index = int(match["index"] or 0)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path, PurePath
 
-from probes.errors import MachineFileError
-from probes.inputs.regular_file import NotAFileError, regular_status
+from probes.inputs.regular_file import regular_status
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.nccl_xml.parser import parse_nccl_xml
 from probes.nvidia.nvidia_smi_topo import parse_topo_matrix, topology_of_matrix
@@ -27,6 +26,7 @@ from probes.pci.tree import TarTree
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json
 from probes.topology.validation import check_structure
+from tuccl.errors import MachineError, NotAFileError
 
 
 class TextKind(Enum):
@@ -138,7 +138,7 @@ def read_machine_file(path: Path) -> Topology:
     """Read a machine; the topology's notes state what the file leaves open.
 
     Raises:
-        ProbeError: the file cannot be read, or does not describe a machine; one line with the
+        MachineError: the file cannot be read, or does not describe a machine; one line with the
             reason and what to give instead.
     """
     return machine_from_bytes(_content(path), str(path))
@@ -148,7 +148,7 @@ def machine_from_bytes(content: bytes, source: str) -> Topology:
     """Read a machine from a file's content; `source` is its path, for messages and the name.
 
     Raises:
-        ProbeError: as `read_machine_file`.
+        MachineError: as `read_machine_file`.
     """
     name = PurePath(source).name.split(".", 1)[0] or "machine"
     if content.startswith(_ARCHIVES) or content[_TAR_MAGIC] == b"ustar":
@@ -164,31 +164,31 @@ def _content(path: Path) -> bytes:
     try:
         status = regular_status(path)
         if status.st_size > MAX_BYTES:
-            raise MachineFileError(
+            raise MachineError(
                 f"{path}: {status.st_size:,} bytes; a machine's file has at most {MAX_BYTES:,}"
             )
         with path.open("rb") as file:
             return file.read(MAX_BYTES)
     except NotAFileError as error:
-        raise MachineFileError(f"{path}: {error.strerror}; give {FORMS}") from error
+        raise MachineError(f"{path}: {error.strerror}; give {FORMS}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise MachineFileError(f"{path}: cannot be read: {reason}; give a readable file") from error
+        raise MachineError(f"{path}: cannot be read: {reason}; give a readable file") from error
 
 
 def _text(content: bytes, source: str) -> str:
     if not content.strip():
-        raise MachineFileError(f"{source}: empty; give {FORMS}")
+        raise MachineError(f"{source}: empty; give {FORMS}")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise MachineFileError(f"{source}: UTF-16 text; save it as UTF-8")
+        raise MachineError(f"{source}: UTF-16 text; save it as UTF-8")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise MachineFileError(
+        raise MachineError(
             f"{source}: byte {error.start} is not UTF-8 text; give {FORMS}"
         ) from error
     if "\0" in text:
-        raise MachineFileError(f"{source}: has zero bytes, so it is not text; give {FORMS}")
+        raise MachineError(f"{source}: has zero bytes, so it is not text; give {FORMS}")
     return text
 
 
@@ -209,8 +209,8 @@ def _from_text(text: str, source: str, name: str) -> Topology:
         case TextKind.TOPO_MATRIX:
             return topology_of_matrix(parse_topo_matrix(text, source), name)
         case TextKind.OTHER:
-            raise MachineFileError(f"{source}: {identified.refusal}")
-    raise MachineFileError(f"{source}: does not describe a machine; give {FORMS}")
+            raise MachineError(f"{source}: {identified.refusal}")
+    raise MachineError(f"{source}: does not describe a machine; give {FORMS}")
 
 
 def _refuse_other_json(text: str, source: str) -> None:
@@ -220,7 +220,7 @@ def _refuse_other_json(text: str, source: str) -> None:
     except (ValueError, RecursionError):
         return
     if isinstance(document, dict) and "test_info" in document:
-        raise MachineFileError(
+        raise MachineError(
             f"{source}: a measurement by perftest (ib_write_bw), which describes one path, not a "
             f"machine; give {FORMS}"
         )

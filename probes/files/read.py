@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from probes.errors import TopologyFileError
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json
+from tuccl.errors import MachineError
 
 
 def read_topology(path: Path) -> Topology:
@@ -17,21 +17,21 @@ def read_topology(path: Path) -> Topology:
     Not all rules of a topology are checked: see `probes.topology.validation.validate`.
 
     Raises:
-        TopologyFileError: the file cannot be read, or has neither form.
+        MachineError: the file cannot be read, or has neither form.
         InvalidTopologyError: the machine in an XML file cannot exist.
     """
     try:
         if path.is_file() and path.stat().st_size > MAX_BYTES:
-            raise TopologyFileError(
+            raise MachineError(
                 f"{path}: {path.stat().st_size:,} bytes; a topology has at most {MAX_BYTES:,}"
             )
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise TopologyFileError(
+        raise MachineError(
             f"{path}: byte {error.start} is not UTF-8 text; give a topology in JSON or XML"
         ) from error
     except OSError as error:
-        raise TopologyFileError(
+        raise MachineError(
             f"{path}: cannot be read: {error.strerror or error}; give a readable file"
         ) from error
     start = text.lstrip()[:1]
@@ -39,7 +39,7 @@ def read_topology(path: Path) -> Topology:
         return topology_from_json(text, str(path))
     if start == "<":
         return parse_nccl_xml(text, str(path))
-    raise TopologyFileError(
+    raise MachineError(
         f"{path}: {'empty' if not start else 'neither JSON nor XML'}; give a topology in TuCCL's "
         "JSON form or an XML file that NCCL wrote (NCCL_TOPO_DUMP_FILE)"
     )

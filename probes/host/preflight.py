@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from probes.errors import MigEnabledError, ProbeError
 from probes.host.probe import HostProbeOptions, read_inventory
 from probes.network.instruments.processes import run
 from probes.network.instruments.tool_words import last_words
@@ -27,6 +26,7 @@ from probes.pci.endpoints import endpoints
 from probes.pci.inventory import PciInventory
 from probes.pci.records import is_tree_silent
 from probes.pci.tree import DirectoryTree, FileTree
+from tuccl.errors import MachineError
 
 _TRIAL_TIMEOUT_S = 1.2
 _RDMA_MEMORY_BYTES = 64 << 20
@@ -74,7 +74,7 @@ def check_host(
     tree = DirectoryTree(options.root)
     try:
         inventory = read_inventory(tree, options)
-    except ProbeError as error:
+    except MachineError as error:
         return (Check("PCI tree", _MISSING, _TREE_GIVES, str(error), "give another --root"),)
     pci, rdma, iommu = _pci(inventory), _rdma(inventory), _iommu(tree)
     if not options.is_live:
@@ -125,7 +125,7 @@ def _nvml(environment: Mapping[str, str]) -> Check:
     subject, gives = "NVML", "NVLinks, memory and compute capability of GPUs"
     try:
         facts = read_nvml(environment=environment)
-    except MigEnabledError as error:
+    except MachineError as error:
         return Check(subject, _MISSING, gives, str(error), "switch MIG off, as said")
     if not facts.available:
         why, _, remedy = facts.gaps[0].what.partition(": ")
@@ -141,7 +141,7 @@ def _p2p(inventory: PciInventory) -> Check:
     subject, gives = "GPU benchmark", "measured bandwidth and latency of every pair of GPUs"
     try:
         binary = p2p_binary()
-    except ProbeError as error:
+    except MachineError as error:
         why, _, remedy = str(error).partition(": ")
         return Check(subject, _MISSING, gives, why, remedy)
     if not any(inventory.by_address[gpu].vendor == _NVIDIA for gpu in _gpus(inventory)):
@@ -171,11 +171,11 @@ def _iommu(tree: FileTree) -> Check:
     subject, gives = "IOMMU and ACS", "direct PCIe traffic between GPUs and NICs"
     try:
         words = tree.read("proc/cmdline").decode("utf-8", "replace").split()
-    except ProbeError as error:
+    except MachineError as error:
         return Check(subject, _LIMITED, gives, f"/proc/cmdline: {error}")
     try:
         active = bool(tree.list("sys/class/iommu"))
-    except ProbeError:
+    except MachineError:
         active = False
     settings = [word for word in words if "iommu" in word or word.startswith("pci=")]
     why = f"kernel started with {' '.join(settings)}" if settings else "no IOMMU setting"

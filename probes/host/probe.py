@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from probes.errors import ProbeError
 from probes.host.report import HostIdentity, HostReport
 from probes.inputs.printable import printable
 from probes.network.addresses import (
@@ -31,12 +30,12 @@ from probes.nvidia.nvml_inventory import gpu_classes, join_nvml
 from probes.p2p.apply import apply_p2p
 from probes.p2p.figures import P2pFigures, p2p_figures
 from probes.p2p.run import P2pOptions, run_p2p
-from probes.pci.errors import SysfsError, TreeError
 from probes.pci.inventory import Gap, NicPort, PciInventory
 from probes.pci.records import gap_notes, host_topology
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import DirectoryTree, FileTree
 from probes.topology.graph import Topology
+from tuccl.errors import MachineError, TreeError
 
 Progress = Callable[[str], None]
 """Receives a short text about the current activity."""
@@ -81,8 +80,8 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     The topology's notes state what could not be read or measured.
 
     Raises:
-        MigEnabledError: a GPU is partitioned into MIG instances.
-        SysfsError: the root directory is not that of a system.
+        MachineError: a GPU is partitioned into MIG instances.
+        MachineError: the root directory is not that of a system.
         InvalidTopologyError: the system describes a machine that cannot exist.
     """
     on_progress("reading sysfs")
@@ -144,7 +143,7 @@ def measure_gpus(
         report = run_p2p(P2pOptions(timeout_s=timeout_s), on_progress)
         measured = apply_p2p(topology, report).topology
         figures = p2p_figures(topology, report)
-    except ProbeError as error:
+    except MachineError as error:
         note = f"GPUs were not measured, their links have data sheet figures: {error}."
         measured = replace(topology, notes=(*topology.notes, note))
     return replace(measured, notes=_printable_notes(measured)), figures
@@ -154,11 +153,11 @@ def read_inventory(tree: FileTree, options: HostProbeOptions) -> PciInventory:
     """Read sysfs below the root; on this system it may be empty, as in some containers.
 
     Raises:
-        SysfsError: the root directory is not that of a system.
+        MachineError: the root directory is not that of a system.
     """
     try:
         return read_sysfs(tree, str(options.root), options.interfaces)
-    except SysfsError as error:
+    except MachineError as error:
         if not options.is_live:
             raise
         gap = Gap("/sys", f"{error}".removeprefix(f"{options.root}: "))

@@ -19,7 +19,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from probes.errors import HostReportError, InvalidTopologyError, TopologyFileError
 from probes.host.report import HostIdentity, HostReport
 from probes.inputs.first_fault import first_fault
 from probes.network.ports import NetworkPort
@@ -28,6 +27,7 @@ from probes.p2p.report import MAX_GPUS, Figure
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.validation import check_structure
+from tuccl.errors import InvalidTopologyError, MachineError
 
 SCHEMA_VERSION = 1
 
@@ -125,16 +125,16 @@ def report_from_json(text: str, source: str) -> HostReport:
         source: its name in errors, usually the host.
 
     Raises:
-        HostReportError: not JSON, of another schema version, a field is missing, unknown or
+        MachineError: not JSON, of another schema version, a field is missing, unknown or
             malformed, the machine cannot exist, or a port belongs to none of its NICs.
     """
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise HostReportError(f"{source}: not valid JSON: {error!s:.120}") from error
+        raise MachineError(f"{source}: not valid JSON: {error!s:.120}") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise HostReportError(
+        raise MachineError(
             f"{source}: a host report of schema_version {version!r:.40}, this release reads "
             f"{SCHEMA_VERSION}; install the same release of TuCCL on every host"
         )
@@ -143,13 +143,9 @@ def report_from_json(text: str, source: str) -> HostReport:
         topology = topology_from_json(json.dumps(content["topology"]), source)
         check_structure(topology)
     except ValidationError as error:
-        raise HostReportError(
-            f"{source}: host report: {first_fault(error, 'the report')}"
-        ) from error
-    except TopologyFileError as error:
-        raise HostReportError(str(error)) from error
+        raise MachineError(f"{source}: host report: {first_fault(error, 'the report')}") from error
     except InvalidTopologyError as error:
-        raise HostReportError(f"{source}: {error}") from error
+        raise MachineError(f"{source}: {error}") from error
     report = HostReport(
         identity=HostIdentity(**model.identity.model_dump()),
         topology=topology,
@@ -200,12 +196,12 @@ def _check_ports(ports: tuple[NetworkPort, ...], topology: Topology, source: str
     nics = {(nic.node, nic.index) for nic in topology.nics}
     for port in ports:
         if (port.host, port.nic) not in nics:
-            raise HostReportError(
+            raise MachineError(
                 f"{source}: port {port.os_name!a:.40} belongs to NIC {port.nic} of host "
                 f"{port.host}, which the topology does not hold"
             )
     if len({(port.host, port.nic) for port in ports}) < len(ports):
-        raise HostReportError(f"{source}: two ports of one NIC")
+        raise MachineError(f"{source}: two ports of one NIC")
 
 
 def _check_figures(figures: P2pFigures | None, topology: Topology, source: str) -> None:
@@ -216,9 +212,9 @@ def _check_figures(figures: P2pFigures | None, topology: Topology, source: str) 
     owners = [*((pair.src, pair.dst) for pair in figures.pairs), *((g.gpu,) for g in figures.gpus)]
     for names in owners:
         if len(set(names)) < len(names) or not known.issuperset(names):
-            raise HostReportError(
+            raise MachineError(
                 f"{source}: figures of {' and '.join(names)!a:.60}, which are not GPUs of the "
                 "topology"
             )
     if len(set(owners)) < len(owners):
-        raise HostReportError(f"{source}: figures of GPUs are given twice")
+        raise MachineError(f"{source}: figures of GPUs are given twice")

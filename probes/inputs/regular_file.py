@@ -7,9 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-
-class NotAFileError(OSError):
-    """The path is not a regular file; `strerror` names its kind."""
+from tuccl.errors import NotAFileError
 
 
 def regular_status(path: Path) -> os.stat_result:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from probes.errors import TopologyFileError
+from tuccl.errors import MachineError
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
@@ -51,16 +51,16 @@ def read_xml(
         text_of: tags of the elements whose text is kept.
 
     Raises:
-        TopologyFileError: not well formed, or beyond the limits above.
+        MachineError: not well formed, or beyond the limits above.
     """
     content = text.encode("utf-8", "surrogatepass")
     if len(content) > MAX_BYTES:
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}: {len(content):,} bytes of XML, at most {MAX_BYTES:,} are read"
         )
     collector = _Collector(source, doctype, text_of)
     if any(b"<" not in content[at : at + _PIECE] for at in range(0, len(content) - _PIECE, _PIECE)):
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}: a tag or text of more than {_PIECE:,} bytes; give the file as it was "
             "written"
         )
@@ -68,9 +68,7 @@ def read_xml(
         collector.parser.Parse(content, True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
-        raise TopologyFileError(
-            f"{source}:{error.lineno}: not well-formed XML: {reason}"
-        ) from error
+        raise MachineError(f"{source}:{error.lineno}: not well-formed XML: {reason}") from error
     return collector.roots[0]
 
 
@@ -97,14 +95,14 @@ class _Collector:
         where = f"{self.source}:{element.line}"
         self.elements += 1
         if self.elements > MAX_ELEMENTS:
-            raise TopologyFileError(
+            raise MachineError(
                 f"{where}: more than {MAX_ELEMENTS:,} elements, which no machine's file has; give "
                 "the file as it was written"
             )
         if len(self.open) >= MAX_DEPTH:
-            raise TopologyFileError(f"{where}: elements nested deeper than {MAX_DEPTH} levels")
+            raise MachineError(f"{where}: elements nested deeper than {MAX_DEPTH} levels")
         if len(attributes) > MAX_ATTRIBUTES:
-            raise TopologyFileError(
+            raise MachineError(
                 f"{where}: <{tag[:40]}> with {len(attributes):,} attributes, at most "
                 f"{MAX_ATTRIBUTES} are read"
             )
@@ -123,7 +121,7 @@ class _Collector:
     ) -> None:
         if name == self.known_doctype and not has_declarations:
             return
-        raise TopologyFileError(
+        raise MachineError(
             f"{self.source}:{self.parser.CurrentLineNumber}: a document type (<!DOCTYPE>) is not "
             "accepted; remove it"
         )

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from probes.errors import InvalidTopologyError
 from probes.inputs.printable import printable
 from probes.nccl_xml.gpu_links import (
     PlacedGpu,
@@ -28,6 +27,7 @@ from probes.nccl_xml.records import CpuRecord, PciRecord
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.link_figures import LATENCY_US, cpu_link_gb_per_s
 from probes.topology.validation import check_structure
+from tuccl.errors import InvalidTopologyError
 
 MAX_CPUS_PER_HOST = 256
 

@@ -18,7 +18,6 @@ import re
 import xml.etree.ElementTree as ET  # Only written with, never read with.
 from collections.abc import Sequence
 
-from probes.errors import TopologyExportError
 from probes.nccl_xml.nics import is_pseudo
 from probes.topology.bandwidth_class import bandwidth_class, pcie_generation
 from probes.topology.device_tree import Branch, HostTrees, host_trees
@@ -33,6 +32,7 @@ from probes.topology.graph import (
 )
 from probes.topology.hosts import split_hosts
 from probes.topology.validation import check_structure
+from tuccl.errors import MachineError
 
 _GT_PER_S = ("2.5", "5.0", "8.0", "16.0", "32.0", "64.0")
 """Transfer rates by PCIe generation, from 1."""
@@ -62,7 +62,7 @@ def topology_to_nccl_xml(topology: Topology) -> str:
     """Format hosts without a network as XML, with a newline at the end.
 
     Raises:
-        TopologyExportError: NCCL's file cannot represent it: a network, no GPU, a device without
+        MachineError: NCCL's file cannot represent it: a network, no GPU, a device without
             a CPU.
         InvalidTopologyError: the topology breaks a rule.
     """
@@ -85,12 +85,12 @@ def _check(topology: Topology, hosts: dict[int, Topology]) -> None:
     cannot = f"topology '{topology.name}' cannot be written as NCCL's XML"
     outside = any(device.node == NETWORK_NODE for device in topology.devices)
     if outside or sum(len(host.links) for host in hosts.values()) < len(topology.links):
-        raise TopologyExportError(
+        raise MachineError(
             f"{cannot}: it has no place for the network; export one of its {len(hosts)} hosts "
             "(--host)"
         )
     if not topology.gpus:
-        raise TopologyExportError(f"{cannot}: it has no GPU; give a machine with GPUs")
+        raise MachineError(f"{cannot}: it has no GPU; give a machine with GPUs")
 
 
 class _Host:
@@ -120,7 +120,7 @@ class _Host:
     def write(self, system: ET.Element, host_hash: str) -> None:
         for number, root in enumerate(self.trees.roots):
             if root.device.kind is not DeviceKind.CPU:
-                raise TopologyExportError(
+                raise MachineError(
                     f"topology '{self.host.name}' cannot be written as NCCL's XML: "
                     f"'{root.device.name}' hangs on no CPU; add a PCIe link to one"
                 )

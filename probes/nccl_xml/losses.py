@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from probes.comparison.changes import describe_changes
-from probes.errors import ProbeError
 from probes.nccl_xml.export import topology_to_nccl_xml
 from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.figure_text import counted
 from probes.topology.graph import Provenance, Topology
+from tuccl.errors import MachineError
 
 _MAX_CHANGES = 4
 
@@ -23,7 +23,7 @@ def export_losses(topology: Topology) -> tuple[str, ...]:
     """Return a sentence for each loss; empty when the file represents everything.
 
     Raises:
-        ProbeError: as `topology_to_nccl_xml`.
+        MachineError: as `topology_to_nccl_xml`.
     """
     text = topology_to_nccl_xml(topology)
     measured = sum(link.provenance is Provenance.MEASURED for link in topology.links)
@@ -52,7 +52,7 @@ def _read_back_changes(topology: Topology, text: str) -> Iterator[str]:
     """Yield a sentence for each change of the machine when the file is read back."""
     try:
         read_back = parse_nccl_xml(text, f"{topology.name}.xml")
-    except ProbeError as error:
+    except MachineError as error:
         yield f"The file cannot be read back: {error}."
         return
     changes = describe_changes(replace(topology, limits=()), read_back)

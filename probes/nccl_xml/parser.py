@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from probes.errors import TopologyFileError
 from probes.nccl_xml.assembly import assemble
 from probes.nccl_xml.records import CpuRecord, PciRecord, read_records
 from probes.topology.graph import Topology
+from tuccl.errors import MachineError
 
 
 def parse_nccl_xml(text: str, source: str) -> Topology:
@@ -23,13 +23,13 @@ def parse_nccl_xml(text: str, source: str) -> Topology:
         source: its name in errors, usually the path; its stem names the topology.
 
     Raises:
-        TopologyFileError: another kind of file, malformed, or without GPUs.
+        MachineError: another kind of file, malformed, or without GPUs.
         InvalidTopologyError: the machine cannot exist, for example two GPUs of one bus id.
     """
     records = read_records(text, source)
     topology = assemble(records, PurePath(source).stem, source)
     if not topology.gpus:
-        raise TopologyFileError(f"{source}: {_reason_without_gpu(records)}")
+        raise MachineError(f"{source}: {_reason_without_gpu(records)}")
     return topology
 
 

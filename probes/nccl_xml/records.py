@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from probes.errors import TopologyFileError
 from probes.inputs.xml_tree import XmlElement, read_xml
 from probes.topology.gfx_names import gfx_name, gfx_number
+from tuccl.errors import MachineError
 
 KNOWN_VERSIONS = ("1", "2")
 """NCCL writes 1, RCCL 2; they differ in the attributes of AMD GPUs only."""
@@ -106,7 +106,7 @@ def read_records(text: str, source: str) -> tuple[CpuRecord, ...]:
     """Parse the file.
 
     Raises:
-        TopologyFileError: not XML, another kind of file, or an attribute is not a number.
+        MachineError: not XML, another kind of file, or an attribute is not a number.
     """
     root = read_xml(text, source)
     _check_root(root, source)
@@ -117,7 +117,7 @@ def _check_root(root: XmlElement, source: str) -> None:
     if root.tag == "system":
         version = root.attributes.get("version", "1")
         if version not in KNOWN_VERSIONS:
-            raise TopologyFileError(
+            raise MachineError(
                 f"{source}:{root.line}: NCCL topology of version {version!a:.40}; "
                 f"known are {' and '.join(KNOWN_VERSIONS)}"
             )
@@ -127,7 +127,7 @@ def _check_root(root: XmlElement, source: str) -> None:
         "graph": "an NCCL graph file (rings and trees that a search found)",
         "algo": "an MSCCL schedule",
     }.get(root.tag, f"an XML file with root <{root.tag:.40}>")
-    raise TopologyFileError(
+    raise MachineError(
         f"{source}: this is {description}, not a topology; run any NCCL job with "
         "NCCL_TOPO_DUMP_FILE=FILE and give that file"
     )
@@ -150,9 +150,9 @@ def _pci(element: XmlElement, source: str) -> PciRecord:
     vendor = _hex(element, "vendor", digits=4)
     bus_id = element.attributes.get("busid", "").strip().lower()
     if not bus_id:
-        raise TopologyFileError(f"{source}:{element.line}: a <pci> without busid; give each one")
+        raise MachineError(f"{source}:{element.line}: a <pci> without busid; give each one")
     if len(gpus) > 1:
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}:{gpus[1].line}: a second <gpu> in <pci busid={bus_id!a}>; one is allowed"
         )
     return PciRecord(
@@ -181,7 +181,7 @@ def _pci(element: XmlElement, source: str) -> PciRecord:
 def _gpu(element: XmlElement, vendor: str, source: str) -> GpuRecord:
     capability = _gcn(element, source) or _number(element, "sm", source) or 0
     if capability < 0:
-        raise TopologyFileError(f"{source}:{element.line}: <gpu> with sm or gcn below zero")
+        raise MachineError(f"{source}:{element.line}: <gpu> with sm or gcn below zero")
     if vendor == _AMD_VENDOR and not gfx_name(capability):
         # RCCL's `sm` is the number of compute units; in its first files it was the architecture.
         capability = 0
@@ -207,7 +207,7 @@ def _gcn(element: XmlElement, source: str) -> int:
     if number is not None:
         return number
     if text.lower().startswith("gfx"):
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}:{element.line}: <gpu gcn={text!a:.40}>: not the name of an architecture of "
             "AMD; give a name like gfx942, or leave gcn out"
         )
@@ -219,7 +219,7 @@ def _gpu_link(element: XmlElement, source: str) -> GpuLinkRecord:
     if count is None:
         count = 1
     if not 0 <= count <= 1024:
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}:{element.line}: <{element.tag} count='{count}'>; expected 0 to 1024"
         )
     return GpuLinkRecord(
@@ -253,7 +253,7 @@ def _number(element: XmlElement, attribute: str, source: str) -> int | None:
     except ValueError:
         number = _MAX_NUMBER + 1
     if abs(number) > _MAX_NUMBER:
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}:{element.line}: <{element.tag} {attribute}={text!a:.40}>: "
             "expected a whole number"
         )

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from probes.errors import MachineFileError
 from probes.inputs.printable import printable
 from probes.network.instruments.processes import run
 from probes.nvidia.nvml import NvmlFacts
@@ -21,6 +20,7 @@ from probes.pci.inventory import Gap, PciInventory
 from probes.pci.relation import Relation, relation
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from probes.topology.paths import Proximity, pcie_distance
+from tuccl.errors import MachineError
 
 PROGRAM = "nvidia-smi"
 DEADLINE_S = 10.0
@@ -84,7 +84,7 @@ def check_with_nvidia_smi(
         return (output.sentence(),)
     try:
         matrix = parse_topo_matrix(output, "its table")
-    except MachineFileError as error:
+    except MachineError as error:
         return (Gap(_COMMAND, f"{error}; {_NO_CHECK}").sentence(),)
     addresses = {f"GPU{gpu.index}": gpu.address for gpu in facts.gpus}
     differences = compare_with_matrix(topology, matrix, inventory, addresses)

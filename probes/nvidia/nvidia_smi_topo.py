@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from probes.errors import MachineFileError
 from probes.nccl_xml.assembly import assemble
 from probes.nccl_xml.records import CpuRecord, GpuLinkRecord, GpuRecord, NetRecord, PciRecord
 from probes.nvidia.topo_matrix import (
@@ -21,6 +20,7 @@ from probes.nvidia.topo_matrix import (
     parse_topo_matrix,
 )
 from probes.topology.graph import Topology
+from tuccl.errors import MachineError
 
 __all__ = [
     "Cell",
@@ -49,7 +49,7 @@ def topology_of_matrix(matrix: TopoMatrix, name: str) -> Topology:
     per GPU than 18, or 18 links per pair; else the links are direct.
 
     Raises:
-        MachineFileError: the NVLinks are those of no known machine.
+        MachineError: the NVLinks are those of no known machine.
         InvalidTopologyError: there are more CPUs than a machine has.
     """
     notes = list(matrix.notes)
@@ -173,7 +173,7 @@ def _gpu_links(matrix: TopoMatrix, notes: list[str]) -> dict[str, list[GpuLinkRe
                 links[gpu].append(GpuLinkRecord("nvlink", _SWITCH_BUS_ID, "068000", max(counts), 0))
             continue
         if max_links > MAX_NVLINKS:
-            raise MachineFileError(
+            raise MachineError(
                 f"{matrix.source}: {max_links} NVLinks at one GPU of {group[0]} to {group[-1]}, "
                 f"and not the same to all, but a GPU has {MAX_NVLINKS} at most; give a topology "
                 "that NCCL dumped (NCCL_TOPO_DUMP_FILE)"
@@ -182,7 +182,7 @@ def _gpu_links(matrix: TopoMatrix, notes: list[str]) -> dict[str, list[GpuLinkRe
             if count(a, b):
                 links[a].append(GpuLinkRecord("nvlink", b.lower(), "030200", count(a, b), 0))
     if len(switched) > 1:
-        raise MachineFileError(
+        raise MachineError(
             f"{matrix.source}: {len(switched)} groups of GPUs with NVSwitches of their own, where "
             "one host has one; give a topology that NCCL dumped (NCCL_TOPO_DUMP_FILE)"
         )

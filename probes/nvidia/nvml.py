@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from probes.errors import MigEnabledError
 from probes.nccl_xml.records import GpuRecord
 from probes.nvidia.cuda_visible import VARIABLE, visible_gpus
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from probes.nvidia.nvml_links import HIDDEN, GpuLinks, pci_address, read_links
 from probes.pci.address import address_key
 from probes.pci.inventory import Gap, PcieLink
+from tuccl.errors import MachineError
 
 _GT_PER_S = (0.0, 2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
 """Transfer rate per lane by PCIe generation."""
@@ -80,7 +80,7 @@ def read_nvml(
         classes: PCI class of devices by address (six hex digits), from sysfs.
 
     Raises:
-        MigEnabledError: a GPU that CUDA may see is partitioned into MIG instances, or will be.
+        MachineError: a GPU that CUDA may see is partitioned into MIG instances, or will be.
     """
     calls = NvmlCalls() if nvml is None else nvml
     try:
@@ -167,7 +167,7 @@ def _visible(
     """Return the GPUs that CUDA may see, in its order; remarks go to the gaps."""
     value = environment.get(VARIABLE)
     if value is not None and value.strip().startswith("MIG-"):
-        raise MigEnabledError(
+        raise MachineError(
             f"{VARIABLE}={value:.60} names a MIG instance, and TuCCL tunes whole GPUs; switch MIG "
             "off (`nvidia-smi -i N -mig 0`) and name GPUs"
         )
@@ -192,14 +192,14 @@ def _refuse_mig(item: _ReadGpu) -> None:
     reason = "and TuCCL tunes whole GPUs"
     command = f"nvidia-smi -i {gpu.index} -mig 0"
     if enabled and pending:
-        raise MigEnabledError(f"{gpu_name}: MIG is on, {reason}; switch it off: `{command}`")
+        raise MachineError(f"{gpu_name}: MIG is on, {reason}; switch it off: `{command}`")
     if enabled:
-        raise MigEnabledError(
+        raise MachineError(
             f"{gpu_name}: MIG stays on until the next reset, {reason}; stop what uses the GPU and "
             f"run `{command}` again, or reset it: `nvidia-smi -i {gpu.index} --gpu-reset`"
         )
     if pending:
-        raise MigEnabledError(
+        raise MachineError(
             f"{gpu_name}: MIG comes on at the next reset, {reason}; take that back: `{command}`"
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from probes.errors import ProbeError
+from tuccl.errors import MachineError
 
 
 class NvmlFault(StrEnum):
@@ -29,7 +29,7 @@ class NvmlFault(StrEnum):
     OTHER = "other"
 
 
-class NvmlCallError(ProbeError):
+class NvmlCallError(MachineError):
     """Raised when a call to NVML fails."""
 
     def __init__(self, fault: NvmlFault, words: str) -> None:

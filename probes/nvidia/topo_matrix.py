@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probes.errors import MachineFileError
+from tuccl.errors import MachineError
 
 COMMAND = "`nvidia-smi topo -m`"
 
@@ -90,12 +90,12 @@ def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
         source: its name in errors, usually the path.
 
     Raises:
-        MachineFileError: there is no table, or it is cut, has unknown words or contradictions.
+        MachineError: there is no table, or it is cut, has unknown words or contradictions.
     """
     lines = _lines(text)
     start = next((n for n, line in enumerate(lines) if _is_header(line.split())), None)
     if start is None:
-        raise MachineFileError(f"{source}: no table of {COMMAND} in it; give its whole output")
+        raise MachineError(f"{source}: no table of {COMMAND} in it; give its whole output")
     words, end = _table(lines, start)
     columns = _columns(words, source, start + 1)
     rows = _rows(words, columns, source)
@@ -171,7 +171,7 @@ def _columns(words: list[_Word], source: str, line: int) -> list[str]:
             break
         columns.append(word.text)
     if not 0 < len(set(columns)) == len(columns) <= _MAX_DEVICES:
-        raise MachineFileError(
+        raise MachineError(
             f"{source}:{line}: {len(columns)} columns, {len(set(columns))} names; give the output "
             f"of {COMMAND} as it was printed"
         )
@@ -193,12 +193,12 @@ def _rows(words: list[_Word], columns: list[str], source: str) -> dict[str, _Row
     for start, end in itertools.pairwise([*starts, len(words)]):
         row, row_words = words[start], words[start + 1 : end]
         if row.text in rows:
-            raise MachineFileError(f"{source}:{row.line}: a second row {row.text}")
+            raise MachineError(f"{source}:{row.line}: a second row {row.text}")
         rows[row.text] = _row(row, row_words, columns, source)
     missing = [column for column in columns if column not in rows]
     if missing:
         line = words[-1].line
-        raise MachineFileError(
+        raise MachineError(
             f"{source}:{line}: the table is cut: no row for {', '.join(missing[:4])}; give the "
             f"whole output of {COMMAND}"
         )
@@ -210,14 +210,14 @@ def _row(row: _Word, words: list[_Word], columns: list[str], source: str) -> _Ro
     for index, column in enumerate(columns):
         where = f"row {row.text}, column {column}"
         if index >= len(words):
-            raise MachineFileError(
+            raise MachineError(
                 f"{source}:{row.line}: the table is cut: nothing at {where}; give the whole output "
                 f"of {COMMAND}"
             )
         word = words[index]
         match = _CELL.fullmatch(word.text)
         if match is None or (word.text == "X") != (column == row.text):
-            raise MachineFileError(
+            raise MachineError(
                 f"{source}:{word.line}: {word.text!a:.20} at {where}; expected "
                 f"{'X' if column == row.text else 'NV#, PIX, PXB, PHB, NODE or SYS'}"
             )
@@ -225,12 +225,12 @@ def _row(row: _Word, words: list[_Word], columns: list[str], source: str) -> _Ro
             continue
         count = int(match[1]) if match[1] else 0
         if word.text.startswith("NV") and not 1 <= count <= 64:
-            raise MachineFileError(f"{source}:{word.line}: {count} NVLinks at {where}")
+            raise MachineError(f"{source}:{word.line}: {count} NVLinks at {where}")
         kind = "NV" if count else word.text.replace("SOC", "SYS")
         cells[column] = Cell(Connection(kind), count)
     rest = words[len(columns) :]
     if rest and _CELL.fullmatch(rest[0].text):
-        raise MachineFileError(
+        raise MachineError(
             f"{source}:{rest[0].line}: row {row.text} has more fields than the {len(columns)} "
             f"columns of the head; give the output of {COMMAND} as it was printed"
         )
@@ -241,7 +241,7 @@ def _check_symmetry(cells: Mapping[tuple[str, str], Cell], columns: list[str], s
     for index, a in enumerate(columns):
         for b in columns[:index]:
             if cells[a, b] != cells[b, a]:
-                raise MachineFileError(
+                raise MachineError(
                     f"{source}: {b} to {a} is {cells[b, a]}, {a} to {b} is {cells[a, b]}; the "
                     f"table is damaged, give the output of {COMMAND} as it was printed"
                 )

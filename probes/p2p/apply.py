@@ -21,7 +21,6 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from probes.errors import InvalidTopologyError
 from probes.p2p.classify import (
     MOST,
     PCIE_LEAST,
@@ -41,6 +40,7 @@ from probes.p2p.report import Figure, P2pQuantity, P2pReport
 from probes.topology.graph import DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
 from probes.topology.link_figures import pcie_gb_per_s
 from probes.topology.paths import Path, local_path
+from tuccl.errors import InvalidTopologyError
 
 _FASTEST_MBPS_PER_LANE = 480
 """PCIe 6, in the unit of `pcie_gb_per_s`."""

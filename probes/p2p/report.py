@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from probes.inputs.first_fault import first_fault
 from probes.inputs.printable import printable
-from probes.p2p.errors import P2pFailedError, P2pReportError
+from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 1
 _MAX_GB_PER_S = 20_000.0
@@ -248,27 +248,27 @@ def read_p2p_report(text: str) -> P2pReport:
     """Parse the standard output of `tuccl-p2p`.
 
     Raises:
-        P2pFailedError: the program could not measure; its own message.
-        P2pReportError: not JSON (cut, for example), another schema version, or impossible figures.
+        MachineError: the program could not measure; its own message.
+        MachineError: not JSON (cut, for example), another schema version, or impossible figures.
     """
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise P2pReportError(f"tuccl-p2p: its report is cut or not JSON: {error}") from error
+        raise MachineError(f"tuccl-p2p: its report is cut or not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise P2pReportError("tuccl-p2p: its report holds no JSON object")
+        raise MachineError("tuccl-p2p: its report holds no JSON object")
     if "error" in content:
-        raise P2pFailedError(f"tuccl-p2p: {printable(str(content['error']), _MAX_WORDS)}")
+        raise MachineError(f"tuccl-p2p: {printable(str(content['error']), _MAX_WORDS)}")
     version = content.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise P2pReportError(
+        raise MachineError(
             f"tuccl-p2p: a report of schema_version {version!r:.40}; this release reads "
             f"{SCHEMA_VERSION}: program and package must be of one installation"
         )
     try:
         model = _ReportModel.model_validate_json(text)
     except ValidationError as error:
-        raise P2pReportError(
+        raise MachineError(
             f"tuccl-p2p: {first_fault(error, 'report')}; the report is not used"
         ) from error
     return _to_report(model)

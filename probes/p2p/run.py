@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from probes.nvidia.gpu_programs import GpuProgram, find_build
-from probes.p2p.errors import P2pFailedError, P2pMissingError, P2pReportError, P2pTimeoutError
 from probes.p2p.report import P2pReport, read_p2p_report
+from tuccl.errors import MachineError
 
 PROGRAM = "tuccl-p2p"
 ENVIRONMENT = "TUCCL_P2P_BENCHMARK"
@@ -46,17 +46,17 @@ def p2p_binary() -> Path:
     """Return the benchmark program of this installation.
 
     Raises:
-        P2pMissingError: it was not compiled from this installation's sources, or
+        MachineError: it was not compiled from this installation's sources, or
             TUCCL_P2P_BENCHMARK names no program.
     """
     given = os.environ.get(ENVIRONMENT)
     if given:
         if os.access(given, os.X_OK) and Path(given).is_file():
             return Path(given)
-        raise P2pMissingError(f"{ENVIRONMENT}={given}: no executable file; unset or correct it")
+        raise MachineError(f"{ENVIRONMENT}={given}: no executable file; unset or correct it")
     build = find_build(p2p_program())
     if build is None or not os.access(build.path, os.X_OK):
-        raise P2pMissingError(
+        raise MachineError(
             f"no {PROGRAM} in this installation: `tuccl build-executor` compiles it, which needs "
             f"nvcc (CUDA toolkit); a build from elsewhere can be named in {ENVIRONMENT}"
         )
@@ -73,10 +73,10 @@ def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = No
     """Measure the GPUs that CUDA shows this process.
 
     Raises:
-        P2pMissingError: there is no program.
-        P2pFailedError: this host cannot be measured, or the program crashed.
-        P2pTimeoutError: the program did not end in time and was killed with its children.
-        P2pReportError: its report is invalid.
+        MachineError: there is no program.
+        MachineError: this host cannot be measured, or the program crashed.
+        MachineError: the program did not end in time and was killed with its children.
+        MachineError: its report is invalid.
     """
     options = options or P2pOptions()
     try:
@@ -89,12 +89,12 @@ def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = No
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
-        raise P2pFailedError(f"{PROGRAM}: cannot be started: {error.strerror or error}") from error
+        raise MachineError(f"{PROGRAM}: cannot be started: {error.strerror or error}") from error
     reader = _OutputReader(process, on_progress)
     try:
         process.wait(options.timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise P2pTimeoutError(
+        raise MachineError(
             f"{PROGRAM}: did not end within {options.timeout_s:g} s and was killed"
             f"{reader.last_line_text()}; see dmesg for the GPU driver's messages"
         ) from error
@@ -169,8 +169,8 @@ def _report(code: int | None, reader: _OutputReader) -> P2pReport:
         report = read_p2p_report(reader.output)
         if code == 0:
             return report
-        raise P2pReportError(f"{PROGRAM}: exit code {code} with a report; reinstall TuCCL")
+        raise MachineError(f"{PROGRAM}: exit code {code} with a report; reinstall TuCCL")
     outcome = (
         f"was killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
     )
-    raise P2pFailedError(f"{PROGRAM}: {outcome} without a report{reader.last_line_text()}")
+    raise MachineError(f"{PROGRAM}: {outcome} without a report{reader.last_line_text()}")

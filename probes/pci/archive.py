@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from probes.pci.errors import SnapshotError
+from tuccl.errors import MachineError
 
 MAX_ARCHIVE_BYTES = 256 << 20
 """Unpacked size above which an archive is refused."""
@@ -42,7 +42,7 @@ def archive_entries(data: bytes) -> Iterator[ArchiveEntry]:
     Devices, pipes and names outside of it are skipped.
 
     Raises:
-        SnapshotError: not an archive, cut short, or too big; the message lacks the archive's name.
+        MachineError: not an archive, cut short, or too big; the message lacks the archive's name.
     """
     for member, content in _members(_decompress(data)):
         path = _inside(member.name)
@@ -83,11 +83,11 @@ def _decompress(data: bytes) -> bytes:
         with opener(io.BytesIO(data)) as file:
             plain = file.read(MAX_ARCHIVE_BYTES + 1)
     except EOFError:
-        raise SnapshotError("it is cut short; copy it again") from None
+        raise MachineError("it is cut short; copy it again") from None
     except (OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise SnapshotError(f"it is damaged ({error!s:.80}); copy it again") from None
+        raise MachineError(f"it is damaged ({error!s:.80}); copy it again") from None
     if len(plain) > MAX_ARCHIVE_BYTES:
-        raise SnapshotError(
+        raise MachineError(
             f"it holds more than {MAX_ARCHIVE_BYTES >> 20} MiB; pack sys/bus/pci, sys/devices, "
             "sys/class/net, sys/class/infiniband and proc/cpuinfo only"
         )
@@ -101,7 +101,7 @@ def _members(plain: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             for count, member in enumerate(archive):
                 if count >= MAX_MEMBERS:
-                    raise SnapshotError(
+                    raise MachineError(
                         f"it holds more than {MAX_MEMBERS:,} files; pack less of /sys"
                     )
                 content = b""
@@ -111,9 +111,9 @@ def _members(plain: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
                 yield member, content
             end = archive.offset
     except (tarfile.TarError, OSError, ValueError, OverflowError, EOFError, KeyError) as error:
-        raise SnapshotError(
+        raise MachineError(
             f"it is damaged or no tar archive ({error!s:.80}); copy it again"
         ) from None
     # tarfile takes a damaged header for the end; the true end is a block of zeros.
     if plain[end : end + tarfile.BLOCKSIZE] != bytes(tarfile.BLOCKSIZE):
-        raise SnapshotError("it is cut short or damaged; copy it again")
+        raise MachineError("it is cut short or damaged; copy it again")

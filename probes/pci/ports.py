@@ -15,13 +15,13 @@ from fnmatch import fnmatchcase
 from probes.inputs.printable import printable
 from probes.nccl_xml.nics import is_pseudo
 from probes.pci.address import address_key, is_address
-from probes.pci.errors import TreeError
 from probes.pci.inventory import NicPort
 from probes.pci.values import (
     ValueReader,
     interface_gbit_per_s,
     rdma_gbit_per_s,
 )
+from tuccl.errors import TreeError
 
 _INTERFACES = "sys/class/net"
 _RDMA_DEVICES = "sys/class/infiniband"

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from probes.pci.address import address_key, is_address, is_root, root_of
-from probes.pci.errors import SysfsError, TreeError
 from probes.pci.inventory import (
     BarRange,
     CpuModel,
@@ -30,6 +29,7 @@ from probes.pci.values import (
     number_or_none,
     whole_number,
 )
+from tuccl.errors import MachineError, TreeError
 
 MAX_DEVICES = 65_536
 """Functions that one PCI domain can have; a tree with more is damaged."""
@@ -79,7 +79,7 @@ def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> P
             pseudo devices (`veth*`).
 
     Raises:
-        SysfsError: there are neither PCI devices nor network ports, or too many devices.
+        MachineError: there are neither PCI devices nor network ports, or too many devices.
     """
     reader = ValueReader(tree)
     positions = _positions(reader, source)
@@ -94,7 +94,7 @@ def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> P
     )
     ports = read_ports(reader, positions, interfaces)
     if not functions and not ports:
-        raise SysfsError(
+        raise MachineError(
             f"{source}: no PCI devices below {_DEVICES} and no network ports; give the root "
             "directory of a Linux system, or an archive of its /sys"
         )
@@ -112,7 +112,7 @@ def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> P
 def _positions(reader: ValueReader, source: str) -> dict[str, _Position]:
     names = reader.names(_DEVICES)
     if len(names) > MAX_DEVICES:
-        raise SysfsError(
+        raise MachineError(
             f"{source}: {len(names):,} PCI devices, at most {MAX_DEVICES:,} are read; this is no "
             "machine's /sys"
         )

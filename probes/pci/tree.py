@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from probes.pci.archive import archive_entries
-from probes.pci.errors import SnapshotError, TreeError
+from tuccl.errors import MachineError, TreeError
 
 MAX_FILE_BYTES = 1 << 20
 """Bytes read of a file; values of sysfs fit in a page."""
@@ -158,7 +158,7 @@ class TarTree(_LinkedTree):
             source: its name in errors, usually the path.
 
         Raises:
-            SnapshotError: not an archive, cut short, too big, or without exactly one sysfs.
+            MachineError: not an archive, cut short, too big, or without exactly one sysfs.
         """
         files: dict[str, bytes] = {}
         links: dict[str, str] = {}
@@ -172,8 +172,8 @@ class TarTree(_LinkedTree):
                 else:
                     folders.add(entry.path)
             top = _top_folder({*files, *links, *folders})
-        except SnapshotError as error:
-            raise SnapshotError(f"{source}: {error}") from None
+        except MachineError as error:
+            raise MachineError(f"{source}: {error}") from None
         # The top folder becomes the root, to which absolute links refer.
         self._files = {path.removeprefix(top): content for path, content in files.items()}
         self._links = {path.removeprefix(top): target for path, target in links.items()}
@@ -216,9 +216,9 @@ def _top_folder(paths: set[str]) -> str:
             if (match := re.match(rf"((?:.*?/)?){mark}(?:/|$)", path)) is not None
         }
         if len(tops) > 1:
-            raise SnapshotError(
+            raise MachineError(
                 f"it holds {len(tops)} systems ({', '.join(sorted(tops)[:3])}); give one at a time"
             )
         if tops:
             return tops.pop()
-    raise SnapshotError("it holds no sys/bus/pci/devices; pack a machine's /sys")
+    raise MachineError("it holds no sys/bus/pci/devices; pack a machine's /sys")

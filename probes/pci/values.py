@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from probes.inputs.printable import printable
-from probes.pci.errors import TreeError
 from probes.pci.inventory import Gap
 from probes.pci.tree import FileTree
+from tuccl.errors import TreeError
 
 Value = TypeVar("Value")
 

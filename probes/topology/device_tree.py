@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from probes.errors import InvalidTopologyError
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
+from tuccl.errors import InvalidTopologyError
 
 MAX_DEPTH = 32
 """Levels below a CPU; real machines have up to six."""

@@ -25,7 +25,6 @@ from pydantic import (
     model_validator,
 )
 
-from probes.errors import TopologyFileError
 from probes.inputs.first_fault import first_fault
 from probes.topology.graph import (
     Device,
@@ -37,6 +36,7 @@ from probes.topology.graph import (
     Topology,
 )
 from probes.topology.validation import MAX_NAME, MODEL_RULE, is_model
+from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 2
 _READABLE_VERSIONS = (1, 2)
@@ -135,26 +135,26 @@ def topology_from_json(text: str, source: str) -> Topology:
         source: its name in errors, usually the path.
 
     Raises:
-        TopologyFileError: not JSON, of another schema version, or a field is missing, unknown or
+        MachineError: not JSON, of another schema version, or a field is missing, unknown or
             malformed.
     """
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise TopologyFileError(f"{source}: not valid JSON: {error}") from error
+        raise MachineError(f"{source}: not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise TopologyFileError(f"{source}: not a topology: the JSON text holds no object")
+        raise MachineError(f"{source}: not a topology: the JSON text holds no object")
     version = content.get("schema_version")
     if version not in _READABLE_VERSIONS or isinstance(version, bool):
         found = "no schema_version" if version is None else f"schema_version {version!r:.40}"
-        raise TopologyFileError(
+        raise MachineError(
             f"{source}: {found}; this release reads topologies of schema_version "
             f"{' and '.join(map(str, _READABLE_VERSIONS))}"
         )
     try:
         model = _TopologyModel.model_validate_json(text)
     except ValidationError as error:
-        raise TopologyFileError(f"{source}: {first_fault(error, 'the topology')}") from error
+        raise MachineError(f"{source}: {first_fault(error, 'the topology')}") from error
     return Topology(
         name=model.name,
         devices=tuple(Device(**device.model_dump()) for device in model.devices),

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from probes.errors import InvalidTopologyError, UnknownNicSpeedError
 from probes.topology.graph import (
     NETWORK_NODE,
     Device,
@@ -23,6 +22,7 @@ from probes.topology.graph import (
     Provenance,
     Topology,
 )
+from tuccl.errors import InvalidTopologyError, UnknownNicSpeedError
 
 
 class NetworkLayout(StrEnum):

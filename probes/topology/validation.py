@@ -11,8 +11,8 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable
 
-from probes.errors import InvalidTopologyError
 from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, Link, Topology
+from tuccl.errors import InvalidTopologyError
 
 MAX_DEVICES = 65_536
 """Devices of a topology; a file with more is damaged."""

@@ -31,10 +31,8 @@ sys.path.insert(0, str(ROOT))
 from probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
 from probes.topology.graph import DeviceKind, Link, LinkKind, Topology  # noqa: E402
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
-from sketches.errors import SketchError  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
-from synthesizer.errors import InfeasibleError, ProgramError  # noqa: E402
 from synthesizer.experts import expert_algorithms  # noqa: E402
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml  # noqa: E402
 from synthesizer.ir.algorithm import Algorithm  # noqa: E402
@@ -43,6 +41,11 @@ from synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E4
 from synthesizer.prove.verifier import verify  # noqa: E402
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
 from tests.synthesizer.emulator import expected_outputs, run  # noqa: E402
+from tuccl.errors import (  # noqa: E402
+    InfeasibleError,
+    MachineError,
+    ProgramError,
+)
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}
@@ -168,7 +171,7 @@ def machine_of(name: str, bench: BenchTopology, lacking: str | None) -> Machine 
         name, bound = f"{name}-{lacking}", float("inf")
     try:
         return Machine(name, sketch_candidates(topology), whole_machine(topology), bound)
-    except SketchError as error:
+    except MachineError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
 

@@ -49,7 +49,8 @@ from lookup_tables.table import (  # noqa: E402
     Shape,
     Table,
 )
-from tuccl.runtime import PluginMissingError, plugin_path  # noqa: E402
+from tuccl.errors import HostError  # noqa: E402
+from tuccl.runtime import plugin_path  # noqa: E402
 
 RUN_LIMIT_S = 75
 LEAST_KEYS = 12
@@ -176,7 +177,7 @@ def find_plugin(given: str | None, folder: Path) -> Path:
         return Path(given).resolve()
     try:
         return plugin_path()
-    except PluginMissingError:
+    except HostError:
         pass
     output = folder / "libnccl-tuner-tuccl.so"
     command = [str(ROOT / "scripts" / "make" / "build_plugin.sh"), str(output)]

@@ -69,7 +69,7 @@ def gpus_here(arguments: argparse.Namespace, least: int) -> int:
     """Return the number of GPUs that the ranks may use.
 
     Raises:
-        NoGpuError: They are fewer than `least`, or 1 where ranks share them.
+        MeasurementError: They are fewer than `least`, or 1 where ranks share them.
     """
     if arguments.share_gpus:
         return count_gpus(1)

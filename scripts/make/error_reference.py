@@ -1,88 +1,48 @@
-"""The page of exit codes and errors, made from the classes of the packages."""
+"""The page of exit codes and errors, made from `tuccl.errors`."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
 
-from tuccl import PACKAGES
-from tuccl.cli.app import exit_codes_of_packages
-from tuccl.errors import ExitCode, TucclError
+from tuccl import errors
+from tuccl.errors import ExitCode, exit_code_of
 
-ROOT = Path(__file__).resolve().parents[2]
 HEAD = """\
 # Exit codes and errors
 
 The exit codes of all commands, and the errors behind them. This page is made from the code by
-`scripts/make/write_reference.py`; [Commands](commands.md#exit-codes) tells how signals end a
-command. An error is one line on standard error: what is wrong, where, and what to do. In Python
-(`import tuccl`) an error of a package arrives as `MachineError`, `ScheduleError` or `TableError`,
-whose `__cause__` it is.
-"""
-ERRORS = """\
-## Errors by package
-
-The exit code is that of a command that the error ends. Errors without one are caught within TuCCL,
-which goes on without what failed.
-
-| error | module | exit code | meaning |
-|---|---|---|---|
+`scripts/make/write_reference.py`; [Commands](commands.md#exit-codes) says how signals end a
+command. An error is one line on standard error: what is wrong, where, and what to do. In Python,
+`tuccl.TucclError` catches every error but the last two of the tree.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorClass:
-    """A class of errors, where it is, and the exit code of a command that it ends."""
+    """A class of errors and the exit code of a command that it ends."""
 
     name: str
-    module: str
-    code: ExitCode | None
+    code: ExitCode
     text: str
 
 
-def _first_sentence(text: str | None) -> str:
-    """The first paragraph of a docstring, in a cell of a table."""
-    first = " ".join(cleandoc(text or "").split("\n\n")[0].split())
-    for start in ("Raised when ", "Raised for "):
-        first = first.removeprefix(start)
-    return first[:1].upper() + first[1:].replace("|", "\\|")
-
-
-def _exit_code(kind: type[Exception]) -> ExitCode | None:
-    if issubclass(kind, TucclError):
-        return kind.exit_code
-    if issubclass(kind, OSError):
-        return ExitCode.ENVIRONMENT
-    return next((code for root, code in exit_codes_of_packages() if issubclass(kind, root)), None)
-
-
 def error_classes() -> Iterator[ErrorClass]:
-    """All classes of errors, by module."""
-    for path in sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = [
-            node.name
-            for node in tree.body
-            if isinstance(node, ast.ClassDef)
-            and node.name.endswith("Error")
-            and not node.name.startswith("_")
-        ]
-        if not names:
-            continue
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for name in names:
-            kind = getattr(import_module(module), name)
-            yield ErrorClass(name, module, _exit_code(kind), _first_sentence(kind.__doc__))
+    """All classes of errors, parents first."""
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            text = " ".join(cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
+            # Constructors differ, and the code depends on the class alone.
+            yield ErrorClass(name, exit_code_of(kind.__new__(kind)), text.replace("|", "\\|"))
 
 
 def exit_code_texts() -> dict[ExitCode, str]:
     """The meaning of each exit code, which its class states below it."""
-    tree = ast.parse((ROOT / "tuccl" / "errors.py").read_text(encoding="utf-8"))
+    tree = ast.parse(Path(errors.__file__).read_text(encoding="utf-8"))
     (body,) = [
         node.body
         for node in tree.body
@@ -105,8 +65,8 @@ def page() -> str:
     lines = [HEAD, "## Exit codes", "", "| code | name | meaning |", "|---|---|---|"]
     for code, text in exit_code_texts().items():
         lines.append(f"| {int(code)} | `{code.name}` | {text} |")
-    lines += ["", ERRORS.rstrip()]
-    for found in error_classes():
-        shown = "-" if found.code is None else str(int(found.code))
-        lines.append(f"| `{found.name}` | `{found.module}` | {shown} | {found.text} |")
+    tree = (errors.__doc__ or "").split("\n\n")[1]
+    lines += ["", "## Errors", "", "```text", tree, "```", ""]
+    lines += ["| error | exit code | meaning |", "|---|---|---|"]
+    lines += [f"| `{found.name}` | {int(found.code)} | {found.text} |" for found in error_classes()]
     return "\n".join(lines) + "\n"

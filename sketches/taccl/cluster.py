@@ -18,8 +18,8 @@ from probes.topology.graph import (
     Topology,
 )
 from probes.topology.validation import check_structure
-from sketches.errors import TacclFileError
 from sketches.taccl.topology_file import TacclNode
+from tuccl.errors import MachineError
 
 _FABRIC = "fabric"
 
@@ -28,11 +28,11 @@ def taccl_cluster(node: TacclNode, nodes: int) -> Topology:
     """Return the machine of `nodes` such nodes.
 
     Raises:
-        TacclFileError: There are several nodes, and the file describes no network.
+        MachineError: There are several nodes, and the file describes no network.
         InvalidTopologyError: The figures are impossible, or there are too many devices.
     """
     if nodes > 1 and not node.nics:
-        raise TacclFileError(
+        raise MachineError(
             f"TACCL topology {node.name!a:.60}: {nodes} nodes and no network; add nics_per_node, "
             f"remote_alpha and remote_beta to its file"
         )

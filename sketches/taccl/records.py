@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sketches.errors import TacclFileError
+from tuccl.errors import MachineError
 
 MOST_PER_NODE = 512
 """Most GPUs or NICs of one node."""
@@ -44,7 +44,7 @@ def validated(kind: type[_AnyRecord], text: str, source: str) -> _AnyRecord:
     """Return the record in a text.
 
     Raises:
-        TacclFileError: The text is not of this format; file and field are named.
+        MachineError: The text is not of this format; file and field are named.
     """
     try:
         return kind.model_validate_json(text)
@@ -53,7 +53,7 @@ def validated(kind: type[_AnyRecord], text: str, source: str) -> _AnyRecord:
         # For unions pydantic also names the alternative that it tried, in brackets; no key has one.
         keys = [str(key) for key in first["loc"] if "[" not in str(key)]
         place = ".".join(keys) or "the whole file"
-        raise TacclFileError(f"{source}: {place}: {first['msg']}; correct the file") from None
+        raise MachineError(f"{source}: {place}: {first['msg']}; correct the file") from None
 
 
 def unknown_keys(*records: Record | None) -> Iterator[str]:

@@ -16,7 +16,6 @@ import networkx as nx
 
 from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
-from sketches.errors import TacclFileError
 from sketches.intra_node import intra_node_wires
 from sketches.nic_bundles import bundle_nics
 from sketches.sketch import Binding, Port, PruningStage, Sketch
@@ -24,6 +23,7 @@ from sketches.symmetry import EQUAL_WITHIN, is_symmetry
 from sketches.taccl.sketch_file import TacclRules
 from sketches.transformation import dropped_pairs, every_connection, network_wires
 from sketches.wires import Wire, assemble
+from tuccl.errors import MachineError
 
 MOST_CONNECTIONS = 200_000
 """Most connections between nodes, a limit of memory; no synthesizer can handle more."""
@@ -40,7 +40,7 @@ def taccl_sketch(rules: TacclRules, topology: Topology, name: str) -> Sketch:
         name: Name of the sketch, usually the file's stem.
 
     Raises:
-        TacclFileError: The machine differs from the rules in nodes or GPUs, a rule contradicts the
+        MachineError: The machine differs from the rules in nodes or GPUs, a rule contradicts the
             machine, a symmetry does not hold, or a GPU is unreachable; file and rule are named.
     """
     gpus = _gpus_per_node(rules, topology)
@@ -69,18 +69,18 @@ def taccl_sketch(rules: TacclRules, topology: Topology, name: str) -> Sketch:
 
 def _gpus_per_node(rules: TacclRules, topology: Topology) -> int:
     if topology.node_count != rules.nodes:
-        raise TacclFileError(
+        raise MachineError(
             f"{rules.source}: nnodes: {rules.nodes}, but topology {topology.name} has "
             f"{topology.node_count} node(s); give a machine with {rules.nodes}"
         )
     gpus = topology.ranks_per_node
     if not gpus:
-        raise TacclFileError(
+        raise MachineError(
             f"{rules.source}: TACCL's sketches are for nodes alike, and those of topology "
             f"{topology.name} have different numbers of GPUs; leave the sketch out"
         )
     if len(topology.gpus) < 2:
-        raise TacclFileError(
+        raise MachineError(
             f"{rules.source}: topology {topology.name} has one GPU, which has nothing to exchange"
         )
     return gpus
@@ -103,7 +103,7 @@ def _connections(rules: TacclRules, gpus: int) -> _Connections:
     ]
     for field, numbers in named:
         if max(numbers) >= gpus:
-            raise TacclFileError(
+            raise MachineError(
                 f"{rules.source}: {field}: GPU {max(numbers)}, but a node has GPUs 0 to {gpus - 1}"
             )
     return chosen
@@ -117,7 +117,7 @@ def _relay_wires(
 ) -> list[Wire]:
     count = sum(map(len, connections.values())) * rules.nodes * (rules.nodes - 1)
     if count > MOST_CONNECTIONS:
-        raise TacclFileError(
+        raise MachineError(
             f"{rules.source}: internode_sketch.internode_conn: {count:,} connections between "
             f"nodes, at most {MOST_CONNECTIONS:,} are supported; let fewer GPUs relay"
         )
@@ -146,7 +146,7 @@ def _behind_switches(rules: TacclRules, machine: Topology, wires: Sequence[Wire]
         widths[members] = max(linked.values(), default=0.0)
         if missing is not None or min(linked.values()) < widths[members]:
             what = f"no link {missing[0]} -> {missing[1]}" if missing else "links of several speeds"
-            raise TacclFileError(
+            raise MachineError(
                 f"{rules.source}: intranode_sketch.switches: the machine has {what} among GPUs "
                 f"{', '.join(map(str, members))}; a switch needs one speed between all of them"
             )
@@ -196,7 +196,7 @@ def _require_paths(rules: TacclRules, sketch: Sketch, connections: _Connections)
     """Check that every GPU reaches every other, and its sender.
 
     Raises:
-        TacclFileError: There is no path; the rule that prevents it is named.
+        MachineError: There is no path; the rule that prevents it is named.
     """
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(sketch.ranks))
@@ -210,7 +210,7 @@ def _require_paths(rules: TacclRules, sketch: Sketch, connections: _Connections)
         missing = all_ranks - reached - {0}
         if missing:
             src, dst = (0, min(missing)) if outward else (min(missing), 0)
-            raise TacclFileError(
+            raise MachineError(
                 f"{rules.source}: {_preventing_rule(sketch, connections, local, src, dst)}, so "
                 f"GPU {src} of the {sketch.ranks} has no path to GPU {dst}"
             )
@@ -223,18 +223,18 @@ def _require_senders(
     served = {gpu for owners in rules.sent_by.values() for gpu in owners}
     for sender, owners in rules.sent_by.items():
         if not connections.get(sender):
-            raise TacclFileError(
+            raise MachineError(
                 f"{field}.{sender}: internode_conn gives GPU {sender} no connection; add one, or "
                 f"name a sender"
             )
         for gpu in owners:
             if not nx.has_path(local, gpu, sender):
-                raise TacclFileError(
+                raise MachineError(
                     f"{field}.{sender}: GPU {gpu} has no path to GPU {sender} inside the node"
                 )
     for gpu in range(sketch.ranks // rules.nodes if served else 0):
         if gpu not in served:
-            raise TacclFileError(
+            raise MachineError(
                 f"{field}: GPU {gpu} has no sender, so its data can't leave the node; list it"
             )
 
@@ -271,7 +271,7 @@ def _symmetries(rules: TacclRules, sketch: Sketch) -> tuple[tuple[int, ...], ...
             (rank % block + offset) % block + rank // block * block for rank in range(sketch.ranks)
         )
         if not is_symmetry(sketch, moved):
-            raise TacclFileError(
+            raise MachineError(
                 f"{rules.source}: symmetry_offsets.{number}: [{offset}, {block}] "
                 f"{_asymmetry(sketch, moved)}; correct it or leave it out"
             )

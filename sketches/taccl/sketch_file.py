@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sketches.errors import TacclFileError
 from sketches.taccl.records import MOST_PER_NODE, Record, unknown_keys, validated
+from tuccl.errors import MachineError
 
 _Local = Annotated[int, Field(ge=0, lt=MOST_PER_NODE)]
 _Offset = Annotated[int, Field(ge=0)]
@@ -72,12 +72,12 @@ def read_taccl_sketch(text: str, source: str) -> TacclRules:
         source: The file's name, for messages.
 
     Raises:
-        TacclFileError: The file is not of this format; file, field and remedy are named.
+        MachineError: The file is not of this format; file, field and remedy are named.
     """
     record = validated(_Sketch, text, source)
     across = record.internode_sketch if record.nnodes > 1 else None
     if record.nnodes > 1 and across is None:
-        raise TacclFileError(
+        raise MachineError(
             f"{source}: internode_sketch: missing for nnodes {record.nnodes}; add it, or set "
             f"nnodes to 1"
         )
@@ -108,14 +108,14 @@ def _switches(intra: _IntraNode, source: str) -> tuple[tuple[int, ...], ...]:
         return ()
     field = f"{source}: intranode_sketch.switches"
     if not intra.switches:
-        raise TacclFileError(f"{field}: empty beside strategy switch; name the GPUs behind one")
+        raise MachineError(f"{field}: empty beside strategy switch; name the GPUs behind one")
     found: dict[tuple[int, ...], int] = {}
     for number, gpus in enumerate(intra.switches):
         members = tuple(sorted(set(gpus)))
         for earlier, first in found.items():
             shared = sorted(set(members) & set(earlier))
             if shared and members != earlier:
-                raise TacclFileError(
+                raise MachineError(
                     f"{field}.{number}: has GPU {shared[0]} in common with switches.{first}, which "
                     f"is another set; sets must be equal or disjoint"
                 )

@@ -20,8 +20,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sketches.errors import TacclFileError
 from sketches.taccl.records import MOST_PER_NODE, Beta, Record, Time, unknown_keys, validated
+from tuccl.errors import MachineError
 
 _UNIT_BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 """Powers of 1024: the shipped 1KB profiles hold 1/1024 of the betas of the 1MB profiles."""
@@ -91,12 +91,12 @@ def read_taccl_topology(text: str, source: str) -> TacclNode:
         source: The file's name, for messages.
 
     Raises:
-        TacclFileError: The file is not of this format; file, field and remedy are named.
+        MachineError: The file is not of this format; file, field and remedy are named.
     """
     record = validated(_Topology, text, source)
     for field in ("remote_alpha", "remote_beta"):
         if record.nics_per_node is not None and getattr(record, field) is None:
-            raise TacclFileError(
+            raise MachineError(
                 f"{source}: {field}: missing beside nics_per_node; add it, or leave that out"
             )
     betas = _link_betas(record, source)
@@ -126,20 +126,20 @@ def _link_betas(record: _Topology, source: str) -> _Betas:
     if record.links is not None:
         return _matrix_betas(record, record.links, source)
     if betas is None:
-        raise TacclFileError(
+        raise MachineError(
             f"{source}: node_betas_list: missing; add it, or the matrices links and betas"
         )
     if len(betas) == 1:
         every = range(gpus)
         return {(src, dst): (1, betas[0]) for src in every for dst in every if src != dst}
     if len(betas) != 2 or gpus != 8:
-        raise TacclFileError(
+        raise MachineError(
             f"{source}: node_betas_list: {len(betas)} figures for {gpus} GPUs do not tell which "
             f"pairs they hold for (one: a switch, two on 8 GPUs: an NDv2); "
             f"give the matrices links and betas instead"
         )
     if betas[0] > betas[1]:
-        raise TacclFileError(f"{source}: node_betas_list: must rise; list the fast links first")
+        raise MachineError(f"{source}: node_betas_list: must rise; list the fast links first")
     # A double link's beta is for both links together.
     classes = ((_NDV2_DOUBLE, (2, 2 * betas[0])), (_NDV2_SINGLE, (1, betas[1])))
     return {pair: link for pairs, link in classes for a, b in pairs for pair in ((a, b), (b, a))}
@@ -149,16 +149,16 @@ def _matrix_betas(record: _Topology, links: list[list[int]], source: str) -> _Be
     gpus, betas = record.gpus_per_node, record.betas or []
     for field, rows in (("links", links), ("betas", betas)):
         if len(rows) != gpus or any(len(row) != gpus for row in rows):
-            raise TacclFileError(
+            raise MachineError(
                 f"{source}: {field}: must have {gpus} rows of {gpus} figures, as gpus_per_node says"
             )
     found = {}
     for dst, row in enumerate(links):
         for src, lanes in enumerate(row):
             if lanes and src == dst:
-                raise TacclFileError(f"{source}: links.{dst}.{src}: from a GPU to itself; put 0")
+                raise MachineError(f"{source}: links.{dst}.{src}: from a GPU to itself; put 0")
             if lanes and betas[dst][src] <= 0:
-                raise TacclFileError(
+                raise MachineError(
                     f"{source}: betas.{dst}.{src}: 0 for a link that links names; put its time "
                     f"per chunk, or 0 into links"
                 )

@@ -52,7 +52,7 @@ def cut_times(
     """Return the bounds of the given sets of ranks; a set that no edge leaves gives none.
 
     Raises:
-        SolverError: HiGHS fails to compute the capacity of a cut.
+        ScheduleError: HiGHS fails to compute the capacity of a cut.
     """
     distance_us = _distances_us(sketch)
     found: dict[CutTime, None] = {}

@@ -9,7 +9,7 @@ import numpy as np
 
 from synthesizer.bounds.edge_orbits import EdgeOrbits
 from synthesizer.bounds.quiet_highs import QuietHighs
-from synthesizer.errors import SolverError
+from tuccl.errors import ScheduleError
 
 
 class FlowProgram:
@@ -34,12 +34,12 @@ class FlowProgram:
         """Return the largest rate, and the flow on one edge of every orbit.
 
         Raises:
-            SolverError: HiGHS fails on the program.
+            ScheduleError: HiGHS fails on the program.
         """
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(
+            raise ScheduleError(
                 f"bandwidth bound: HiGHS ended with "
                 f"{self._solver.modelStatusToString(status)} instead of an optimum"
             )

@@ -54,7 +54,7 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
     Infinite for a custom collective, whose needs are unknown.
 
     Raises:
-        SolverError: HiGHS fails on the linear program.
+        ScheduleError: HiGHS fails on the linear program.
     """
     if collective is Collective.CUSTOM:
         return math.inf
@@ -117,7 +117,7 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
     """Return the bound from latency, bandwidth, and cuts; one call serves all sizes.
 
     Raises:
-        SolverError: HiGHS fails on a linear program.
+        ScheduleError: HiGHS fails on a linear program.
     """
     if collective is Collective.CUSTOM:
         return TimeBound((CutTime(0.0, 0.0),))

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from math import lcm
 
 from synthesizer.dsl.writers import Versions, Writers, describe
-from synthesizer.errors import ProgramError
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 from synthesizer.ir.program import Chunk, Program, Statement
+from tuccl.errors import ProgramError
 
 
 def in_instances(program: Program, instances: Sequence[int]) -> Program:

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 
-from synthesizer.errors import ProgramError
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program, Statement
+from tuccl.errors import ProgramError
 
 Versions = tuple[tuple[int, ...], ...]
 """Per buffer layout, per chunk: the statement that wrote it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sketches.sketch import Sketch
-from synthesizer.errors import InfeasibleError
 from synthesizer.experts import (
     all_pairs,
     alltoall,
@@ -27,6 +26,7 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
+from tuccl.errors import InfeasibleError
 
 PIPELINE_CHUNKS = (1, 8)
 """Chunks of trees and of rooted rings: one for latency, several for bandwidth."""

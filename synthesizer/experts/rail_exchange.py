@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from synthesizer.errors import InfeasibleError
 from synthesizer.experts.rail_template import Lane, Move, Template, chosen_radices
 from synthesizer.ir.algorithm import (
     Algorithm,
@@ -23,6 +22,7 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from tuccl.errors import InfeasibleError
 
 Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""

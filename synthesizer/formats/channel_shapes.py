@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from synthesizer.errors import ExportError
 from synthesizer.ir.algorithm import Algorithm, StepType
 from synthesizer.ir.collectives import Collective
+from tuccl.errors import FormatError
 
 _RINGS = frozenset(Collective) - {Collective.ALLTOALL, Collective.CUSTOM}
 _PATHS = frozenset({Collective.BROADCAST, Collective.REDUCE})
@@ -48,10 +48,10 @@ def channel_shapes(algorithm: Algorithm) -> dict[int, Shape]:
     """Return rings and trees by channel, in the order of channels.
 
     Raises:
-        ExportError: The operation has no ring or tree, or a channel is neither.
+        FormatError: The operation has no ring or tree, or a channel is neither.
     """
     if algorithm.collective not in _RINGS:
-        raise ExportError(f"{algorithm.name}: {algorithm.collective} runs on neither ring nor tree")
+        raise FormatError(f"{algorithm.name}: {algorithm.collective} runs on neither ring nor tree")
     channels: dict[int, _Carried] = {}
     for program in algorithm.programs:
         for block in program.threadblocks:
@@ -61,7 +61,7 @@ def channel_shapes(algorithm: Algorithm) -> dict[int, Shape]:
                     edge = (block.recv_peer, program.rank)
                     carried.setdefault(edge, set()).add(step.type in _SUMS)
     if not channels:
-        raise ExportError(f"{algorithm.name}: no channel carries anything")
+        raise FormatError(f"{algorithm.name}: no channel carries anything")
     return {channel: _shape(algorithm, channel, channels[channel]) for channel in sorted(channels)}
 
 
@@ -77,7 +77,7 @@ def _shape(algorithm: Algorithm, channel: int, carried: _Carried) -> Shape:
             no_tree = f"NCCL runs {algorithm.collective} on rings only"
             if algorithm.collective is Collective.ALL_REDUCE:
                 no_tree = "no tree either, with sums going up and results down"
-            raise ExportError(
+            raise FormatError(
                 f"{where}: rank {src} sends to ranks {following[src]} and {dst}: no ring, and"
                 f" {no_tree}"
             )
@@ -88,14 +88,14 @@ def _shape(algorithm: Algorithm, channel: int, carried: _Carried) -> Shape:
 def _ring(algorithm: Algorithm, where: str, following: Mapping[int, int]) -> tuple[int, ...]:
     firsts = sorted(set(following) - set(following.values()))
     if firsts and algorithm.collective not in _PATHS:
-        raise ExportError(f"{where}: rank {firsts[0]} receives nothing: no ring")
+        raise FormatError(f"{where}: rank {firsts[0]} receives nothing: no ring")
     rank = firsts[0] if firsts else min(following)
     order: list[int] = []
     while rank not in order:
         order.append(rank)
         rank = following.get(rank, order[0])
     if len(order) < algorithm.ranks:
-        raise ExportError(
+        raise FormatError(
             f"{where}: {len(order)} of {algorithm.ranks} ranks are on the ring of rank {order[0]}"
         )
     return tuple(order)

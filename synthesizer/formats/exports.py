@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from synthesizer.errors import ExportError
 from synthesizer.formats.msccl_xml import Dialect, write_msccl_xml
 from synthesizer.formats.mscclpp_plan import write_mscclpp_plan
 from synthesizer.formats.nccl_graph_figures import GraphMachine
 from synthesizer.formats.nccl_graph_xml import nccl_graph_files
 from synthesizer.ir.algorithm import Algorithm
+from tuccl.errors import FormatError
 
 _Writer = Callable[[Algorithm, GraphMachine | None], tuple[str, ...]]
 
@@ -50,7 +50,7 @@ def _mscclpp(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str, .
 
 def _nccl_graph(algorithm: Algorithm, machine: GraphMachine | None) -> tuple[str, ...]:
     if machine is None:
-        raise ExportError(
+        raise FormatError(
             f"{algorithm.name}: an NCCL graph names devices; give the schedule's topology"
         )
     return nccl_graph_files(algorithm, machine)
@@ -78,11 +78,11 @@ def export_files(
         machine: The machine that it was made for; some formats need it.
 
     Raises:
-        DefectError: The schedule is wrong.
-        ExportError: The format does not exist, or cannot express the schedule.
+        ScheduleError: The schedule is wrong.
+        FormatError: The format does not exist, or cannot express the schedule.
     """
     if format_name not in EXPORTS:
-        raise ExportError(f"no format '{format_name}'; there are {', '.join(EXPORTS)}")
+        raise FormatError(f"no format '{format_name}'; there are {', '.join(EXPORTS)}")
     return EXPORTS[format_name].write(algorithm, machine)
 
 
@@ -90,10 +90,10 @@ def format_of_path(path: str) -> str:
     """Return the format of a file's name: the first with the longest matching suffix.
 
     Raises:
-        ExportError: No format has such a suffix.
+        FormatError: No format has such a suffix.
     """
     fitting = [entry for entry in _ALL if path.endswith(entry.suffix)]
     if not fitting:
         suffixes = ", ".join(sorted({entry.suffix for entry in _ALL}))
-        raise ExportError(f"{path}: no format for this name; give a format or end it in {suffixes}")
+        raise FormatError(f"{path}: no format for this name; give a format or end it in {suffixes}")
     return max(fitting, key=lambda entry: len(entry.suffix)).name

@@ -21,7 +21,6 @@ from typing import TypeVar
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
-from synthesizer.errors import AlgorithmFileError, ExportError
 from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
@@ -34,6 +33,7 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.ir.collectives import Collective
+from tuccl.errors import FormatError
 
 
 class Dialect(StrEnum):
@@ -86,9 +86,9 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self.source = source
 
-    def error(self, element: _Element, problem: str) -> AlgorithmFileError:
+    def error(self, element: _Element, problem: str) -> FormatError:
         """Return the error for a problem with an element."""
-        return AlgorithmFileError(f"{self.source}:{element.line}: <{element.tag}> {problem}")
+        return FormatError(f"{self.source}:{element.line}: <{element.tag}> {problem}")
 
     def text(self, element: _Element, name: str) -> str:
         """Return a mandatory attribute."""
@@ -137,7 +137,7 @@ def read_msccl_xml(text: str, source: str = "schedule") -> Algorithm:
         source: Name of the file, for messages.
 
     Raises:
-        AlgorithmFileError: The text is not such a file. Whether the schedule is correct is for the
+        FormatError: The text is not such a file. Whether the schedule is correct is for the
             verifier to say.
     """
     root = _parse(text, source)
@@ -187,7 +187,7 @@ def _parse(text: str, source: str) -> _Element:
     count = 0
 
     def refuse(*_: object) -> None:
-        raise AlgorithmFileError(
+        raise FormatError(
             f"{source}:{parser.CurrentLineNumber}: <!DOCTYPE> is not allowed in a schedule file"
         )
 
@@ -195,7 +195,7 @@ def _parse(text: str, source: str) -> _Element:
         nonlocal count
         count += 1
         if count > MAX_ELEMENTS:
-            raise AlgorithmFileError(
+            raise FormatError(
                 f"{source}:{parser.CurrentLineNumber}: more than {MAX_ELEMENTS:,} elements; give "
                 "the schedule as it was written"
             )
@@ -214,11 +214,9 @@ def _parse(text: str, source: str) -> _Element:
         parser.Parse(text.encode(), True)
     except expat.ExpatError as error:
         reason = expat.errors.messages[error.code]
-        raise AlgorithmFileError(
-            f"{source}:{error.lineno}: not well-formed XML: {reason}"
-        ) from None
+        raise FormatError(f"{source}:{error.lineno}: not well-formed XML: {reason}") from None
     except UnicodeEncodeError:
-        raise AlgorithmFileError(f"{source}: the text is not valid Unicode") from None
+        raise FormatError(f"{source}: the text is not valid Unicode") from None
     return top[0]
 
 
@@ -296,10 +294,10 @@ def write_msccl_xml(
         threads: Threads per threadblock, in whole warps; None for the runtime's default.
 
     Raises:
-        ExportError: The runtime does not accept that number of threads.
+        FormatError: The runtime does not accept that number of threads.
     """
     if threads is not None and (dialect is not Dialect.MICROSOFT or threads < 32 or threads % 32):
-        raise ExportError(
+        raise FormatError(
             f"{algorithm.name}: {threads} threads for dialect {dialect}: only dialect microsoft"
             " takes a number, a multiple of 32"
         )

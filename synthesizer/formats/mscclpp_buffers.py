@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synthesizer.errors import DefectError
 from synthesizer.formats.mscclpp_placement import AT_DESTINATION, Placement, place_messages
 from synthesizer.formats.mscclpp_stream import Place
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Protocol
@@ -18,6 +17,7 @@ from synthesizer.ir.layout import layout
 from synthesizer.ir.wiring import Connection, wire
 from synthesizer.prove.defects import Defect
 from synthesizer.prove.execution_order import execution_order
+from tuccl.errors import ScheduleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PlanBuffers:
         self.wiring = wire(algorithm)
         order = execution_order(self.wiring, len(self.wiring.steps), None)
         if isinstance(order, Defect):
-            raise DefectError(f"{algorithm.name}: {order.describe()}")
+            raise ScheduleError(f"{algorithm.name}: {order.describe()}")
         layouts = [layout(algorithm, rank, in_place=in_place) for rank in range(algorithm.ranks)]
         self.placement: Placement = place_messages(
             self.wiring, order, layouts, in_slots=self.packets

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synthesizer.errors import DefectError, ExportError
 from synthesizer.formats.mscclpp_buffers import PlanBuffers
 from synthesizer.formats.mscclpp_plan_file import (
     Channels,
@@ -30,6 +29,7 @@ from synthesizer.formats.mscclpp_threadblocks import RankWriter
 from synthesizer.ir.algorithm import Algorithm, GpuProgram, Protocol
 from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
+from tuccl.errors import FormatError, ScheduleError
 
 MAX_THREADBLOCKS = 108
 """Most threadblocks of a rank: they wait for each other, so all must be resident (108 SMs)."""
@@ -70,8 +70,8 @@ def mscclpp_plan(
         node_of_rank: NVLink domain of each rank; None if all ranks are in one.
 
     Raises:
-        DefectError: The schedule is wrong.
-        ExportError: A plan cannot express it.
+        ScheduleError: The schedule is wrong.
+        FormatError: A plan cannot express it.
     """
     mode = algorithm.in_place if in_place is None else in_place
     _check_expressible(algorithm, node_of_rank, in_place=mode)
@@ -79,7 +79,7 @@ def mscclpp_plan(
     gpus = tuple(_gpu(algorithm, buffers, program) for program in algorithm.programs)
     largest = _largest_message(algorithm, gpus, packets=buffers.packets)
     if algorithm.min_bytes > largest:
-        raise ExportError(
+        raise FormatError(
             f"{algorithm.name}: no MSCCL++ plan: it is for {algorithm.min_bytes} bytes and more,"
             f" and the executor's 32-bit offsets end at {largest}"
         )
@@ -110,8 +110,8 @@ def _largest_message(algorithm: Algorithm, gpus: Sequence[PlanGpu], *, packets: 
 def _check_expressible(
     algorithm: Algorithm, node_of_rank: Sequence[int] | None, *, in_place: bool
 ) -> None:
-    def refuse(why: str) -> ExportError:
-        return ExportError(f"{algorithm.name}: no MSCCL++ plan: {why}")
+    def refuse(why: str) -> FormatError:
+        return FormatError(f"{algorithm.name}: no MSCCL++ plan: {why}")
 
     if algorithm.collective not in _NAMES:
         raise refuse(f"MSCCL++ has no collective {algorithm.collective}")
@@ -136,7 +136,7 @@ def _check_expressible(
                 )
     verdict = verify(algorithm)
     if not verdict.proved:
-        raise DefectError(f"{algorithm.name}: {verdict.defects[0].describe()}")
+        raise ScheduleError(f"{algorithm.name}: {verdict.defects[0].describe()}")
 
 
 def _gpu(algorithm: Algorithm, buffers: PlanBuffers, program: GpuProgram) -> PlanGpu:
@@ -145,7 +145,7 @@ def _gpu(algorithm: Algorithm, buffers: PlanBuffers, program: GpuProgram) -> Pla
     streams = [writer.stream(block) for block in program.threadblocks]
     drafts = [draft for stream in streams for draft in stream.drafts if draft.ops]
     if len(drafts) > MAX_THREADBLOCKS:
-        raise ExportError(
+        raise FormatError(
             f"{algorithm.name}: no MSCCL++ plan: rank {program.rank} needs {len(drafts)}"
             f" threadblocks, at most {MAX_THREADBLOCKS} run at once; use fewer channels"
         )

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from synthesizer.errors import ExportError
 from synthesizer.experts.nccl_trees import TREE_PATTERNS, Chain, Pattern, nccl_tree
 from synthesizer.formats.channel_shapes import RingShape, Shape, TreeShape, channel_shapes
 from synthesizer.ir.algorithm import Algorithm
+from tuccl.errors import FormatError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ def nccl_channels(
     """Return the channels of the NCCL graph that runs the schedule's rings or trees.
 
     Raises:
-        ExportError: NCCL cannot run them.
+        FormatError: NCCL cannot run them.
     """
     if algorithm.ranks != len(node_of_rank):
-        raise ExportError(
+        raise FormatError(
             f"{algorithm.name} has {algorithm.ranks} ranks, the machine {len(node_of_rank)}"
         )
     shapes = channel_shapes(algorithm)
     rings = {n: shape for n, shape in shapes.items() if isinstance(shape, RingShape)}
     trees = {n: shape for n, shape in shapes.items() if isinstance(shape, TreeShape)}
     if rings and trees:
-        raise ExportError(
+        raise FormatError(
             f"{algorithm.name}: channel {min(rings)} is a ring and channel {min(trees)} a tree;"
             " NCCL runs an operation on one or the other"
         )
@@ -68,7 +68,7 @@ def _ring_channel(where: str, order: Sequence[int], node_of_rank: Sequence[int])
     chains = tuple(tuple(chain) for _, chain in groupby(turned, key=lambda r: node_of_rank[r]))
     visited = [node_of_rank[chain[0]] for chain in chains]
     if visited != list(range(nodes)):
-        raise ExportError(
+        raise FormatError(
             f"{where}: the ring visits the nodes in the order"
             f" {', '.join(str(node) for node in visited[: nodes + 1])};"
             " NCCL passes every node once, in their order"
@@ -95,7 +95,7 @@ def _tree_channels(
             _copies(chains, chain_trees) for chains, chain_trees in found.items()
         ):
             return pattern, tuple(channels)
-    raise ExportError(
+    raise FormatError(
         f"{name}: its trees between nodes are not the two of NCCL's double binary tree over"
         f" {len(set(node_of_rank))} nodes, each as often as the other"
     )
@@ -135,14 +135,14 @@ def _chains(where: str, tree: TreeShape, node_of_rank: Sequence[int]) -> tuple[C
             above = tree.parent[rank]
             if above in members:
                 if above in below:
-                    raise ExportError(
+                    raise FormatError(
                         f"{where}: rank {above} has children {below[above]} and {rank} on its own"
                         " node; NCCL's trees are chains inside a node"
                     )
                 below[above] = rank
         heads = [rank for rank in members if tree.parent[rank] not in members]
         if len(heads) > 1:
-            raise ExportError(
+            raise FormatError(
                 f"{where}: ranks {heads[0]} and {heads[1]} of node {node} have their parents on"
                 " other nodes; NCCL's trees enter a node once"
             )

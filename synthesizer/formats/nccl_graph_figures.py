@@ -14,7 +14,7 @@ from enum import StrEnum
 from probes.topology.graph import DeviceKind, LinkKind, Topology
 from probes.topology.paths import local_path
 from sketches.sketch import Edge, Sketch
-from synthesizer.errors import ExportError
+from tuccl.errors import FormatError
 
 _FABRIC = frozenset({LinkKind.NVLINK, LinkKind.XGMI, LinkKind.C2C})
 
@@ -71,7 +71,7 @@ class GraphMachine:
         """Return the index on its node of the NIC that a rank uses.
 
         Raises:
-            ExportError: The rank has no NIC.
+            FormatError: The rank has no NIC.
         """
         return self.topology.device[self.nic_name(rank)].index
 
@@ -79,7 +79,7 @@ class GraphMachine:
         """Return the NIC of a rank's edges in the sketch; of several, the one bound to the rank.
 
         Raises:
-            ExportError: The rank has no NIC.
+            FormatError: The rank has no NIC.
         """
         used = {
             port.partition(":")[2]
@@ -92,7 +92,7 @@ class GraphMachine:
         bound = [binding.nic for binding in self.sketch.bindings if binding.rank == rank]
         for name in (*(nic for nic in bound if nic in known or not known), *known):
             return name
-        raise ExportError(
+        raise FormatError(
             f"rank {rank} has no NIC in sketch '{self.sketch.name}' of '{self.topology.name}', so"
             " no NCCL graph can say how it reaches other nodes"
         )
@@ -102,7 +102,7 @@ def graph_figures(machine: GraphMachine, hops: Sequence[Hop], weight: float = 1.
     """Return the figures of a graph whose channels use these hops, each with `weight` of the data.
 
     Raises:
-        ExportError: A hop is not in the sketch, or a rank has no NIC.
+        FormatError: A hop is not in the sketch, or a rank has no NIC.
     """
     load: dict[str | Hop, float] = defaultdict(float)
     for hop in hops:
@@ -134,7 +134,7 @@ def graph_figures(machine: GraphMachine, hops: Sequence[Hop], weight: float = 1.
 def _edge(machine: GraphMachine, hop: Hop) -> Edge:
     edge = machine.sketch.edge.get(hop)
     if edge is None:
-        raise ExportError(
+        raise FormatError(
             f"sketch '{machine.sketch.name}' has no edge from rank {hop[0]} to rank {hop[1]}: the"
             " schedule was made for another machine"
         )

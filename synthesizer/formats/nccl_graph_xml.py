@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from synthesizer.errors import ExportError
 from synthesizer.experts.nccl_trees import Pattern
 from synthesizer.formats.nccl_graph_channels import GraphChannel, nccl_channels
 from synthesizer.formats.nccl_graph_figures import GraphFigures, GraphMachine, graph_figures
 from synthesizer.ir.algorithm import Algorithm
+from tuccl.errors import FormatError
 
 MAX_CHANNELS = 32
 """Most channels of a graph: half of NCCL's MAXCHANNELS, because NCCL doubles them."""
@@ -37,7 +37,7 @@ def nccl_graph_files(
             threadblock, which moves a few tens of GB/s.
 
     Raises:
-        ExportError: NCCL cannot run a channel of the schedule.
+        FormatError: NCCL cannot run a channel of the schedule.
     """
     graph = _graph(algorithm, machine, copies)
     cross_nic = _cross_nic(graph)
@@ -73,7 +73,7 @@ def _graph(algorithm: Algorithm, machine: GraphMachine, copies: int | None) -> _
     if copies is None:
         copies = _needed_copies(graph_figures(machine, hops, weight), len(distinct))
     if not 1 <= len(distinct) * copies <= MAX_CHANNELS:
-        raise ExportError(
+        raise FormatError(
             f"{algorithm.name}: {len(distinct)} channels x {copies} copies; NCCL takes at most"
             f" {MAX_CHANNELS} channels"
         )

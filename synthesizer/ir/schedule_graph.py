@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sketches.sketch import Edge, Sketch
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.ir.algorithm import Algorithm, StepType, Threadblock
+from tuccl.errors import InfeasibleError, ScheduleError
 
 Connection = tuple[int, int, int]
 """Source rank, destination rank, channel."""
@@ -85,7 +85,7 @@ def _dependences(
                 continue
             awaited = (rank, step.depends.threadblock)
             if not 0 <= step.depends.step < lengths.get(awaited, 0):
-                raise DefectError(
+                raise ScheduleError(
                     f"schedule {algorithm.name}: step {position} of rank {rank} threadblock "
                     f"{block.id} waits for step {step.depends.step} of threadblock "
                     f"{step.depends.threadblock}, which does not exist"
@@ -100,7 +100,7 @@ def _connections(
         sent, received = sends.get(key, []), receives.get(key, [])
         if [chunks[step] for step in sent] != [chunks[step] for step in received]:
             src, dst, channel = key
-            raise DefectError(
+            raise ScheduleError(
                 f"connection {src} -> {dst} on channel {channel}: its {len(sent)} sends and "
                 f"{len(received)} receives differ in number or in chunk counts"
             )

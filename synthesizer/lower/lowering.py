@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from synthesizer.errors import ProgramError
 from synthesizer.ir.algorithm import Algorithm, Protocol, StepType
 from synthesizer.ir.msccl_limits import MAX_CHANNELS, MAX_COUNT, MAX_STEPS
 from synthesizer.ir.program import Chunk, Program, Statement
@@ -25,6 +24,7 @@ from synthesizer.lower.emission import emit_programs
 from synthesizer.lower.instructions import Connection, InstructionDag, instruction_dag
 from synthesizer.lower.ordering import order_steps
 from synthesizer.lower.threadblocks import threadblocks
+from tuccl.errors import ProgramError
 
 
 def fusable(dag: InstructionDag) -> dict[int, int]:

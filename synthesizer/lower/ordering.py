@@ -15,9 +15,9 @@ import heapq
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from synthesizer.errors import ProgramError
 from synthesizer.ir.algorithm import StepType
 from synthesizer.lower.instructions import Connection, InstructionDag
+from tuccl.errors import ProgramError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesizer.errors import SimulatorMissingError
 from synthesizer.ir.schedule_graph import ScheduleGraph
+from tuccl.errors import HostError
 
 LIBRARY_NAME = "libtuccl-simulate.so"
 
@@ -123,7 +123,7 @@ class NativeSchedule:
         """Return the time in microseconds until the last step is done, or the deadlock.
 
         Raises:
-            SimulatorMissingError: The package runs from a source tree without a build.
+            HostError: The package runs from a source tree without a build.
             MemoryError: No memory for about a hundred bytes per step of every tile.
         """
         costs = _Costs(handover_us, wire_bytes_per_chunk, copy_us_per_chunk)
@@ -155,7 +155,7 @@ class NativeSchedule:
         """Simulate messages in turn; return when each step ran, or the deadlock.
 
         Raises:
-            SimulatorMissingError: As `simulate_us`.
+            HostError: As `simulate_us`.
             MemoryError: As `simulate_us`.
         """
         steps = tiles * self._schedule.steps
@@ -227,7 +227,7 @@ def _library() -> ctypes.CDLL:
             library.tuccl_trace_in_turn.argtypes = (*arguments, ctypes.POINTER(_Trace))
             library.tuccl_trace_in_turn.restype = ctypes.c_int
             return library
-    raise SimulatorMissingError(
+    raise HostError(
         f"{Path(__file__).parent} has no {LIBRARY_NAME}; `pip install .` compiles it, which needs "
         "a C compiler"
     )

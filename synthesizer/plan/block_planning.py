@@ -46,7 +46,7 @@ def plan_blocks(request: PlanRequest, to_beat_us: float) -> BlockPlan | None:
     """Return the best plan if it pays beside one that takes `to_beat_us`.
 
     Raises:
-        SolverError: HiGHS fails on a linear program.
+        ScheduleError: HiGHS fails on a linear program.
     """
     if good_enough(request, to_beat_us) or request.load_bound_us < LEAST_LOAD_SHARE * to_beat_us:
         return None

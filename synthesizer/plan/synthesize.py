@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.ir.algorithm import Algorithm, Protocol
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
@@ -42,6 +41,7 @@ from synthesizer.solve.orbits import rank_orbits, single
 from synthesizer.solve.path_routing import PairRouting, route_pairs
 from synthesizer.solve.resources import require_connected, resources, reversed_sketch
 from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
+from tuccl.errors import InfeasibleError, ScheduleError
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def plan_pairs(request: PlanRequest) -> PairPlan:
     """Return the best plan of alltoall; `request.trees` are the numbers of paths per pair to try.
 
     Raises:
-        SolverError: No solver works.
+        ScheduleError: No solver works.
     """
     best: tuple[Rehearsed, PairRouting] | None = None
     seconds = {"greedy": 0.0, "routing": 0.0, "ordering": 0.0}
@@ -170,8 +170,8 @@ def synthesize(
     Raises:
         InfeasibleError: The sketch does not connect all ranks, the root is no rank, or the size is
             less than a byte per chunk.
-        SolverError: No solver works.
-        DefectError: The verifier found a defect, which is a defect of the synthesizer.
+        ScheduleError: No solver works.
+        ScheduleError: The verifier found a defect, which is a defect of the synthesizer.
     """
     options = options or SynthesisOptions()
     _check(collective, sketch, size_bytes, options, root)
@@ -355,6 +355,6 @@ def _proved(
     lowered = time.perf_counter()
     verdict = verify(algorithm, slots=1)
     if not verdict.proved:
-        raise DefectError(f"{name}: {verdict.defects[0].describe()}; please report this sketch")
+        raise ScheduleError(f"{name}: {verdict.defects[0].describe()}; please report this sketch")
     verified = time.perf_counter()
     return algorithm, {"lowering": lowered - started, "verifying": verified - lowered}

@@ -77,7 +77,7 @@ def make_plan(request: PlanRequest) -> Plan:
     """Return the best plan within the limits.
 
     Raises:
-        SolverError: No solver works.
+        ScheduleError: No solver works.
     """
     started = time.perf_counter()
     start = _best_start(request)

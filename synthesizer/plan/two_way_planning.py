@@ -53,7 +53,7 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
     """Return the best plan if it pays beside a schedule that takes `to_beat_us`.
 
     Raises:
-        SolverError: HiGHS fails on a linear program.
+        ScheduleError: HiGHS fails on a linear program.
     """
     if good_enough(request, to_beat_us) or request.load_bound_us < LEAST_LOAD_SHARE * to_beat_us:
         return None

@@ -21,11 +21,11 @@ from synthesizer.ir.algorithm import (
 )
 from synthesizer.ir.wiring import READS_SRC, SENDING, WRITES_DST
 from synthesizer.programs import layout
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.flow import Flow, StepPlace, run_on_symbols
 from synthesizer.programs.layout import Pattern
 from synthesizer.programs.order import with_explicit_order
 from synthesizer.programs.pattern import pattern_of
+from tuccl.errors import NoProgramError
 
 _NOWHERE = ChunkRef(Buffer.INPUT, 0)
 

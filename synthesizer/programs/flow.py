@@ -33,7 +33,6 @@ from synthesizer.ir.collectives import (
     postcondition,
 )
 from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.layout import (
     MOST_CHANNEL,
     MOST_CHUNKS,
@@ -42,6 +41,7 @@ from synthesizer.programs.layout import (
     NO_PEER,
     SLOTS,
 )
+from tuccl.errors import NoProgramError
 
 _REDUCING = frozenset({Collective.REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE})
 _OPERATIONS = frozenset(operation.value for operation in OPERATIONS)

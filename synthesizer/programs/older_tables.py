@@ -5,14 +5,14 @@ Nothing else reads the XML of a table; tables of this release contain programs.
 
 from __future__ import annotations
 
-from synthesizer.errors import AlgorithmFileError
 from synthesizer.formats.msccl_xml import read_msccl_xml
 from synthesizer.programs.compiler import program_of
+from tuccl.errors import FormatError
 
 
 def program_of_xml(text: str) -> bytes:
     """Return the program of a schedule; empty if no executor can run it."""
     try:
         return program_of(read_msccl_xml(text, "a schedule of the table"))
-    except AlgorithmFileError:
+    except FormatError:
         return b""

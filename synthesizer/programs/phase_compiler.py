@@ -10,19 +10,18 @@ from __future__ import annotations
 import struct
 
 from lookup_tables import program_header
-from lookup_tables.errors import TableFileError
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.phase_layout import packed_phases, unpacked_phases
 from synthesizer.programs.phase_proof import prove
 from synthesizer.programs.phases import PhasedSchedule
+from tuccl.errors import NoProgramError, TableError
 
 
 def compile_phases(phased: PhasedSchedule) -> bytes:
     """Return the phased program of a schedule.
 
     Raises:
-        PhaseFormError: It breaks a rule of the form, or is too large.
-        PhaseProofError: It does not compute its operation.
+        NoProgramError: It breaks a rule of the form, or is too large.
+        NoProgramError: It does not compute its operation.
     """
     return packed_phases(phased, in_place=prove(phased))
 
@@ -34,8 +33,8 @@ def phased_hash(phased: PhasedSchedule) -> str:
     same content hash as MSCCL-IR.
 
     Raises:
-        PhaseFormError: As in `compile_phases`.
-        PhaseProofError: As in `compile_phases`.
+        NoProgramError: As in `compile_phases`.
+        NoProgramError: As in `compile_phases`.
     """
     address: bytes = program_header.HEADER.unpack_from(compile_phases(phased))[3]
     return address.hex()
@@ -45,7 +44,7 @@ def read_phases(data: bytes, source: str) -> PhasedSchedule:
     """Return the schedule of a phased program, which has no name.
 
     Raises:
-        TableFileError: The program is damaged, of another version, or wrong.
+        TableError: The program is damaged, of another version, or wrong.
     """
     try:
         program_header.check_seal(data)
@@ -55,7 +54,7 @@ def read_phases(data: bytes, source: str) -> PhasedSchedule:
         if compile_phases(phased) != data:
             raise ValueError("its bytes differ from those of its phases")
     except (struct.error, ValueError, IndexError, NoProgramError) as error:
-        raise TableFileError(
+        raise TableError(
             f"{source}: the program is damaged ({error}); write the bundle again with `tuccl ship`"
         ) from error
     return phased

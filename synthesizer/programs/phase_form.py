@@ -10,10 +10,10 @@ from __future__ import annotations
 from lookup_tables.program_header import MOST_RANKS
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.errors import PhaseFormError
 from synthesizer.programs.layout import Pattern
 from synthesizer.programs.phase_layout import MOST_CHUNKS, MOST_LANES, MOST_NODES, MOST_PHASES
 from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind
+from tuccl.errors import NoProgramError
 
 REDUCING = frozenset({Collective.ALL_REDUCE, Collective.REDUCE_SCATTER})
 """Operations of phased schedules that reduce."""
@@ -33,20 +33,20 @@ def check_form(phased: PhasedSchedule) -> None:
     """Check a schedule against the rules of the form.
 
     Raises:
-        PhaseFormError: It breaks one; the message says which.
+        NoProgramError: It breaks one; the message says which.
     """
     if phased.collective not in _OPERATIONS:
-        raise PhaseFormError(f"{phased.collective} has no phased schedules")
+        raise NoProgramError(f"{phased.collective} has no phased schedules")
     if not (2 <= phased.nodes <= MOST_NODES and 1 <= phased.local_ranks <= MOST_RANKS):
-        raise PhaseFormError(
+        raise NoProgramError(
             f"{phased.nodes} nodes of {phased.local_ranks} ranks, an executor serves 2 to "
             f"{MOST_NODES} nodes of 1 to {MOST_RANKS}"
         )
     _check_buffers(phased)
     if not 1 <= len(phased.phases) <= MOST_PHASES:
-        raise PhaseFormError(f"{len(phased.phases)} phases, allowed are 1 to {MOST_PHASES}")
+        raise NoProgramError(f"{len(phased.phases)} phases, allowed are 1 to {MOST_PHASES}")
     if not 1 <= phased.lanes <= MOST_LANES:
-        raise PhaseFormError(f"{phased.lanes} lanes, allowed are 1 to {MOST_LANES}")
+        raise NoProgramError(f"{phased.lanes} lanes, allowed are 1 to {MOST_LANES}")
     for number, phase in enumerate(phased.phases):
         fault = (
             _fault_of_kind(phased, phase)
@@ -54,7 +54,7 @@ def check_form(phased: PhasedSchedule) -> None:
             or _fault_of_places(phased, phase)
         )
         if fault:
-            raise PhaseFormError(f"phase {number} {fault}")
+            raise NoProgramError(f"phase {number} {fault}")
 
 
 def _check_buffers(phased: PhasedSchedule) -> None:
@@ -66,12 +66,12 @@ def _check_buffers(phased: PhasedSchedule) -> None:
         Collective.ALLTOALL: (ranks, ranks),
     }[phased.collective]
     if chunks != wanted or min(chunks) < 1 or phased.scratch_chunks < 0:
-        raise PhaseFormError(
+        raise NoProgramError(
             f"{phased.collective} of {ranks} ranks cannot have {chunks[0]} chunks of input, "
             f"{chunks[1]} of output and {phased.scratch_chunks} of scratch memory"
         )
     if max(*chunks, phased.scratch_chunks) > MOST_CHUNKS:
-        raise PhaseFormError(f"a buffer has more than {MOST_CHUNKS} chunks")
+        raise NoProgramError(f"a buffer has more than {MOST_CHUNKS} chunks")
 
 
 def _fault_of_kind(phased: PhasedSchedule, phase: Phase) -> str:

@@ -10,7 +10,6 @@ from lookup_tables.program_header import MOST_RANKS
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.errors import NoPlanError
 from synthesizer.programs.layout import Pattern
 from synthesizer.programs.phase_layout import MOST_LANES, MOST_NODES
 from synthesizer.programs.phases import (
@@ -21,6 +20,7 @@ from synthesizer.programs.phases import (
     PhaseKind,
     Place,
 )
+from tuccl.errors import NoProgramError
 
 _ALL_REDUCE, _ALL_GATHER = Collective.ALL_REDUCE, Collective.ALL_GATHER
 _REDUCE_SCATTER, _ALLTOALL = Collective.REDUCE_SCATTER, Collective.ALLTOALL
@@ -56,7 +56,7 @@ def plan_by_name(collective: Collective, name: str, nodes: int, local_ranks: int
     """Return the plan of this name, which may end with its lanes and a configuration of its rails.
 
     Raises:
-        NoPlanError: There is none.
+        NoProgramError: There is none.
     """
     plans = phased_plans(collective, nodes, local_ranks)
     spread, mark, rails = name.partition(RAILS_MARK)
@@ -66,14 +66,14 @@ def plan_by_name(collective: Collective, name: str, nodes: int, local_ranks: int
             laned = plan.with_lanes(_lanes(name, lanes)) if times else plan
             return laned.with_rails(_rails(name, rails)) if mark else laned
     names = ", ".join(plan.name for plan in plans) or "none"
-    raise NoPlanError(
+    raise NoProgramError(
         f"{collective} on {nodes} nodes of {local_ranks} ranks has no plan {name!a}; known: {names}"
     )
 
 
 def _lanes(name: str, text: str) -> int:
     if text not in map(str, range(2, MOST_LANES + 1)):
-        raise NoPlanError(f"{name!a}: {text!a} is no number of lanes, 2 to {MOST_LANES}")
+        raise NoProgramError(f"{name!a}: {text!a} is no number of lanes, 2 to {MOST_LANES}")
     return int(text)
 
 
@@ -82,7 +82,7 @@ def _rails(name: str, words: str) -> BuiltinConfig:
         algorithm, protocol, nchannels = words.split("-")
         return BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), int(nchannels))
     except ValueError as error:
-        raise NoPlanError(
+        raise NoProgramError(
             f"{name!a}: {words!a} is no configuration of rails, such as ring-LL-1"
         ) from error
 

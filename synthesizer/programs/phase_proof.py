@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective, initial_contents, postcondition
-from synthesizer.programs.errors import PhaseFormError, PhaseProofError
 from synthesizer.programs.phase_form import REDUCING, check_form
 from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind, Place, groups
+from tuccl.errors import NoProgramError
 
 MOST_CELLS = 1 << 22
 """Most chunks of all buffers of all ranks in a proof: 1,024 ranks of any plan, ten seconds."""
@@ -48,8 +48,8 @@ def prove(phased: PhasedSchedule) -> bool:
         Whether it does so in place, too.
 
     Raises:
-        PhaseFormError: It breaks a rule of the form, or is too large for a proof.
-        PhaseProofError: It does not; the message says where.
+        NoProgramError: It breaks a rule of the form, or is too large for a proof.
+        NoProgramError: It does not; the message says where.
     """
     check_form(phased)
     return _proved(_flow(phased))
@@ -73,14 +73,14 @@ def _chunks_of_a_rank(phased: PhasedSchedule) -> int:
 @lru_cache(maxsize=256)
 def _proved(phased: PhasedSchedule) -> bool:
     if not is_within_reach(phased):
-        raise PhaseFormError(
+        raise NoProgramError(
             f"{phased.ranks} ranks with {_chunks_of_a_rank(phased)} chunks each are more than a "
             f"proof can follow; it has room for {MOST_CELLS} chunks"
         )
     _Machine(phased, in_place=False).run()
     try:
         _Machine(phased, in_place=True).run()
-    except PhaseProofError:
+    except NoProgramError:
         return False
     return True
 
@@ -128,7 +128,7 @@ class _Machine:
         at = self.bases[rank][place.buffer] + place.chunk
         values = self.memory[rank][at : at + length]
         if _NOTHING in values:
-            raise PhaseProofError(f"{name} reads a chunk of rank {rank} that nothing has written")
+            raise NoProgramError(f"{name} reads a chunk of rank {rank} that nothing has written")
         return values
 
     def _check_operands(self, phase: Phase, name: str) -> None:
@@ -152,7 +152,7 @@ class _Machine:
             }.get(phase.collective)
             apart = phase.calls == 1 or phase.source_stride >= max(lengths)
             if source != allowed or spans[0] != spans[1] or not apart:
-                raise PhaseProofError(f"{name} reads what it writes on rank {rank}")
+                raise NoProgramError(f"{name} reads what it writes on rank {rank}")
 
     def _check_result(self, rank: int) -> None:
         phased = self.phased
@@ -162,7 +162,7 @@ class _Machine:
         found = self.memory[rank][first : first + phased.output_chunks]
         for chunk, (value, result) in enumerate(zip(wanted, found, strict=True)):
             if result != (*value, divisor):
-                raise PhaseProofError(
+                raise NoProgramError(
                     f"{self.where}chunk {chunk} of rank {rank}'s output holds {_named(result)} "
                     f"instead of {_named(Part(*value, divisor))}"
                 )
@@ -195,7 +195,7 @@ def _adder(name: str) -> _Adder:
         for part in parts[1:]:
             other_chunk, other_ranks, other_divisor = part
             if other_chunk != chunk or other_divisor != divisor or other_ranks & ranks:
-                raise PhaseProofError(f"{name} adds {_named(parts[0])} and {_named(part)}")
+                raise NoProgramError(f"{name} adds {_named(parts[0])} and {_named(part)}")
             ranks |= other_ranks
         return Part(chunk, ranks, divisor * len(parts))
 

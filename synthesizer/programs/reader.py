@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from lookup_tables import program_header as header
 from lookup_tables.bundle_layout import OPERATIONS
-from lookup_tables.errors import TableFileError
 from synthesizer.ir.algorithm import (
     Algorithm,
     ChunkRef,
@@ -25,14 +24,14 @@ from synthesizer.ir.algorithm import (
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 from synthesizer.programs import layout
 from synthesizer.programs.compiler import packed
-from synthesizer.programs.errors import NoProgramError
+from tuccl.errors import NoProgramError, TableError
 
 
 def read_program(data: bytes, source: str) -> Algorithm:
     """Return the schedule of a program, which has no name, protocol or sizes.
 
     Raises:
-        TableFileError: The program is damaged, of another version, or inconsistent.
+        TableError: The program is damaged, of another version, or inconsistent.
     """
     try:
         header.check_seal(data)
@@ -44,7 +43,7 @@ def read_program(data: bytes, source: str) -> Algorithm:
         if packed(algorithm) != data:
             raise ValueError("its bytes differ from those of its steps")
     except (struct.error, ValueError, IndexError, NoProgramError) as error:
-        raise TableFileError(
+        raise TableError(
             f"{source}: the program is damaged ({error}); write the bundle again with `tuccl ship`"
         ) from error
     return algorithm

@@ -38,11 +38,11 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from sketches.sketch import Sketch
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
 from synthesizer.native import Deadlock, NativeSchedule, Sharing
 from synthesizer.simulate.folded_graph import folded_graph
+from tuccl.errors import InfeasibleError, ScheduleError
 
 _EXACT_TILES = (1, 2, 3)
 _MORE_EXACT_TILES = (12, 24)
@@ -136,7 +136,7 @@ class CompiledSchedule:
             model: Executor and protocol.
 
         Raises:
-            DefectError: The schedule deadlocks with `model.fifo_slots`.
+            ScheduleError: The schedule deadlocks with `model.fifo_slots`.
         """
         return Times(*(self._shared_us(size_bytes, model, sharing) for sharing in Sharing))
 
@@ -193,7 +193,7 @@ class CompiledSchedule:
             return time_us
         steps = len(self._graph.names)
         rank, block, position = self._graph.names[time_us.stuck % steps]
-        raise DefectError(
+        raise ScheduleError(
             f"deadlock: {time_us.unfinished} of {tiles * steps} steps never start, the first of "
             f"them step {position} of threadblock {block} of rank {rank}"
         )
@@ -204,7 +204,7 @@ def compile_schedule(algorithm: Algorithm, sketch: Sketch) -> CompiledSchedule:
 
     Raises:
         InfeasibleError: The sketch does not connect the ranks of a message.
-        DefectError: Sends and receives of a connection differ, or a dependence names no step.
+        ScheduleError: Sends and receives of a connection differ, or a dependence names no step.
     """
     if algorithm.ranks != sketch.ranks:
         raise InfeasibleError(

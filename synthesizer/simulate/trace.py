@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import ceil
 
 from sketches.sketch import Sketch
-from synthesizer.errors import DefectError
 from synthesizer.ir.algorithm import Algorithm, Step, Threadblock
 from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
 from synthesizer.native import Deadlock, NativeSchedule, NativeTrace, Sharing
 from synthesizer.simulate.simulator import ExecutionModel, tile_costs
+from tuccl.errors import ScheduleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def trace_schedule(
 
     Raises:
         InfeasibleError: The sketch does not connect the ranks of a message.
-        DefectError: The schedule is defect or deadlocks.
+        ScheduleError: The schedule is defect or deadlocks.
     """
     graph = schedule_graph(algorithm, sketch)
     chunk_bytes = size_bytes / algorithm.chunks_per_loop
@@ -114,7 +114,9 @@ def trace_schedule(
     times = native.trace_in_turn(traced, model.fifo_slots, **each)
     fair_us = native.simulate_us(traced, model.fifo_slots, Sharing.FAIR, **each)
     if isinstance(times, Deadlock) or isinstance(fair_us, Deadlock):
-        raise DefectError(f"schedule {algorithm.name} deadlocks with {model.fifo_slots} FIFO slots")
+        raise ScheduleError(
+            f"schedule {algorithm.name} deadlocks with {model.fifo_slots} FIFO slots"
+        )
     blocks = {
         (gpu.rank, block.id): block for gpu in algorithm.programs for block in gpu.threadblocks
     }

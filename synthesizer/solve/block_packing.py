@@ -84,7 +84,7 @@ class BlockPacking:
         Chunks with the same tree lie evenly among the rest.
 
         Raises:
-            SolverError: HiGHS fails on the linear program.
+            ScheduleError: HiGHS fails on the linear program.
         """
         latency_us = resources(self._sketch, self._block_bytes / chunks).latency_us
         delay_us = np.array([self._weight * latency_us[hop] for hop in self._hops])

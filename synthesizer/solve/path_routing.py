@@ -51,7 +51,7 @@ def route_pairs(
         paths_per_pair: Paths, and chunks, of a pair's block.
 
     Raises:
-        SolverError: No solver works.
+        ScheduleError: No solver works.
     """
     pairs = [
         (orbit, target)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sketches.sketch import Sketch
-from synthesizer.errors import InfeasibleError
+from tuccl.errors import InfeasibleError
 
 Hop = tuple[int, int]
 """Sender and receiver of a transfer."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesizer.bounds.quiet_highs import QuietHighs
-from synthesizer.errors import SolverError
+from tuccl.errors import ScheduleError
 
 Loads = NDArray[np.float64]
 """Time of each resource."""
@@ -52,12 +52,12 @@ class ShareProgram:
         """Return the optimum and the price of each resource.
 
         Raises:
-            SolverError: HiGHS fails on the program.
+            ScheduleError: HiGHS fails on the program.
         """
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(
+            raise ScheduleError(
                 "shares of trees: HiGHS ended with "
                 f"{self._solver.modelStatusToString(status)} instead of an optimum"
             )

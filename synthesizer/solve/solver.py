@@ -18,7 +18,7 @@ from enum import StrEnum
 import pulp
 
 from synthesizer.bounds.quiet_highs import QuietHighs
-from synthesizer.errors import SolverError
+from tuccl.errors import ScheduleError
 
 _SEED = 1
 _NO_SOLVER = "no MILP solver: neither HiGHS nor CBC is installed; run `pip install highspy`"
@@ -110,10 +110,10 @@ def require_solver() -> None:
     """Check before long work that `solve` has a solver.
 
     Raises:
-        SolverError: No solver is installed.
+        ScheduleError: No solver is installed.
     """
     if not pulp.HiGHS(msg=False).available() and _cbc(1.0, 0.0, 1) is None:
-        raise SolverError(_NO_SOLVER)
+        raise ScheduleError(_NO_SOLVER)
 
 
 def solve(problem: pulp.LpProblem, work_limit_s: float, gap: float) -> SolveOutcome:
@@ -126,7 +126,7 @@ def solve(problem: pulp.LpProblem, work_limit_s: float, gap: float) -> SolveOutc
         gap: Relative gap at which the solver may stop.
 
     Raises:
-        SolverError: No solver is installed, or it failed.
+        ScheduleError: No solver is installed, or it failed.
     """
     size = len(problem.variables()) + problem.numConstraints()
     nodes = int(min(_MOST_NODES, work_limit_s * _WORK_PER_S / (_ITERATIONS_PER_NODE * size)))
@@ -138,7 +138,7 @@ def solve(problem: pulp.LpProblem, work_limit_s: float, gap: float) -> SolveOutc
             return _solve_with_highs(problem, clock_s, gap, nodes)
         return _solve_with_cbc(problem, clock_s, gap, nodes)
     except pulp.PulpSolverError as error:
-        raise SolverError(f"the MILP solver failed on {problem.name}: {error}") from error
+        raise ScheduleError(f"the MILP solver failed on {problem.name}: {error}") from error
 
 
 def _solve_with_highs(
@@ -180,7 +180,7 @@ def _solve_with_cbc(
 ) -> SolveOutcome:
     solver = _cbc(clock_s, gap, max_nodes)
     if solver is None:
-        raise SolverError(_NO_SOLVER)
+        raise ScheduleError(_NO_SOLVER)
     started = time.perf_counter()
     problem.solve(solver)
     cut = time.perf_counter() - started >= clock_s

@@ -80,7 +80,7 @@ def route_trees(
         gap: Relative gap at which the solver may stop.
 
     Raises:
-        SolverError: No solver works.
+        ScheduleError: No solver works.
     """
     if len(start) * len(costs.of_edge) > MAX_BINARIES:
         return _one_by_one(sketch, costs, start, time_limit_s, gap)

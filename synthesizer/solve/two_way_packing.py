@@ -84,7 +84,7 @@ class TwoWayPacking:
             time_limit_s: Limit of the work, in seconds of an idle core.
 
         Raises:
-            SolverError: HiGHS fails on the linear program.
+            ScheduleError: HiGHS fails on the linear program.
         """
         latency_us = resources(self._sketch, self._size_bytes / chunks).latency_us
         down = Spanning(self._hops, latency_us)

@@ -5,7 +5,6 @@ from typing import TypedDict, Unpack
 import pytest
 
 from lookup_tables.confirmation import Reference
-from lookup_tables.errors import InvalidTableError
 from lookup_tables.lookup import MAX_SIZE_BYTES, TableIndex, check_table, lookup
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import (
@@ -26,6 +25,7 @@ from tests.lookup_tables.tables import (
     make_table,
     random_table,
 )
+from tuccl.errors import TableError
 
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
 TREE = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.SIMPLE)
@@ -206,7 +206,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("table", "message"), BROKEN, ids=[message for _, message in BROKEN])
 def test_a_broken_rule_is_named_in_one_line(table: Table, message: str) -> None:
-    with pytest.raises(InvalidTableError, match=message) as caught:
+    with pytest.raises(TableError, match=message) as caught:
         check_table(table)
     assert "\n" not in str(caught.value)
 

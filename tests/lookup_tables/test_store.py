@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
-from lookup_tables.errors import InvalidTableError, TableFileError
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
@@ -26,6 +25,7 @@ from tests.lookup_tables.tables import (
     random_placements,
     random_table,
 )
+from tuccl.errors import TableError
 
 PRINTABLE = st.text(max_size=20).filter(lambda text: bool(text) and text.isprintable())
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
@@ -176,7 +176,7 @@ def test_a_row_that_contradicts_itself_is_refused() -> None:
         ("ratio_low", lambda t: pa.array([1.2] * t.num_rows), "outside its own bounds"),
     ]
     for name, values, message in cases:
-        with pytest.raises(TableFileError, match=message) as caught:
+        with pytest.raises(TableError, match=message) as caught:
             table_from_parquet_bytes(with_column(name, values), "t", no_programs)
         assert "\n" not in str(caught.value)
 
@@ -202,7 +202,7 @@ def test_pandas_shows_one_readable_row_per_entry() -> None:
 def test_every_truncation_is_one_clear_error() -> None:
     data = table_to_parquet_bytes(random_table(1, 1))
     for size in [0, 1, 4, len(data) // 2, len(data) - 1]:
-        with pytest.raises(TableFileError, match="t: not a readable Parquet file") as caught:
+        with pytest.raises(TableError, match="t: not a readable Parquet file") as caught:
             table_from_parquet_bytes(data[:size], "t", no_programs)
         assert "\n" not in str(caught.value)
 
@@ -210,7 +210,7 @@ def test_every_truncation_is_one_clear_error() -> None:
 def test_parquet_of_someone_else_is_refused() -> None:
     out = io.BytesIO()
     pq.write_table(pa.table({"a": [1]}), out)
-    with pytest.raises(TableFileError, match="no TuCCL table"):
+    with pytest.raises(TableError, match="no TuCCL table"):
         table_from_parquet_bytes(out.getvalue(), "t", no_programs)
 
 
@@ -254,7 +254,7 @@ def test_unknown_version_missing_column_wrong_type_bad_value() -> None:
         (null_size, r"holds no valid table \(column min_bytes is empty in a row\)"),
     ]
     for change, message in cases:
-        with pytest.raises(TableFileError, match=message) as caught:
+        with pytest.raises(TableError, match=message) as caught:
             table_from_parquet_bytes(rewritten(good, change), "t", no_programs)
         assert "\n" not in str(caught.value)
 
@@ -317,7 +317,7 @@ def test_siblings_that_no_machine_has_are_refused(wrong: dict[str, Any]) -> None
     assert first.timed is not None
     of_no_machine = replace(first, timed=replace(first.timed, **wrong))
     placed = replace(random_table(4, 2), placements=(of_no_machine, *others))
-    with pytest.raises(InvalidTableError, match="no machine has its siblings"):
+    with pytest.raises(TableError, match="no machine has its siblings"):
         table_to_parquet_bytes(placed)
 
 
@@ -328,7 +328,7 @@ def test_entries_of_a_placement_that_the_table_lacks_are_refused() -> None:
         metadata = dict(table.schema.metadata) | {b"tuccl.placements": b"[]"}
         return table.replace_schema_metadata(metadata)
 
-    with pytest.raises(TableFileError, match="of a placement that the table lacks"):
+    with pytest.raises(TableError, match="of a placement that the table lacks"):
         table_from_parquet_bytes(
             rewritten(table_to_parquet_bytes(placed), without_placements), "t", no_programs
         )

@@ -7,7 +7,6 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from probes.errors import ProbeError
 from probes.files.bench_topologies import read_bench_topologies
 from probes.files.machine_file import read_machine_file
 from probes.files.shipped import shipped_machines
@@ -15,6 +14,7 @@ from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.graph import Topology
 from tests.probes.machines import shipped_text
 from tests.shared_data import SHARED_DATA
+from tuccl.errors import MachineError
 
 _FOLDERS = ("nccl_topo", "pci_sysfs", "replay")
 
@@ -68,6 +68,6 @@ def published_two_port_machines() -> tuple[Topology, ...]:
 def _read(path: Path) -> Topology | None:
     try:
         machine = read_machine_file(path)
-    except ProbeError:
+    except MachineError:
         return None
     return machine if machine.gpus else None

@@ -23,7 +23,6 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
-from synthesizer.programs.errors import StagedFormError, StagedProofError
 from synthesizer.programs.staged.completion import Completion
 from synthesizer.programs.staged.cutting import cut
 from synthesizer.programs.staged.staged_compiler import compile_staged
@@ -33,6 +32,7 @@ from synthesizer.programs.staged.staged_schedule import StagedSchedule
 from tests.lookup_tables.tables import make_entry
 from tests.runtime.executor_tables import LL, LL128, bundle_of
 from tests.synthesizer.hand_sketches import switched
+from tuccl.errors import NoProgramError
 
 SIZES = (1, 40_000)
 TABLES = 5
@@ -58,7 +58,7 @@ def stored(staged: StagedSchedule) -> StoredSchedule:
     """Return a schedule as tables keep it; one that is wrong, too."""
     try:
         program = compile_staged(staged)
-    except StagedProofError:
+    except NoProgramError:
         program = packed_staged(staged, Completion(frozenset(), is_whole=False))
     return StoredSchedule(content_address(program).hex(), "staged", "", program)
 
@@ -95,7 +95,7 @@ def mutated(staged: StagedSchedule, dice: random.Random) -> StagedSchedule:
         changed = replace(
             staged, stages=tuple(map(tuple, items[::2])), rounds=tuple(map(tuple, items[1::2]))
         )
-        with suppress(StagedFormError):
+        with suppress(NoProgramError):
             check_staged_form(changed)
             staged = changed
     return staged

@@ -11,9 +11,9 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.errors import TableFileError
 from tests.runtime.plugin_abi import Plugin
 from tests.runtime.write_bundles import native_table
+from tuccl.errors import TableError
 
 GOOD = bundle_bytes(native_table(1))
 ENTRIES = len(native_table(1).entries)
@@ -174,7 +174,7 @@ def test_each_broken_rule_is_found(
     assert result == 0
     assert communicator.context.value is None
     assert f"{path} contradicts itself in its" in plugin.warnings()[0]
-    with pytest.raises(TableFileError, match="contradicts itself"):
+    with pytest.raises(TableError, match="contradicts itself"):
         read_bundle(path.read_bytes(), "b")
 
 
@@ -200,7 +200,7 @@ def test_reader_and_plugin_accept_the_same_shapes_and_entries(
         try:
             read_bundle(path.read_bytes(), "b")
             readable = True
-        except TableFileError:
+        except TableError:
             readable = False
         del plugin.messages[:]
         assert plugin.init(5, 8, 1)[0] == 0
@@ -223,7 +223,7 @@ def test_what_the_reader_accepts_the_plugin_accepts(
         path.write_bytes(sealed(data))
         try:
             bundle = read_bundle(path.read_bytes(), "b")
-        except TableFileError:
+        except TableError:
             continue
         accepted += 1
         assert plugin.init(5, 8, 1)[0] == 0

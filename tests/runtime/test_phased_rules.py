@@ -14,7 +14,6 @@ from lookup_tables.program_header import sealed
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program
-from synthesizer.programs.errors import PhaseFormError
 from synthesizer.programs.phase_compiler import compile_phases
 from synthesizer.programs.phase_form import check_form
 from synthesizer.programs.phase_layout import (
@@ -31,6 +30,7 @@ from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 from tests.runtime.test_program_rules import put, words_of
 from tests.synthesizer.programs.schedules import exchange
 from tests.synthesizer.programs.test_phase_plans import all_plans
+from tuccl.errors import NoProgramError
 
 PLAN = plan_by_name(Collective.REDUCE_SCATTER, "exchange", 2, 4)
 PHASES = 72
@@ -205,7 +205,7 @@ def keeps_the_form(data: bytes) -> bool:
     try:
         phased = unpacked_phases(data)
         check_form(phased)
-    except (struct.error, ValueError, IndexError, PhaseFormError):
+    except (struct.error, ValueError, IndexError, NoProgramError):
         return False
     return packed_phases(phased, in_place=bool(data[34])) == data
 

@@ -14,7 +14,6 @@ import pytest
 
 from lookup_tables import program_header
 from lookup_tables.bundles.program_section import programs_section
-from lookup_tables.errors import TableFileError
 from lookup_tables.program_header import sealed
 from synthesizer.ir.algorithm import StepType
 from synthesizer.programs import layout
@@ -25,6 +24,7 @@ from tests.runtime.host_node import C_SOURCES, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 from tests.synthesizer.programs.schedules import chain, exchange, halves
+from tuccl.errors import TableError
 
 SOURCES = [RUNTIME / name for name in C_SOURCES]
 GOLDEN = Path(__file__).parents[1] / "lookup_tables" / "golden" / "exchange.program.hex"
@@ -136,7 +136,7 @@ def test_each_broken_rule_is_found(defect: str, check: Check) -> None:
         break_it = swap_first_steps
     break_it(data)
     assert words in check(sealed(bytes(data)))
-    with pytest.raises(TableFileError, match="p: the program is damaged"):
+    with pytest.raises(TableError, match="p: the program is damaged"):
         read_program(sealed(bytes(data)), "p")
 
 
@@ -148,7 +148,7 @@ def test_the_largest_program(check: Check) -> None:
     steps = (program_header.MOST_BYTES - len(with_steps(0))) // layout.STEP.size
     assert check(with_steps(steps)) == ""
     assert check(with_steps(steps + 1)) == "is larger than any program"
-    with pytest.raises(TableFileError, match="larger than any program"):
+    with pytest.raises(TableError, match="larger than any program"):
         read_program(with_steps(steps + 1), "p")
     text = (RUNTIME / "program_layout.h").read_text()
     for limit in ("PROGRAM_MOST_BYTES = 1 << 20", "PROGRAMS_MOST_BYTES = 1 << 24"):
@@ -186,7 +186,7 @@ def test_what_python_reads_the_loader_accepts(check: Check) -> None:
         data[rng.randrange(16, len(data))] = rng.choice([0, 1, 2, 3, 127, 255])
         try:
             read_program(sealed(bytes(data)), "p")
-        except TableFileError:
+        except TableError:
             continue
         readable += 1
         assert check(sealed(bytes(data))) == ""

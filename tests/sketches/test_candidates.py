@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import ProbeError
 from probes.files.read import read_topology
 from probes.topology.graph import LinkKind, Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates, whole_machine
-from sketches.errors import SketchError
 from sketches.sketch import EdgeKind, PruningStage, Sketch
 from sketches.symmetry import is_symmetry
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import bench_topologies, cluster, nvlink_path_with_pcie, pcie_box
+from tuccl.errors import MachineError
 
 
 def _by_name(topology: Topology) -> dict[str, Sketch]:
@@ -110,12 +109,12 @@ def test_pcie_boxes_use_all_pairs_over_shared_uplinks() -> None:
 
 
 def test_one_gpu_and_separated_nodes_are_refused_by_name() -> None:
-    with pytest.raises(SketchError, match=r"has 1 GPU\(s\)"):
+    with pytest.raises(MachineError, match=r"has 1 GPU\(s\)"):
         sketch_candidates(pcie_box(1))
     apart = cluster(2, 2, 1, absent=frozenset({"n1/nic0"}))
-    with pytest.raises(SketchError, match=r"no path from rank 0 \(n0/gpu0\) to rank 2"):
+    with pytest.raises(MachineError, match=r"no path from rank 0 \(n0/gpu0\) to rank 2"):
         sketch_candidates(apart)
-    with pytest.raises(SketchError, match="no path from rank 0"):
+    with pytest.raises(MachineError, match="no path from rank 0"):
         whole_machine(apart)
 
 
@@ -159,7 +158,7 @@ def _xml_files() -> list[Path]:
 def test_every_real_machine_has_connected_sketches_alone_and_as_a_pair(file: Path) -> None:
     try:
         alone = read_topology(file)
-    except ProbeError as error:
+    except MachineError as error:
         pytest.skip(str(error))
     networks = [Network(1.7, layout, 25.0) for layout in NetworkLayout if alone.nics]
     for topology in (alone, *(replicate(alone, 2, network) for network in networks)):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketches.candidates import sketch_candidates
-from sketches.errors import SketchError
 from sketches.guidance import CandidateFigures, SizeRange, size_ranges
 from sketches.sketch_json import sketch_from_json, sketch_to_json
 from tests.sketches.machines import pcie_box
+from tuccl.errors import MachineError
 
 RELAYED = CandidateFigures("relayed", 40, 3.0, 100.0)
 STRAIGHT = CandidateFigures("straight", 80, 1.0, 20.0)
@@ -99,5 +99,5 @@ def test_sizes_travel_with_the_sketch_and_speak_of_their_operation_only() -> Non
 def test_a_size_is_a_number_of_bytes(size_bytes: float) -> None:
     (sketch,) = sketch_candidates(pcie_box(3))
     text = sketch_to_json(replace(sketch, sizes=(SizeRange("all_gather", 7, None, "x"),)))
-    with pytest.raises(SketchError, match=r"sizes\.0\.min_bytes"):
+    with pytest.raises(MachineError, match=r"sizes\.0\.min_bytes"):
         sketch_from_json(text.replace('"min_bytes": 7', f'"min_bytes": {size_bytes}'))

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from sketches.candidates import sketch_candidates
-from sketches.errors import SketchError
 from sketches.sketch_json import sketch_from_json, sketch_to_json
 from tests.sketches.machines import cluster, pcie_box
+from tuccl.errors import MachineError
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -33,7 +33,7 @@ def test_what_is_written_is_read_back() -> None:
 def test_a_wrong_file_is_refused_in_one_line(change: dict[str, object], message: str) -> None:
     (sketch,) = sketch_candidates(pcie_box(3))
     text = json.dumps(json.loads(sketch_to_json(sketch)) | change)
-    with pytest.raises(SketchError) as caught:
+    with pytest.raises(MachineError) as caught:
         sketch_from_json(text, "my.json")
     assert str(caught.value).startswith("my.json: ")
     assert message in str(caught.value)
@@ -45,11 +45,11 @@ def test_an_edge_needs_a_bandwidth(bandwidth: object) -> None:
     (sketch,) = sketch_candidates(pcie_box(2))
     content = json.loads(sketch_to_json(sketch))
     content["edges"][0]["bandwidth_gb_per_s"] = bandwidth
-    with pytest.raises(SketchError, match=r"edges\.0\.bandwidth_gb_per_s"):
+    with pytest.raises(MachineError, match=r"edges\.0\.bandwidth_gb_per_s"):
         sketch_from_json(json.dumps(content))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"edges": 3}'])
 def test_what_is_no_sketch_at_all_is_refused(text: str) -> None:
-    with pytest.raises(SketchError, match="correct the file"):
+    with pytest.raises(MachineError, match="correct the file"):
         sketch_from_json(text)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesizer.errors import DefectError
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from tuccl.errors import ScheduleError
 
 Array = NDArray[np.generic]
 _SPEEDS = (0.05, 0.5, 1.0)
@@ -58,7 +58,7 @@ def run(
         seed: Seed of the interleaving.
 
     Raises:
-        DefectError: The schedule deadlocks, or accesses memory outside its buffers.
+        ScheduleError: The schedule deadlocks, or accesses memory outside its buffers.
     """
     rng = np.random.default_rng(seed)
     mode = algorithm.in_place if in_place is None else in_place
@@ -142,7 +142,7 @@ class _Machine:
                 worker = self.workers[number]
                 self.idle[number] = not (self._advance(number, worker) and worker.running)
         if any(worker.running for worker in self.workers):
-            raise DefectError(self._blocked())
+            raise ScheduleError(self._blocked())
 
     def _wake(self, numbers: Sequence[int]) -> None:
         """Mark workers as able to act, unless they have finished."""
@@ -182,7 +182,7 @@ class _Machine:
         """Compute the value of a piece, and write it unless the step only sends."""
         kind = step.type
         if message is not None and len(message) != count:
-            raise DefectError(f"{_name(worker)}: {count} chunks of a message of {len(message)}")
+            raise ScheduleError(f"{_name(worker)}: {count} chunks of a message of {len(message)}")
         if message is None:
             value = self._at(worker, step.src, count).copy()
         elif _reduces(kind):
@@ -199,7 +199,7 @@ class _Machine:
         buffer = self.memory[worker.rank][ref.buffer]
         first = ref.offset + worker.chunks
         if ref.offset < 0 or first + count > len(buffer):
-            raise DefectError(
+            raise ScheduleError(
                 f"{_name(worker)}: chunks {first} to {first + count - 1} of buffer {ref.buffer}, "
                 f"which has {len(buffer)}"
             )

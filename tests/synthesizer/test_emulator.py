@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from synthesizer.errors import DefectError
 from synthesizer.ir.collectives import Collective
 from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.hand_schedules import (
@@ -19,6 +18,7 @@ from tests.synthesizer.hand_schedules import (
     step,
 )
 from tests.synthesizer.mutations import with_step, with_steps
+from tuccl.errors import ScheduleError
 
 
 def test_all_reduce_of_two_ranks_by_hand() -> None:
@@ -74,7 +74,7 @@ def test_a_deadlock_is_found_under_every_seed() -> None:
     for rank in (0, 1):
         a = with_steps(a, rank, 0, a.programs[rank].threadblocks[0].steps[::-1])
     for seed in range(5):
-        with pytest.raises(DefectError, match=r"deadlock: 2 .* rank 0 threadblock 0 step 0 \(r\)"):
+        with pytest.raises(ScheduleError, match=r"deadlock: 2 .* rank 0 threadblock 0 step 0"):
             run(a, [np.arange(2)] * 2, seed=seed)
 
 
@@ -91,7 +91,7 @@ def test_a_race_shows_under_some_seed() -> None:
 
 def test_memory_outside_a_buffer_is_refused() -> None:
     a = with_step(all_pairs_all_gather(2), (0, 0, 0), step("s", i(7)))
-    with pytest.raises(DefectError, match=r"chunks 7 to 7 of buffer i, which has 1"):
+    with pytest.raises(ScheduleError, match=r"chunks 7 to 7 of buffer i, which has 1"):
         run(a, [np.arange(2)] * 2)
 
 

@@ -16,12 +16,13 @@ from probes.cluster.mpi import mpi_tasks
 from probes.cluster.mpi_post import RANK_PAUSE_S, Post
 from probes.cluster.mpi_start import join_mpi
 from probes.topology.graph import Topology
-from tuccl.measuring.engines.nccl_environment import NoGpuError, count_gpus
-from tuccl.measuring.engines.nccl_library import NcclLibraryError, SeveralNcclsError, find_nccl
+from tuccl.errors import HostError, MeasurementError, SeveralNcclsError
+from tuccl.measuring.engines.nccl_environment import count_gpus
+from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, SIMULATED, RunOptions
-from tuccl.runtime import PluginMissingError, has_executor, measure_library_path, plugin_path
+from tuccl.runtime import has_executor, measure_library_path, plugin_path
 from tuccl.views.terminal import display
 
 _TOLD = 22
@@ -88,7 +89,7 @@ def with_served_backend(chosen: RunOptions, probed: Callable[[], Topology]) -> R
 
     Raises:
         UsageError: The options of the nodes are impossible.
-        ProbeError: The machine cannot be used.
+        MachineError: The machine cannot be used.
     """
     if chosen.backend != NCCL_AND_EXECUTOR:
         return chosen
@@ -124,7 +125,7 @@ def default_backend(
         library = find_nccl(None, environment)
     except SeveralNcclsError:
         return DefaultBackend(name, f"{gpus} GPUs and more than one NCCL")
-    except (NoGpuError, NcclLibraryError, PluginMissingError) as error:
+    except (MeasurementError, HostError) as error:
         return DefaultBackend(SIMULATED, str(error))
     why = f"{gpus} GPUs and NCCL {library.version_text} in {library.path}"
     if schedules and name == NCCL:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from lookup_tables.parquet_form import require_pyarrow
 from synthesizer.solve.solver import require_solver
+from tuccl.errors import HostError
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.options.run_options import RunOptions
-from tuccl.runtime import PluginMissingError, plugin_path
+from tuccl.runtime import plugin_path
 from tuccl.schedules.own_schedules import schedule_files
 from tuccl.tuning.pipeline.record_output import RecordOutput
 from tuccl.tuning.pipeline.run_options import settings_of_options
@@ -37,8 +38,8 @@ def look_first(
 
     Raises:
         TucclError: An option, or the file of the record, cannot be used.
-        PyarrowError: The installed pyarrow cannot write tables.
-        SolverError: There is no solver for schedules.
+        HostError: The installed pyarrow cannot write tables.
+        ScheduleError: There is no solver for schedules.
     """
     kind = backend_kind(given.backend_name)
     if record_to is not None:
@@ -53,5 +54,5 @@ def look_first(
         require_solver()
     try:
         plugin_path()
-    except PluginMissingError as error:
+    except HostError as error:
         note([f"`tuccl ship` will not find what it needs: {error}"])

@@ -14,7 +14,6 @@ from probes.comparison.changes import describe_changes, describe_figures
 from probes.nccl_xml.export import topology_to_nccl_xml
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
-from tuccl.api.errors import with_one_root
 from tuccl.api.hosts.probe_command import (
     DEFAULT_HOST_TIMEOUT_S,
     DEFAULT_SECONDS_PER_PAIR,
@@ -55,7 +54,6 @@ class Probe:
     """Whether the probe found no fault."""
 
 
-@with_one_root
 def read_topology(
     source: str | Path,
     *,
@@ -93,7 +91,6 @@ def machine_of(machine: Machine) -> Topology:
     return machine if isinstance(machine, Topology) else read_topology(machine)
 
 
-@with_one_root
 def write_topology(topology: Topology, path: str | Path) -> Path:
     """Write a machine, as NCCL's XML where the file's name ends in .xml, else as TuCCL's JSON.
 
@@ -107,7 +104,6 @@ def write_topology(topology: Topology, path: str | Path) -> Path:
     return path
 
 
-@with_one_root
 def compare(old: Machine, new: Machine, *, figures: bool = False) -> tuple[str, ...]:
     """Return the differences between two descriptions of a machine, a sentence each.
 
@@ -127,7 +123,6 @@ def compare(old: Machine, new: Machine, *, figures: bool = False) -> tuple[str, 
     return (*changes, *describe_figures(before, now)) if figures else changes
 
 
-@with_one_root
 def probe(
     *,
     p2p: bool = True,

@@ -9,9 +9,9 @@ from probes.cluster.crew import Crew
 from probes.cluster.mpi import mpi_tasks
 from probes.topology.graph import Topology
 from tuccl.api.hosts.probe_command import ProbeCommand
-from tuccl.api.hosts.probing import exit_code_of, with_crew
+from tuccl.api.hosts.probing import with_crew
 from tuccl.api.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
-from tuccl.errors import ExitCode, UsageError
+from tuccl.errors import ExitCode, UsageError, exit_code_of
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.workers.mpi_places import run_measuring_ranks
 from tuccl.measuring.workers.places import Places

@@ -17,7 +17,6 @@ from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import Verdict
 from synthesizer.prove.verifier import verify as prove
 from synthesizer.simulate.simulator import simulate as simulate_schedule
-from tuccl.api.errors import with_one_root
 from tuccl.api.machines import Machine, machine_of
 from tuccl.api.stages import OnStage, progress_of
 from tuccl.errors import UsageError
@@ -85,7 +84,6 @@ class Synthesis:
     """Sketches that were not tried, and what a runtime would refuse."""
 
 
-@with_one_root
 def synthesize(
     machine: Machine,
     operation: str,
@@ -141,7 +139,6 @@ def synthesize(
     )
 
 
-@with_one_root
 def expert_schedules(machine: Machine, operation: str, *, root: int = 0) -> tuple[Algorithm, ...]:
     """Return the known algorithms that a machine's links allow, as `all_reduce_ring_4x`.
 
@@ -163,7 +160,6 @@ def expert_schedules(machine: Machine, operation: str, *, root: int = 0) -> tupl
     return tuple(found.values())
 
 
-@with_one_root
 def read_schedule(path: str | Path, *, machine: Machine | None = None) -> Algorithm:
     """Read a schedule, without proving it.
 
@@ -180,7 +176,6 @@ def read_schedule(path: str | Path, *, machine: Machine | None = None) -> Algori
     return read_any_schedule(Path(path), shape)
 
 
-@with_one_root
 def write_schedule(
     schedule: AnySchedule,
     path: str | Path,
@@ -213,7 +208,6 @@ def write_schedule(
     return write_texts(path, name, export_files(algorithm, name, made_for))
 
 
-@with_one_root
 def verify(schedule: AnySchedule, *, machine: Machine | None = None) -> Verdict:
     """Prove a schedule right for every interleaving, or name its defects.
 
@@ -231,7 +225,6 @@ def verify(schedule: AnySchedule, *, machine: Machine | None = None) -> Verdict:
     return prove(_algorithm(schedule, machine))
 
 
-@with_one_root
 def simulate(schedule: AnySchedule, machine: Machine, size: int | str) -> Simulation:
     """Simulate one call of a schedule, without the overheads of protocol and executor.
 

@@ -14,7 +14,6 @@ from lookup_tables.confirmation import Confirmation
 from lookup_tables.lookup import lookup as core_lookup
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import BuiltinConfig, Operation, ScheduleConfig, Shape
-from tuccl.api.errors import with_one_root
 from tuccl.errors import UsageError
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.choice_text import (
@@ -128,7 +127,6 @@ class Table:
     """The run that made the table; None for a table outside of a workspace."""
 
 
-@with_one_root
 def read_table(path: str | Path) -> Table:
     """Read a table.
 
@@ -160,7 +158,6 @@ def read_table(path: str | Path) -> Table:
     return _table(table, evidence_of(table, "").value)
 
 
-@with_one_root
 def lookup(
     table: Table | str | Path,
     operation: str,

@@ -12,7 +12,6 @@ from probes.cluster.crew import LocalCrew
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.api.default_backend import default_backend
-from tuccl.api.errors import with_one_root
 from tuccl.api.hosts.probed_machine import probed_machine
 from tuccl.api.hosts.settled_nccl import nccl_of_host, tell_nccl
 from tuccl.api.look_first import look_first
@@ -48,7 +47,6 @@ class TuningResult:
     """Whether an earlier run had finished this table."""
 
 
-@with_one_root
 def tune(
     machine: Machine | None = None,
     *,
@@ -199,7 +197,6 @@ def _tuned(
     )
 
 
-@with_one_root
 def ship(
     workspace: str | Path | TuningResult,
     directory: str | Path,
@@ -224,7 +221,7 @@ def ship(
         UsageError: The directory holds other files, or another machine's table; a form is unknown,
             or cannot hold the place.
         WorkspaceError: There is no table, or the directory cannot be written.
-        PluginMissingError: This installation has no plugin.
+        HostError: This installation has no plugin.
     """
     if isinstance(workspace, TuningResult):
         tuned = workspace.table.run

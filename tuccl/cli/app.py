@@ -30,10 +30,10 @@ from tuccl.cli.parameters.options import (
     WorkspaceOption,
 )
 from tuccl.cli.shipped import bench, shipping, versions, watch
-from tuccl.errors import ExitCode, TucclError
+from tuccl.errors import ExitCode, TucclError, exit_code_of
 from tuccl.options.option import MACHINE, OUTPUT, machine_name
 from tuccl.options.run_options import RunOptions
-from tuccl.processes.interrupts import exit_code_of_stop, interrupts_kept, tell_stopped
+from tuccl.processes.interrupts import interrupts_kept, tell_stopped
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 app = typer.Typer(
@@ -56,34 +56,6 @@ def _complain(text: str) -> None:
     sys.stderr.write(f"tuccl: {' '.join(text.split())}\n")
 
 
-def exit_codes_of_packages() -> tuple[tuple[type[Exception], ExitCode], ...]:
-    """Exit codes of errors that are not `TucclError`s; the first class that an error is counts."""
-    from lookup_tables.errors import TableError
-    from probes.cluster.errors import HostsMissingError, MpiMissingError
-    from probes.errors import ProbeError
-    from sketches.errors import SketchError
-    from synthesizer.errors import (
-        AlgorithmFileError,
-        ExportError,
-        InfeasibleError,
-        SimulatorMissingError,
-        SynthesisError,
-    )
-
-    return (
-        (HostsMissingError, ExitCode.FINDING),
-        (MpiMissingError, ExitCode.ENVIRONMENT),
-        (TableError, ExitCode.ENVIRONMENT),
-        (SimulatorMissingError, ExitCode.ENVIRONMENT),
-        (ProbeError, ExitCode.BAD_INPUT),
-        (SketchError, ExitCode.BAD_INPUT),
-        (AlgorithmFileError, ExitCode.BAD_INPUT),
-        (ExportError, ExitCode.BAD_INPUT),
-        (InfeasibleError, ExitCode.BAD_INPUT),
-        (SynthesisError, ExitCode.ENVIRONMENT),
-    )
-
-
 def _exit_code_of(error: Exception) -> int:
     """Print a known error and return its documented exit code; raise an unknown one again."""
     if isinstance(error, OSError):
@@ -94,11 +66,7 @@ def _exit_code_of(error: Exception) -> int:
         return ExitCode.ENVIRONMENT
     if isinstance(error, TucclError):
         _complain(str(error))
-        return error.exit_code
-    for kind, code in exit_codes_of_packages():
-        if isinstance(error, kind):
-            _complain(str(error))
-            return code
+        return exit_code_of(error)
     if hasattr(error, "format_message"):  # The command line parser's.
         _complain(f"{error.format_message()} See `{_command_of(error)} --help`.")
         return ExitCode.BAD_INPUT
@@ -294,7 +262,7 @@ def main() -> None:
             code = int(app(standalone_mode=False, prog_name="tuccl") or ExitCode.OK)
             sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        code = exit_code_of_stop(stop)
+        code = exit_code_of(stop)
         tell_stopped(code)
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and error.code == ExitCode.OK:

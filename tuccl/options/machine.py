@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from probes.errors import UnknownNicSpeedError
 from probes.topology.graph import Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate, with_shared_gpus
 from probes.topology.validation import validate
-from tuccl.errors import UsageError
+from tuccl.errors import UnknownNicSpeedError, UsageError
 from tuccl.options.machine_argument import read_machine_argument
 from tuccl.options.machine_options import MachineOptions
 from tuccl.options.option import require_bounds
@@ -29,7 +28,7 @@ def load_machine(
 
     Raises:
         UsageError: The options are impossible.
-        ProbeError: The file cannot be used.
+        MachineError: The file cannot be used.
     """
     require_bounds(options)
     if options.network_gbps is not None and options.nodes == 1:

@@ -24,7 +24,7 @@ def read_sketch_argument(path: Path) -> GivenSketch:
 
     Raises:
         UsageError: It cannot be read.
-        SketchError: It is malformed; file and field are named.
+        MachineError: It is malformed; file and field are named.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -49,7 +49,7 @@ def sketch_for(given: GivenSketch, topology: Topology, path: Path) -> Sketch:
 
     Raises:
         UsageError: It is for another number of nodes or GPUs.
-        SketchError: Its rules cannot be met on this machine.
+        MachineError: Its rules cannot be met on this machine.
     """
     if isinstance(given, TacclRules):
         return taccl_sketch(given, topology, path.stem)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from tuccl.errors import ExitCode
+from tuccl.errors import ExitCode, Terminated
 
 STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 _AGAIN_AFTER_S = 0.01
@@ -34,10 +34,6 @@ _arrived: signal.Signals | None = None
 _held = 0
 """How many blocks of the main thread hold signals."""
 _told = False
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived."""
 
 
 @contextmanager
@@ -119,11 +115,6 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if here and not _held and before is None:
         raise_if_interrupted()
-
-
-def exit_code_of_stop(stop: KeyboardInterrupt) -> ExitCode:
-    """143 for SIGTERM, 130 for Ctrl-C."""
-    return ExitCode.TERMINATED if isinstance(stop, Terminated) else ExitCode.INTERRUPTED
 
 
 def tell_stopped(code: ExitCode, environment: Mapping[str, str] = os.environ) -> None:

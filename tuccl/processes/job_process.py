@@ -9,18 +9,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import IO
 
-from tuccl.errors import MeasurementError, UsageError
-from tuccl.processes.interrupts import STOPS, Terminated
+from tuccl.errors import MeasurementError, Terminated, UsageError
+from tuccl.processes.interrupts import STOPS
 from tuccl.words.durations import format_seconds
 
 _SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a command."""
 _ENDING_S = 10.0
 """Time that a command has to end by itself after SIGTERM."""
-
-
-class JobTimeError(MeasurementError):
-    """A job did not end within its time limit, and was ended."""
 
 
 def run_job(words: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -51,7 +47,7 @@ def run_job_into(
 
     Raises:
         UsageError: The command cannot be started.
-        JobTimeError: It ran into the limit.
+        MeasurementError: It ran into the limit.
         KeyboardInterrupt: Ctrl-C or SIGTERM arrived; the command has ended.
     """
     arrived: list[int] = []
@@ -87,7 +83,7 @@ def _run(
             code = job.wait(limit_s)
         except subprocess.TimeoutExpired:
             _end(job)
-            raise JobTimeError(
+            raise MeasurementError(
                 f"the job did not end within {format_seconds(limit_s or 0.0)}, and was ended; "
                 "raise --limit, or look why it hangs"
             ) from None

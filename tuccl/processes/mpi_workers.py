@@ -14,9 +14,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TypeVar
 
-from probes.cluster.errors import MpiMissingError
-from tuccl.errors import ExitCode
-from tuccl.processes.interrupts import Terminated, failures_by_signals, tell_stopped
+from tuccl.errors import ExitCode, HostError, Terminated
+from tuccl.processes.interrupts import failures_by_signals, tell_stopped
 from tuccl.processes.workers import Workers
 
 _Given = TypeVar("_Given")
@@ -30,18 +29,18 @@ def lead_ranks(tasks: int, lead: Callable[[Workers], int]) -> int:
         lead: What rank 0 does with the others; gives its exit code.
 
     Raises:
-        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher.
     """
     try:
         world = import_module("mpi4py.MPI").COMM_WORLD
         executor_of = import_module("mpi4py.futures").MPICommExecutor
     except (ImportError, RuntimeError) as error:
-        raise MpiMissingError(
+        raise HostError(
             f"started by MPI with {tasks} tasks, but mpi4py cannot be used ({error}): "
             "pip install tuccl[mpi] on every host, or start it without MPI"
         ) from error
     if world.Get_size() != tasks:
-        raise MpiMissingError(
+        raise HostError(
             f"started as one of {tasks} tasks, but MPI sees {world.Get_size()}: mpi4py was "
             "built for another MPI than this launcher's; install it again with that MPI's mpicc"
         )

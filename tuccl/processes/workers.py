@@ -18,7 +18,7 @@ from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait as wait_for_any
 from typing import TypeVar
 
-from tuccl.errors import WorkerError
+from tuccl.errors import HostError
 from tuccl.processes.interrupts import interrupts_held
 
 _Result = TypeVar("_Result")
@@ -49,7 +49,7 @@ class Workers:
                 after the first no none is begun, and the results end there.
 
         Raises:
-            WorkerError: A process ended before its work.
+            HostError: A process ended before its work.
         """
         results: dict[int, _Result] = {}
         running: dict[Future[_Result], int] = {}
@@ -134,7 +134,7 @@ def _deaths_told() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
-        raise WorkerError(
+        raise HostError(
             "a worker process was killed, most often because memory ran out; use --jobs 1, or "
             "`taskset -c 0 tuccl init` where there is no --jobs"
         ) from error

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_from_parquet_bytes
 from lookup_tables.table import Table
-from probes.errors import InvalidTopologyError, ProbeError
 from probes.inputs.regular_file import read_regular_file
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json
 from probes.topology.validation import check_structure
-from tuccl.errors import WorkspaceError
+from tuccl.errors import InvalidTopologyError, MachineError, TableError, WorkspaceError
 from tuccl.reports.report import Report, read_report
 from tuccl.workspace.runs import Run, Workspace, read_text_if_present
 
@@ -73,7 +71,7 @@ def read_table(run: Run) -> Table:
         raise WorkspaceError(
             f"cannot read {run.table} ({error.strerror}); run `tuccl init` again"
         ) from error
-    except TableFileError as error:
+    except TableError as error:
         raise WorkspaceError(str(error)) from error
 
 
@@ -82,7 +80,7 @@ def read_table_file(path: Path) -> Table:
 
     Raises:
         OSError: The file cannot be read.
-        TableFileError: The file is not Parquet, damaged, of an unknown version, or has other
+        TableError: The file is not Parquet, damaged, of an unknown version, or has other
             columns.
     """
     return table_from_parquet_bytes(read_regular_file(path), str(path), _program_of_xml)
@@ -109,6 +107,6 @@ def read_machine(run: Run) -> Topology:
         check_structure(machine)
     except InvalidTopologyError as error:
         raise WorkspaceError(f"{run.topology}: {error}; run `tuccl init` again") from error
-    except ProbeError as error:
+    except MachineError as error:
         raise WorkspaceError(f"{error}; run `tuccl init` again") from error
     return machine

@@ -16,12 +16,12 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from probes.errors import ProbeError
 from probes.host.probe import HostProbeOptions, probe_host
 from probes.inputs.regular_file import read_regular_file
 from probes.nvidia.gpu_settings import GpuSettings, GpuStates, read_gpu_states
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json, topology_to_json
+from tuccl.errors import MachineError
 from tuccl.measuring.workers.congestion import congestion_control
 
 
@@ -43,7 +43,7 @@ class HostRecord:
         """Return the structure as a topology.
 
         Raises:
-            ProbeError: It is damaged.
+            MachineError: It is damaged.
         """
         return topology_from_json(json.dumps(self.structure), f"the structure of {self.host}")
 
@@ -56,7 +56,7 @@ def record_host(*, every_gpu: bool = False) -> HostRecord | None:
     """
     try:
         return host_record(probe_structure(every_gpu=every_gpu), read_gpu_states())
-    except ProbeError:
+    except MachineError:
         return None
 
 
@@ -80,7 +80,7 @@ def probe_structure(*, every_gpu: bool = False) -> Topology:
     """Return the topology of this host without measurements.
 
     Raises:
-        ProbeError: It cannot be probed.
+        MachineError: It cannot be probed.
     """
     options = HostProbeOptions(measure_p2p=False, check_matrix=False, every_gpu=every_gpu)
     return probe_host(options).topology

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from probes.nvidia.gpu_programs import GpuProgram, find_build
-from tuccl.errors import ExitCode, TucclError
+from tuccl.errors import HostError
 
 PLUGIN_NAME = "libnccl-tuner-tuccl.so"
 MEASURE_LIBRARY_NAME = "libtuccl-measure.so"
@@ -29,17 +29,11 @@ EXECUTOR_MISSING = (
 )
 
 
-class PluginMissingError(TucclError):
-    """Raised when this installation has no compiled plugin or library."""
-
-    exit_code = ExitCode.ENVIRONMENT
-
-
 def plugin_path() -> Path:
     """Return the path of the compiled plugin.
 
     Raises:
-        PluginMissingError: The package runs from a source tree that was never built.
+        HostError: The package runs from a source tree that was never built.
     """
     return _compiled(PLUGIN_NAME)
 
@@ -48,7 +42,7 @@ def measure_library_path() -> Path:
     """Return the path of the compiled library that times NCCL.
 
     Raises:
-        PluginMissingError: The package runs from a source tree that was never built.
+        HostError: The package runs from a source tree that was never built.
     """
     return _compiled(MEASURE_LIBRARY_NAME)
 
@@ -62,7 +56,7 @@ def profiler_path() -> Path:
     """Return the path of the compiled profiler plugin.
 
     Raises:
-        PluginMissingError: The package runs from a source tree that was never built.
+        HostError: The package runs from a source tree that was never built.
     """
     return _compiled(PROFILER_NAME)
 
@@ -71,11 +65,11 @@ def executor_path() -> Path:
     """Return the path of the compiled executor, for `LD_PRELOAD`.
 
     Raises:
-        PluginMissingError: No executor was compiled from this installation's sources.
+        HostError: No executor was compiled from this installation's sources.
     """
     build = find_build(executor_program())
     if build is None:
-        raise PluginMissingError(EXECUTOR_MISSING)
+        raise HostError(EXECUTOR_MISSING)
     return build.path
 
 
@@ -83,7 +77,7 @@ def has_executor() -> bool:
     """Return whether this installation has the executor."""
     try:
         executor_path()
-    except PluginMissingError:
+    except HostError:
         return False
     return True
 
@@ -101,7 +95,7 @@ def _compiled(name: str) -> Path:
         candidate = folder / name
         if candidate.is_file():
             return candidate
-    raise PluginMissingError(
+    raise HostError(
         f"{Path(__file__).parent} has no {name}; `pip install .` compiles it, which needs a C "
         "compiler"
     )

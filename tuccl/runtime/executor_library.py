@@ -16,9 +16,8 @@ from pathlib import Path
 
 from lookup_tables.bundles.bundle import load_bundle
 from lookup_tables.bundles.bundle_writer import entry_record
-from lookup_tables.errors import TableFileError
 from lookup_tables.table import ScheduleConfig
-from tuccl.errors import EngineError
+from tuccl.errors import EngineError, TableError
 
 PRELOAD_VARIABLE = "LD_PRELOAD"
 BUNDLE_VARIABLE = "TUCCL_BUNDLE"
@@ -97,7 +96,7 @@ class ExecutorLibrary:
             return {}
         try:
             bundle = load_bundle(Path(path))
-        except (OSError, TableFileError) as error:
+        except (OSError, TableError) as error:
             raise EngineError(f"{BUNDLE_VARIABLE}: {error}") from error
         return {stored.content_hash: index for index, stored in enumerate(bundle.schedules)}
 

@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Any
 
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.staged.cutting import cut
 from synthesizer.programs.staged.data_flow import chunks_moved
 from synthesizer.programs.staged.staged_proof import prove_staged
+from tuccl.errors import NoProgramError
 from tuccl.words.counts import count_of
 
 MOST_AT_ONCE = 8192

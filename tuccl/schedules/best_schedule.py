@@ -13,9 +13,8 @@ from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound
-from synthesizer.errors import ExportError
 from synthesizer.formats.exports import EXPORTS
-from tuccl.errors import UsageError
+from tuccl.errors import FormatError, UsageError
 from tuccl.processes.workers import Workers, worker_processes, workers_for
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.making import Stopwatch
@@ -59,8 +58,8 @@ def best_schedule(
 
     Raises:
         UsageError: The format cannot express schedules of this machine, or `jobs` is impossible.
-        SketchError: The machine has fewer than two GPUs, or two that no links connect.
-        SynthesisError: As `choose_schedule`.
+        MachineError: The machine has fewer than two GPUs, or two that no links connect.
+        ScheduleError: As `choose_schedule`.
     """
     watch = watch or Stopwatch()
     _check_format(means.format, topology)
@@ -135,7 +134,7 @@ def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None
     try:
         if wanted is not None:
             schedule_texts(tried, topology, wanted)
-    except ExportError as error:
+    except FormatError as error:
         return str(error)
     return None
 

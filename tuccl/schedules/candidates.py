@@ -14,7 +14,6 @@ from math import inf
 from lookup_tables.program_header import content_address
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
@@ -25,6 +24,7 @@ from synthesizer.programs.staged.cutting import cut
 from synthesizer.programs.staged.staged_compiler import compile_staged
 from synthesizer.programs.staged.staged_schedule import StagedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
+from tuccl.errors import InfeasibleError, ScheduleError
 from tuccl.processes.workers import IN_PROCESS, Workers
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
@@ -134,7 +134,7 @@ class Candidate:
         """Stages and rounds of steps that run across hosts in this form; None: they do not.
 
         Raises:
-            NoCutError: The steps have no such form.
+            NoProgramError: The steps have no such form.
         """
         return cut(self.steps, self.node_sizes) if self.node_sizes else None
 
@@ -190,9 +190,9 @@ def make_candidates(
         workers: Processes that make them; their number does not change the result.
 
     Raises:
-        WorkerError: A worker was killed.
-        DefectError: An expert algorithm fails its proof.
-        SolverError: No solver works.
+        HostError: A worker was killed.
+        ScheduleError: An expert algorithm fails its proof.
+        ScheduleError: No solver works.
     """
     searched = sorted({sizes_bytes[0], sizes_bytes[len(sizes_bytes) // 2], sizes_bytes[-1]})
     kept, _ = worth_trying(collective, sketches, sizes_bytes)
@@ -221,7 +221,7 @@ def make_candidates(
 def _proved(made: Made, _watch: Stopwatch) -> Made:
     defect = made.defect()
     if defect is not None:
-        raise DefectError(defect)
+        raise ScheduleError(defect)
     return made
 
 

@@ -49,8 +49,8 @@ def synthesize_fitting(
 
     Raises:
         InfeasibleError: As `synthesize`.
-        SolverError: As `synthesize`.
-        DefectError: As `synthesize`.
+        ScheduleError: As `synthesize`.
+        ScheduleError: As `synthesize`.
     """
     first = synthesize(collective, sketch, size_bytes, options, root)
     yield first

@@ -23,10 +23,10 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.reach import beyond_experts
 from synthesizer.programs.compiler import compile_program, pattern_in
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.layout import Pattern
 from synthesizer.programs.phases import PhaseKind
 from synthesizer.programs.staged.call_cut import has_scratch_for
+from tuccl.errors import NoProgramError
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
 from tuccl.schedules.call_slices import slice_sizes, staged_slice_sizes
 from tuccl.schedules.candidates import Candidate, promises_of

@@ -29,7 +29,7 @@ def guided(
     so they do for a root that is no rank, which is for the synthesis to refuse.
 
     Raises:
-        SolverError: HiGHS fails on a bound.
+        ScheduleError: HiGHS fails on a bound.
     """
     ranks = sketches[0].ranks
     if len(sketches) < 2 or ranks > MOST_SEPARATED_RANKS or not 0 <= root < ranks:

@@ -17,7 +17,6 @@ from math import inf
 from typing import Generic, TypeVar
 
 from sketches.sketch import Sketch
-from synthesizer.errors import InfeasibleError, SynthesisError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
@@ -29,6 +28,7 @@ from synthesizer.plan.reach import (
 )
 from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult
 from synthesizer.prove.verifier import verify
+from tuccl.errors import InfeasibleError, ScheduleError
 from tuccl.processes.workers import Workers
 from tuccl.schedules.chunk_fit import synthesize_fitting
 
@@ -97,7 +97,7 @@ class Attempt(Generic[_Taken]):
     """Results of searches on sketches, and of their expert algorithms."""
 
     taken: list[_Taken] = field(default_factory=list)
-    failures: list[SynthesisError] = field(default_factory=list)
+    failures: list[ScheduleError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Notes on what could not be tried, and why."""
     watch: Stopwatch = field(default_factory=Stopwatch)
@@ -130,7 +130,7 @@ def make_schedules(
         The results of the first sketch's searches, of its expert algorithms, of the next's, ...
 
     Raises:
-        WorkerError: A worker was killed.
+        HostError: A worker was killed.
     """
     ends = time.perf_counter() + wanted.whole_s
     # A sketch makes several pieces, because mostly one sketch takes nearly all time.
@@ -173,7 +173,7 @@ def _attempt(
         found.taken.extend(
             taken for made in schedules if (taken := take(made, found.watch)) is not None
         )
-    except SynthesisError as error:
+    except ScheduleError as error:
         found.failures.append(error)
         found.notes.append(str(error))
     return found

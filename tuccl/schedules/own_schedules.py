@@ -21,17 +21,15 @@ from sketches.candidates import whole_machine
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.dsl import Schedule
-from synthesizer.errors import InfeasibleError, ProgramError, SynthesisError
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.staged.cutting import cut
 from synthesizer.programs.staged.staged_compiler import compile_staged
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import compile_schedule
-from tuccl.errors import UsageError
+from tuccl.errors import InfeasibleError, NoProgramError, ProgramError, ScheduleError, UsageError
 from tuccl.schedules.candidates import Candidate, is_across_nodes, promises_of
 from tuccl.schedules.executor_schedules import why_not_run
 from tuccl.schedules.schedule_files import read_schedule_file
@@ -101,7 +99,7 @@ def read_own_schedules(directory: Path, demands: Demands) -> tuple[OwnSchedule, 
 
     Raises:
         UsageError: A file cannot be read, is wrong, or does not fit; it is named with the reason.
-        SketchError: The machine has no two GPUs that links connect.
+        MachineError: The machine has no two GPUs that links connect.
     """
     machine = whole_machine(demands.topology)
     found: dict[str, OwnSchedule] = {}
@@ -183,7 +181,7 @@ def connecting_sketch(algorithm: Algorithm, sketches: Sequence[Sketch], machine:
 
     Raises:
         InfeasibleError: The machine does not connect two ranks, either, or has another number.
-        DefectError: Sends and receives of a connection differ.
+        ScheduleError: Sends and receives of a connection differ.
     """
     for sketch in sketches:
         try:
@@ -208,7 +206,7 @@ def read_schedule(file: Path, shape: Shape | None) -> Algorithm:
     if file.suffix != ".py":
         try:
             return _named(read_schedule_file(file), file)
-        except SynthesisError as error:
+        except ScheduleError as error:
             raise UsageError(str(error)) from error
     made = _defined(file)
     if callable(made):
@@ -315,6 +313,6 @@ def _unusable(own: OwnSchedule, machine: Sketch) -> str | None:
     """Return why the machine cannot run it; None: it can."""
     try:
         compile_schedule(own.algorithm, machine)
-    except SynthesisError as error:
+    except ScheduleError as error:
         return str(error)
     return None

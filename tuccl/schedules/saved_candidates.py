@@ -15,10 +15,9 @@ from typing import Any
 from sketches.sketch import Sketch
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.errors import NoPlanError, NoProgramError
 from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import PhasedSchedule
-from tuccl.errors import WorkspaceError
+from tuccl.errors import NoProgramError, WorkspaceError
 from tuccl.schedules.candidates import Candidate, Promise, is_across_nodes
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import read_text_if_present
@@ -104,7 +103,7 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
             return None
         return tuple(_load_candidate(directory, row, by_name) for row in index["schedules"])
     except (
-        ValueError, KeyError, TypeError, OverflowError, RecursionError, NoPlanError, NoProgramError
+        ValueError, KeyError, TypeError, OverflowError, RecursionError, NoProgramError
     ) as error:  # fmt: skip
         raise WorkspaceError(f"{path} is damaged ({error}); move {directory} away") from error
 

@@ -13,9 +13,9 @@ from functools import partial
 
 from sketches.chunking import Misfit
 from sketches.sketch import Sketch
-from synthesizer.errors import DefectError, InfeasibleError, SynthesisError
 from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, Times, simulate
+from tuccl.errors import InfeasibleError, ScheduleError
 from tuccl.processes.workers import IN_PROCESS, Workers
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
@@ -101,14 +101,14 @@ def choose_schedule(
 
     Raises:
         InfeasibleError: There is no schedule on any sketch, or all are refused.
-        WorkerError: A worker was killed.
-        SolverError: No solver works, and no expert algorithm fits.
-        DefectError: Every schedule fails its proof: a defect of the synthesizer.
+        HostError: A worker was killed.
+        ScheduleError: No solver works, and no expert algorithm fits.
+        ScheduleError: Every schedule fails its proof: a defect of the synthesizer.
     """
     kept, left_out = worth_trying(request.collective, sketches, [request.size_bytes])
     try:
         return _choose(request, kept, left_out, progress, refusal, workers)
-    except SynthesisError:
+    except ScheduleError:
         if not left_out:
             raise
     return _choose(request, sketches, {}, progress, refusal, workers)
@@ -159,11 +159,11 @@ def _timed(size_bytes: int, made: Made, watch: Stopwatch) -> Tried | None:
     return Tried(algorithm, sketch, made.synthesis, made.size_bytes, times, found)
 
 
-def _fault(tried: Tried, refusal: Refusal, watch: Stopwatch) -> SynthesisError | None:
+def _fault(tried: Tried, refusal: Refusal, watch: Stopwatch) -> ScheduleError | None:
     """Return why the schedule cannot be taken; None: it can."""
     reason = refusal(tried)
     if reason is not None:
         return InfeasibleError(reason)
     with watch.stage("verifying"):
         defect = tried.defect()
-    return None if defect is None else DefectError(defect)
+    return None if defect is None else ScheduleError(defect)

@@ -29,7 +29,7 @@ def read_schedule_file(file: Path) -> Algorithm:
 
     Raises:
         UsageError: The file cannot be read.
-        AlgorithmFileError: It is no schedule.
+        FormatError: It is no schedule.
     """
     try:
         given = sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_regular_file(file)
@@ -46,7 +46,7 @@ def wanted_format(name: str | None, output: Path | None) -> str | None:
 
     Raises:
         UsageError: There is no such format.
-        ExportError: The file's name has no format.
+        FormatError: The file's name has no format.
     """
     if name is not None:
         if name not in EXPORTS:
@@ -61,8 +61,8 @@ def schedule_texts(tried: Tried, topology: Topology, name: str) -> tuple[str, ..
     """Return a schedule in a format: one text for all nodes, or one for each.
 
     Raises:
-        ExportError: The format cannot express it.
-        DefectError: It is wrong.
+        FormatError: The format cannot express it.
+        ScheduleError: It is wrong.
     """
     return export_files(tried.algorithm, name, GraphMachine(topology, tried.sketch))
 

@@ -28,8 +28,8 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.reach import beyond_experts
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.staged.call_cut import has_scratch_for
+from tuccl.errors import NoProgramError
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
 from tuccl.schedules.call_slices import staged_slice_sizes

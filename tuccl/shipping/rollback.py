@@ -60,7 +60,7 @@ def rollback(directory: Path, named: str | None = None, *, force: bool = False) 
 
     Raises:
         UsageError: The directory keeps no such version, or `force` is needed.
-        WorkspaceBusyError: Another process ships there.
+        WorkspaceError: Another process ships there.
         WorkspaceError: The version is damaged, or the directory cannot be written.
     """
     target = absolute(directory)

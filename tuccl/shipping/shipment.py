@@ -29,12 +29,11 @@ from zlib import crc32
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.errors import TableFileError
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
-from tuccl.errors import UsageError, WorkspaceError
+from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.reports.documents.step import StepSummary, step_summary
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
@@ -149,9 +148,9 @@ def ship(
         UsageError: `directory` is a file, has control characters in its name, or a space or colon
             where the executor is shipped, or holds other files or another machine's table; or the
             place cannot stand in a form.
-        WorkspaceBusyError: Another process ships there.
+        WorkspaceError: Another process ships there.
         WorkspaceError: The run has no table, or the directory cannot be written.
-        PluginMissingError: This installation has no plugin.
+        HostError: This installation has no plugin.
     """
     source, origin = _source_of(run)
     return ship_source(source, origin, directory, force=force, forms=forms, place=place)
@@ -170,7 +169,7 @@ def ship_source(
 
     Raises:
         UsageError: As for `ship`.
-        WorkspaceBusyError: Another process ships there.
+        WorkspaceError: Another process ships there.
         WorkspaceError: The directory cannot be written.
     """
     target = absolute(directory)
@@ -396,7 +395,7 @@ def _checked_table(run: Run) -> Table:
     table = read_table(run)
     try:
         check_programs(table.schedules, str(run.table))
-    except TableFileError as error:
+    except TableError as error:
         raise WorkspaceError(str(error)) from error
     return table
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle, load_bundle
-from lookup_tables.errors import TableFileError
 from probes.inputs.regular_file import read_regular_file
-from tuccl.errors import UsageError, WorkspaceBusyError
+from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.forms import FORM_FOLDERS, FORM_PATHS
 from tuccl.shipping.manifest import MANIFEST_NAME, MANIFEST_VERSION, Listed, read_manifest
@@ -226,7 +225,7 @@ def held(path: Path) -> Iterator[None]:
     """Lock an existing directory against other ships, where its file system has locks.
 
     Raises:
-        WorkspaceBusyError: Another ship is under way.
+        WorkspaceError: Another ship is under way.
         WorkspaceError: The directory cannot be opened.
     """
     try:
@@ -237,7 +236,7 @@ def held(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise WorkspaceBusyError(
+            raise WorkspaceError(
                 f"{path} is being shipped to by another process; wait for it"
             ) from None
         except OSError:
@@ -284,7 +283,7 @@ def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:
             continue
         try:
             bundle = load_bundle(path / name)
-        except (TableFileError, OSError):
+        except (TableError, OSError):
             continue
         if bundle.crc == int(match[1], 16):
             found[name] = bundle

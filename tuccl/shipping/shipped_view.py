@@ -14,11 +14,10 @@ from pathlib import Path, PurePosixPath
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle import Bundle, load_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.errors import TableError
 from lookup_tables.table import Table
 from probes.inputs.printable import printable
 from probes.inputs.regular_file import read_regular_file
-from tuccl.errors import UsageError
+from tuccl.errors import HostError, TableError, UsageError
 from tuccl.reports.finished_run import read_table_file
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
@@ -89,6 +88,8 @@ def _table(path: Path, bundle: Bundle) -> tuple[Table | None, str]:
         table = read_table_file(path)
     except OSError as error:
         return None, f"{TABLE_NAME} cannot be read ({error.strerror}): {_UNKNOWN}"
+    except HostError as error:
+        return None, f"{error}: {_UNKNOWN}"
     except TableError:
         return None, f"{TABLE_NAME} is damaged: {_UNKNOWN}"
     if bundle_crc(bundle_bytes(table)) != bundle.crc:

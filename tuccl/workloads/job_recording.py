@@ -38,7 +38,7 @@ def recording_variables(directory: Path) -> dict[str, str]:
         directory: Where they write: an absolute path that they all see.
 
     Raises:
-        PluginMissingError: This installation has no profiler plugin.
+        HostError: This installation has no profiler plugin.
         UsageError: NCCL would cut the plugin's path.
     """
     plugin = str(profiler_path())
@@ -60,7 +60,7 @@ def job_environment(own: Mapping[str, str], directory: Path) -> JobEnvironment:
     Raises:
         UsageError: The job has a profiler of its own, and NCCL loads one; or this process is one of
             several that a launcher started.
-        PluginMissingError: This installation has no profiler plugin.
+        HostError: This installation has no profiler plugin.
     """
     if mpi_tasks(own) > 1:
         raise UsageError(

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from lookup_tables.table import MAX_RANKS, Operation
 from probes.inputs.first_fault import first_fault
 from probes.inputs.regular_file import read_regular_file
+from tuccl.errors import InputFileError
 from tuccl.words.sizes import MAX_SIZE_BYTES
-from tuccl.workloads.errors import WorkloadFileError
 from tuccl.workloads.workload import (
     Datatype,
     NotTuned,
@@ -146,20 +146,20 @@ def read_workload(path: Path) -> Workload:
     """Return the workload of a file.
 
     Raises:
-        WorkloadFileError: It cannot be read, or holds no workload of this version.
+        InputFileError: It cannot be read, or holds no workload of this version.
     """
     try:
         text = read_regular_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise WorkloadFileError(
+        raise InputFileError(
             f"cannot read {path}: {reason}; name a file that `tuccl workload import` wrote"
         ) from error
     _require_version(text, path)
     try:
         document = WorkloadFileDocument.model_validate_json(text)
     except ValidationError as error:
-        raise WorkloadFileError(
+        raise InputFileError(
             f"{path}: {first_fault(error)}; write it again with `tuccl workload import`"
         ) from error
     return _workload(document)
@@ -169,11 +169,11 @@ def _require_version(text: str, path: Path) -> None:
     try:
         found = _Version.model_validate_json(text)
     except ValidationError as error:
-        raise WorkloadFileError(
+        raise InputFileError(
             f"{path}: no workload of TuCCL's; make one of a recording with `tuccl workload import`"
         ) from error
     if found.version != 1:
-        raise WorkloadFileError(
+        raise InputFileError(
             f"{path}: version {found.version} of workloads, and this release reads 1; use the "
             "release that wrote it, or import the recording again"
         )

@@ -10,8 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from probes.inputs.regular_file import NotAFileError
-from tuccl.errors import WorkspaceError
+from tuccl.errors import NotAFileError, WorkspaceError
 from tuccl.processes.interrupts import interrupts_held
 
 PARTIAL_PREFIX = ".tuccl-partial-"

@@ -16,8 +16,8 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.inputs.regular_file import NotAFileError, read_regular_file
-from tuccl.errors import WorkspaceError
+from probes.inputs.regular_file import read_regular_file
+from tuccl.errors import NotAFileError, WorkspaceError
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.measurement_lines import (
     FORMAT,

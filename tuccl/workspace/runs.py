@@ -33,8 +33,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from probes.inputs.first_fault import first_fault
-from probes.inputs.regular_file import NotAFileError, open_own_file, read_regular_file
-from tuccl.errors import WorkspaceBusyError, WorkspaceError
+from probes.inputs.regular_file import open_own_file, read_regular_file
+from tuccl.errors import NotAFileError, WorkspaceError
 from tuccl.workspace.atomic_file import cannot_write, remove_partial_files, write_atomically
 
 _VERSION = 1
@@ -195,7 +195,7 @@ class Workspace:
         The kernel lets go of the lock when the process ends, however it ends.
 
         Raises:
-            WorkspaceBusyError: when another run holds it.
+            WorkspaceError: when another run holds it.
             WorkspaceError: when the directory cannot be created or written.
         """
         run = self.run(identity)
@@ -218,7 +218,7 @@ def _take_lock(descriptor: int, root: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).strip()
-        raise WorkspaceBusyError(
+        raise WorkspaceError(
             f"workspace {root} is in use by process "
             f"{holder.decode() if holder.isdigit() else 'unknown'}; "
             "wait for it or use another --workspace"

@@ -14,7 +14,7 @@ import csv
 import re
 from dataclasses import dataclass
 
-from probes.network.errors import HierarchyFileError
+from tuccl.errors import MachineError
 
 TRAFFIC_LOG_VERSION = 1
 HEADER = ("src_host", "src_nic", "dst_host", "dst_nic", "utilisation")
@@ -38,14 +38,12 @@ def parse_traffic_log(text: str, source: str = "traffic log") -> tuple[LinkUse, 
     """Parse the links in the order of the log.
 
     Raises:
-        HierarchyFileError: another version, another header, a malformed or repeated line.
+        MachineError: another version, another header, a malformed or repeated line.
     """
     lines = text.splitlines()
     first = _FIRST_LINE.fullmatch(lines[0]) if lines else None
     if first is None or int(first[1]) != TRAFFIC_LOG_VERSION:
-        raise HierarchyFileError(
-            f"{source} line 1: expected '# tuccl traffic log {TRAFFIC_LOG_VERSION}'"
-        )
+        raise MachineError(f"{source} line 1: expected '# tuccl traffic log {TRAFFIC_LOG_VERSION}'")
     links: dict[tuple[str, ...], LinkUse] = {}
     header_seen = False
     for number, line in enumerate(lines, 1):
@@ -55,29 +53,29 @@ def parse_traffic_log(text: str, source: str = "traffic log") -> tuple[LinkUse, 
         try:
             fields = [field.strip() for field in next(csv.reader([line]), [])]
         except csv.Error as error:
-            raise HierarchyFileError(f"{where}: {error}; correct it") from error
+            raise MachineError(f"{where}: {error}; correct it") from error
         if not header_seen:
             header_seen = True
             if tuple(fields) != HEADER:
-                raise HierarchyFileError(f"{where}: expected {','.join(HEADER)}")
+                raise MachineError(f"{where}: expected {','.join(HEADER)}")
             continue
         link = _link(fields, where)
         ends = tuple(fields[:4])
         if ends in links:
-            raise HierarchyFileError(f"{where}: {' '.join(ends)} was given before")
+            raise MachineError(f"{where}: {' '.join(ends)} was given before")
         links[ends] = link
     if not header_seen:
-        raise HierarchyFileError(f"{source}: no line {','.join(HEADER)}")
+        raise MachineError(f"{source}: no line {','.join(HEADER)}")
     return tuple(links.values())
 
 
 def _link(fields: list[str], where: str) -> LinkUse:
     if len(fields) != len(HEADER) or not all(fields):
-        raise HierarchyFileError(f"{where}: expected {len(HEADER)} fields, none of them empty")
+        raise MachineError(f"{where}: expected {len(HEADER)} fields, none of them empty")
     try:
         utilisation = float(fields[4])
     except ValueError:
         utilisation = -1.0
     if not 0 <= utilisation <= 1:
-        raise HierarchyFileError(f"{where}: utilisation {fields[4]!a:.20} is not within 0 and 1")
+        raise MachineError(f"{where}: utilisation {fields[4]!a:.20} is not within 0 and 1")
     return LinkUse(fields[0], fields[1], fields[2], fields[3], utilisation)

@@ -24,7 +24,6 @@ from statistics import median
 from typing import Self
 
 from probes.network.addresses import gid_index, link_local_gid_index
-from probes.network.errors import ServerStartError
 from probes.network.instruments.iperf3 import (
     iperf3_client_command,
     iperf3_server_command,
@@ -48,9 +47,10 @@ from probes.network.instruments.tcp import (
     wait_until,
 )
 from probes.network.instruments.tool_words import failure_in_words, last_words, one_line
-from probes.network.instruments.tools import MEASURING_RDMA, Tool, ToolMissingError, require
+from probes.network.instruments.tools import MEASURING_RDMA, Tool, require
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure
+from tuccl.errors import MachineError, ToolMissingError
 
 TCP_CONNECT = "tcp connect"
 """`Figure.by` of a latency taken from TCP handshakes."""
@@ -66,6 +66,14 @@ _START_ATTEMPTS = 3
 _PING_INTERVALS_S = (0.01, 0.2)
 """Intervals to try: iputils before 2021 allow less than 0.2 s to root only."""
 _PORT_TAKEN = re.compile("already in use|couldn't listen", re.IGNORECASE)
+
+
+class ServerStartError(MachineError):
+    """The server of a measurement did not start; `failure` is the cause."""
+
+    def __init__(self, message: str, failure: Failure) -> None:
+        super().__init__(message)
+        self.failure = failure
 
 
 @dataclass(frozen=True, slots=True)

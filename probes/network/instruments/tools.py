@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probes.errors import ProbeError
+from tuccl.errors import ToolMissingError
 
 
 class Tool(StrEnum):
@@ -43,10 +43,6 @@ _PACKAGES = {
     Tool.LLDPCTL: _Package("lldpd", "lldpd"),
     Tool.IBNETDISCOVER: _Package("infiniband-diags", "infiniband-diags"),
 }
-
-
-class ToolMissingError(ProbeError):
-    """Raised when a program that a measurement needs is not installed."""
 
 
 def missing_tools(tools: Sequence[Tool] = (*MEASURING, *MEASURING_RDMA)) -> tuple[Tool, ...]:

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from probes.network.errors import HostListError
+from tuccl.errors import MachineError
 
 MAX_HOSTS = 100_000
 """Hosts of one list, and of all lists of a file."""
@@ -30,7 +30,7 @@ def expand_host_list(text: str, limit: int = MAX_HOSTS) -> tuple[str, ...]:
         limit: Most hosts: the rest of `MAX_HOSTS` after earlier lists of a file.
 
     Raises:
-        HostListError: brackets do not match, a range is invalid, a name is empty or too long, or
+        MachineError: brackets do not match, a range is invalid, a name is empty or too long, or
             there are more than `limit` hosts.
     """
     hosts: list[str] = []
@@ -46,29 +46,29 @@ def _names(text: str) -> Iterator[str]:
         match = _NAME.match(text, end + 1)
         end = match.end() if match else end + 1
         if end < len(text) and text[end] != ",":
-            raise HostListError(f"host list {text!a:.60}: unexpected {text[end]!a} in a name")
+            raise MachineError(f"host list {text!a:.60}: unexpected {text[end]!a} in a name")
         name = match[0].strip() if match else ""
         if not name:
-            raise HostListError(f"host list {text!a:.60}: a name is empty")
+            raise MachineError(f"host list {text!a:.60}: a name is empty")
         yield name
 
 
 def _expand(name: str, text: str, limit: int) -> list[str]:
     if len(re.sub(r"\[[^\[\]]*\]", "", name)) > MAX_LETTERS:
-        raise HostListError(f"host list {text!a:.60}: a name has more than {MAX_LETTERS} letters")
+        raise MachineError(f"host list {text!a:.60}: a name has more than {MAX_LETTERS} letters")
     alternatives: list[list[str]] = []
     end, count = 0, 1
     while end < len(name):
         piece = _PIECE.match(name, end)
         if piece is None:
-            raise HostListError(f"host list {text!a:.60}: unexpected {name[end]!a} in a name")
+            raise MachineError(f"host list {text!a:.60}: unexpected {name[end]!a} in a name")
         end = piece.end()
         alternatives.append([piece[2]] if piece[1] is None else _numbers(piece[1], text, limit))
         count *= len(alternatives[-1])
         if count > limit:
             raise _too_many(text)
         if len(alternatives) > MAX_LETTERS:
-            raise HostListError(f"host list {text!a:.60}: a name has too many brackets")
+            raise MachineError(f"host list {text!a:.60}: a name has too many brackets")
     return ["".join(segments) for segments in itertools.product(*alternatives)]
 
 
@@ -78,15 +78,15 @@ def _numbers(bracket: str, text: str, limit: int) -> list[str]:
     for item in bracket.split(","):
         match = _RANGE.fullmatch(item.strip())
         if match is None:
-            raise HostListError(f"host list {text!a:.60}: {item!a:.40} is no number or range")
+            raise MachineError(f"host list {text!a:.60}: {item!a:.40} is no number or range")
         low, high = match[1], match[2] or match[1]
         if int(high) < int(low):
-            raise HostListError(f"host list {text!a:.60}: range {item} runs backwards")
+            raise MachineError(f"host list {text!a:.60}: range {item} runs backwards")
         if int(high) - int(low) >= limit - len(numbers):
             raise _too_many(text)
         numbers += [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1)]
     return numbers
 
 
-def _too_many(text: str) -> HostListError:
-    return HostListError(f"host list {text!a:.60}: more than {MAX_HOSTS:,} hosts in all")
+def _too_many(text: str) -> MachineError:
+    return MachineError(f"host list {text!a:.60}: more than {MAX_HOSTS:,} hosts in all")

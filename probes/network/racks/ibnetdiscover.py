@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from probes.network.errors import HierarchyFileError
+from tuccl.errors import MachineError
 
 _NODE = re.compile(r'(Switch|Ca|Rt)\s+\d+\s+"([\w-]+)"\s*(?:#\s*"([^"]*)")?')
 _CABLE = re.compile(
@@ -56,7 +56,7 @@ def parse_ibnetdiscover(text: str, source: str = "ibnetdiscover") -> tuple[Adapt
     """Parse the ports of host adapters, in order of GUID and port.
 
     Raises:
-        HierarchyFileError: a line is cut, there is no switch, or two blocks contradict each other.
+        MachineError: a line is cut, there is no switch, or two blocks contradict each other.
     """
     names: dict[str, str] = {}
     leaf_of: dict[tuple[str, int], str] = {}
@@ -69,10 +69,10 @@ def parse_ibnetdiscover(text: str, source: str = "ibnetdiscover") -> tuple[Adapt
         elif line.startswith("["):
             cable = _CABLE.match(line)
             if cable is None or not node:
-                raise HierarchyFileError(f"{where}: {line!a:.60} is cut or not the line of a port")
+                raise MachineError(f"{where}: {line!a:.60} is cut or not the line of a port")
             _connect(leaf_of, names, node, cable, where)
     if not any(node.startswith("S-") for node in names):
-        raise HierarchyFileError(f"{source}: no switch in it; write it with `ibnetdiscover`")
+        raise MachineError(f"{source}: no switch in it; write it with `ibnetdiscover`")
     labels = _labels({node: name for node, name in names.items() if node.startswith("S-")})
     return tuple(
         AdapterPort(
@@ -104,7 +104,7 @@ def _connect(
     else:
         return
     if leaf_of.setdefault((adapter, port), leaf) != leaf:
-        raise HierarchyFileError(
+        raise MachineError(
             f"{where}: {adapter} port {port} is at {leaf}, above it was at "
             f"{leaf_of[adapter, port]}; take a new list"
         )

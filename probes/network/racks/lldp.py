@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
 
-from probes.network.errors import HierarchyFileError
+from tuccl.errors import MachineError
 
 _KEY = re.compile(r"lldp\.(\S+?)\.(via|chassis\.\S+?|port\.\S+?)=(.*)")
 
@@ -76,7 +76,7 @@ def parse_lldp(text: str, source: str = "lldpctl") -> tuple[LldpNeighbour, ...]:
     """Parse all neighbours in the order of the file; an interface may have several.
 
     Raises:
-        HierarchyFileError: the text is cut, or of neither form.
+        MachineError: the text is cut, or of neither form.
     """
     if not text.strip():
         return ()
@@ -86,7 +86,7 @@ def parse_lldp(text: str, source: str = "lldpctl") -> tuple[LldpNeighbour, ...]:
         interfaces = _Output.model_validate_json(text).lldp.interface
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]["msg"]
-        raise HierarchyFileError(
+        raise MachineError(
             f"{source}: the JSON is cut or not that of `lldpctl -f json`: {fault:.60}"
         ) from error
     return tuple(
@@ -117,9 +117,7 @@ def _parse_keyvalue(text: str, source: str) -> tuple[LldpNeighbour, ...]:
             entries.append((match[1], {}))
         entries[-1][1].setdefault(match[2], match[3].strip())
     if not entries:
-        raise HierarchyFileError(
-            f"{source}: neither JSON nor keyvalue; write it with `lldpctl -f json`"
-        )
+        raise MachineError(f"{source}: neither JSON nor keyvalue; write it with `lldpctl -f json`")
     neighbours = []
     for interface, keys in entries:
         switch = _first(keys, "chassis.name", "chassis.mac", "chassis.local", "chassis.ifname")

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from probes.network.errors import HierarchyFileError, HostListError
 from probes.network.racks.hostlist import MAX_HOSTS, expand_host_list
+from tuccl.errors import MachineError
 
 _LINE = re.compile(r"(\S+?)(?:\s*,\s*|\s+)([^\s,\[\]]+)")
 _HEADING = re.compile(r"hosts?[\s,]+racks?", re.IGNORECASE)
@@ -24,7 +24,7 @@ def parse_rack_map(text: str, source: str = "rack map") -> dict[str, str]:
     """Parse the rack of every host, in the order of the file.
 
     Raises:
-        HierarchyFileError: a line is malformed, puts a host into a second rack, or is beyond
+        MachineError: a line is malformed, puts a host into a second rack, or is beyond
             `MAX_HOSTS`; names the line.
     """
     racks = GroupedHosts()
@@ -33,7 +33,7 @@ def parse_rack_map(text: str, source: str = "rack map") -> dict[str, str]:
             continue
         words = _LINE.fullmatch(line)
         if words is None:
-            raise HierarchyFileError(
+            raise MachineError(
                 f"{source} line {number}: {line!a:.60}, expected hosts and their rack"
             )
         racks.add(words[1], words[2], f"{source} line {number}")
@@ -60,16 +60,16 @@ class GroupedHosts:
         """Assign the hosts of a list to a group.
 
         Raises:
-            HierarchyFileError: the list is malformed or too long, or a host is in another group.
+            MachineError: the list is malformed or too long, or a host is in another group.
         """
         try:
             names = expand_host_list(hosts, self._left)
-        except HostListError as error:
-            raise HierarchyFileError(f"{where}: {error}") from error
+        except MachineError as error:
+            raise MachineError(f"{where}: {error}") from error
         self._left -= len(names)
         for name in names:
             if self.group_of.setdefault(name, group) != group:
-                raise HierarchyFileError(
+                raise MachineError(
                     f"{where}: host {name} is in {self.group_of[name]!a:.60} and in "
                     f"{group!a:.60}; leave it in one"
                 )

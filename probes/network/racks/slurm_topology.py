@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 
-from probes.network.errors import HierarchyFileError
 from probes.network.racks.rack_map import GroupedHosts, numbered_lines
+from tuccl.errors import MachineError
 
 _PAIR = re.compile(r"\b(\w+)=(\S*)")
 _NOTHING = ("", "(null)")
@@ -23,30 +23,30 @@ def parse_slurm_topology(text: str, source: str = "topology.conf") -> dict[str, 
     """Return the leaf switch (or block) of every host, in the order of the file.
 
     Raises:
-        HierarchyFileError: a line is malformed, a host is below two leaves, there are too many
+        MachineError: a line is malformed, a host is below two leaves, there are too many
             hosts, or it is a YAML file.
     """
     leaves = GroupedHosts()
     for number, line in numbered_lines(_joined(text)):
         where = f"{source} line {number}"
         if re.match(r"---|%YAML|-\s|\w+:(\s|$)", line):
-            raise HierarchyFileError(
+            raise MachineError(
                 f"{where}: looks like topology.yaml, which is not read; "
                 "give the output of `scontrol show topology`, or a rack map"
             )
         keys = {key.lower(): value for key, value in _PAIR.findall(line)}
         if _PAIR.sub("", line).strip():
-            raise HierarchyFileError(f"{where}: {line!a:.60}, expected keyword=value pairs")
+            raise MachineError(f"{where}: {line!a:.60}, expected keyword=value pairs")
         name = keys.get("switchname") or keys.get("blockname")
         if not name:
             if "blocksizes" in keys:
                 continue
-            raise HierarchyFileError(f"{where}: neither SwitchName nor BlockName")
+            raise MachineError(f"{where}: neither SwitchName nor BlockName")
         # For a spine, `scontrol` lists the nodes of its leaves as well.
         if keys.get("switches", "") not in _NOTHING:
             continue
         if keys.get("nodes", "") in _NOTHING:
-            raise HierarchyFileError(f"{where}: {name} has neither Nodes nor Switches")
+            raise MachineError(f"{where}: {name} has neither Nodes nor Switches")
         leaves.add(keys["nodes"], name, where)
     return leaves.group_of
 

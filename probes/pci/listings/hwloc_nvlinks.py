@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from probes.errors import MachineFileError
 from probes.inputs.xml_tree import XmlElement
 from probes.nccl_xml.records import GpuLinkRecord, GpuRecord
 from probes.pci.listings.hwloc_objects import objects_below, read_hwloc
 from probes.topology.link_figures import nvlink_gb_per_s
+from tuccl.errors import MachineError
 
 _MAX_OBJECTS = 512
 _P100 = ("10de:15f7", "10de:15f8", "10de:15f9")
@@ -26,8 +26,8 @@ def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
     The GPUs have CUDA's numbers if the export has them, else NVML's.
 
     Raises:
-        TopologyFileError: not well-formed XML.
-        MachineFileError: not of hwloc, or the matrix is damaged.
+        MachineError: not well-formed XML.
+        MachineError: not of hwloc, or the matrix is damaged.
     """
     root = read_hwloc(text, source)
     matrix = next((e for e in root.children if e.attributes.get("name") == "NVLinkBandwidth"), None)
@@ -37,7 +37,7 @@ def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
     ends = _indexes(matrix)
     values = [int(v) for v in _words(matrix, "u64values") if re.fullmatch(r"\d{1,12}", v)]
     if not ends or len(ends) > _MAX_OBJECTS or len(values) != len(ends) ** 2:
-        raise MachineFileError(
+        raise MachineError(
             f"{source}:{matrix.line}: NVLinkBandwidth has {len(ends)} objects and {len(values)} "
             "figures; export the machine again"
         )

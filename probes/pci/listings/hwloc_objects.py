@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from probes.errors import MachineFileError
 from probes.inputs.xml_tree import XmlElement, read_xml
+from tuccl.errors import MachineError
 
 COMMAND = "`lstopo --of xml --whole-io FILE`"
 
@@ -15,12 +15,12 @@ def read_hwloc(text: str, source: str) -> XmlElement:
     """Parse an hwloc export and return its root.
 
     Raises:
-        TopologyFileError: not well-formed XML.
-        MachineFileError: another kind of XML file.
+        MachineError: not well-formed XML.
+        MachineError: another kind of XML file.
     """
     root = read_xml(text, source, "topology", frozenset({"indexes", "u64values"}))
     if root.tag != "topology":
-        raise MachineFileError(
+        raise MachineError(
             f"{source}: an XML file with root <{root.tag:.40}>, hwloc's is <topology>; give a file "
             f"that {COMMAND} wrote"
         )

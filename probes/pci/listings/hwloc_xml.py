@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from probes.errors import MachineFileError
 from probes.inputs.xml_tree import XmlElement
 from probes.nccl_xml.nics import shortened
 from probes.pci.address import address_key, is_address, root_of
@@ -31,6 +30,7 @@ from probes.pci.listings.hwloc_objects import (
     os_device_kind,
     read_hwloc,
 )
+from tuccl.errors import MachineError
 
 _PORT_STATE = re.compile(r"Port([1-9]\d?)State")
 _STATES = {"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}
@@ -113,14 +113,14 @@ def parse_hwloc_xml(text: str, source: str) -> PciInventory:
         source: its name in errors, usually the path.
 
     Raises:
-        TopologyFileError: not well-formed XML.
-        MachineFileError: not of hwloc, without PCI devices, or with an invalid bus id.
+        MachineError: not well-formed XML.
+        MachineError: not of hwloc, without PCI devices, or with an invalid bus id.
     """
     root = read_hwloc(text, source)
     reader = _Reader(root, source)
     reader.read(root, _Position())
     if not reader.functions:
-        raise MachineFileError(
+        raise MachineError(
             f"{source}: an hwloc export without PCI devices; write it with {COMMAND} on the host"
         )
     addresses = sorted(reader.functions, key=address_key)
@@ -241,9 +241,9 @@ class _Reader:
             self.invalid_speeds.append(address)
         return fitting[0] if fitting else None
 
-    def error(self, element: XmlElement, problem: str) -> MachineFileError:
+    def error(self, element: XmlElement, problem: str) -> MachineError:
         kind = element.attributes.get("type", "object")
-        return MachineFileError(f"{self.source}:{element.line}: {kind} with {problem:.120}")
+        return MachineError(f"{self.source}:{element.line}: {kind} with {problem:.120}")
 
 
 def _numa_nodes(root: XmlElement) -> tuple[NumaNode, ...]:

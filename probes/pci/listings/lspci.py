@@ -17,7 +17,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from probes.errors import MachineFileError
 from probes.nccl_xml.nics import shortened
 from probes.pci.address import address_key, root_of
 from probes.pci.inventory import (
@@ -29,6 +28,7 @@ from probes.pci.inventory import (
     PciFunction,
     PciInventory,
 )
+from tuccl.errors import MachineError
 
 CLASS_OF_NAME = {
     "SCSI storage controller": 0x0100,
@@ -234,7 +234,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
         source: its name in errors, usually the path.
 
     Raises:
-        MachineFileError: not output of lspci, its form -t or -m, or with a repeated function.
+        MachineError: not output of lspci, its form -t or -m, or with a repeated function.
     """
     entries = _entries(text, source)
     verbose = any(entry.verbose for entry in entries)
@@ -273,7 +273,7 @@ def _entries(text: str, source: str) -> list[_Entry]:
                 raise _other_form("the form of lspci -m", source, number)
             address = _address(header)
             if address in seen:
-                raise MachineFileError(
+                raise MachineError(
                     f"{source}:{number}: {address} is listed a second time; give the output of one "
                     "lspci run on one host"
                 )
@@ -284,16 +284,16 @@ def _entries(text: str, source: str) -> list[_Entry]:
         elif entries and line[:1] in ("\t", " "):
             _read_detail(entries[-1], line)
         if len(entries) > _MAX_FUNCTIONS:
-            raise MachineFileError(f"{source}: more than {_MAX_FUNCTIONS:,} PCI functions")
+            raise MachineError(f"{source}: more than {_MAX_FUNCTIONS:,} PCI functions")
     if not entries:
-        raise MachineFileError(
+        raise MachineError(
             f"{source}: no line of it describes a PCI function; give the output of {COMMAND}"
         )
     return entries
 
 
-def _other_form(form: str, source: str, number: int) -> MachineFileError:
-    return MachineFileError(
+def _other_form(form: str, source: str, number: int) -> MachineError:
+    return MachineError(
         f"{source}:{number}: this is {form}, which tells neither links nor NUMA nodes; give the "
         f"output of {COMMAND}"
     )

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Sum, initial_contents
 from synthesizer.ir.program import Chunk
-from synthesizer.programs.errors import StagedProofError
 from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from tuccl.errors import NoProgramError
 
 
 class Completion(NamedTuple):
@@ -26,7 +26,7 @@ def completion_of(staged: StagedSchedule) -> Completion:
     Messages of a round move one after the other here: none reads what another one writes.
 
     Raises:
-        StagedProofError: A chunk lies in the place of another one in the output. The last chunk of
+        NoProgramError: A chunk lies in the place of another one in the output. The last chunk of
             a part may be shorter than the others.
     """
     everyone = (1 << staged.ranks) - 1
@@ -59,7 +59,7 @@ def _check_places(staged: StagedSchedule, target: Chunk, values: Sequence[Sum]) 
         return
     for place, value in enumerate(values, start=target.offset):
         if place % staged.chunks != value.chunk % staged.chunks:
-            raise StagedProofError(
+            raise NoProgramError(
                 f"rank {target.rank} keeps chunk {value.chunk} in the place of chunk {place}"
             )
 

@@ -14,7 +14,6 @@ from lookup_tables.program_header import MOST_RANKS
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program, Statement
-from synthesizer.programs.errors import NoCutError
 from synthesizer.programs.layout import MOST_CHUNKS
 from synthesizer.programs.staged.data_flow import data_flow_of
 from synthesizer.programs.staged.merging import merged
@@ -22,6 +21,7 @@ from synthesizer.programs.staged.placing import Places, places_of
 from synthesizer.programs.staged.staged_form import MOST_ROUNDS
 from synthesizer.programs.staged.staged_schedule import StagedSchedule
 from synthesizer.programs.staged.timing import Timing, timing_of
+from tuccl.errors import NoProgramError
 
 _LEAST_NODES = 2
 
@@ -39,14 +39,14 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> StagedSchedule:
         node_sizes: Ranks of each node; the ranks of a node follow one another.
 
     Raises:
-        NoCutError: The schedule is not proved, has no result to keep, or exceeds a limit.
+        NoProgramError: The schedule is not proved, has no result to keep, or exceeds a limit.
     """
     _check(algorithm, node_sizes)
     node_of_rank = [node for node, size in enumerate(node_sizes) for _ in range(size)]
     flow = data_flow_of(algorithm)
     timing = timing_of(flow, node_of_rank)
     if timing.rounds > MOST_ROUNDS:
-        raise NoCutError(
+        raise NoProgramError(
             f"a chunk crosses between nodes {timing.rounds} times, one after the second; "
             f"at most {MOST_ROUNDS} rounds are allowed"
         )
@@ -57,7 +57,7 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> StagedSchedule:
     buffers = Program(collective, algorithm.ranks, chunks, root, in_place=in_place)
     places = places_of(timing, buffers)
     if max(places.scratch_chunks) > MOST_CHUNKS:
-        raise NoCutError(
+        raise NoProgramError(
             f"a rank needs {max(places.scratch_chunks)} scratch chunks, at most {MOST_CHUNKS} "
             "are allowed"
         )
@@ -75,19 +75,19 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> StagedSchedule:
 
 def _check(algorithm: Algorithm, node_sizes: Sequence[int]) -> None:
     if algorithm.collective is Collective.CUSTOM:
-        raise NoCutError("a custom operation has no known result to keep")
+        raise NoProgramError("a custom operation has no known result to keep")
     if sum(node_sizes) != algorithm.ranks or min(node_sizes, default=0) < 1:
-        raise NoCutError(
+        raise NoProgramError(
             f"nodes of {_listed(node_sizes)} ranks do not hold its {algorithm.ranks} ranks"
         )
     if len(node_sizes) < _LEAST_NODES:
-        raise NoCutError("one node has no network to cross")
+        raise NoProgramError("one node has no network to cross")
     if max(node_sizes) > MOST_RANKS:
-        raise NoCutError(
+        raise NoProgramError(
             f"a node has {max(node_sizes)} ranks, an executor serves at most {MOST_RANKS}"
         )
     if algorithm.chunks_per_loop > MOST_CHUNKS:
-        raise NoCutError(
+        raise NoProgramError(
             f"it has {algorithm.chunks_per_loop} chunks, at most {MOST_CHUNKS} are allowed"
         )
 

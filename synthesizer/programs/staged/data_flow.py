@@ -14,10 +14,10 @@ from typing import NamedTuple
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType
 from synthesizer.ir.layout import Layout, layout
 from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST, Wiring, wire
-from synthesizer.programs.errors import NoCutError
 from synthesizer.prove.defects import Defect
 from synthesizer.prove.execution_order import execution_order
 from synthesizer.prove.verifier import verify
+from tuccl.errors import NoProgramError
 
 MOST_MOVES = 1 << 16
 """Most chunks that all steps move together: seconds of work."""
@@ -56,18 +56,18 @@ def data_flow_of(algorithm: Algorithm) -> DataFlow:
     """Return the data flow of a schedule.
 
     Raises:
-        NoCutError: The verifier does not prove the schedule, or it has too many steps.
+        NoProgramError: The verifier does not prove the schedule, or it has too many steps.
     """
     moved = chunks_moved(algorithm)
     if moved > MOST_MOVES:
-        raise NoCutError(f"its steps move {moved} chunks, at most {MOST_MOVES} are followed")
+        raise NoProgramError(f"its steps move {moved} chunks, at most {MOST_MOVES} are followed")
     verdict = verify(algorithm)
     if not verdict.proved:
-        raise NoCutError(f"it is not proved: {verdict.defects[0].describe()}")
+        raise NoProgramError(f"it is not proved: {verdict.defects[0].describe()}")
     wiring = wire(algorithm)
     order = execution_order(wiring, 2, None)
     if isinstance(order, Defect):
-        raise NoCutError(f"it is not proved: {order.describe()}")
+        raise NoProgramError(f"it is not proved: {order.describe()}")
     return _Run(algorithm, wiring).run(order)
 
 

@@ -15,7 +15,7 @@ def check_programs(schedules: Iterable[StoredSchedule], source: str) -> None:
     """Check that every program of a table or bundle computes its operation.
 
     Raises:
-        TableFileError: A program is damaged, or does not compute its operation.
+        TableError: A program is damaged, or does not compute its operation.
     """
     for schedule in schedules:
         if not schedule.program:

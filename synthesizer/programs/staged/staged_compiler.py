@@ -9,21 +9,20 @@ from __future__ import annotations
 import struct
 
 from lookup_tables import program_header
-from lookup_tables.errors import TableFileError
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.staged.completion import completion_of
 from synthesizer.programs.staged.staged_layout import packed_staged, unpacked_staged
 from synthesizer.programs.staged.staged_proof import prove_staged
 from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from tuccl.errors import NoProgramError, TableError
 
 
 def compile_staged(staged: StagedSchedule) -> bytes:
     """Return the staged program of a schedule.
 
     Raises:
-        StagedFormError: It breaks a rule of the form, or is too large.
-        StagedProofError: It does not compute its operation.
-        NoCutError: A stage exceeds the limits of schedules.
+        NoProgramError: It breaks a rule of the form, or is too large.
+        NoProgramError: It does not compute its operation.
+        NoProgramError: A stage exceeds the limits of schedules.
     """
     prove_staged(staged)
     return packed_staged(staged, completion_of(staged))
@@ -33,7 +32,7 @@ def read_staged(data: bytes, source: str) -> StagedSchedule:
     """Return the schedule of a staged program.
 
     Raises:
-        TableFileError: The program is damaged, of another version, or wrong.
+        TableError: The program is damaged, of another version, or wrong.
     """
     try:
         program_header.check_seal(data)
@@ -43,7 +42,7 @@ def read_staged(data: bytes, source: str) -> StagedSchedule:
         if compile_staged(staged) != data:
             raise ValueError("its bytes differ from those of its stages")
     except (struct.error, ValueError, IndexError, NoProgramError) as error:
-        raise TableFileError(
+        raise TableError(
             f"{source}: the program is damaged ({error}); write the bundle again with `tuccl ship`"
         ) from error
     return staged

@@ -13,10 +13,10 @@ from lookup_tables.program_header import MOST_RANKS
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
 from synthesizer.ir.program import Chunk, Statement
-from synthesizer.programs.errors import StagedFormError
 from synthesizer.programs.layout import BUFFERS, MOST_CHUNKS
 from synthesizer.programs.phase_layout import MOST_NODES
 from synthesizer.programs.staged.staged_schedule import StagedSchedule, Statements
+from tuccl.errors import NoProgramError
 
 MOST_ROUNDS = 64
 """Most rounds: each waits for the network, tens of microseconds."""
@@ -30,7 +30,7 @@ def check_staged_form(staged: StagedSchedule) -> None:
     """Check a schedule against the rules of the form.
 
     Raises:
-        StagedFormError: It breaks one; the message says which.
+        NoProgramError: It breaks one; the message says which.
     """
     _check_numbers(staged)
     nodes = staged.node_of_rank()
@@ -43,32 +43,32 @@ def check_staged_form(staged: StagedSchedule) -> None:
                 staged.collective, statement, sizes
             )
             if fault:
-                raise StagedFormError(f"{name} {fault}")
+                raise NoProgramError(f"{name} {fault}")
         if is_round:
             _check_round(staged, statements, name)
         moved += sum(statement.dst.count for statement in statements)
     if moved > MOST_CHUNKS_MOVED:
-        raise StagedFormError(f"{moved} chunks are moved, at most {MOST_CHUNKS_MOVED} are allowed")
+        raise NoProgramError(f"{moved} chunks are moved, at most {MOST_CHUNKS_MOVED} are allowed")
 
 
 def _check_numbers(staged: StagedSchedule) -> None:
     collective, sizes = staged.collective, staged.node_sizes
     if collective is Collective.CUSTOM:
-        raise StagedFormError("a custom operation has no known result to keep")
+        raise NoProgramError("a custom operation has no known result to keep")
     if not (_LEAST_NODES <= len(sizes) <= MOST_NODES and 1 <= min(sizes) <= max(sizes)):
-        raise StagedFormError(f"{len(sizes)} nodes, allowed are {_LEAST_NODES} to {MOST_NODES}")
+        raise NoProgramError(f"{len(sizes)} nodes, allowed are {_LEAST_NODES} to {MOST_NODES}")
     if max(sizes) > MOST_RANKS:
-        raise StagedFormError(f"a node has {max(sizes)} ranks, at most {MOST_RANKS} are allowed")
+        raise NoProgramError(f"a node has {max(sizes)} ranks, at most {MOST_RANKS} are allowed")
     larger = staged.chunks * (staged.ranks if collective.divides_by_ranks else 1)
     if not (staged.chunks >= 1 and larger <= MOST_CHUNKS):
-        raise StagedFormError(f"{larger} chunks, allowed are 1 to {MOST_CHUNKS}")
+        raise NoProgramError(f"{larger} chunks, allowed are 1 to {MOST_CHUNKS}")
     scratch = staged.scratch_chunks
     if len(scratch) != staged.ranks or not 0 <= min(scratch) <= max(scratch) <= MOST_CHUNKS:
-        raise StagedFormError(f"a rank has more than {MOST_CHUNKS} scratch chunks, or less than 0")
+        raise NoProgramError(f"a rank has more than {MOST_CHUNKS} scratch chunks, or less than 0")
     if not 0 <= staged.root < (staged.ranks if collective.has_root else 1):
-        raise StagedFormError(f"root {staged.root} of {collective} on {staged.ranks} ranks")
+        raise NoProgramError(f"root {staged.root} of {collective} on {staged.ranks} ranks")
     if not 1 <= len(staged.rounds) <= MOST_ROUNDS or len(staged.stages) != len(staged.rounds) + 1:
-        raise StagedFormError(f"{len(staged.rounds)} rounds, allowed are 1 to {MOST_ROUNDS}")
+        raise NoProgramError(f"{len(staged.rounds)} rounds, allowed are 1 to {MOST_ROUNDS}")
 
 
 def _buffer_sizes(staged: StagedSchedule, rank: int) -> dict[Buffer, int]:
@@ -116,7 +116,7 @@ def _check_round(staged: StagedSchedule, sent: Statements, name: str) -> None:
         if (rank, memory) != previous:
             previous, end, written_end = (rank, memory), 0, 0
         if first < (end if is_written else written_end):
-            raise StagedFormError(f"{name} uses a chunk of rank {rank} that it receives")
+            raise NoProgramError(f"{name} uses a chunk of rank {rank} that it receives")
         end = max(end, after)
         written_end = max(written_end, after if is_written else 0)
 

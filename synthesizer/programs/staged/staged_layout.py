@@ -15,11 +15,11 @@ from lookup_tables.bundle_layout import OPERATIONS
 from lookup_tables.table import Operation
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
-from synthesizer.programs.errors import StagedFormError
 from synthesizer.programs.layout import AVERAGES as HEADER_AVERAGES
 from synthesizer.programs.layout import BUFFERS, RUNS_IN_PLACE
 from synthesizer.programs.staged.completion import Completion
 from synthesizer.programs.staged.staged_schedule import StagedSchedule, Statements
+from tuccl.errors import NoProgramError
 
 HEADER = struct.Struct("<8sII8sIIBBBBIIIIIIIII")
 """Fields: as a program's header as far as ranks (pattern and root are 0); nodes, chunks of a part,
@@ -42,7 +42,7 @@ def packed_staged(staged: StagedSchedule, completion: Completion) -> bytes:
     """Return the staged program of a schedule whose numbers are within the limits.
 
     Raises:
-        StagedFormError: It takes more bytes than a program may.
+        NoProgramError: It takes more bytes than a program may.
     """
     items = [statements for _, statements in staged.in_order()]
     nodes = staged.node_of_rank()
@@ -59,7 +59,7 @@ def packed_staged(staged: StagedSchedule, completion: Completion) -> bytes:
     )
     total = HEADER.size + len(body)
     if total > program_header.MOST_BYTES:
-        raise StagedFormError(
+        raise NoProgramError(
             f"it takes {total} bytes, at most {program_header.MOST_BYTES} are allowed"
         )
     averages = bool(completion.statements) and completion.is_whole

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from synthesizer.errors import ProgramError
 from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
@@ -32,10 +31,10 @@ from synthesizer.ir.collectives import input_chunks, output_chunks
 from synthesizer.ir.msccl_limits import MAX_CHANNELS
 from synthesizer.ir.program import Chunk
 from synthesizer.lower.lowering import lower
-from synthesizer.programs.errors import NoCutError, StagedProofError
 from synthesizer.programs.staged.staged_form import check_staged_form
 from synthesizer.programs.staged.staged_schedule import StagedSchedule, Statements
 from synthesizer.prove.verifier import verify
+from tuccl.errors import NoProgramError, ProgramError
 
 _NOWHERE = ChunkRef(Buffer.INPUT, 0)
 _Key = tuple[int, int, int]
@@ -49,15 +48,15 @@ def prove_staged(staged: StagedSchedule) -> Algorithm:
         The schedule written out as an algorithm.
 
     Raises:
-        StagedFormError: It breaks a rule of the form.
-        StagedProofError: It does not; the message says where.
-        NoCutError: A stage exceeds the limits of schedules.
+        NoProgramError: It breaks a rule of the form.
+        NoProgramError: It does not; the message says where.
+        NoProgramError: A stage exceeds the limits of schedules.
     """
     check_staged_form(staged)
     written_out = written_as_one(staged)
     verdict = verify(written_out, slots=1)
     if not verdict.proved:
-        raise StagedProofError(verdict.defects[0].describe())
+        raise NoProgramError(verdict.defects[0].describe())
     return written_out
 
 
@@ -65,7 +64,7 @@ def stage_algorithm(staged: StagedSchedule, number: int) -> Algorithm | None:
     """Return the steps of a stage on all nodes; None where there are none.
 
     Raises:
-        NoCutError: The stage exceeds the limits of schedules.
+        NoProgramError: The stage exceeds the limits of schedules.
     """
     statements = staged.stages[number]
     if not statements:
@@ -73,14 +72,14 @@ def stage_algorithm(staged: StagedSchedule, number: int) -> Algorithm | None:
     try:
         return lower(staged.program(statements), f"stage {number}")
     except ProgramError as error:
-        raise NoCutError(f"its {error}") from error
+        raise NoProgramError(f"its {error}") from error
 
 
 def written_as_one(staged: StagedSchedule) -> Algorithm:
     """Return all stages and rounds as one algorithm.
 
     Raises:
-        NoCutError: As in `stage_algorithm`, or the stages need too many channels together.
+        NoProgramError: As in `stage_algorithm`, or the stages need too many channels together.
     """
     ranks = [_Rank() for _ in range(staged.ranks)]
     for number in range(len(staged.stages)):
@@ -207,7 +206,7 @@ def _first_channel(ranks: Sequence[_Rank], stage: Algorithm) -> int:
             for block in gpu.threadblocks
         ):
             return base
-    raise NoCutError(f"its stages need more than {MAX_CHANNELS} channels together")
+    raise NoProgramError(f"its stages need more than {MAX_CHANNELS} channels together")
 
 
 def _moved(step: Step, numbers: Sequence[int], firsts: Sequence[int]) -> Step:

@@ -7,9 +7,9 @@ from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.bundles.program_section import programs_section, read_programs_section
-from lookup_tables.errors import InvalidTableError, TableFileError
 from lookup_tables.table import StoredSchedule
 from tests.lookup_tables.tables import PROGRAM, make_table
+from tuccl.errors import TableError
 
 PROGRAMS = (PROGRAM, b"", PROGRAM)
 STORED = tuple(
@@ -32,7 +32,7 @@ def test_what_a_section_has_no_room_for_is_left_out(monkeypatch: pytest.MonkeyPa
             limited.setattr(header, limit, enough - 1)
             kept = read_programs_section(programs_section(PROGRAMS), "b")
             assert kept == (PROGRAM, b"", b"")
-            with pytest.raises(TableFileError, match="section PROGRAMS contradicts itself"):
+            with pytest.raises(TableError, match="section PROGRAMS contradicts itself"):
                 read_programs_section(whole, "b")
 
 
@@ -58,17 +58,17 @@ def test_every_flipped_byte_of_a_section_is_found() -> None:
     for position in range(len(good)):
         bad = bytearray(good)
         bad[position] ^= 0x10
-        with pytest.raises(TableFileError, match="write the bundle again"):
+        with pytest.raises(TableError, match="write the bundle again"):
             read_programs_section(bytes(bad), "b")
     for size in range(len(good)):
-        with pytest.raises(TableFileError, match="contradicts itself"):
+        with pytest.raises(TableError, match="contradicts itself"):
             read_programs_section(good[:size], "b")
 
 
 def test_a_record_of_another_program_is_found() -> None:
     section = bytearray(programs_section([PROGRAM]))
     section[20] ^= 1
-    with pytest.raises(TableFileError, match="program 0 differs from its record"):
+    with pytest.raises(TableError, match="program 0 differs from its record"):
         read_programs_section(bytes(section), "b")
 
 
@@ -90,5 +90,5 @@ BROKEN = {
 @pytest.mark.parametrize("why", BROKEN)
 def test_a_table_with_a_broken_program_is_none(why: str) -> None:
     stored = StoredSchedule("aa", "by hand", "", BROKEN[why])
-    with pytest.raises(InvalidTableError, match=f"the program of schedule aa is damaged: .*{why}"):
+    with pytest.raises(TableError, match=f"the program of schedule aa is damaged: .*{why}"):
         bundle_bytes(make_table([], schedules=(stored,)))

@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from probes.cluster.crew import HostFailure
-from probes.cluster.errors import LauncherError
 from probes.cluster.launched import LaunchedCrew, launch_command
 from probes.cluster.messages import Done, Look, Looked, Stop, version
 from probes.host.probe import HostProbeOptions
 from probes.host.report_json import report_from_json
+from tuccl.errors import MachineError
 
 WORKER = "env HOST={host}"
 LOOK = Look(options=HostProbeOptions(measure_p2p=False))
@@ -61,13 +61,13 @@ def test_the_worker_command_follows_the_launcher_or_replaces_the_placeholder() -
     ("launcher", "message"), [("ssh node1", "{host}"), ("ssh '{host}", "quotes")]
 )
 def test_a_launcher_that_cannot_work_is_refused(launcher: str, message: str) -> None:
-    with pytest.raises(LauncherError, match=message):
+    with pytest.raises(MachineError, match=message):
         launch_command(launcher, "n1")
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=reboot", "n1;reboot", "$(reboot)", "n1\\", ""])
 def test_a_host_name_that_is_an_option_or_a_command_is_refused(host: str) -> None:
-    with pytest.raises(LauncherError, match="host"):
+    with pytest.raises(MachineError, match="host"):
         launch_command("ssh {host}", host)
 
 
@@ -97,7 +97,7 @@ def test_many_hosts_take_more_files_than_a_process_starts_with(few_files: int) -
 
 def test_more_hosts_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    with pytest.raises(LauncherError, match=r"1,000 hosts take 3100 open files .* may open 1024"):
+    with pytest.raises(MachineError, match=r"1,000 hosts take 3100 open files .* may open 1024"):
         LaunchedCrew([f"n{number}" for number in range(1000)], "false {host}")
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probes.cluster.merge import _natural, merge_hosts
-from probes.errors import InvalidTopologyError
 from probes.topology.graph import LinkKind
 from tests.probes.cluster.reports import machine, report
+from tuccl.errors import InvalidTopologyError
 
 
 def test_hosts_count_in_the_natural_order_of_their_names() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from probes.errors import TopologyFileError
 from probes.files.bench_topologies import (
     bench_topology_reference,
     parse_bench_topologies,
@@ -17,6 +16,7 @@ from probes.files.bench_topologies import (
 )
 from probes.topology.graph import DeviceKind, LinkKind
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 
 def _pair(a: str, b: str, gb_per_s: float, latency_us: float) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ def test_a_machine_without_nodes_is_one_node() -> None:
 )
 def test_other_files_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
     text = json.dumps({"two": _two_nodes() | change})
-    with pytest.raises(TopologyFileError, match=message) as error:
+    with pytest.raises(MachineError, match=message) as error:
         parse_bench_topologies(text, "f.json")
     assert "\n" not in str(error.value)
 
@@ -90,9 +90,9 @@ def test_an_entry_is_named_after_a_hash(tmp_path: Path) -> None:
     file = tmp_path / "b.json"
     file.write_text(json.dumps({"two": _two_nodes()}))
     assert read_bench_topology(file, "two").topology.name == "two"
-    with pytest.raises(TopologyFileError, match="no entry three; it has two"):
+    with pytest.raises(MachineError, match="no entry three; it has two"):
         read_bench_topology(file, "three")
-    with pytest.raises(TopologyFileError, match="cannot be read: No such file"):
+    with pytest.raises(MachineError, match="cannot be read: No such file"):
         read_bench_topologies(tmp_path / "none.json")
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import MachineFileError, ProbeError
 from probes.files.machine_file import machine_from_bytes, read_machine_file
 from probes.pci.listings.lspci import parse_lspci
 from probes.pci.relation import Relation, relation
@@ -20,6 +19,7 @@ from probes.topology.paths import Proximity, local_path, pcie_distance
 from probes.topology.validation import check_structure
 from tests.probes.machines import shipped, shipped_text
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "machine_files.txt"
 DELL = SHARED_DATA / "pci_sysfs/lspci/dell-xe9680-h100x8-8cx7.lspci-vvv.txt"
@@ -147,7 +147,7 @@ def test_a_path_that_is_not_a_file_is_refused(
 ) -> None:
     path = tmp_path / "machine"
     make(path)
-    with pytest.raises(MachineFileError, match=message) as caught:
+    with pytest.raises(MachineError, match=message) as caught:
         read_machine_file(path)
     assert "\n" not in str(caught.value)
 
@@ -174,7 +174,7 @@ def test_a_path_that_is_not_a_file_is_refused(
     ],
 )
 def test_other_texts_are_refused_by_name(content: bytes, message: str) -> None:
-    with pytest.raises(ProbeError, match=message) as caught:
+    with pytest.raises(MachineError, match=message) as caught:
         machine_from_bytes(content, "mail")
     assert str(caught.value).startswith("mail")
     assert "\n" not in str(caught.value)
@@ -184,7 +184,7 @@ def refusal(content: bytes) -> str:
     """Reason for the refusal of a file; empty for a valid machine."""
     try:
         check_structure(machine_from_bytes(content, "mail"))
-    except ProbeError as error:
+    except MachineError as error:
         return str(error)
     return ""
 
@@ -228,7 +228,7 @@ def _verdict(path: Path) -> str:
     name = path.relative_to(SHARED_DATA).as_posix()
     try:
         topology = read_machine_file(path)
-    except ProbeError as error:
+    except MachineError as error:
         return f"{name}: refused{str(error).removeprefix(str(path))}"
     check_structure(topology)
     return f"{name}: {_summary(topology)}"

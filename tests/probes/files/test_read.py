@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from probes.errors import TopologyFileError
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from probes.topology.graph import LinkKind, Provenance
 from probes.topology.json_form import topology_to_json
 from tests.probes.machines import shipped
+from tuccl.errors import MachineError
 
 
 def test_both_forms_are_recognized_by_content(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_measured_machine_is_what_a_probe_of_four_h200_gave() -> None:
 def test_a_file_that_is_no_topology(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "machine"
     path.write_bytes(content)
-    with pytest.raises(TopologyFileError) as caught:
+    with pytest.raises(MachineError) as caught:
         read_topology(path)
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
@@ -58,9 +58,9 @@ def test_a_file_that_is_no_topology(tmp_path: Path, content: bytes, message: str
 
 
 def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(TopologyFileError, match="cannot be read: No such file"):
+    with pytest.raises(MachineError, match="cannot be read: No such file"):
         read_topology(tmp_path / "none.xml")
-    with pytest.raises(TopologyFileError, match="cannot be read: Is a directory"):
+    with pytest.raises(MachineError, match="cannot be read: Is a directory"):
         read_topology(tmp_path)
 
 
@@ -68,5 +68,5 @@ def test_a_huge_file_is_not_even_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.xml"
     with path.open("wb") as file:
         file.truncate(65 * 1024 * 1024)
-    with pytest.raises(TopologyFileError, match="68,157,440 bytes; a topology has at most"):
+    with pytest.raises(MachineError, match="68,157,440 bytes; a topology has at most"):
         read_topology(path)

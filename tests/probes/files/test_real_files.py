@@ -3,11 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
-from probes.errors import ProbeError
 from probes.files.read import read_topology
 from probes.topology.graph import LinkKind, Topology
 from probes.topology.validation import validate
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 FILES = SHARED_DATA / "nccl_topo"
 GOLDEN = Path(__file__).parents[1] / "golden" / "real_topologies.txt"
@@ -24,7 +24,7 @@ def _verdict(path: Path) -> str:
     try:
         topology = read_topology(path)
         validate(topology)
-    except ProbeError as error:
+    except MachineError as error:
         return f"{name}: refused: {str(error).removeprefix(str(path)).lstrip(': ')}"
     return f"{name}: {_summary(topology)}"
 
@@ -51,7 +51,7 @@ def test_fingerprints_are_equal_only_for_equal_machines() -> None:
     for path in _paths():
         try:
             by_fingerprint.setdefault(read_topology(path).fingerprint(), []).append(path.stem)
-        except ProbeError:
+        except MachineError:
             continue
     alike = sorted(sorted(names) for names in by_fingerprint.values() if len(names) > 1)
     # Four GPU-NIC quartets at two clouds; RCCL models that differ in names or CPU model at most.

@@ -23,7 +23,6 @@ from probes.network.addresses import InterfaceAddress
 from probes.nvidia.nvml import NvmlFacts, read_nvml
 from probes.nvidia.nvml_inventory import gpu_classes, join_nvml
 from probes.p2p.report import Figure
-from probes.pci.errors import SysfsError
 from probes.pci.inventory import Gap, PcieLink, PciInventory
 from probes.pci.tree import DirectoryTree
 from probes.topology.graph import Provenance, Topology
@@ -31,6 +30,7 @@ from tests.probes.host.sysfs_host import GPUS, write_host
 from tests.probes.nvidia.nvml_session import RecordedNvml, session
 from tests.quickest import quickest_of_three
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_a_copy_of_a_system_is_read_without_asking_this_one(root: Path) -> None:
 
 
 def test_a_folder_that_holds_no_system_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SysfsError, match="no PCI devices"):
+    with pytest.raises(MachineError, match="no PCI devices"):
         probe_host(HostProbeOptions(tmp_path))
 
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import HostReportError
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from probes.host.report import HostIdentity, HostReport
@@ -16,6 +15,7 @@ from probes.network.ports import NetworkPort
 from probes.p2p.figures import GpuFigures, P2pFigures, PairFigures
 from probes.p2p.report import Figure
 from probes.topology.graph import Topology
+from tuccl.errors import MachineError
 
 MACHINE = replace(read_topology(shipped_machines()["a100-8gpu-8nic"]), hosts=("node7",))
 REPORT = HostReport(
@@ -107,7 +107,7 @@ def test_figures_that_cannot_be_are_refused(
 ) -> None:
     content = json.loads(report_to_json(MEASURED))
     content["gpu_figures"][where][0] |= fields
-    with pytest.raises(HostReportError) as caught:
+    with pytest.raises(MachineError) as caught:
         report_from_json(json.dumps(content), "node7")
     assert message in str(caught.value)
 
@@ -154,7 +154,7 @@ def device(**fields: object) -> str:
     ],
 )
 def test_a_text_that_is_not_a_report_is_refused_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(HostReportError, match=r"^node7: ") as caught:
+    with pytest.raises(MachineError, match=r"^node7: ") as caught:
         report_from_json(text, "node7")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -167,5 +167,5 @@ def test_a_cut_or_changed_report_is_refused_or_read_and_nothing_else(data: st.Da
     for text in (TEXT[:index], TEXT[:index] + letter + TEXT[index + 1 :]):
         try:
             report_from_json(text, "node7")
-        except HostReportError:
+        except MachineError:
             continue

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from probes.inputs.regular_file import NotAFileError, read_regular_file
+from probes.inputs.regular_file import read_regular_file
+from tuccl.errors import NotAFileError
 
 
 def test_a_file_is_read_also_by_a_link(tmp_path: Path) -> None:

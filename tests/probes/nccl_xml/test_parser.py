@@ -2,12 +2,12 @@ import random
 
 import pytest
 
-from probes.errors import InvalidTopologyError, ProbeError, TopologyFileError
 from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.graph import DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.paths import Proximity, pcie_distance
 from probes.topology.validation import check_structure, validate
 from tests.probes.machines import shipped, shipped_text
+from tuccl.errors import InvalidTopologyError, MachineError
 
 GPU_CLASS, NIC_CLASS, BRIDGE = "0x030200", "0x020000", "0x060400"
 
@@ -458,7 +458,7 @@ def test_vendor_file_whose_gpu_models_determine_the_nvswitch() -> None:
     ],
 )
 def test_other_files_are_refused_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(TopologyFileError) as caught:
+    with pytest.raises(MachineError) as caught:
         parse_nccl_xml(text, "dir/machine.xml")
     assert str(caught.value).startswith("dir/machine.xml:")
     assert message in str(caught.value)
@@ -525,7 +525,7 @@ def test_damaged_files_give_a_sound_topology_or_one_line(name: str) -> None:
     for _ in range(400):
         try:
             check_structure(parse_nccl_xml(_mutated(good, chance), "damaged.xml"))
-        except ProbeError as error:
+        except MachineError as error:
             refusals.append(str(error))
     assert 0 < len(refusals) < 400
     assert not [refusal for refusal in refusals if "\n" in refusal]
@@ -541,5 +541,5 @@ def test_damaged_files_give_a_sound_topology_or_one_line(name: str) -> None:
     ids=["elements", "attributes", "tag"],
 )
 def test_a_document_is_limited_while_it_is_read(piece: str, times: int, message: str) -> None:
-    with pytest.raises(TopologyFileError, match=message):
+    with pytest.raises(MachineError, match=message):
         parse_nccl_xml(f"<system>{piece * times}</system>", "machine.xml")

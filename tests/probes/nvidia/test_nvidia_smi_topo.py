@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import MachineFileError
 from probes.nvidia.matrix_check import compare_with_matrix
 from probes.nvidia.nvidia_smi_topo import Connection, parse_topo_matrix, topology_of_matrix
 from probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
 from probes.topology.paths import Proximity, pcie_distance
 from probes.topology.validation import validate
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 FILES = SHARED_DATA / "nvidia_smi_topo"
 
@@ -116,23 +116,23 @@ def test_soc_of_old_drivers_is_sys() -> None:
 )
 def test_a_damaged_table_is_refused(old: str, new: str, message: str) -> None:
     assert old in TWO_SOCKETS
-    with pytest.raises(MachineFileError, match=message):
+    with pytest.raises(MachineError, match=message):
         parse_topo_matrix(TWO_SOCKETS.replace(old, new), "mail")
 
 
 def test_a_head_without_columns_is_refused() -> None:
-    with pytest.raises(MachineFileError, match="mail:1: 0 columns, 0 names"):
+    with pytest.raises(MachineError, match="mail:1: 0 columns, 0 names"):
         parse_topo_matrix("GPU0\n X\n", "mail")
 
 
 def test_control_characters_of_a_damaged_table_do_not_reach_the_message() -> None:
-    with pytest.raises(MachineFileError, match=r"no row for NIC\?1") as caught:
+    with pytest.raises(MachineError, match=r"no row for NIC\?1") as caught:
         parse_topo_matrix(TWO_SOCKETS.replace("\tNIC1", "\tNIC\x071", 1), "mail")
     assert str(caught.value).isprintable()
 
 
 def test_a_text_without_a_table_is_refused() -> None:
-    with pytest.raises(MachineFileError, match="no table of `nvidia-smi topo -m`"):
+    with pytest.raises(MachineError, match="no table of `nvidia-smi topo -m`"):
         parse_topo_matrix("GPU 0: NVIDIA H100\n", "mail")
 
 
@@ -141,7 +141,7 @@ def test_a_cut_is_refused_or_costs_names_at_most(end: int) -> None:
     whole = parse_topo_matrix(TWO_SOCKETS, "mail")
     try:
         matrix = parse_topo_matrix(TWO_SOCKETS[:end], "mail")
-    except MachineFileError:
+    except MachineError:
         return
     assert matrix.cells == whole.cells
     assert matrix.affinity == whole.affinity
@@ -218,7 +218,7 @@ def test_equal_nvlinks_are_an_nvswitch_where_no_part_has_so_many(
 def test_unequal_nvlinks_beyond_what_a_gpu_has_are_refused() -> None:
     cells = {(0, 1): "NV12", (0, 2): "NV12", (1, 2): "NV4"}
     matrix = parse_topo_matrix(table(cells, 3), "mail")
-    with pytest.raises(MachineFileError, match="24 NVLinks at one GPU of GPU0 to GPU2"):
+    with pytest.raises(MachineError, match="24 NVLinks at one GPU of GPU0 to GPU2"):
         topology_of_matrix(matrix, "mail")
 
 

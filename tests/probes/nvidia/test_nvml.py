@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import MigEnabledError
 from probes.nccl_xml.records import GpuLinkRecord, GpuRecord, read_records
 from probes.nvidia.cuda_visible import visible_gpus
 from probes.nvidia.nvml import NvmlFacts, read_nvml
@@ -18,6 +17,7 @@ from probes.pci.inventory import PcieLink
 from tests.probes.nvidia.nvml_session import HIDDEN_SWITCH, RecordedNvml, session
 from tests.probes.nvidia.nvml_stand_in import build_nvml, python_with_nvml
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 NV18 = GpuLinkRecord("nvlink", HIDDEN, "068000", 18, 0)
 A100_LINK = {"p2p": True, "up": True, "type": "gpu"}
@@ -199,10 +199,10 @@ def test_mig_is_refused_with_the_command_that_ends_it(mode: list[bool], message:
     recording = session()
     recording["gpus"][2]["mig"] = mode
     message = message.format(off="nvidia-smi -i 2 -mig 0")
-    with pytest.raises(MigEnabledError, match=rf"GPU 2 \(0000:00:08.0, NVIDIA H200\): {message}"):
+    with pytest.raises(MachineError, match=rf"GPU 2 \(0000:00:08.0, NVIDIA H200\): {message}"):
         read(recording)
     assert len(read(recording, {"CUDA_VISIBLE_DEVICES": "0,1,3"}).records) == 3
-    with pytest.raises(MigEnabledError, match="CUDA_VISIBLE_DEVICES=MIG-1 names a MIG instance"):
+    with pytest.raises(MachineError, match="CUDA_VISIBLE_DEVICES=MIG-1 names a MIG instance"):
         read(recording, {"CUDA_VISIBLE_DEVICES": "MIG-1"})
 
 
@@ -341,11 +341,11 @@ def test_a_gpu_whose_address_is_none_is_left_out() -> None:
 
 READ_AND_PRINT = """
 import dataclasses, json
-from probes.errors import MigEnabledError
+from tuccl.errors import MachineError
 from probes.nvidia.nvml import read_nvml
 try:
     print(json.dumps(dataclasses.asdict(read_nvml())))
-except MigEnabledError as error:
+except MachineError as error:
     print(json.dumps({"refused": str(error)}))
 """
 

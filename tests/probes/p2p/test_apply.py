@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes.errors import InvalidTopologyError
 from probes.p2p.apply import AppliedP2p, apply_p2p
 from probes.p2p.report import read_p2p_report
 from probes.topology.graph import LinkKind, PairLimit, Provenance, Topology
@@ -30,6 +29,7 @@ from tests.probes.p2p.reports import (
     pcie_figures,
     report,
 )
+from tuccl.errors import InvalidTopologyError
 
 GOLDEN = Path(__file__).with_name("golden") / "h200-4gpu.json"
 H200 = [f"0000:00:0{i}.0" for i in (6, 7, 8, 9)]

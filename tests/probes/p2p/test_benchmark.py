@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from probes.p2p.errors import P2pFailedError, P2pReportError
 from probes.p2p.report import Figure, P2pQuantity, read_p2p_report
 from probes.p2p.run import ENVIRONMENT, run_p2p
 from tests.kept_builds import compiler_words, content_sum, kept
+from tuccl.errors import MachineError
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "probes" / "p2p" / "benchmark"
@@ -81,7 +81,7 @@ def test_without_a_gpu_the_reason_reaches_the_caller(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv(ENVIRONMENT, str(benchmark))
-    with pytest.raises(P2pFailedError, match=r"^tuccl-p2p: .*(driver|GPU).*$"):
+    with pytest.raises(MachineError, match=r"^tuccl-p2p: .*(driver|GPU).*$"):
         run_p2p()
 
 
@@ -160,5 +160,5 @@ def test_the_programs_report_is_readable(describe: Path) -> None:
 
 
 def test_a_figure_that_is_not_a_number_is_refused(describe: Path) -> None:
-    with pytest.raises(P2pReportError, match="valid number"):
+    with pytest.raises(MachineError, match="valid number"):
         read_p2p_report(call(describe, "nan").stdout)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.p2p.errors import P2pFailedError, P2pReportError
 from probes.p2p.report import Figure, P2pQuantity, read_p2p_report
 from tests.probes.p2p.reports import bus_id, content, h200_figures
+from tuccl.errors import MachineError
 
 GOLDEN = Path(__file__).with_name("golden") / "h200-4gpu.json"
 
@@ -47,12 +47,12 @@ def test_a_single_sample_has_no_spread() -> None:
 @given(cut=st.integers(0, 4000))
 def test_a_report_cut_anywhere_is_refused(cut: int) -> None:
     text = GOLDEN.read_text().strip()
-    with pytest.raises(P2pReportError, match="cut or not JSON"):
+    with pytest.raises(MachineError, match="cut or not JSON"):
         read_p2p_report(text[: min(cut, len(text) - 1)])
 
 
 def test_the_programs_own_error_is_passed_on() -> None:
-    with pytest.raises(P2pFailedError, match=r"^tuccl-p2p: no GPU is visible$"):
+    with pytest.raises(MachineError, match=r"^tuccl-p2p: no GPU is visible$"):
         read_p2p_report('{"error": "no GPU is visible"}')
 
 
@@ -97,7 +97,7 @@ def test_impossible_reports_are_refused(
 ) -> None:
     report = good()
     change(report)
-    with pytest.raises(P2pReportError, match=words) as caught:
+    with pytest.raises(MachineError, match=words) as caught:
         read_p2p_report(json.dumps(report))
     assert "\n" not in str(caught.value)
 
@@ -105,13 +105,13 @@ def test_impossible_reports_are_refused(
 def test_two_gpus_of_one_address_are_refused() -> None:
     report = good()
     report["gpus"][1]["bus_id"] = report["gpus"][0]["bus_id"]
-    with pytest.raises(P2pReportError, match="two GPUs of one PCI address"):
+    with pytest.raises(MachineError, match="two GPUs of one PCI address"):
         read_p2p_report(json.dumps(report))
 
 
 @pytest.mark.parametrize("text", ["[]", "7", "null", '"x"'])
 def test_json_that_is_no_object_is_refused(text: str) -> None:
-    with pytest.raises(P2pReportError, match="no JSON object"):
+    with pytest.raises(MachineError, match="no JSON object"):
         read_p2p_report(text)
 
 

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probes.pci import archive
-from probes.pci.errors import SnapshotError, TreeError
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import DirectoryTree, FileTree, TarTree
 from tests.probes.pci.sysfs_tree import GPU, SysfsTree
+from tuccl.errors import MachineError, TreeError
 
 LISTED = "sys/bus/pci/devices"
 
@@ -161,7 +161,7 @@ def test_a_cut_archive_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
         packed = pack(plain + bytes(whole - len(plain)))
         length = len(plain) if pack is bytes else len(packed)
         for end in range(1, length, max(1, length // 60)):
-            with pytest.raises(SnapshotError, match=r"mail\.tar: it "):
+            with pytest.raises(MachineError, match=r"mail\.tar: it "):
                 TarTree(packed[:end], "mail.tar")
 
 
@@ -170,17 +170,17 @@ def test_archives_that_are_none_or_too_big_are_refused(
 ) -> None:
     first = ("a/sys/bus/pci/devices", tarfile.DIRTYPE, "")
     second = ("b/sys/bus/pci/devices", tarfile.DIRTYPE, "")
-    with pytest.raises(SnapshotError, match=r"holds 2 systems \(a/, b/\); give one at a time"):
+    with pytest.raises(MachineError, match=r"holds 2 systems \(a/, b/\); give one at a time"):
         TarTree(_tar(first, second))
-    with pytest.raises(SnapshotError, match="holds no sys/bus/pci/devices"):
+    with pytest.raises(MachineError, match="holds no sys/bus/pci/devices"):
         TarTree(_tar(("a", tarfile.REGTYPE, "x")))
-    with pytest.raises(SnapshotError, match="no tar archive"):
+    with pytest.raises(MachineError, match="no tar archive"):
         TarTree(b"a text" * 1000)
     monkeypatch.setattr(archive, "MAX_ARCHIVE_BYTES", 1 << 20)
-    with pytest.raises(SnapshotError, match="holds more than 1 MiB"):
+    with pytest.raises(MachineError, match="holds more than 1 MiB"):
         TarTree(gzip.compress(bytes(2 << 20)))
     monkeypatch.setattr(archive, "MAX_MEMBERS", 1)
-    with pytest.raises(SnapshotError, match="holds more than 1 files"):
+    with pytest.raises(MachineError, match="holds more than 1 files"):
         TarTree(_tar(first, second))
 
 
@@ -201,6 +201,6 @@ def test_a_damaged_archive_gives_a_tree_or_is_refused(
         data[place % len(data)] = value
     try:
         tree = TarTree(bytes(data))
-    except SnapshotError:
+    except MachineError:
         return
     assert isinstance(tree.list(""), list)

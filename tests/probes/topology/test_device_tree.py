@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from probes.errors import InvalidTopologyError
 from probes.topology.device_tree import MAX_DEPTH, host_trees
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from tests.probes.machines import both_ways, gpu, ring, shipped
+from tuccl.errors import InvalidTopologyError
 
 
 def _chain(length: int) -> Topology:

@@ -6,13 +6,13 @@ from functools import cache
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from probes.errors import ProbeError
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from probes.topology.replicate import Network, replicate
 from tests.probes.machines import disguised
 from tests.shared_data import SHARED_DATA
+from tuccl.errors import MachineError
 
 
 @cache
@@ -23,7 +23,7 @@ def _machines() -> tuple[Topology, ...]:
     for path in sorted((SHARED_DATA / "nccl_topo").rglob("*.xml")):
         try:
             found.append(read_topology(path))
-        except ProbeError:
+        except MachineError:
             continue
     return tuple(found)
 

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import TopologyFileError
 from probes.topology.graph import (
     Device,
     DeviceKind,
@@ -16,6 +15,7 @@ from probes.topology.graph import (
 )
 from probes.topology.json_form import topology_from_json, topology_to_json
 from tests.probes.machines import ring, shipped
+from tuccl.errors import MachineError
 
 _lines = st.text(max_size=12).filter(str.isprintable)
 _names = _lines.filter(bool)
@@ -128,7 +128,7 @@ def _gpu(**changes: object) -> str:
     ],
 )
 def test_an_unreadable_text_is_refused_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(TopologyFileError) as caught:
+    with pytest.raises(MachineError) as caught:
         topology_from_json(text, "m.json")
     assert str(caught.value).startswith("m.json: ")
     assert message in str(caught.value)

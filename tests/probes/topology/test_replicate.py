@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from probes.errors import InvalidTopologyError, UnknownNicSpeedError
 from probes.topology.graph import DeviceKind, LinkKind, Provenance
 from probes.topology.replicate import (
     Network,
@@ -13,6 +12,7 @@ from probes.topology.replicate import (
 from probes.topology.validation import validate
 from tests.probes.machines import ring, shipped
 from tests.sketches.machines import virtual_machine
+from tuccl.errors import InvalidTopologyError, UnknownNicSpeedError
 
 
 def test_one_node_is_the_machine_itself() -> None:

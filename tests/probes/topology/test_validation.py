@@ -3,7 +3,6 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from probes.errors import InvalidTopologyError
 from probes.topology.graph import (
     NETWORK_NODE,
     Device,
@@ -16,6 +15,7 @@ from probes.topology.graph import (
 )
 from probes.topology.validation import check_structure, validate
 from tests.probes.machines import both_ways, gpu, ring, shipped
+from tuccl.errors import InvalidTopologyError
 
 PAIR = ring([0, 1], name="pair")
 

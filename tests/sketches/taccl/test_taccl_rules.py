@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes.errors import ProbeError
-from sketches.errors import TacclFileError
 from sketches.sketch import EdgeKind, PruningStage, Sketch
 from sketches.sketch_json import sketch_from_json, sketch_to_json
 from sketches.taccl.cluster import taccl_cluster
@@ -33,6 +31,7 @@ from tests.sketches.taccl.files import (
     relaying,
     text,
 )
+from tuccl.errors import MachineError
 
 TOPOLOGIES = SHARED_DATA / "taccl" / "topo"
 SKETCHES = SHARED_DATA / "taccl" / "sketch"
@@ -139,7 +138,7 @@ def test_a_rule_that_cannot_be_kept_is_named(changes: dict[str, Any], message: s
     if message is None:
         assert sketch_of(text(SWITCHED), text(RELAYED, **changes)).ranks == 12
         return
-    with pytest.raises(TacclFileError) as caught:
+    with pytest.raises(MachineError) as caught:
         sketch_of(text(SWITCHED), text(RELAYED, **changes))
     assert str(caught.value).startswith(f"s.json: {message}")
     assert "\n" not in str(caught.value)
@@ -161,32 +160,32 @@ def test_a_gpu_apart_from_the_relays_names_the_rule(
 ) -> None:
     both = relaying(internode_conn={str(sender): [receiver]})
     sketch = text(ALONE, nnodes=2, **both)
-    with pytest.raises(TacclFileError) as caught:
+    with pytest.raises(MachineError) as caught:
         sketch_of(text(LINKED, **CUT, **NETWORKED), sketch)
     assert message in str(caught.value)
 
 
 def test_links_that_leave_a_gpu_out_are_named() -> None:
-    with pytest.raises(TacclFileError, match="links inside the node do not join all GPUs, so GPU"):
+    with pytest.raises(MachineError, match="links inside the node do not join all GPUs, so GPU"):
         sketch_of(text(LINKED, **CUT), text(ALONE))
     switch = {"strategy": "switch", "switches": [[0, 1, 2]]}
-    with pytest.raises(TacclFileError, match="the machine has no link 0 -> 2 among GPUs 0, 1, 2"):
+    with pytest.raises(MachineError, match="the machine has no link 0 -> 2 among GPUs 0, 1, 2"):
         sketch_of(text(LINKED), text(ALONE, intranode_sketch=switch))
 
 
 def test_a_machine_of_other_nodes_is_refused() -> None:
     rules = read_taccl_sketch(text(RELAYED), "s.json")
-    with pytest.raises(TacclFileError, match="nnodes: 2, but topology cluster has 3 node"):
+    with pytest.raises(MachineError, match="nnodes: 2, but topology cluster has 3 node"):
         taccl_sketch(rules, cluster(3, 4, 2), "s")
     uneven = cluster(2, 4, 2, absent=frozenset({"n1/gpu3"}))
-    with pytest.raises(TacclFileError, match="different numbers of GPUs"):
+    with pytest.raises(MachineError, match="different numbers of GPUs"):
         taccl_sketch(rules, uneven, "s")
 
 
 def test_more_connections_than_fit_are_refused() -> None:
     node = text(SWITCHED, gpus_per_node=16)
     sketch = text(RELAYED, **relaying(internode_conn="fully-connected"), nnodes=32)
-    with pytest.raises(TacclFileError, match="253,952 connections between nodes"):
+    with pytest.raises(MachineError, match="253,952 connections between nodes"):
         sketch_of(node, sketch)
 
 
@@ -218,7 +217,7 @@ def test_whatever_a_field_holds_there_is_a_sketch_or_an_error_by_name(
     message, found = "", None
     try:
         found = sketch_of(json.dumps(topology), json.dumps(sketch))
-    except (TacclFileError, ProbeError) as error:
+    except MachineError as error:
         message = str(error)
     assert "\n" not in message
     assert found is None or sketch_from_json(sketch_to_json(found)) == found

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sketches.errors import TacclFileError
 from sketches.taccl.sketch_file import TacclRules, read_taccl_sketch
 from tests.sketches.taccl.files import ALONE, RELAYED, relaying, text
+from tuccl.errors import MachineError
 
 
 def read(fields: dict[str, Any], **changes: Any) -> TacclRules:
@@ -70,7 +70,7 @@ def test_what_has_no_meaning_here_is_noted() -> None:
     ],
 )
 def test_a_wrong_file_is_refused_by_file_and_field(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(TacclFileError) as caught:
+    with pytest.raises(MachineError) as caught:
         read(RELAYED, **changes)
     assert str(caught.value).startswith("my-sketch.json: ")
     assert message in str(caught.value)
@@ -79,5 +79,5 @@ def test_a_wrong_file_is_refused_by_file_and_field(changes: dict[str, Any], mess
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "null", '{"intranode_sketch": 3}'])
 def test_what_is_no_sketch_at_all_is_refused(content: str) -> None:
-    with pytest.raises(TacclFileError, match=r"^x.json: .*; correct the file$"):
+    with pytest.raises(MachineError, match=r"^x.json: .*; correct the file$"):
         read_taccl_sketch(content, "x.json")

@@ -8,12 +8,12 @@ import pytest
 
 from probes.topology.graph import LinkKind
 from probes.topology.validation import validate
-from sketches.errors import TacclFileError
 from sketches.taccl.cluster import taccl_cluster
 from sketches.taccl.records import is_taccl_sketch, is_taccl_topology
 from sketches.taccl.topology_file import TacclNode, read_taccl_topology
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.taccl.files import LINKED, RELAYED, SWITCHED, text
+from tuccl.errors import MachineError
 
 NDV2 = {"gpus_per_node": 8, "node_betas_list": [20, 40], "node_invbws_list": None}
 
@@ -98,7 +98,7 @@ def test_sums_that_contradict_and_unknown_keys_are_noted() -> None:
     ],
 )
 def test_a_wrong_file_is_refused_by_file_and_field(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(TacclFileError) as caught:
+    with pytest.raises(MachineError) as caught:
         read(SWITCHED, **changes)
     assert str(caught.value).startswith("box.json: ")
     assert message in str(caught.value)
@@ -121,7 +121,7 @@ def test_a_cluster_has_nodes_alike_on_one_fabric() -> None:
 
 
 def test_several_nodes_need_figures_of_a_network() -> None:
-    with pytest.raises(TacclFileError, match="2 nodes and no network; add nics_per_node"):
+    with pytest.raises(MachineError, match="2 nodes and no network; add nics_per_node"):
         taccl_cluster(read(LINKED), 2)
 
 

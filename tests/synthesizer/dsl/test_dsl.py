@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
-from synthesizer.errors import ProgramError
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import verify
 from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.proofs import gives_right_buffers, proved
+from tuccl.errors import ProgramError
 
 
 def test_copies_and_reductions_become_statements() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from sketches.sketch import Sketch
-from synthesizer.errors import InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.hierarchical import rail_grid
 from synthesizer.experts.ring_orders import ring_orders
@@ -15,6 +14,7 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import check_limits
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 from tests.synthesizer.proofs import show_right
+from tuccl.errors import InfeasibleError
 
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 

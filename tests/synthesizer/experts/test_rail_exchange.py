@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.hierarchical import rail_grid
 from synthesizer.experts.rail_exchange import COLLECTIVES, Grid, rail_exchange
@@ -27,6 +26,7 @@ from synthesizer.simulate.folded_graph import folded_graph
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.hand_sketches import switched
+from tuccl.errors import InfeasibleError, ScheduleError
 
 
 def grid_of(nodes: int, locals_: int) -> Grid:
@@ -231,7 +231,7 @@ def test_large_schedules_are_folded_and_broken_ones_still_named(
     assert compile_schedule(a, sketch).time_us(10**6, ExecutionModel()) > 0
     block = a.programs[0].threadblocks[0]
     short = replace(a.programs[0], threadblocks=(replace(block, steps=()),))
-    with pytest.raises(DefectError):
+    with pytest.raises(ScheduleError):
         compile_schedule(replace(a, programs=(short, *a.programs[1:])), sketch)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from probes.inputs.first_fault import first_fault
-from synthesizer.errors import AlgorithmFileError
 from synthesizer.formats.mscclpp_plan_file import (
     ChannelType,
     Operation,
@@ -16,6 +15,7 @@ from synthesizer.formats.mscclpp_plan_file import (
     PlanThreadblock,
 )
 from synthesizer.ir.algorithm import Buffer
+from tuccl.errors import FormatError
 
 
 def read_mscclpp_plan(text: str, source: str = "plan") -> Plan:
@@ -26,17 +26,17 @@ def read_mscclpp_plan(text: str, source: str = "plan") -> Plan:
         source: Name of the file, for messages.
 
     Raises:
-        AlgorithmFileError: The text is no such plan, or refers to an object that it lacks.
+        FormatError: The text is no such plan, or refers to an object that it lacks.
     """
     try:
         plan = Plan.model_validate_json(text)
     except ValidationError as error:
-        raise AlgorithmFileError(
+        raise FormatError(
             f"{source}: not an MSCCL++ execution plan: {first_fault(error)}"
         ) from None
     broken = next(_broken_references(plan), None)
     if broken is not None:
-        raise AlgorithmFileError(f"{source}: not a runnable MSCCL++ execution plan: {broken}")
+        raise FormatError(f"{source}: not a runnable MSCCL++ execution plan: {broken}")
     return plan
 
 

@@ -8,7 +8,6 @@ from probes.files.shipped import shipped_machines
 from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
-from synthesizer.errors import ExportError
 from synthesizer.experts.ring import ring_all_gather
 from synthesizer.formats.exports import EXPORTS, export_files, format_of_path
 from synthesizer.formats.msccl_xml import Dialect, read_msccl_xml, write_msccl_xml
@@ -16,6 +15,7 @@ from synthesizer.formats.mscclpp_plan import write_mscclpp_plan
 from synthesizer.formats.nccl_graph_figures import GraphMachine
 from synthesizer.formats.nccl_graph_xml import nccl_graph_files
 from synthesizer.lower.lowering import lower
+from tuccl.errors import FormatError
 
 RING = lower(ring_all_gather([tuple(range(8))]), "ring")
 
@@ -51,7 +51,7 @@ def test_nodes_that_one_file_cannot_serve_get_one_each() -> None:
 def test_only_formats_that_speak_of_devices_need_the_machine() -> None:
     for entry in EXPORTS.values():
         if entry.name == "nccl-graph":
-            with pytest.raises(ExportError, match=r"ring: .*give the schedule's topology"):
+            with pytest.raises(FormatError, match=r"ring: .*give the schedule's topology"):
                 export_files(RING, entry.name)
         else:
             assert export_files(RING, entry.name)
@@ -66,7 +66,7 @@ def test_a_files_name_asks_for_a_format(path: str, name: str) -> None:
 
 
 def test_unknown_formats_and_names_are_refused() -> None:
-    with pytest.raises(ExportError, match="no format 'xml'; there are msccl, msccl-microsoft, "):
+    with pytest.raises(FormatError, match="no format 'xml'; there are msccl, msccl-microsoft, "):
         export_files(RING, "xml")
-    with pytest.raises(ExportError, match=r"a\.txt: no format for this name.*\.graph\.xml, "):
+    with pytest.raises(FormatError, match=r"a\.txt: no format for this name.*\.graph\.xml, "):
         format_of_path("a.txt")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthesizer.errors import AlgorithmFileError, ExportError
 from synthesizer.formats.msccl_xml import Dialect, read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import (
     Algorithm,
@@ -29,6 +28,7 @@ from tests.synthesizer.hand_schedules import (
     chain_broadcast,
     ring_reduce_scatter,
 )
+from tuccl.errors import FormatError
 
 GOLDEN = Path(__file__).with_name("golden")
 
@@ -120,7 +120,7 @@ def test_only_one_runtime_reads_a_number_of_threads() -> None:
     assert read_msccl_xml(text) == a
     assert "nthreads" not in write_msccl_xml(a, Dialect.MICROSOFT)
     for dialect, threads in ((Dialect.AZURE, 512), (Dialect.MICROSOFT, 500)):
-        with pytest.raises(ExportError, match=f"{threads} threads for dialect {dialect}"):
+        with pytest.raises(FormatError, match=f"{threads} threads for dialect {dialect}"):
             write_msccl_xml(a, dialect, threads)
 
 
@@ -223,14 +223,14 @@ def test_operations_without_a_postcondition_become_custom() -> None:
 def test_a_malformed_file_gets_one_line(old: str, new: str, message: str) -> None:
     text = FILE.replace(old, new, 1)
     assert text != FILE
-    with pytest.raises(AlgorithmFileError) as error:
+    with pytest.raises(FormatError) as error:
         read_msccl_xml(text, "f.xml")
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
 
 
 def test_text_that_is_not_unicode() -> None:
-    with pytest.raises(AlgorithmFileError, match=r"f\.xml: the text is not valid Unicode"):
+    with pytest.raises(FormatError, match=r"f\.xml: the text is not valid Unicode"):
         read_msccl_xml("\ud800", "f.xml")
 
 
@@ -240,7 +240,7 @@ def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 40)))
     damaged = text[:start] + data.draw(st.text(max_size=5)) + text[end:]
-    with suppress(AlgorithmFileError):
+    with suppress(FormatError):
         verdict = verify(read_msccl_xml(damaged))
         assert verdict.proved == (not verdict.defects)
 
@@ -248,5 +248,5 @@ def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
 def test_elements_are_limited_while_they_are_read_and_strange_ones_not_kept() -> None:
     strange = FILE.replace("<gpu", "<copy/>" * 1000 + "<gpu", 1)
     assert read_msccl_xml(strange, "f.xml") == read_msccl_xml(FILE, "f.xml")
-    with pytest.raises(AlgorithmFileError, match=r"f.xml:\d+: more than 2,000,000 elements"):
+    with pytest.raises(FormatError, match=r"f.xml:\d+: more than 2,000,000 elements"):
         read_msccl_xml(FILE.replace("<gpu", "<a/>" * 2_000_000 + "<gpu", 1), "f.xml")

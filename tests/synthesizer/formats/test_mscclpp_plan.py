@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from sketches.sketch import Sketch
-from synthesizer.errors import AlgorithmFileError, DefectError, ExportError
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.ring import ring_all_reduce as rings_all_reduce
 from synthesizer.formats.mscclpp_plan import (
@@ -50,6 +49,7 @@ from tests.synthesizer.hand_schedules import (
     step,
 )
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched
+from tuccl.errors import FormatError, ScheduleError
 
 GOLDEN = Path(__file__).with_name("golden")
 PUBLISHED = SHARED_DATA / "msccl_xml" / "mscclpp-plan"
@@ -227,7 +227,7 @@ def test_a_plan_is_for_sizes_that_the_executors_offsets_reach() -> None:
     ring = replace(ring_all_reduce(4), protocol=LL)
     assert mscclpp_plan(ring).gpus[0].scratch_chunks == 14
     assert mscclpp_plan(ring).max_message_size == (2**32 - 1) * 4 // (14 * 4)
-    with pytest.raises(ExportError, match="32-bit offsets end at 306783378"):
+    with pytest.raises(FormatError, match="32-bit offsets end at 306783378"):
         mscclpp_plan(replace(ring, min_bytes=1 << 30))
 
 
@@ -282,7 +282,7 @@ def test_what_a_plan_cannot_say_is_refused_by_name(
 ) -> None:
     if a.collective is Collective.BROADCAST:
         a = replace(a, protocol=LL)
-    with pytest.raises(ExportError, match=r"^[^\n]*$") as error:
+    with pytest.raises(FormatError, match=r"^[^\n]*$") as error:
         write_mscclpp_plan(a, **options)
     assert f"{a.name}: no MSCCL++ plan: " in str(error.value)
     assert message in str(error.value)
@@ -291,7 +291,7 @@ def test_what_a_plan_cannot_say_is_refused_by_name(
 def test_a_wrong_schedule_is_not_exported() -> None:
     a = ring_all_reduce(2)
     program = replace(a.programs[0], threadblocks=())
-    with pytest.raises(DefectError, match="hand_all_reduce"):
+    with pytest.raises(ScheduleError, match="hand_all_reduce"):
         write_mscclpp_plan(replace(a, programs=(program, a.programs[1])))
 
 
@@ -414,6 +414,6 @@ def test_a_malformed_plan_gets_one_line(old: str, new: str, message: str) -> Non
     text = write_mscclpp_plan(all_pairs_all_gather(2))
     damaged = text.replace(old, new, 1)
     assert damaged != text
-    with pytest.raises(AlgorithmFileError, match=r"^p\.json: [^\n]*$") as error:
+    with pytest.raises(FormatError, match=r"^p\.json: [^\n]*$") as error:
         read_mscclpp_plan(damaged, "p.json")
     assert message in str(error.value)

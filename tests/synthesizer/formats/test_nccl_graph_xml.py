@@ -16,7 +16,6 @@ from probes.inputs.xml_tree import XmlElement, read_xml
 from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
-from synthesizer.errors import ExportError
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.all_pairs import all_pairs_all_gather, all_pairs_alltoall
 from synthesizer.experts.nccl_trees import TREE_PATTERNS, Pattern, nccl_tree, node_trees
@@ -34,6 +33,7 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 from synthesizer.lower.lowering import lower
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import FormatError
 
 Parents = tuple[int, ...]
 
@@ -316,7 +316,7 @@ def _refused() -> list[tuple[Algorithm, GraphMachine, str]]:
 @pytest.mark.parametrize("case", range(len(_refused())))
 def test_what_nccl_does_not_run_is_refused_with_the_reason(case: int) -> None:
     algorithm, machine, message = _refused()[case]
-    with pytest.raises(ExportError, match=r"^[^\n]*$") as error:
+    with pytest.raises(FormatError, match=r"^[^\n]*$") as error:
         _file(algorithm, machine, 0)
     assert message in str(error.value)
 
@@ -324,7 +324,7 @@ def test_what_nccl_does_not_run_is_refused_with_the_reason(case: int) -> None:
 def test_an_edge_that_is_not_there() -> None:
     ring = tuple(range(16))
     rails = _machine(2, layout=NetworkLayout.RAILS)
-    with pytest.raises(ExportError, match="has no edge from rank 7 to rank 8"):
+    with pytest.raises(FormatError, match="has no edge from rank 7 to rank 8"):
         _file(lower(ring_all_gather([ring]), "r"), rails, 0)
 
 
@@ -356,7 +356,7 @@ def test_a_slow_network_needs_no_copies() -> None:
 def test_more_or_less_channels_than_nccl_takes(copies: int) -> None:
     algorithm = lower(ring_all_gather([RING]), "r")
     assert len(_read(_file(algorithm, _machine(1), copies=32)).children) == 32
-    with pytest.raises(ExportError, match=f"r: 1 channels x {copies} copies; NCCL takes at most"):
+    with pytest.raises(FormatError, match=f"r: 1 channels x {copies} copies; NCCL takes at most"):
         _file(algorithm, _machine(1), copies=copies)
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from synthesizer.errors import ProgramError
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
+from tuccl.errors import ProgramError
 
 
 def test_buffers_follow_the_collective() -> None:

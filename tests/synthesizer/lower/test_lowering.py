@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synthesizer.errors import ProgramError
 from synthesizer.experts.ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from synthesizer.ir.algorithm import Algorithm, StepRef, StepType
 from synthesizer.ir.collectives import Collective
@@ -14,6 +13,7 @@ from synthesizer.ir.msccl_limits import MAX_COUNT, MAX_STEPS, check_limits
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import verify
+from tuccl.errors import ProgramError
 
 
 def _types(algorithm: Algorithm, rank: int) -> list[list[str]]:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from synthesizer.errors import InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from tests.synthesizer.hand_sketches import direct
+from tuccl.errors import InfeasibleError
 
 KNOWN = [collective for collective in Collective if collective is not Collective.CUSTOM]
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import time_bound
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
@@ -30,6 +29,7 @@ from tests.synthesizer.hand_sketches import (
     switched,
     torus,
 )
+from tuccl.errors import InfeasibleError, ScheduleError
 
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 QUICK = SynthesisOptions(time_limit_s=1.0, gap=0.05)
@@ -218,5 +218,5 @@ def test_nothing_leaves_unproved(monkeypatch: pytest.MonkeyPatch) -> None:
         return lower(shorter, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr("synthesizer.plan.synthesize.lower", lose_the_last_statement)
-    with pytest.raises(DefectError, match="all_gather_routed_4096"):
+    with pytest.raises(ScheduleError, match="all_gather_routed_4096"):
         synthesize(Collective.ALL_GATHER, switched(1, 4), 4096)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind, Topology
 from sketches.candidates import sketch_candidates
-from sketches.errors import SketchError
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
 from tests.sketches.machines import Cable, machine
 from tests.synthesizer.emulator import expected_outputs, run
+from tuccl.errors import MachineError
 
 COLLECTIVES = (
     Collective.ALL_GATHER,
@@ -131,7 +131,7 @@ def holds(topology: Topology, collective: Collective, pick: int, size_bytes: int
     """Check for right results, or for an error that names two unconnected ranks."""
     try:
         sketches = sketch_candidates(topology)
-    except SketchError as error:
+    except MachineError as error:
         reason = str(error)
     else:
         algorithm = synthesize(

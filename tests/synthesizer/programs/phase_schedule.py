@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from synthesizer.errors import DefectError
 from synthesizer.ir.algorithm import Algorithm, Buffer, Protocol
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
@@ -20,6 +19,7 @@ from synthesizer.programs.layout import Pattern
 from synthesizer.programs.phase_proof import prove
 from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind, Place, groups
 from synthesizer.prove.verifier import verify
+from tuccl.errors import ScheduleError
 
 
 def as_algorithm(
@@ -33,10 +33,10 @@ def as_algorithm(
         protocol: Protocol of the result.
 
     Raises:
-        PhaseFormError: The phased schedule breaks a rule of the form, or is too large for a proof.
-        PhaseProofError: It does not compute its operation.
+        NoProgramError: The phased schedule breaks a rule of the form, or is too large for a proof.
+        NoProgramError: It does not compute its operation.
         ProgramError: It exceeds the limits of MSCCL-IR.
-        DefectError: The result fails the verifier, which must not be.
+        ScheduleError: The result fails the verifier, which must not be.
     """
     in_place = prove(phased)
     pieces = phased.nodes if any(map(_goes_around_in_pieces, phased.phases)) else 1
@@ -52,7 +52,7 @@ def as_algorithm(
     algorithm = lower(program, name or _name(phased), protocol)
     verdict = verify(algorithm)
     if not verdict.proved:
-        raise DefectError(f"{algorithm.name}: {verdict.defects[0].describe()}")
+        raise ScheduleError(f"{algorithm.name}: {verdict.defects[0].describe()}")
     return algorithm
 
 

@@ -11,7 +11,6 @@ from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepRef,
 from synthesizer.ir.collectives import Collective
 from synthesizer.programs import layout
 from synthesizer.programs.compiler import compile_program, packed, pattern_in, program_of
-from synthesizer.programs.errors import NoProgramError
 from synthesizer.programs.flow import run_on_symbols
 from synthesizer.programs.layout import Pattern
 from synthesizer.programs.order import with_explicit_order
@@ -27,6 +26,7 @@ from tests.synthesizer.programs.schedules import (
     with_blocks,
     with_steps,
 )
+from tuccl.errors import NoProgramError
 
 GOLDEN = Path(__file__).parents[2] / "lookup_tables" / "golden" / "exchange.program.hex"
 ADDRESSES = Path(__file__).parent / "golden" / "experts.txt"

@@ -9,12 +9,12 @@ import pytest
 from lookup_tables.program_header import HEADER
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.errors import NoPlanError
 from synthesizer.programs.phase_compiler import compile_phases, phased_hash
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.phase_proof import prove
 from synthesizer.programs.phases import PhasedSchedule
 from tests.synthesizer.programs.phase_schedule import as_algorithm
+from tuccl.errors import NoProgramError
 
 NAMES = {
     Collective.ALL_REDUCE: ["rail_all_reduce", "exchange", "rail_all_reduce_full", "exchange_full"],
@@ -60,9 +60,9 @@ def test_other_grids_have_no_plans(grid: tuple[int, int]) -> None:
 
 
 def test_a_plan_that_does_not_exist_is_named() -> None:
-    with pytest.raises(NoPlanError, match="no plan 'rings'; known: rails_last, exchange"):
+    with pytest.raises(NoProgramError, match="no plan 'rings'; known: rails_last, exchange"):
         plan_by_name(Collective.REDUCE_SCATTER, "rings", 2, 4)
-    with pytest.raises(NoPlanError, match="known: none"):
+    with pytest.raises(NoProgramError, match="known: none"):
         plan_by_name(Collective.BROADCAST, "rings", 2, 4)
 
 
@@ -72,7 +72,7 @@ def test_a_name_may_end_with_a_configuration_of_rails() -> None:
     assert plan.name == "rail_all_reduce@tree-Simple-2"
     assert plan_by_name(Collective.ALL_REDUCE, plan.name, 2, 4) == plan
     for words in ("", "tree-Simple", "bush-Simple-2", "tree-Simple-two"):
-        with pytest.raises(NoPlanError, match="is no configuration of rails, such as ring-LL-1"):
+        with pytest.raises(NoProgramError, match="is no configuration of rails, such as ring-LL-1"):
             plan_by_name(Collective.ALL_REDUCE, f"rail_all_reduce@{words}", 2, 4)
 
 

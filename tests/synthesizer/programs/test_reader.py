@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.errors import TableFileError
 from lookup_tables.program_header import sealed
 from lookup_tables.table import StoredSchedule
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepRef, StepType
@@ -14,6 +13,7 @@ from synthesizer.programs.reader import read_program
 from synthesizer.programs.staged.program_check import check_programs
 from synthesizer.prove.verifier import verify
 from tests.synthesizer.programs.schedules import chain, exchange, halves
+from tuccl.errors import TableError
 
 
 def test_a_program_reads_back_as_the_schedule_that_it_was() -> None:
@@ -38,7 +38,7 @@ def test_a_wrong_program_never_escapes_as_another_error(data: st.DataObject) -> 
     for _ in range(data.draw(st.integers(1, 3))):
         position = data.draw(st.integers(0, len(bad) - 1))
         bad[position] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(TableFileError):
+    with contextlib.suppress(TableError):
         assert compile_program(read_program(sealed(bytes(bad)), "p"))
 
 
@@ -48,5 +48,5 @@ def test_a_program_that_computes_something_else_is_found_by_its_schedule() -> No
     data[-24] = 7  # The last step copies what it had to add.
     wrong = StoredSchedule("bb", "exchange", "", sealed(bytes(data)))
     check_programs([sound, StoredSchedule("cc", "for nine ranks", "")], "t")
-    with pytest.raises(TableFileError, match="t: schedule bb: the program is damaged"):
+    with pytest.raises(TableError, match="t: schedule bb: the program is damaged"):
         check_programs([sound, wrong], "t")

@@ -7,7 +7,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from synthesizer.errors import DefectError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective, input_chunks
@@ -17,6 +16,7 @@ from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.hand_schedules import all_schedules
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.mutations import mutate
+from tuccl.errors import ScheduleError
 
 SLOTS = 2
 MANY_SLOTS = 64
@@ -60,7 +60,7 @@ def check(a: Algorithm, seed: int) -> str:
             assert gives_right_result(a, seed, in_place=mode, **streamed)
         return "proved"
     if DefectKind.DEADLOCK in kinds:
-        with pytest.raises(DefectError, match="deadlock"):
+        with pytest.raises(ScheduleError, match="deadlock"):
             run(a, random_inputs(a, seed), slots=SLOTS, seed=seed)
         return "deadlock"
     if kinds == {DefectKind.WRONG_RESULT}:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from sketches.sketch import Sketch
 from synthesizer import native
-from synthesizer.errors import SimulatorMissingError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
 from synthesizer.native import Deadlock, NativeSchedule, Sharing
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched, torus
 from tests.synthesizer.simulate.reference_simulator import simulate_us, tiled_graph
+from tuccl.errors import HostError
 
 ROOT = Path(__file__).resolve().parents[3]
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST)
@@ -108,7 +108,7 @@ def test_without_the_library_the_error_says_what_to_do(
     monkeypatch.setattr(native, "__path__", [str(tmp_path)])
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     try:
-        with pytest.raises(SimulatorMissingError, match="pip install"):
+        with pytest.raises(HostError, match="pip install"):
             NativeSchedule(GRAPHS[0]).simulate_us(
                 *(1, 8, Sharing.FAIR), handover_us=0, wire_bytes_per_chunk=1, copy_us_per_chunk=0
             )

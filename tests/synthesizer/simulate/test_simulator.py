@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import (
     Algorithm,
@@ -31,6 +30,7 @@ from synthesizer.simulate.simulator import (
     simulate_us,
 )
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched
+from tuccl.errors import InfeasibleError, ScheduleError
 
 IDEAL = ExecutionModel()
 
@@ -187,16 +187,16 @@ def test_a_sender_runs_ahead_by_the_fifo_slots_only() -> None:
 def test_defects_are_named() -> None:
     send = [_step(StepType.SEND)]
     unmatched = _schedule({0: [(1, -1, 0, send)]}, 1, 2)
-    with pytest.raises(DefectError, match="connection 0 -> 1 on channel 0: its 1 sends and 0"):
+    with pytest.raises(ScheduleError, match="connection 0 -> 1 on channel 0: its 1 sends and 0"):
         compile_schedule(unmatched, _line(2))
     nowhere = _schedule({0: [(-1, -1, 0, [_step(StepType.COPY, depends=StepRef(3, 0))])]}, 1, 2)
-    with pytest.raises(DefectError, match="waits for step 0 of threadblock 3"):
+    with pytest.raises(ScheduleError, match="waits for step 0 of threadblock 3"):
         compile_schedule(nowhere, _line(2))
     turns = {
         0: [(1, 1, 0, [_step(StepType.RECV), _step(StepType.SEND)])],
         1: [(0, 0, 0, [_step(StepType.RECV), _step(StepType.SEND)])],
     }
-    with pytest.raises(DefectError, match="deadlock: 4 of 4 steps never start"):
+    with pytest.raises(ScheduleError, match="deadlock: 4 of 4 steps never start"):
         simulate_us(_schedule(turns, 1, 2), _line(2), 8, IDEAL)
 
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 
 from sketches.sketch import Sketch
-from synthesizer.errors import DefectError, InfeasibleError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, StepType
 from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, simulate
 from synthesizer.simulate.trace import trace_schedule
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched, torus
+from tuccl.errors import InfeasibleError, ScheduleError
 
 MODEL = ExecutionModel(step_overhead_us=0.5, threadblock_gb_per_s=20.0, launch_us=3.0)
 SCHEDULES = [
@@ -94,5 +94,5 @@ def test_what_cannot_be_simulated_is_refused() -> None:
     algorithm, sketch = SCHEDULES[0]
     with pytest.raises(InfeasibleError, match="does not connect"):
         trace_schedule(algorithm, replace(sketch, edges=sketch.edges[:1]), 1 << 20, MODEL)
-    with pytest.raises(DefectError, match="deadlocks with 0 FIFO slots"):
+    with pytest.raises(ScheduleError, match="deadlocks with 0 FIFO slots"):
         trace_schedule(algorithm, sketch, 1 << 20, replace(MODEL, fifo_slots=0))

@@ -5,7 +5,6 @@ import math
 import pulp
 import pytest
 
-from synthesizer.errors import SolverError
 from synthesizer.solve import solver
 from synthesizer.solve.solver import (
     _ITERATIONS_PER_NODE,
@@ -15,6 +14,7 @@ from synthesizer.solve.solver import (
     add_variable,
     solve,
 )
+from tuccl.errors import ScheduleError
 
 
 def _cover(sets: int) -> pulp.LpProblem:
@@ -91,7 +91,7 @@ def test_no_solver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(pulp.HiGHS, "available", lambda _self: False)
     for kind in (pulp.COIN_CMD, pulp.PULP_CBC_CMD):
         monkeypatch.setattr(kind, "available", lambda _self: False)
-    with pytest.raises(SolverError, match="pip install highspy"):
+    with pytest.raises(ScheduleError, match="pip install highspy"):
         solve(_cover(3), 1.0, 0.0)
 
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
-from synthesizer.errors import InfeasibleError
 from synthesizer.plan.list_schedule import list_schedule
 from synthesizer.solve.greedy import soonest_trees
 from synthesizer.solve.orbits import Orbit, rank_orbits, single
@@ -19,6 +18,7 @@ from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
 from synthesizer.solve.solver import SolveStatus
 from synthesizer.solve.tree_routing import route_trees
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
+from tuccl.errors import InfeasibleError
 
 
 def test_ports_and_narrow_edges_are_resources() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 import tuccl
 from synthesizer.dsl import INPUT, OUTPUT, Schedule
-from synthesizer.errors import AlgorithmFileError, ExportError, InfeasibleError
 from synthesizer.ir.collectives import Collective
 from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
+from tuccl.errors import FormatError, InfeasibleError
 
 MACHINE = tuccl.read_topology("shipped:h200-4gpu")
 
@@ -67,17 +67,15 @@ def test_a_defect_is_named_and_not_raised() -> None:
 def test_a_rail_schedule_for_nccl_s_graphs_needs_the_machine(tmp_path: Path) -> None:
     ring = next(s for s in tuccl.expert_schedules(MACHINE, "all_gather") if "ring" in s.name)
     path = tmp_path / "ring.graph.xml"
-    with pytest.raises(tuccl.ScheduleError, match="give the schedule's topology") as caught:
+    with pytest.raises(FormatError, match="give the schedule's topology"):
         tuccl.write_schedule(ring, path)
-    assert isinstance(caught.value.__cause__, ExportError)
     assert tuccl.write_schedule(ring, path, machine=MACHINE) == (path,)
     assert "<graph " in path.read_text()
 
 
 def test_a_schedule_for_other_ranks_has_no_time_here() -> None:
-    with pytest.raises(tuccl.ScheduleError, match="is for 8 ranks") as caught:
+    with pytest.raises(InfeasibleError, match="is for 8 ranks"):
         tuccl.simulate(everyone(8), MACHINE, "1M")
-    assert isinstance(caught.value.__cause__, InfeasibleError)
 
 
 def test_a_custom_operation_has_no_bound() -> None:
@@ -111,4 +109,4 @@ def test_a_file_that_is_no_schedule_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xml").write_text("<algo>")
     with pytest.raises(tuccl.UsageError, match=r"x\.xml") as caught:
         tuccl.verify(tmp_path / "x.xml")
-    assert isinstance(caught.value.__cause__, AlgorithmFileError)
+    assert isinstance(caught.value.__cause__, FormatError)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 import tuccl
-from lookup_tables.errors import TableFileError
 from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
@@ -221,6 +220,5 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
         tuccl.read_table(tmp_path / "none.parquet")
     for content in (b"", b"TUCCLBDL and no more", b"PAR1"):
         (tmp_path / "x").write_bytes(content)
-        with pytest.raises(tuccl.TableError, match="x") as caught:
+        with pytest.raises(tuccl.TableError, match="x"):
             tuccl.read_table(tmp_path / "x")
-        assert isinstance(caught.value.__cause__, TableFileError)

@@ -18,7 +18,7 @@ from sketches.candidates import sketch_candidates
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster
-from tuccl.errors import WorkerError
+from tuccl.errors import HostError
 from tuccl.processes.workers import IN_PROCESS, Workers, usable_cores, worker_processes
 from tuccl.schedules.schedule_choice import Request, choose_schedule
 
@@ -71,7 +71,7 @@ def test_an_error_ends_the_others_at_once() -> None:
 
 
 def test_a_killed_worker_is_one_clear_line() -> None:
-    with pytest.raises(WorkerError, match="use --jobs 1"), worker_processes(2) as workers:
+    with pytest.raises(HostError, match="use --jobs 1"), worker_processes(2) as workers:
         workers.each([die, die])
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from probes.errors import ProbeError
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from probes.host import probe
@@ -21,6 +20,7 @@ from tests.probes.host.sysfs_host import GPUS, write_host
 from tests.probes.nvidia.nvml_session import RecordedNvml, session
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tests.tuccl.shipping.watching.watched_tables import GPU, recorded
+from tuccl.errors import MachineError
 from tuccl.reports import host_record
 from tuccl.reports.host_record import (
     HostRecord,
@@ -62,7 +62,7 @@ def test_a_record_is_read_as_it_was_written(
 
 
 def test_a_damaged_structure_is_an_error(record: HostRecord) -> None:
-    with pytest.raises(ProbeError, match="schema_version"):
+    with pytest.raises(MachineError, match="schema_version"):
         replace(record, structure={}).topology()
 
 

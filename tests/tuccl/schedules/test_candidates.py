@@ -7,12 +7,12 @@ from probes.files.shipped import shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
-from synthesizer.errors import DefectError
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 from tests.sketches.machines import cluster
+from tuccl.errors import ScheduleError
 from tuccl.processes.workers import worker_processes
 from tuccl.schedules import making
 from tuccl.schedules.candidates import MADE_SHARE, Candidate, make_candidates
@@ -96,7 +96,7 @@ def test_an_expert_algorithm_that_is_wrong_stops_the_run(
 
     monkeypatch.setattr(making, "expert_algorithms", for_another_root)
     machine = whole_machine(topology)
-    with pytest.raises(DefectError, match=r"broadcast_.* is wrong, "):
+    with pytest.raises(ScheduleError, match=r"broadcast_.* is wrong, "):
         make_candidates(Collective.BROADCAST, sketches, machine, SIZES, 5.0)
 
 

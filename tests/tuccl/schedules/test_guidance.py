@@ -8,9 +8,9 @@ import pytest
 
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.guidance import SizeRange
-from synthesizer.errors import InfeasibleError
 from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster, nvlink_path_with_pcie
+from tuccl.errors import InfeasibleError
 from tuccl.schedules.candidates import make_candidates
 from tuccl.schedules.guidance import guided, worth_trying
 from tuccl.schedules.schedule_choice import Request, choose_schedule

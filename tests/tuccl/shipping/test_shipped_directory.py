@@ -26,7 +26,7 @@ from lookup_tables.table import Table
 from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
-from tuccl.errors import UsageError, WorkspaceBusyError, WorkspaceError
+from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.finished_run import read_table
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import shipment, shipped_directory
@@ -333,7 +333,7 @@ def test_two_ships_at_once_exclude_each_other(first: Run, tmp_path: Path) -> Non
     descriptor = os.open(target, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(WorkspaceBusyError, match="by another process; wait for it"):
+        with pytest.raises(WorkspaceError, match="by another process; wait for it"):
             ship(first, target)
     finally:
         os.close(descriptor)

@@ -24,7 +24,7 @@ from tests.tuccl.shipping.form_readers import (
     slurm_task_prolog,
 )
 from tests.tuccl.shipping.job_roots import run_of_one_rank
-from tuccl.errors import UsageError, WorkspaceBusyError, WorkspaceError
+from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.finished_run import read_table
 from tuccl.shipping import shipment, versions
 from tuccl.shipping.forms import Form
@@ -246,7 +246,7 @@ def test_a_rollback_and_a_ship_at_once_exclude_each_other(directory: Directory) 
     directory.ship(1)
     with held(directory.target):
         for change in (lambda: rollback(directory.target), lambda: directory.ship(2)):
-            with pytest.raises(WorkspaceBusyError, match="by another process; wait for it"):
+            with pytest.raises(WorkspaceError, match="by another process; wait for it"):
                 change()
     begun = threading.Barrier(4)
     refused: list[str] = []
@@ -256,7 +256,7 @@ def test_a_rollback_and_a_ship_at_once_exclude_each_other(directory: Directory) 
         for _ in range(3):
             try:
                 change()
-            except (WorkspaceBusyError, UsageError) as error:  # No version before the first.
+            except (WorkspaceError, UsageError) as error:  # No version before the first.
                 refused.append(str(error))
 
     changes: list[Callable[[], object]] = [
@@ -464,7 +464,7 @@ def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(
         try:
             while not stop.is_set():
                 # A job's process has the lock until it executes its program.
-                with suppress(WorkspaceBusyError):
+                with suppress(WorkspaceError):
                     rollback(target, str(rolled % 3 + 1))
                     rolled += 1
         except BaseException as error:

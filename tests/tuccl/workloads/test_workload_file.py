@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tuccl.workloads.errors import WorkloadFileError
+from tuccl.errors import InputFileError
 from tuccl.workloads.workload import (
     Datatype,
     NotTuned,
@@ -127,7 +127,7 @@ def changed(**members: Any) -> str:
 def test_damaged_files_are_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "w.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(WorkloadFileError) as caught:
+    with pytest.raises(InputFileError) as caught:
         read_workload(path)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -136,5 +136,5 @@ def test_damaged_files_are_refused(tmp_path: Path, text: str, said: str) -> None
 def test_a_folder_and_bytes_are_no_workload(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     for path in (tmp_path, tmp_path / "bytes", tmp_path / "missing"):
-        with pytest.raises(WorkloadFileError, match="cannot read"):
+        with pytest.raises(InputFileError, match="cannot read"):
             read_workload(path)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.errors import ExitCode, WorkspaceError
+from tuccl.errors import ExitCode, WorkspaceError, exit_code_of
 from tuccl.workspace.atomic_file import write_atomically
 
 
@@ -22,7 +22,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from tuccl.workspace.atomic_file import write_atomically
-from tuccl.errors import WorkspaceError
+from tuccl.errors import exit_code_of, WorkspaceError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -54,4 +54,4 @@ def test_a_directory_in_the_way_is_one_line_with_the_path(tmp_path: Path) -> Non
     with pytest.raises(WorkspaceError, match=r"cannot write .*file/below") as caught:
         write_atomically(tmp_path / "file" / "below", b"")
     assert "\n" not in str(caught.value)
-    assert caught.value.exit_code is ExitCode.ENVIRONMENT
+    assert exit_code_of(caught.value) is ExitCode.ENVIRONMENT

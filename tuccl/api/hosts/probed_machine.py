@@ -41,7 +41,7 @@ def probed_machine(
         takes_one_gpu: Whether one GPU is enough.
 
     Raises:
-        ProbeError: The machine cannot be tuned, or the kept file is damaged.
+        MachineError: The machine cannot be tuned, or the kept file is damaged.
         WorkspaceError: The directory cannot be written.
     """
     path = _path(workspace)
@@ -67,7 +67,7 @@ def probe_again(
     """Probe the machine now; arguments as for `probed_machine`.
 
     Raises:
-        ProbeError: The machine cannot be tuned.
+        MachineError: The machine cannot be tuned.
     """
     machine = probe_for_init(crew, shown, tell)
     if takes_one_gpu and machine.gpus:

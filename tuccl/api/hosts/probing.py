@@ -11,10 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lookup_tables.errors import TableError
 from probes.cluster.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
 from probes.cluster.crew import Crew, LocalCrew
-from probes.cluster.errors import HostsMissingError, MpiMissingError
 from probes.cluster.launched import DEFAULT_LAUNCHER, LaunchedCrew
 from probes.cluster.mpi import mpi_tasks, run_with_mpi
 from probes.host.preflight import CheckStatus, check_host
@@ -23,7 +21,6 @@ from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import utilisation_of
 from probes.network.campaign.sampling import SamplingOptions
 from probes.network.campaign.traffic_log import parse_traffic_log
-from probes.network.errors import HierarchyFileError
 from probes.network.racks.hostlist import expand_host_list
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
 from probes.network.racks.rack_map import parse_rack_map
@@ -31,11 +28,14 @@ from probes.network.racks.slurm_topology import parse_slurm_topology
 from probes.network.results import PortPair
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
-from synthesizer.errors import SolverError
 from tuccl.api.hosts.probe_command import ProbeCommand
-from tuccl.errors import ExitCode, TucclError, UsageError
+from tuccl.errors import (
+    ExitCode,
+    MachineError,
+    UsageError,
+    exit_code_of,
+)
 from tuccl.options.output_file import check_output
-from tuccl.processes.interrupts import exit_code_of_stop
 from tuccl.processes.mpi_workers import ending_job_when_terminated
 from tuccl.views.terminal import display, probe_summary
 from tuccl.views.terminal.json_output import print_json
@@ -95,7 +95,7 @@ def probe_for_init(
 
     Raises:
         HostsMissingError: Hosts did not answer.
-        ProbeError: The hosts describe an impossible machine.
+        MachineError: The hosts describe an impossible machine.
     """
     with shown() as progress:
         result = probe_cluster(crew, cluster_options(ProbeCommand(), tell), progress)
@@ -137,19 +137,6 @@ def check_options(command: ProbeCommand, tasks: int) -> None:
         check_output(command.output, "--output", (*read, command.ibnetdiscover))
 
 
-def exit_code_of(error: BaseException) -> int:
-    """Return the command line's exit code for an error."""
-    if isinstance(error, TucclError):
-        return error.exit_code
-    if isinstance(error, HostsMissingError):
-        return ExitCode.FINDING
-    if isinstance(error, OSError | MpiMissingError | TableError | SolverError):
-        return ExitCode.ENVIRONMENT
-    if isinstance(error, KeyboardInterrupt):
-        return exit_code_of_stop(error)
-    return ExitCode.BAD_INPUT
-
-
 def _host_options(command: ProbeCommand) -> HostProbeOptions:
     if command.root is not None:
         return HostProbeOptions(absolute(command.root), command.interfaces)
@@ -165,7 +152,7 @@ def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> Clust
 
     Raises:
         UsageError: A file cannot be read.
-        ProbeError: A file is malformed.
+        MachineError: A file is malformed.
     """
     racks: dict[str, str] = {}
     utilisation = None
@@ -202,7 +189,7 @@ def _slurm_racks(environment: Mapping[str, str], tell: Callable[[str], None]) ->
         return parse_slurm_topology(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError):
         return {}
-    except HierarchyFileError as error:
+    except MachineError as error:
         tell(f"note: not used: {error}")
         return {}
 

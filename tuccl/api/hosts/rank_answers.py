@@ -88,7 +88,7 @@ def answer_on_ranks(
         timeout_s: Time limit for MPI to start, and for all answers.
 
     Raises:
-        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher.
         MeasurementError: On rank 0: a rank did not answer.
     """
 

@@ -14,13 +14,8 @@ from dataclasses import asdict, dataclass
 from socket import gethostname
 
 from tuccl.api.hosts.rank_answers import RankAnswers, answer_on_ranks
-from tuccl.errors import ExitCode, MeasurementError
-from tuccl.measuring.engines.nccl_library import (
-    LIBRARY_VARIABLE,
-    NcclLibraryError,
-    SeveralNcclsError,
-    find_nccl,
-)
+from tuccl.errors import ExitCode, MeasurementError, NcclLibraryError, SeveralNcclsError
+from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
 from tuccl.views.terminal import display
 
 _TAGS = 23, 24
@@ -122,7 +117,7 @@ def look_on_all_ranks(
         The exit code, 0 to go on, and this rank's NCCL.
 
     Raises:
-        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher.
         MeasurementError: On rank 0: the run cannot go on.
     """
     own = nccl_of_host(environment) if measures_nccl else HostNccl(gethostname())

@@ -74,7 +74,7 @@ def verdicts_of_ranks(
         code_of_error: Returns the exit code of an error.
 
     Raises:
-        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher.
         MeasurementError: On rank 0: a rank did not answer.
     """
     began_s = time.time()
@@ -120,7 +120,7 @@ def verdicts_of_hosts(directory: Path, reach: Reach) -> list[CheckedHost]:
 
     Raises:
         UsageError: The directory has characters that a remote shell would take for its own.
-        LauncherError: The launcher or a host's name cannot be used.
+        MachineError: The launcher or a host's name cannot be used.
     """
     if not _PLAIN.fullmatch(str(directory)):
         raise UsageError(

@@ -39,14 +39,6 @@ _LOG_HEAD_BYTES = 1 << 20
 _LAST_LINES = 5
 
 
-class JobFailedError(MeasurementError):
-    """A run of the job failed."""
-
-
-class TableNotLoadedError(MeasurementError):
-    """The job ran NCCL without the table."""
-
-
 def understood(command: WorkloadBenchCommand) -> tuple[Figure, float | None]:
     """Return the figure and the time limit of a run.
 
@@ -208,9 +200,9 @@ class JobRuns:
             half: Name of this run in the names of files, unlike that of the round's other run.
 
         Raises:
-            JobFailedError: It ended with another exit code than 0.
-            TableNotLoadedError: It was to load the table, and NCCL's log shows that it did not.
-            FigureMissingError: It printed no figure.
+            MeasurementError: It ended with another exit code than 0.
+            MeasurementError: It was to load the table, and NCCL's log shows that it did not.
+            MeasurementError: It printed no figure.
         """
         name = f"{self.prefix}-{number}-{half}".replace(" ", "-")
         output = self.logs.output(name)
@@ -223,7 +215,7 @@ class JobRuns:
         text = output.read_text(encoding="utf-8", errors="replace")
         if code != 0:
             last = " | ".join(text.split("\n")[-_LAST_LINES:]).strip(" |")
-            raise JobFailedError(
+            raise MeasurementError(
                 f"the job ended with exit code {code} {variant.name}: {last!a:.600}"
             )
         if variant.loads_table and not self._looked:
@@ -238,7 +230,7 @@ class JobRuns:
         if seen is None:
             say("note: there is no log of NCCL: whether the job loaded the table is not known")
         elif not seen:
-            raise TableNotLoadedError(
+            raise MeasurementError(
                 "no process of the job loaded the table: does its launcher pass the environment "
                 "on (mpirun -x NCCL_TUNER_PLUGIN -x TUCCL_BUNDLE ...)? `tuccl doctor "
                 f"{self.shipped}` tells what else keeps a job from it"

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from lookup_tables.program_header import MOST_RANKS, executor_serves
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
-from tuccl.errors import MeasurementError, UsageError
+from tuccl.errors import HostError, MeasurementError, UsageError
 from tuccl.measuring.backends.replay import ReplayBackend
 from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
@@ -30,7 +30,7 @@ from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
 from tuccl.models.siblings import SiblingMachines
 from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED
-from tuccl.runtime import PluginMissingError, executor_path
+from tuccl.runtime import executor_path
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
@@ -296,7 +296,7 @@ def _preloaded() -> str:
     """Return LD_PRELOAD with the executor before other libraries."""
     try:
         executor = str(executor_path())
-    except PluginMissingError as error:
+    except HostError as error:
         raise MeasurementError(str(error)) from error
     return " ".join(filter(None, [executor, os.environ.get(PRELOAD_VARIABLE, "")]))
 

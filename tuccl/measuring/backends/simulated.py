@@ -24,13 +24,11 @@ from lookup_tables.provenance import SIMULATED, Provenance
 from lookup_tables.table import NcclProtocol, Shape
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
-from sketches.errors import SketchError
-from synthesizer.errors import InfeasibleError
 from synthesizer.programs.phases import PhasedSchedule
 from synthesizer.programs.staged.staged_schedule import StagedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
-from tuccl.errors import ConfigurationFailedError, MeasurementError
+from tuccl.errors import ConfigurationFailedError, InfeasibleError, MachineError, MeasurementError
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.beside_computation import MULTIPROCESSORS, time_beside_us
@@ -311,7 +309,7 @@ class SimulatedBackend:
         try:
             sketch = with_network_hops(whole_machine(machine), self._machine, self._constants)
             return compile_schedule(self._steps[shape, content_hash], sketch)
-        except (SketchError, InfeasibleError) as error:
+        except (MachineError, InfeasibleError) as error:
             raise ConfigurationFailedError(f"not on these links: {error}") from error
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
-from tuccl.measuring.calibration.errors import TooFewPointsError
+from tuccl.errors import InputFileError
 from tuccl.measuring.calibration.observations import Array, Observation, ObservationTable, tabulate
 from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 
@@ -48,11 +48,11 @@ def fit_constants(observations: Sequence[Observation], start: ModelConstants = S
     """Return the constants with which the model predicts the observed times best.
 
     Raises:
-        TooFewPointsError: there are too few observations.
+        InputFileError: there are too few observations.
         ConfigurationFailedError: an algorithm is not in the model.
     """
     if len(observations) < FEWEST_OBSERVATIONS:
-        raise TooFewPointsError(
+        raise InputFileError(
             f"{len(observations)} measured times are too few to fit constants: "
             f"at least {FEWEST_OBSERVATIONS} are needed; measure more sizes"
         )

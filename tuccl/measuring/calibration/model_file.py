@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.inputs.first_fault import first_fault
 from probes.inputs.regular_file import read_regular_file
-from tuccl.measuring.calibration.errors import ModelFileError
+from tuccl.errors import InputFileError
 from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
 
 _DIGITS = 6
@@ -111,19 +111,19 @@ def read_model_file(path: Path) -> ModelFile:
     """Return the constants of a file.
 
     Raises:
-        ModelFileError: It cannot be read, or holds no constants of this version.
+        InputFileError: It cannot be read, or holds no constants of this version.
     """
     try:
         text = read_regular_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ModelFileError(
+        raise InputFileError(
             f"cannot read {path}: {reason}; name a file that `tuccl calibrate` wrote"
         ) from error
     try:
         return ModelFile.model_validate_json(text)
     except ValidationError as error:
-        raise ModelFileError(
+        raise InputFileError(
             f"{path}: {first_fault(error)}; write it again with `tuccl calibrate`"
         ) from error
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from lookup_tables.table import Operation
-from tuccl.measuring.calibration.errors import NcclTestsFormatError
+from tuccl.errors import InputFileError
 
 _PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+:\s)+")
 _THREADS = re.compile(r"nThread\s+(\d+)\s+nGpus\s+(\d+)\s+.*?(?:graph:\s*(\d+))?\s*(?:unalign.*)?$")
@@ -69,12 +69,12 @@ def parse_nccl_tests(text: str, source: str) -> NcclTestsRun:
         source: Its name, for messages.
 
     Raises:
-        NcclTestsFormatError: There is no header, a column is missing, no row is whole, NVLS ran, or
+        InputFileError: There is no header, a column is missing, no row is whole, NVLS ran, or
             the rows are of different operations or numbers of ranks.
     """
     lines = [_PREFIX.sub("", line.rstrip()) for line in text.splitlines()]
     if _NVLS.search(text):
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: NCCL ran NVLS, which the model does not know; measure with "
             "NCCL_NVLS_ENABLE=0"
         )
@@ -109,11 +109,11 @@ def _rows(lines: Iterable[str], source: str) -> tuple[list[_Row], int]:
                 rows.append(row)
     if columns is None:
         what = "rows but no header" if numbered else "no table of nccl-tests"
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: {what} (`size count type ... time algbw busbw`); name the whole output"
         )
     if not rows:
-        raise NcclTestsFormatError(f"{source}: no row of a measured size in it; run it again")
+        raise InputFileError(f"{source}: no row of a measured size in it; run it again")
     return rows, left_out
 
 
@@ -122,7 +122,7 @@ def _keys(cells: list[str], source: str) -> list[str]:
     keys = cells[: cells.index("time")]
     for name in ("size", "count", "type"):
         if name not in keys:
-            raise NcclTestsFormatError(
+            raise InputFileError(
                 f"{source}: the header has no column {name!r}; name the output as it was printed"
             )
     return [name for name in keys if name in _KEYS]
@@ -155,12 +155,12 @@ def _row(cells: list[str], keys: list[str]) -> _Row | None:
 def _operation(lines: Iterable[str], source: str) -> Operation | None:
     programs = {match for line in lines for match in _PROGRAM.findall(line)}
     if len(programs) > 1:
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: output of {' and '.join(sorted(programs))} in one file; split it"
         )
     name = next(iter(programs), None)
     if name is not None and name not in list(Operation):
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: {name} is no operation that NCCL tunes; name another output"
         )
     return None if name is None else Operation(name)
@@ -178,7 +178,7 @@ def _ranks(lines: Iterable[str], source: str) -> int | None:
             counts.add(len(ranks))
             ranks = set()
     if len(counts) > 1:
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: runs on {min(counts)} and on {max(counts)} ranks in one file; split it"
         )
     return next(iter(counts), None)
@@ -197,7 +197,7 @@ def _launches(lines: Iterable[str], source: str) -> int:
 
 def _number(digits: str, where: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{where} {digits[:_MOST_DIGITS]}... has {len(digits):,} digits; name the output as "
             "it was printed"
         )
@@ -213,7 +213,7 @@ def _factor(rows: Iterable[_Row], source: str) -> float | None:
     if not factors:
         return None
     if max(factors) > 1.05 * min(factors):
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: busbw is {min(factors):.2f} to {max(factors):.2f} times algbw, so the runs "
             "are on different numbers of ranks; split it"
         )

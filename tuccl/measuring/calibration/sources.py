@@ -10,11 +10,9 @@ from lookup_tables.table import NcclAlgorithm, Operation
 from probes.files.machine_file import read_machine_file
 from probes.inputs.regular_file import read_regular_file
 from probes.topology.graph import Topology
-from tuccl.errors import UsageError
-from tuccl.measuring.calibration.errors import NcclTestsFormatError, OtherMachineError
+from tuccl.errors import InputFileError, UsageError
 from tuccl.measuring.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
 from tuccl.measuring.calibration.observations import Observation
-from tuccl.measuring.records.errors import RecordMismatchError
 from tuccl.measuring.records.grid_csv import is_grid, read_grid_csv, topology_beside
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.record_file import read_record
@@ -48,9 +46,9 @@ def read_measurements(path: Path, topology: Topology, operation: Operation | Non
 
     Raises:
         UsageError: The file cannot be read, or an operation was given for a record.
-        RecordFileError: The record cannot be used.
-        OtherMachineError: The file is of another machine.
-        NcclTestsFormatError: The output cannot be used.
+        InputFileError: The record cannot be used.
+        InputFileError: The file is of another machine.
+        InputFileError: The output cannot be used.
     """
     if is_grid(path) or path.suffix.lower() == ".parquet":
         if operation is not None:
@@ -68,7 +66,7 @@ def from_record(record: Record, topology: Topology) -> Measurements:
     """Return the times of NCCL's built-in algorithms in a record.
 
     Raises:
-        OtherMachineError: The record's topology is not the given one.
+        InputFileError: The record's topology is not the given one.
         UsageError: The record is of a stand-in for NCCL.
     """
     if record.provenance.is_stand_in:
@@ -77,7 +75,7 @@ def from_record(record: Record, topology: Topology) -> Measurements:
             "nothing about NCCL; name a record of --backend nccl"
         )
     if record.fingerprint != topology.fingerprint():
-        raise OtherMachineError(
+        raise InputFileError(
             f"the record is of {record.topology.name} (fingerprint {record.fingerprint}), the "
             f"topology of {topology.name} ({topology.fingerprint()}); name the record's own"
         )
@@ -111,8 +109,8 @@ def from_nccl_tests(
     """Return the times of stock NCCL in an output of nccl-tests.
 
     Raises:
-        OtherMachineError: It ran on another number of ranks.
-        NcclTestsFormatError: The operation is unknown.
+        InputFileError: It ran on another number of ranks.
+        InputFileError: The operation is unknown.
     """
     found = _operation(run, operation, source)
     _check_ranks(run, found, machine.shape.ranks, source)
@@ -129,7 +127,7 @@ def _record(path: Path, topology: Topology) -> Record:
         return read_record(path)
     try:
         topology = read_machine_file(topology_beside(path))
-    except RecordMismatchError:
+    except InputFileError:
         return read_grid_csv(path, topology)
     return read_grid_csv(path, topology)
 
@@ -143,7 +141,7 @@ def _is_modelled(config: Config) -> bool:
 def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> Operation:
     """Return the operation: the given one, the output's, or the file name's."""
     if operation is not None and run.operation not in {None, operation}:
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: output of {run.operation}, not of {operation.value}; leave --op away"
         )
     named = {name for name in _OPERATIONS_BY_NAME if name in Path(source).name}
@@ -153,11 +151,11 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
     if found is None and len(named) == 1:
         found = Operation(named.pop())
     if found is None:
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: it does not say which collective was measured; add --op, as --op all_reduce"
         )
     if found not in ASKED_ABOUT:
-        raise NcclTestsFormatError(
+        raise InputFileError(
             f"{source}: {found.value} runs no algorithm that NCCL chooses; name another output"
         )
     return found
@@ -166,13 +164,13 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
 def _check_ranks(run: NcclTestsRun, operation: Operation, ranks: int, source: str) -> None:
     """Check the listed ranks, and those that follow from busbw, against the topology."""
     if run.ranks is not None and run.ranks != ranks:
-        raise OtherMachineError(
+        raise InputFileError(
             f"{source}: measured on {run.ranks} ranks, the topology has {ranks} GPUs; name the "
             "topology of that run, --nodes included"
         )
     expected = _bus_factor(operation, ranks)
     if run.factor is not None and abs(run.factor / expected - 1.0) > _FACTOR_ROUNDING:
-        raise OtherMachineError(
+        raise InputFileError(
             f"{source}: busbw is {run.factor:.3f} times algbw, but {expected:.3f} times in "
             f"{operation.value} on the topology's {ranks} GPUs; name topology and --op of that run"
         )

@@ -23,34 +23,26 @@ _MPS_ENABLED = 133
 """CU_DEVICE_ATTRIBUTE_MPS_ENABLED of cuda.h, which CUDA 13.0 has."""
 
 
-class NoMpsError(MeasurementError):
-    """Raised when several processes are to use a GPU at once and MPS does not let them."""
-
-
 def require_mps(gpus: int) -> None:
     """Check that MPS shares the first `gpus` GPUs, which must exist.
 
     Raises:
-        NoMpsError: MPS does not run, or this driver cannot say so.
+        MeasurementError: MPS does not run, or this driver cannot say so.
     """
     driver = ctypes.CDLL("libcuda.so.1")
     for ordinal in range(gpus):
         result, enabled = _attribute(driver, _MPS_ENABLED, ordinal)
         if result != 0:
-            raise NoMpsError(
+            raise MeasurementError(
                 f"this driver does not say whether MPS lets ranks share GPU {ordinal} (CUDA error "
                 f"{result}): use the one of CUDA 13, or as many GPUs as ranks"
             )
         if not enabled:
-            raise NoMpsError(
+            raise MeasurementError(
                 f"MPS does not share GPU {ordinal}, so its ranks would wait for their turns: start "
                 "MPS with `nvidia-cuda-mps-control -d`, and end it afterwards with "
                 "`echo quit | nvidia-cuda-mps-control`"
             )
-
-
-class NoSharingError(MeasurementError):
-    """Raised when NCCL cannot put several ranks of one node on a GPU."""
 
 
 def sharing_variables(nccl: NcclLibrary, ranks: int, gpus: int) -> dict[str, str]:
@@ -62,16 +54,16 @@ def sharing_variables(nccl: NcclLibrary, ranks: int, gpus: int) -> dict[str, str
         gpus: Number of GPUs that they share.
 
     Raises:
-        NoSharingError: This release of NCCL refuses it.
+        MeasurementError: This release of NCCL refuses it.
     """
     if nccl.version < _OLDEST_WITH_SHARING:
-        raise NoSharingError(
+        raise MeasurementError(
             f"NCCL {nccl.version_text} takes no two ranks of a node on one GPU: use "
             f"{version_text(_OLDEST_WITH_SHARING)} or newer, or nodes of at most {gpus} ranks"
         )
     result, multiprocessors = _attribute(ctypes.CDLL("libcuda.so.1"), _MULTIPROCESSORS, 0)
     if result != 0:
-        raise NoSharingError(f"the driver does not tell GPU 0's multiprocessors ({result=})")
+        raise MeasurementError(f"the driver does not tell GPU 0's multiprocessors ({result=})")
     # NCCL's channels wait for each other, and hang where one finds no free multiprocessor.
     for_nccl = int(multiprocessors * (1 - _FOR_THE_EXECUTOR))
     channels = max(1, for_nccl // -(-ranks // gpus))

@@ -9,8 +9,8 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_void_p
 from typing import Any
 
-from tuccl.errors import EngineBrokenError, EngineError
-from tuccl.runtime import PluginMissingError, measure_library_path
+from tuccl.errors import EngineBrokenError, EngineError, HostError
+from tuccl.runtime import measure_library_path
 
 GROUP_ID_BYTES = 128
 TEXT_BYTES = 512
@@ -62,7 +62,7 @@ class MeasureSession:
         """
         try:
             self._library = ctypes.CDLL(str(measure_library_path()))
-        except (PluginMissingError, OSError) as error:
+        except (HostError, OSError) as error:
             raise EngineError(str(error)) from error
         self._library.tuccl_measure_create.restype = c_void_p
         for name, arguments in _FUNCTIONS.items():

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
-from tuccl.errors import EngineBrokenError, EngineError
+from tuccl.errors import (
+    EngineBrokenError,
+    EngineError,
+    HostError,
+    MeasurementError,
+    NcclLibraryError,
+)
 from tuccl.measuring.engines.control_block import (
     CONTROL_VARIABLE,
     NO_OVERRIDE,
@@ -30,15 +36,11 @@ from tuccl.measuring.engines.measure_library import (
     MeasureSession,
     NativeCall,
 )
-from tuccl.measuring.engines.nccl_environment import NcclEnvironmentError, check_overruling
-from tuccl.measuring.engines.nccl_library import (
-    NcclLibraryError,
-    find_nccl,
-    version_text,
-)
+from tuccl.measuring.engines.nccl_environment import check_overruling
+from tuccl.measuring.engines.nccl_library import find_nccl, version_text
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.measuring.workers.engine import Call
-from tuccl.runtime import PluginMissingError, computation_ptx, plugin_path
+from tuccl.runtime import computation_ptx, plugin_path
 from tuccl.search.trials.config import DEFAULT_ALGORITHM
 from tuccl.search.trials.presets import ASKED_ABOUT
 
@@ -169,7 +171,7 @@ class NcclEngine:
         try:
             plugin = str(plugin_path())
             check_overruling(os.environ, plugin)
-        except (PluginMissingError, NcclEnvironmentError) as error:
+        except (HostError, MeasurementError) as error:
             raise EngineError(str(error)) from error
         os.environ[PLUGIN_VARIABLE] = plugin
         os.environ[CONTROL_VARIABLE] = control.path

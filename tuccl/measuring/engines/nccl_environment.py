@@ -16,14 +16,6 @@ from tuccl.errors import MeasurementError
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS, PLUGIN_VARIABLE
 
 
-class NcclEnvironmentError(MeasurementError):
-    """Raised when the environment fixes a setting that the search varies."""
-
-
-class NoGpuError(MeasurementError):
-    """Raised when there are no GPUs, or fewer than the measurement needs."""
-
-
 def check_environment(environment: Mapping[str, str] = os.environ, plugin: str = "") -> None:
     """Check that the environment fixes no setting that the search varies.
 
@@ -32,14 +24,14 @@ def check_environment(environment: Mapping[str, str] = os.environ, plugin: str =
         plugin: The only path that NCCL_TUNER_PLUGIN may name.
 
     Raises:
-        NcclEnvironmentError: A variable is set that overrules the search or bounds it.
+        MeasurementError: A variable is set that overrules the search or bounds it.
     """
     check_overruling(environment, plugin)
     found = seen_variables(environment)
     for name in PER_PROCESS:
         if name in found:
             value, place = found[name]
-            raise NcclEnvironmentError(
+            raise MeasurementError(
                 f"{name}={value} is set in {place}, which the search is to find out; unset it"
             )
 
@@ -48,19 +40,19 @@ def check_overruling(environment: Mapping[str, str] = os.environ, plugin: str = 
     """Check for variables that overrule the plugin, whatever the process profile.
 
     Raises:
-        NcclEnvironmentError: A variable is set that overrules every choice of the plugin.
+        MeasurementError: A variable is set that overrules every choice of the plugin.
     """
     found = seen_variables(environment)
     for name in OVERRULING:
         if name in found:
             value, place = found[name]
-            raise NcclEnvironmentError(
+            raise MeasurementError(
                 f"{name}={value} is set in {place}, which overrules any table; unset it, and leave "
                 "it unset in the job"
             )
     value, place = found.get(PLUGIN_VARIABLE, ("", ""))
     if value not in {"", plugin}:
-        raise NcclEnvironmentError(
+        raise MeasurementError(
             f"{PLUGIN_VARIABLE}={value} is set in {place}, which keeps TuCCL's plugin out; unset it"
         )
 
@@ -97,18 +89,18 @@ def count_gpus(needed: int = 1) -> int:
     """Return the number of GPUs visible to this process.
 
     Raises:
-        NoGpuError: There are fewer than `needed`.
+        MeasurementError: There are fewer than `needed`.
     """
     count = ctypes.c_int()
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise NoGpuError(
+        raise MeasurementError(
             f"no NVIDIA driver here ({error}); measure on a host with GPUs, or with another backend"
         ) from error
     result = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if result != 0 or count.value < needed:
-        raise NoGpuError(
+        raise MeasurementError(
             f"{count.value} GPUs are visible here (CUDA error {result}), {needed} are needed; see "
             "CUDA_VISIBLE_DEVICES, or measure with another backend"
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuccl.errors import MeasurementError
+from tuccl.errors import NcclLibraryError, OldNcclError, SeveralNcclsError
 from tuccl.measuring.engines.torch_nccl import (
     LIBRARY_NAME,
     nccl_of_torch,
@@ -26,18 +26,6 @@ LIBRARY_VARIABLE = "TUCCL_NCCL_LIBRARY"
 """Path of the NCCL to measure, set by the user or by a leader for its workers."""
 OLDEST_VERSION = 22105
 """2.21.5, the first release with a tuner ABI that the plugin speaks."""
-
-
-class NcclLibraryError(MeasurementError):
-    """Raised when there is no NCCL to measure, or more than one."""
-
-
-class OldNcclError(NcclLibraryError):
-    """Raised for an NCCL whose tuner ABI the plugin does not speak."""
-
-
-class SeveralNcclsError(NcclLibraryError):
-    """Raised for NCCLs of different versions when the job's NCCL is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,12 @@ def nccl_worker_variables(
         ranks_on_gpus: Number of workers, where some of one node share a GPU; 0: none do.
 
     Raises:
-        NcclEnvironmentError: A variable fixes a setting that the search varies.
-        NoGpuError: There are fewer GPUs.
-        NoMpsError: The GPUs cannot be shared.
-        NoSharingError: They cannot be shared within a node.
+        MeasurementError: A variable fixes a setting that the search varies.
+        MeasurementError: There are fewer GPUs.
+        MeasurementError: The GPUs cannot be shared.
+        MeasurementError: They cannot be shared within a node.
         NcclLibraryError: No NCCL, several different ones, or one that is too old.
-        PluginMissingError: This installation has no plugin.
+        HostError: This installation has no plugin.
     """
     check_environment(environment, str(plugin_path()))
     count_gpus(gpus)

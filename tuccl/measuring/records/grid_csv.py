@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from probes.topology.graph import Topology
-from tuccl.measuring.records.errors import RecordFileError, RecordMismatchError
+from tuccl.errors import InputFileError
 from tuccl.measuring.records.record import Record, Row, make_record
 from tuccl.models.figures import communicator_shape
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, Config, Task
@@ -81,7 +81,7 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
     """Return the record of a grid and of the stock times beside it.
 
     Raises:
-        RecordFileError: a file cannot be read, lacks a column, or has bad lines; each bad line is
+        InputFileError: a file cannot be read, lacks a column, or has bad lines; each bad line is
             named by its number.
     """
     timing = Timing(data_type="unknown")  # A grid does not name it.
@@ -113,7 +113,7 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
     try:
         return make_record(topology, shape, provenance, timing, rows)
     except ValueError as error:
-        raise RecordFileError(f"{path}: {error}; correct the line") from error
+        raise InputFileError(f"{path}: {error}; correct the line") from error
 
 
 def is_grid(path: Path) -> bool:
@@ -127,7 +127,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
         return (path,)
     try:
         return (path, _stock_beside(path), topology_beside(path))
-    except RecordMismatchError:
+    except InputFileError:
         return (path, _stock_beside(path))
 
 
@@ -139,14 +139,14 @@ def topology_beside(path: Path) -> Path:
     """Return the topology file of a grid.
 
     Raises:
-        RecordMismatchError: the grid has none.
+        InputFileError: the grid has none.
     """
     words = path.stem.split("_")
     for length in range(len(words), 0, -1):
         candidate = path.with_name("_".join([*words[:length], "topo"]) + ".xml")
         if candidate.is_file():
             return candidate
-    raise RecordMismatchError(
+    raise InputFileError(
         f"{path} does not say which machine it is of, and no {words[0]}_topo.xml lies beside it; "
         "name the machine with --topology"
     )
@@ -173,9 +173,9 @@ def _points(path: Path, config_columns: Sequence[str]) -> Iterator[_Point]:
         seen.setdefault(key, number)
         yield point
     if bad:
-        raise RecordFileError(f"{path}: {_bad_lines(bad)}; correct the file")
+        raise InputFileError(f"{path}: {_bad_lines(bad)}; correct the file")
     if not seen:
-        raise RecordFileError(f"{path}: no measurement in it; name another file")
+        raise InputFileError(f"{path}: no measurement in it; name another file")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -185,25 +185,25 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         for cells in reader:
             yield reader.line_num, cells
     except csv.Error as error:
-        raise RecordFileError(f"{path}: line {reader.line_num}: {error}; correct it") from error
+        raise InputFileError(f"{path}: line {reader.line_num}: {error}; correct it") from error
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise RecordFileError(
+        raise InputFileError(
             f"cannot read {path}: {error.strerror}; name a record or a grid as CSV"
         ) from error
     except UnicodeDecodeError as error:
-        raise RecordFileError(f"{path} is not UTF-8 text; name a grid as CSV") from error
+        raise InputFileError(f"{path} is not UTF-8 text; name a grid as CSV") from error
 
 
 def _check_header(path: Path, header: Sequence[str], config_columns: Sequence[str]) -> None:
     fixed = ("op", "bytes", *config_columns)
     for name in (*fixed, "t1"):
         if name not in header:
-            raise RecordFileError(
+            raise InputFileError(
                 f"{path}: column {name} is missing; the first line must name {','.join(fixed)} and "
                 "t1, t2, ..."
             )
@@ -211,7 +211,7 @@ def _check_header(path: Path, header: Sequence[str], config_columns: Sequence[st
     for place, name in enumerate(header):
         if name not in expected or name in header[:place]:
             why = "is there twice" if name in expected else "is unknown"
-            raise RecordFileError(f"{path}: column {name!a:.40} {why}; remove it")
+            raise InputFileError(f"{path}: column {name!a:.40} {why}; remove it")
 
 
 def _point(number: int, header: Sequence[str], cells: Sequence[str]) -> _Point:

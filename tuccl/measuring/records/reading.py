@@ -6,7 +6,7 @@ from pathlib import Path
 
 from probes.files.read import read_topology
 from probes.topology.graph import Topology
-from tuccl.measuring.records.errors import RecordMismatchError
+from tuccl.errors import InputFileError
 from tuccl.measuring.records.grid_csv import is_grid, read_grid_csv, topology_beside
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.record_file import read_record
@@ -20,9 +20,9 @@ def read_records(path: Path, machine: Topology | None = None) -> Record:
         machine: Machine that it is used for; None: its own.
 
     Raises:
-        RecordFileError: the file is no record.
-        RecordMismatchError: it is of another machine, or names none.
-        ProbeError: the topology beside a CSV is unusable.
+        InputFileError: the file is no record.
+        InputFileError: it is of another machine, or names none.
+        MachineError: the topology beside a CSV is unusable.
     """
     if not is_grid(path):
         record = read_record(path)
@@ -33,7 +33,7 @@ def read_records(path: Path, machine: Topology | None = None) -> Record:
         return read_grid_csv(path, read_topology(topology_beside(path)))
     try:
         beside = read_topology(topology_beside(path))
-    except RecordMismatchError:
+    except InputFileError:
         beside = machine  # The grid names no other machine.
     _check_machine(path, beside, machine)
     return read_grid_csv(path, machine)
@@ -42,7 +42,7 @@ def read_records(path: Path, machine: Topology | None = None) -> Record:
 def _check_machine(path: Path, recorded: Topology, machine: Topology) -> None:
     found, wanted = recorded.fingerprint(), machine.fingerprint()
     if found != wanted:
-        raise RecordMismatchError(
+        raise InputFileError(
             f"{path} was recorded on {recorded.name} (topology {found}), not on {machine.name} "
             f"(topology {wanted}); name a record of this machine, or leave out --topology"
         )

@@ -26,11 +26,10 @@ from lookup_tables.provenance import (
     provenance_to_json,
 )
 from lookup_tables.table import Operation, Shape
-from probes.errors import ProbeError
 from probes.inputs.regular_file import read_regular_file
 from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.validation import check_structure
-from tuccl.measuring.records.errors import RecordFileError
+from tuccl.errors import InputFileError, MachineError
 from tuccl.measuring.records.record import Record, Request, Row, make_record
 from tuccl.measuring.records.run_json import run_from_json, run_to_json, shape_from_json
 from tuccl.search.trials.config import Config, Task
@@ -82,7 +81,7 @@ _FORM = ParquetForm(
     compression="zstd",
     missing="no record of measurements; make one with `tuccl tune --record FILE`",
     again="record again",
-    error=RecordFileError,
+    error=InputFileError,
 )
 
 
@@ -99,7 +98,7 @@ def read_record(path: Path) -> Record:
     """Return the record of a Parquet file.
 
     Raises:
-        RecordFileError: it cannot be read, or is no record of this version.
+        InputFileError: it cannot be read, or is no record of this version.
     """
     return record_from_parquet_bytes(_data(path), str(path))
 
@@ -108,7 +107,7 @@ def run_of_record(path: Path) -> str:
     """Return the identity of a record's run; empty if unknown.
 
     Raises:
-        RecordFileError: it cannot be read, or is no record of this version; rows are not checked.
+        InputFileError: it cannot be read, or is no record of this version; rows are not checked.
     """
     return str(read_parquet_metadata(_FORM, _data(path), str(path)).get("run", ""))
 
@@ -117,7 +116,7 @@ def _data(path: Path) -> bytes:
     try:
         return read_regular_file(path)
     except OSError as error:
-        raise RecordFileError(
+        raise InputFileError(
             f"cannot read {path}: {error.strerror}; name a record that `--record` wrote"
         ) from error
 
@@ -135,7 +134,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
         source: Its name, for messages.
 
     Raises:
-        RecordFileError: Not Parquet, no record, damaged, of another version, with other columns, or
+        InputFileError: Not Parquet, no record, damaged, of another version, with other columns, or
             with rows that cannot have been measured.
     """
     metadata, rows = read_parquet(_FORM, data, source)
@@ -152,7 +151,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
             run_from_json(metadata["of_run"]) if "of_run" in metadata else None,
         )
     except (
-        ProbeError,
+        MachineError,
         ArithmeticError,
         AttributeError,
         LookupError,
@@ -161,7 +160,7 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
     ) as error:
         raise _FORM.invalid(source, error) from error
     if metadata.get("fingerprint") != record.fingerprint:
-        raise RecordFileError(
+        raise InputFileError(
             f"{source}: its topology has fingerprint {record.fingerprint}, but it was recorded as "
             f"{metadata.get('fingerprint')}; restore it or record again"
         )

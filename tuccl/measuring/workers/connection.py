@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuccl import __version__
-from tuccl.errors import ConnectionLostError, MessageError
+from tuccl.errors import ConnectionLostError, MessageError, OtherReleaseError
 from tuccl.measuring.workers.pending_connections import (
     HANDSHAKE_S,
     MOST_WAITING,
-    OtherReleaseError,
     PendingConnections,
 )
 

@@ -59,7 +59,7 @@ def run_measuring_ranks(
         environment: Environment of this rank's workers; None: that of this process.
 
     Raises:
-        MpiMissingError: mpi4py is missing, or of another MPI than the launcher.
+        HostError: mpi4py is missing, or of another MPI than the launcher.
         MeasurementError: A rank did not report.
     """
     comm = join_mpi(tasks, timeout_s)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
-from tuccl.errors import ConnectionLostError, MessageError
+from tuccl.errors import ConnectionLostError, MessageError, OtherReleaseError
 
 HANDSHAKE_S = 5.0
 """Time in which a connection has to prove that it knows the key."""
@@ -42,10 +42,6 @@ class PendingConnection(Protocol[_Proved_co]):
 
     def close(self) -> None:
         """Close the connection."""
-
-
-class OtherReleaseError(MessageError):
-    """Raised when a peer knows the key and runs another release."""
 
 
 class PendingConnections(Generic[_Found]):

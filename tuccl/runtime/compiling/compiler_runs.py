@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuccl.errors import CompilationError
+from tuccl.errors import HostError
 
 Progress = Callable[[int, Sequence[str]], None]
 """Told how many runs have ended and what is running."""
@@ -56,14 +56,14 @@ class _Runs:
                     env={**os.environ, "TMPDIR": str(run.output.parent), "LC_ALL": "C"},
                 )
             except OSError as error:
-                raise CompilationError(f"{run.command[0]}: {error.strerror}; check it") from error
+                raise HostError(f"{run.command[0]}: {error.strerror}; check it") from error
         self.running[run] = process
 
     def ended(self) -> list[CompilerRun]:
         """Those that ended since they were asked for last.
 
         Raises:
-            CompilationError: One failed.
+            HostError: One failed.
         """
         ended = []
         for run, process in list(self.running.items()):
@@ -85,7 +85,7 @@ def run_compilers(runs: Sequence[CompilerRun], at_once: int, progress: Progress)
     """Run all, the first ones first, so many at once.
 
     Raises:
-        CompilationError: One failed, or could not be started; the others were ended.
+        HostError: One failed, or could not be started; the others were ended.
     """
     waiting = list(reversed(runs))
     state = _Runs()
@@ -101,7 +101,7 @@ def run_compilers(runs: Sequence[CompilerRun], at_once: int, progress: Progress)
         state.kill()
 
 
-def _failure(run: CompilerRun, code: int) -> CompilationError:
+def _failure(run: CompilerRun, code: int) -> HostError:
     """The error, after what the compiler said was saved where it stays."""
     how = f"was killed by signal {-code}" if code < 0 else f"exit code {code}"
     text = f"{shlex.join(run.command)}\n{run.said.read_text(errors='replace')}"
@@ -109,6 +109,6 @@ def _failure(run: CompilerRun, code: int) -> CompilationError:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
         file.write(text)
     compiler = Path(run.command[0]).name
-    return CompilationError(
+    return HostError(
         f"{run.what} does not compile ({compiler}: {how}); what the compiler said is in {log}"
     )

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuccl.errors import CompilerMissingError, UsageError
+from tuccl.errors import HostError, UsageError
 
 LEAST_CUDA = (12, 0)
 """The executor calls cudaStreamGetId."""
@@ -38,12 +38,12 @@ class Compilers:
         """See to it that nvcc compiles for all of these.
 
         Raises:
-            CompilerMissingError: It does not know one.
+            HostError: It does not know one.
         """
         for architecture in architectures:
             if self.known and architecture.rstrip("af") not in self.known:
                 release = _release(self.cuda)
-                raise CompilerMissingError(
+                raise HostError(
                     f"{self.nvcc} (CUDA {release}) does not compile for architecture "
                     f"{architecture}{reason}; it knows {', '.join(in_order(self.known))}: name "
                     "another nvcc in CUDACXX"
@@ -54,30 +54,28 @@ def find_compilers() -> Compilers:
     """The compilers: those that CC, CXX and CUDACXX name, else those that are found.
 
     Raises:
-        CompilerMissingError: One is missing, or the CUDA toolkit is too old.
+        HostError: One is missing, or the CUDA toolkit is too old.
     """
     nvcc = _first_program(_nvcc_candidates())
     if nvcc is None:
         named = os.environ.get("CUDACXX")
         where = f"CUDACXX={named}" if named else "the PATH, CUDA_HOME or /usr/local/cuda"
-        raise CompilerMissingError(
+        raise HostError(
             f"no nvcc in {where}: install the CUDA toolkit ({_release(LEAST_CUDA)} or later), or "
             "name its nvcc in CUDACXX"
         )
     cxx = _first_program(_named("NVCC_CCBIN", "CUDAHOSTCXX", "CXX") or ("g++", "c++", "clang++"))
     c = _first_program(_named("CC") or ("gcc", "cc", "clang"))
     if cxx is None or c is None:
-        raise CompilerMissingError(
+        raise HostError(
             "no C and C++ compiler: install g++, or name them in CC and CXX (C11 and C++17)"
         )
     said = re.search(r"release (\d{1,9})\.(\d{1,9})", _answer(nvcc, "--version"))
     if said is None:
-        raise CompilerMissingError(
-            f"{nvcc} --version names no CUDA release: name a working nvcc in CUDACXX"
-        )
+        raise HostError(f"{nvcc} --version names no CUDA release: name a working nvcc in CUDACXX")
     cuda = (int(said[1]), int(said[2]))
     if cuda < LEAST_CUDA:
-        raise CompilerMissingError(
+        raise HostError(
             f"{nvcc} is of CUDA {_release(cuda)}: the executor needs {_release(LEAST_CUDA)} or "
             "later; install it, or name its nvcc in CUDACXX"
         )

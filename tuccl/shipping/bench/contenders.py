@@ -16,12 +16,11 @@ from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from lookup_tables.confirmation import Reference
-from lookup_tables.errors import TableError
 from lookup_tables.lookup import TableIndex
 from lookup_tables.program_header import executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, SeenPlacement, Table
 from synthesizer.programs.staged.program_check import check_programs
-from tuccl.errors import UsageError
+from tuccl.errors import HostError, TableError, UsageError
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.finished_run import read_table_file
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
@@ -143,7 +142,7 @@ def read_shipped_table(directory: Path, name: str, *, with_executor: bool = True
 
     Raises:
         UsageError: A file is missing, or `tuccl.env` is not one of `tuccl ship`.
-        TableFileError: The bundle is damaged.
+        TableError: The bundle is damaged.
     """
     variables = _sourced(directory)
     if not with_executor:
@@ -198,5 +197,5 @@ def _parquet_table(directory: Path) -> Table | None:
     path = directory / TABLE_NAME
     try:
         return read_table_file(path)
-    except (OSError, TableError):
+    except (OSError, TableError, HostError):
         return None

@@ -29,10 +29,6 @@ class TimeUnit(StrEnum):
         return {TimeUnit.US: 1.0, TimeUnit.MS: 1e3, TimeUnit.S: 1e6}[self]
 
 
-class FigureMissingError(MeasurementError):
-    """A job's output has no figure."""
-
-
 @dataclass(frozen=True, slots=True)
 class Figure:
     """How a run's figure is found in its output."""
@@ -54,16 +50,16 @@ class Figure:
             seconds: Time from its start to its end.
 
         Raises:
-            FigureMissingError: The output has too few numbers, or one that is no positive number.
+            MeasurementError: The output has too few numbers, or one that is no positive number.
         """
         if self.pattern is None:
             return seconds
         found = self.pattern.findall(output)
         option = f"--metric {self.pattern.pattern!a:.80}"
         if not found:
-            raise FigureMissingError(f"{option} matches nothing in the job's output")
+            raise MeasurementError(f"{option} matches nothing in the job's output")
         if len(found) <= self.skip:
-            raise FigureMissingError(
+            raise MeasurementError(
                 f"{option} matches {len(found)} times in the job's output, of which --skip "
                 f"{self.skip} leaves none"
             )
@@ -94,5 +90,5 @@ def _number(text: str, option: str) -> float:
     except ValueError:
         number = math.nan
     if not 0.0 < number < math.inf:
-        raise FigureMissingError(f"{option} finds {text!a:.40}, which is no number above 0")
+        raise MeasurementError(f"{option} finds {text!a:.40}, which is no number above 0")
     return number

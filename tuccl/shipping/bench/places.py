@@ -50,7 +50,7 @@ def found_tables(
     Raises:
         UsageError: A place holds no table, or is named twice.
         WorkspaceError: A workspace has no finished run.
-        TableFileError: A bundle is damaged.
+        TableError: A bundle is damaged.
     """
     if len({absolute(place) for place in places}) < len(places):
         raise UsageError(f"{places[0]} is named twice; name two different tables")

@@ -24,10 +24,6 @@ _MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le"}
 _C_LIBRARY = re.compile(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?")
 
 
-class ElfError(ValueError):
-    """Raised for a file that is no shared library of 64 bits, or a damaged one."""
-
-
 @dataclass(frozen=True, slots=True)
 class ElfLibrary:
     """A shared library."""
@@ -51,19 +47,19 @@ def read_elf(path: Path) -> ElfLibrary:
 
     Raises:
         OSError: The file cannot be read.
-        ElfError: It is no shared library of 64 bits, or damaged.
+        ValueError: It is no shared library of 64 bits, or damaged.
     """
     data = read_regular_file(path)
     try:
         return _parsed(data)
     except (struct.error, ValueError, IndexError) as error:
-        raise ElfError(f"damaged ({error})") from error
+        raise ValueError(f"damaged ({error})") from error
 
 
 def _parsed(data: bytes) -> ElfLibrary:
     ident, _, machine, _, _, _, sections_at, _, _, _, _, size, count, _ = _HEADER.unpack_from(data)
     if not ident.startswith(b"\x7fELF\x02\x01") or size != _SECTION.size:
-        raise ElfError("no shared library of 64 bits")
+        raise ValueError("no shared library of 64 bits")
     places = range(sections_at, sections_at + min(count, _MOST_SECTIONS) * size, size)
     sections = [_SECTION.unpack_from(data, place) for place in places]
     # The first of each type counts; a library has one.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle
 from lookup_tables.program_header import is_phased
-from probes.errors import ProbeError
 from probes.host.probe import HostProbeOptions, probe_host
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
 from synthesizer.programs.phase_layout import unpacked_phases
+from tuccl.errors import MachineError
 from tuccl.measuring.workers.cores import cores_for, lanes_on
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 from tuccl.words.counts import count_of
@@ -181,7 +181,7 @@ def _fingerprint() -> str:
     """Return the fingerprint of this host without measurements; empty where it has none."""
     try:
         return probe_host(HostProbeOptions(measure_p2p=False)).topology.fingerprint()
-    except ProbeError:
+    except MachineError:
         return ""
 
 

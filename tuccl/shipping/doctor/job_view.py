@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle, load_bundle
-from lookup_tables.errors import TableError
-from tuccl.errors import UsageError
+from tuccl.errors import TableError, UsageError
 from tuccl.measuring.engines.nccl_environment import seen_variables
 from tuccl.measuring.engines.nccl_library import NcclLibrary
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME

@@ -15,17 +15,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lookup_tables.provenance import NcclVersion
-from tuccl.measuring.engines.nccl_library import (
-    LIBRARY_VARIABLE,
-    NcclLibrary,
-    NcclLibraryError,
-    OldNcclError,
-    find_nccl,
-)
+from tuccl.errors import NcclLibraryError, OldNcclError
+from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary, find_nccl
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE
-from tuccl.shipping.doctor.elf import ElfError, ElfLibrary, read_elf
+from tuccl.shipping.doctor.elf import ElfLibrary, read_elf
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView
 
@@ -112,7 +107,7 @@ def _plugin_findings(path: Path, version: NcclVersion | None) -> Iterator[Findin
     except OSError as failure:
         yield error("plugin", f"cannot read {path}: {failure.strerror}", f"chmod a+r {path}")
         return
-    except ElfError as fault:
+    except ValueError as fault:
         yield error("plugin", f"{path} is {fault}", "ship there again")
         return
     if (misfit := _misfit(path, library)) is not None:
@@ -177,7 +172,7 @@ def check_c_library(job: JobView) -> Iterator[Finding]:
     for library in libraries:
         try:
             needs.append(read_elf(library).c_library)
-        except (OSError, ElfError):
+        except (OSError, ValueError):
             continue
     if needs and (0, 0) < max(needs) <= own:
         needed, present = (".".join(map(str, version)) for version in (max(needs), own))

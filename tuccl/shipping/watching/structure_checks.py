@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from probes.comparison.changes import describe_changes
 from probes.comparison.measured_figures import with_figures_of
-from probes.errors import ProbeError
 from probes.topology.graph import Topology
 from probes.topology.hosts import hosts_alike, split_hosts
+from tuccl.errors import MachineError
 from tuccl.reports.host_record import HostRecord
 from tuccl.shipping.doctor.findings import Finding, note, ok, warning
 
@@ -70,7 +70,7 @@ def _expected(
 def _structure(record: HostRecord) -> Topology | None:
     try:
         return record.topology()
-    except ProbeError:
+    except MachineError:
         return None
 
 

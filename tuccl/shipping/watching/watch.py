@@ -9,11 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from probes.errors import ProbeError
 from probes.files.read import read_topology
 from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from probes.topology.graph import Topology
-from tuccl.errors import MeasurementError
+from tuccl.errors import MachineError, MeasurementError
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.workers.congestion import congestion_control
@@ -125,7 +124,7 @@ def _host_findings(
         return  # All links would be told as missing.
     try:
         yield from check_structure(record, _machine(view), options.probe())
-    except ProbeError as error:
+    except MachineError as error:
         unchecked.append(f"this host could not be probed: {error}")
 
 
@@ -136,7 +135,7 @@ def _machine(view: ShippedView) -> Topology | None:
         return None
     try:
         return read_topology(view.directory / MACHINE_NAME)
-    except (OSError, ProbeError):
+    except (OSError, MachineError):
         return None  # `check_directory` tells that the file is not as it was.
 
 

@@ -184,7 +184,7 @@ def joined_table(new: Table, carried: Carried) -> Table:
     """Return the new table with the entries that keep their worth, of the machine as it is now.
 
     Raises:
-        InvalidTableError: The entries break a rule of the format.
+        TableError: The entries break a rule of the format.
     """
     shapes = {task.shape for task in carried.plan.kept}
     kept = [

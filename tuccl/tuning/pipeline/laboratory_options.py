@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from probes.topology.graph import Topology
-from tuccl.errors import UsageError
+from tuccl.errors import MeasurementError, UsageError
 from tuccl.measuring.backends.backend_choice import backend_kind
-from tuccl.measuring.engines.nccl_environment import NoGpuError, count_gpus
+from tuccl.measuring.engines.nccl_environment import count_gpus
 from tuccl.measuring.workers.congestion import congestion_control
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.options.run_options import RunOptions
@@ -57,5 +57,5 @@ def _gpus_here() -> int:
     """Return the number of GPUs; 0 where there are none, which the backend will tell."""
     try:
         return count_gpus()
-    except NoGpuError:
+    except MeasurementError:
         return 0

@@ -84,7 +84,7 @@ def prepare(
 
     Raises:
         TucclError: an input does not exist, or does not fit.
-        ProbeError: the machine's file cannot be used.
+        MachineError: the machine's file cannot be used.
     """
     workload = workload_of_options(given)
     if given.records is None:

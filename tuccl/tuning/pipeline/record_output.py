@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.errors import UsageError
-from tuccl.measuring.records.errors import RecordFileError
+from tuccl.errors import InputFileError, UsageError
 from tuccl.measuring.records.grid_csv import files_of
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.record_file import run_of_record, write_record
@@ -42,7 +41,7 @@ class RecordOutput:
         if not self._is_free():
             try:
                 run_of_record(self.path)
-            except RecordFileError as error:
+            except InputFileError as error:
                 raise UsageError(
                     f"--record {self.path} is there already and is no record that this release "
                     "reads; name another file, or add --force to replace it"
@@ -54,7 +53,7 @@ class RecordOutput:
 
         Raises:
             UsageError: The file is the record of another run.
-            RecordFileError: The file is no longer a record, as it was at `check`.
+            InputFileError: The file is no longer a record, as it was at `check`.
         """
         if self._is_free():
             return

@@ -72,7 +72,7 @@ def build_table(
     """Build the table of a run.
 
     Raises:
-        InvalidTableError: when the outcome breaks a rule of the format.
+        TableError: when the outcome breaks a rule of the format.
     """
     entries = [
         entry for key in tuning.keys if (entry := _entry(key, fingerprint, origin)) is not None

@@ -11,10 +11,9 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from lookup_tables.table import Operation, Shape
 from probes.inputs.first_fault import first_fault
 from probes.topology.graph import Topology
-from tuccl.errors import UsageError, WorkspaceError
+from tuccl.errors import InputFileError, UsageError, WorkspaceError
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.calibration.model_file import read_model_file
-from tuccl.measuring.records.errors import RecordMismatchError
 from tuccl.measuring.records.reading import read_records
 from tuccl.measuring.records.record import Record
 from tuccl.models.model_constants import ModelConstants
@@ -56,8 +55,8 @@ def record_of_options(options: RunOptions, machine: Topology | None) -> Record |
 
     Raises:
         UsageError: a backend that replays has no record, or another backend has one.
-        RecordFileError: the file is no record.
-        RecordMismatchError: the record is of another machine.
+        InputFileError: the file is no record.
+        InputFileError: the record is of another machine.
     """
     backend = options.backend_name
     if not backend_kind(backend).needs_record:
@@ -76,8 +75,8 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
 
     Raises:
         UsageError: for an unknown name, an empty range of sizes, or a duration that does not parse.
-        ModelFileError: for a model file without constants.
-        RecordMismatchError: the record has no times for the operations and sizes.
+        InputFileError: for a model file without constants.
+        InputFileError: the record has no times for the operations and sizes.
     """
     require_possible(options)
     offers_schedules = record is not None and bool(record.of_run.schedules)
@@ -110,7 +109,7 @@ def _of_record(settings: RunSettings, record: Record) -> RunSettings:
     """The settings with the recorded keys and shapes that their options ask for.
 
     Raises:
-        RecordMismatchError: the record has none of them.
+        InputFileError: the record has none of them.
     """
     options, whole = settings.options, record.shape
     recorded = record.of_run.shapes or shapes_named((ShapeName.WHOLE,), whole)
@@ -120,7 +119,7 @@ def _of_record(settings: RunSettings, record: Record) -> RunSettings:
         held = [each.shape for each in recorded]
         if missing := [each for each in named if each.shape not in held]:
             names = ", ".join(each.name for each in recorded)
-            raise RecordMismatchError(
+            raise InputFileError(
                 f"{options.records} has no times of communicators of shape {missing[0].name}; it "
                 f"holds {names}: leave out --shapes, or name these"
             )
@@ -202,7 +201,7 @@ def _recorded_keys(
         operations = tuple(each for each in (in_order or sorted(held)) if each in held)
     if not tasks:
         names = ", ".join(operations) or "any operation"
-        raise RecordMismatchError(
+        raise InputFileError(
             f"{options.records} has no size in this range for {names}; it holds {_held(record)}"
         )
     tunable = [task for task in tasks if _has_stock(record, task)]
@@ -213,7 +212,7 @@ def _recorded_keys(
     ]
     common = tuple(sorted(set.intersection(*sizes)))
     if not common:
-        raise RecordMismatchError(
+        raise InputFileError(
             f"{options.records} has no size at which NCCL with nothing set was timed for each of "
             f"{', '.join(operations)}{_on_all(shapes)}: everything is held against it; record it "
             "too (beside NAME.csv: NAME_default.csv), or name fewer --operations"

@@ -37,7 +37,7 @@ def workload_of_options(options: RunOptions) -> Workload | None:
 
     Raises:
         UsageError: another option says what is tuned, too.
-        WorkloadFileError: the file is no workload.
+        InputFileError: the file is no workload.
     """
     if options.workload is None:
         return None

@@ -15,9 +15,8 @@ from lookup_tables.confirmation import NoStarts
 from lookup_tables.table import Entry, Operation, Shape
 from sketches.candidates import whole_machine
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.errors import SynthesisError
 from synthesizer.ir.collectives import Collective
-from tuccl.errors import UsageError
+from tuccl.errors import ScheduleError, UsageError
 from tuccl.models.figures import communicator_shape
 from tuccl.models.siblings import SiblingMachines
 from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
@@ -237,7 +236,7 @@ def _bound(found: ReportedTable, operation: Operation, shape: Shape) -> TimeBoun
     try:
         part = SiblingMachines(found.machine).slowest(shape)
         return time_bound(Collective(operation.value), whole_machine(part))
-    except (SynthesisError, UsageError):
+    except (ScheduleError, UsageError):
         return None
 
 

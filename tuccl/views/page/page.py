@@ -20,10 +20,10 @@ from markupsafe import Markup
 
 from lookup_tables.provenance import SIMULATED
 from probes.drawing.svg import draw_svg
-from probes.errors import TopologyExportError
 from probes.topology.graph import Topology
 from sketches.sketch import Sketch
 from tuccl import __version__
+from tuccl.errors import MachineError
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.documents.step import StepDocument
 from tuccl.reports.evidence import Evidence
@@ -297,7 +297,7 @@ def _machine(machine: Topology | None) -> dict[str, Any]:
     drawing, problem = "", ""
     try:
         drawing = draw_svg(machine)
-    except TopologyExportError as error:
+    except MachineError as error:
         problem = str(error)
     return {
         "machine": machine,

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lookup_tables.errors import TableFileError
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Table
 from probes.topology.graph import Topology
-from tuccl.errors import UsageError, WorkspaceError
+from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.reports.documents.step import StepDocument, step_document
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table, read_table_file
@@ -130,7 +129,7 @@ def _shipped(root: Path, name: str) -> ReportedTable:
         raise WorkspaceError(
             f"cannot read {path} ({error.strerror}); `tuccl ship` writes it again"
         ) from error
-    except TableFileError as error:
+    except TableError as error:
         raise WorkspaceError(f"{error}; `tuccl ship` writes it again") from error
     manifest, _ = read_manifest(root / MANIFEST_NAME)
     sums = None if manifest is None else manifest.step

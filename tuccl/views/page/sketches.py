@@ -11,10 +11,9 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from probes.topology.graph import Topology
-from sketches.errors import SketchError
 from sketches.sketch import DroppedEdge, Sketch
 from sketches.sketch_json import sketch_from_json
-from tuccl.errors import WorkspaceError
+from tuccl.errors import MachineError, WorkspaceError
 from tuccl.views.page.charts import Chart, chart_text
 from tuccl.workspace.runs import Run, read_text_if_present
 
@@ -68,7 +67,7 @@ def _read_sketch(path: Path) -> Sketch:
         raise WorkspaceError(f"{path} is missing; run `tuccl init` again")
     try:
         return sketch_from_json(text, str(path))
-    except SketchError as error:
+    except MachineError as error:
         raise WorkspaceError(f"{error}; run `tuccl init` again") from error
 
 

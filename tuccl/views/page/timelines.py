@@ -18,11 +18,11 @@ from lookup_tables.table import Operation, ScheduleConfig, Shape, StoredSchedule
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from sketches.sketch import Sketch
-from synthesizer.errors import AlgorithmFileError, DefectError, InfeasibleError
 from synthesizer.formats.msccl_xml import read_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from synthesizer.simulate.trace import Trace, TracedStep, Transfer, trace_schedule
+from tuccl.errors import ScheduleError
 from tuccl.models.executor_model import SLOTS, execution_model, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED
@@ -207,7 +207,7 @@ def _timeline(
         network = with_network_hops(sketch, machine_figures(machine), SHIPPED)
         model = _model(algorithm, network, config, key.size_bytes)
         trace = trace_schedule(algorithm, network, key.size_bytes, model, _TILES)
-    except (AlgorithmFileError, InfeasibleError, DefectError):
+    except ScheduleError:
         return None
     return Timeline(
         schedule=stored.name,

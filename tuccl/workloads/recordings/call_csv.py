@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lookup_tables.table import MAX_RANKS, Operation
-from tuccl.errors import UsageError
+from tuccl.errors import InputFileError, UsageError
 from tuccl.words.sizes import parse_size
-from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import (
     Datatype,
@@ -54,7 +53,7 @@ class CallCsvReader:
         """Read a file.
 
         Raises:
-            RecordingError: It cannot be read, lacks a column, or has a row that is not understood.
+            InputFileError: It cannot be read, lacks a column, or has a row that is not understood.
         """
         lines = (line.decode("utf-8-sig", errors="replace") for line in file.lines())
         rows = csv.reader(lines)
@@ -65,13 +64,13 @@ class CallCsvReader:
                 if any(cell.strip() for cell in cells):
                     self._take(cells, names, f"{file.path} line {rows.line_num}")
         except csv.Error as error:
-            raise RecordingError(
+            raise InputFileError(
                 f"{file.path} line {rows.line_num}: {error}; mend the CSV"
             ) from error
 
     def _take(self, cells: list[str], names: list[str], where: str) -> None:
         if len(cells) != len(names):
-            raise RecordingError(
+            raise InputFileError(
                 f"{where}: {len(cells)} cells under {len(names)} columns; mend the row, or remove "
                 "it if it is cut"
             )
@@ -81,7 +80,7 @@ class CallCsvReader:
         operation = row["operation"].lower()
         known = _OPERATIONS.get(operation.replace("_", "").replace("-", ""))
         if size_bytes is None or not operation:
-            raise RecordingError(f"{where}: no operation or no size_bytes; mend the row")
+            raise InputFileError(f"{where}: no operation or no size_bytes; mend the row")
         if known is None:
             calls, in_all_bytes = self._not_tuned[operation[:64]]
             self._not_tuned[operation[:64]] = (calls + count, in_all_bytes + count * size_bytes)
@@ -118,14 +117,14 @@ class CallCsvReader:
 def _require_columns(names: list[str], where: str) -> None:
     missing = [name for name in NEEDED if name not in names]
     if missing:
-        raise RecordingError(
+        raise InputFileError(
             f"{where}: the first line has no column {missing[0]!r}; a CSV of calls needs "
             f"{', '.join(NEEDED)}"
         )
     unknown = [name for name in names if name not in KNOWN]
     if unknown or len(set(names)) < len(names):
         wrong = f"column {unknown[0]!a:.60} is unknown" if unknown else "a column is there twice"
-        raise RecordingError(f"{where}: {wrong}; use some of {', '.join(KNOWN)}")
+        raise InputFileError(f"{where}: {wrong}; use some of {', '.join(KNOWN)}")
 
 
 def _call(
@@ -133,7 +132,7 @@ def _call(
 ) -> WorkloadCall:
     ranks, nodes = _cell(row, "ranks", _ranks, where), _cell(row, "nodes", _ranks, where)
     if ranks is None or ranks < 2 or (nodes or 1) > ranks:
-        raise RecordingError(f"{where}: a communicator needs 2 ranks or more, and no more nodes")
+        raise InputFileError(f"{where}: a communicator needs 2 ranks or more, and no more nodes")
     return WorkloadCall(
         operation=operation,
         datatype=_cell(row, "datatype", Datatype, where),
@@ -153,7 +152,7 @@ def _cell(row: Mapping[str, str], name: str, parse: Callable[[str], T], where: s
     """Return the value of a cell; None: it is empty, or there is no such column.
 
     Raises:
-        RecordingError: It is not understood.
+        InputFileError: It is not understood.
     """
     text = row.get(name, "")
     if not text:
@@ -161,7 +160,7 @@ def _cell(row: Mapping[str, str], name: str, parse: Callable[[str], T], where: s
     try:
         return parse(text.lower())
     except (ValueError, UsageError) as error:
-        raise RecordingError(f"{where}: {name} {text!a:.60} is not understood; mend it") from error
+        raise InputFileError(f"{where}: {name} {text!a:.60} is not understood; mend it") from error
 
 
 def _ranks(text: str) -> int:

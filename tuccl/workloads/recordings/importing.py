@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuccl.errors import InputFileError
 from tuccl.words.progress import Progress
-from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.recordings.assembling import assemble
 from tuccl.workloads.recordings.call_csv import CallCsvReader
 from tuccl.workloads.recordings.inspector import InspectorReader
@@ -66,7 +66,7 @@ def import_recordings(
         step_us: Time of a step of the job without PyTorch's profiler, for its traces.
 
     Raises:
-        RecordingError: A file cannot be read, is of another kind, or there is no call in any; or
+        InputFileError: A file cannot be read, is of another kind, or there is no call in any; or
             `step_us` is given for a recording that is no trace of PyTorch's profiler.
     """
     names = tuple(map(str, files))
@@ -80,13 +80,13 @@ def import_recordings(
             own = recognize(file) if kind is None else kind
             if readers and own not in readers:
                 first = _name(next(iter(readers)))
-                raise RecordingError(
+                raise InputFileError(
                     f"{path} is of the kind {_name(own)} and {files[0]} of {first}; import files "
                     "of one kind"
                 )
             if not readers:
                 if step_us is not None and own is not SourceKind.KINETO:
-                    raise RecordingError(
+                    raise InputFileError(
                         f"{path} is of the kind {_name(own)}: --step-time is for traces of "
                         "PyTorch's profiler"
                     )
@@ -141,7 +141,7 @@ def _recordings_of(path: Path) -> Sequence[Path]:
         return (path,)
     found = sorted(path.glob(RECORDED_FILES))
     if not found:
-        raise RecordingError(
+        raise InputFileError(
             f"{path} holds no recording: have a job write there with the variables that "
             "`tuccl workload record --env` prints"
         )
@@ -153,7 +153,7 @@ def _require_different(files: Sequence[Path]) -> None:
     for path in files:
         whole = os.path.realpath(path)
         if whole in seen:
-            raise RecordingError(f"{path} is named twice; name each recording once")
+            raise InputFileError(f"{path} is named twice; name each recording once")
         seen.add(whole)
 
 
@@ -163,7 +163,7 @@ def _require_calls(workload: Workload) -> None:
     files = workload.source.files
     named = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
     left_out = "".join(f"; {what}" for what in workload.source.left_out)
-    raise RecordingError(
+    raise InputFileError(
         f"{named}: no collective in it ({_name(workload.source.kind)}{left_out}); "
         f"{_NEEDED[workload.source.kind]}"
     )

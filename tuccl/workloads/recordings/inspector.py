@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lookup_tables.table import MAX_RANKS
-from tuccl.workloads.recordings.json_text import DamagedJsonError, JsonText
+from tuccl.workloads.recordings.json_text import JsonText
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
     Observed,
@@ -61,14 +61,14 @@ class InspectorReader:
         """Read a file.
 
         Raises:
-            RecordingError: The file cannot be read.
+            InputFileError: The file cannot be read.
         """
         text = JsonText(file.read)
         header: _Header | None = None
         while text.peek():
             try:
                 found = text.value()
-            except DamagedJsonError:
+            except ValueError:
                 self.observed.left_out[_DAMAGED] += 1
                 if not text.skip_to(_OBJECT):
                     return

@@ -18,10 +18,6 @@ LONGEST_VALUE = 1 << 28
 """The same of a value that is no event."""
 
 
-class DamagedJsonError(ValueError):
-    """Raised for a value that cannot be decoded; the text is left at its beginning."""
-
-
 class JsonText:
     """A JSON text and a place in it."""
 
@@ -62,7 +58,7 @@ class JsonText:
             longest: Characters beyond which a value that cannot be decoded is damaged.
 
         Raises:
-            DamagedJsonError: It is damaged, or the text ends within it.
+            ValueError: It is damaged, or the text ends within it.
         """
         self.peek()
         while True:
@@ -72,7 +68,7 @@ class JsonText:
                 # Twice as much each time, so that a long value takes little longer to decode.
                 more = len(self._text) - self._at
                 if more > longest or not self._fill(more):
-                    raise DamagedJsonError(str(error)) from error
+                    raise ValueError(str(error)) from error
                 continue
             # A number may go on in the next piece.
             if end == len(self._text) and self._fill():

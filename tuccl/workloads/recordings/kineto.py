@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from tuccl.workloads.errors import RecordingError
-from tuccl.workloads.recordings.json_text import LONGEST_VALUE, DamagedJsonError, JsonText
+from tuccl.errors import InputFileError
+from tuccl.workloads.recordings.json_text import LONGEST_VALUE, JsonText
 from tuccl.workloads.recordings.kineto_arguments import (
     CallKind,
     as_integer,
@@ -95,7 +95,7 @@ class KinetoReader:
         """Read a trace.
 
         Raises:
-            RecordingError: It cannot be read, is no trace, or is of a rank that was read before.
+            InputFileError: It cannot be read, is no trace, or is of a rank that was read before.
         """
         trace, distributed = _Trace(), {}
         for name, value in _members(JsonText(file.read), file, self.observed.notes):
@@ -117,7 +117,7 @@ class KinetoReader:
         rank = trace.rank if rank is None else rank
         member: Hashable = rank if rank is not None else ("trace", str(file.path))
         if member in self._members:
-            raise RecordingError(
+            raise InputFileError(
                 f"{file.path}: a second trace of rank {rank}; name one trace of each rank"
             )
         self._members.add(member)
@@ -139,7 +139,7 @@ class KinetoReader:
         views: dict[tuple[Hashable, int], RankCalls] = {}
         steps = self._steps or float(len(trace.steps)) or None
         if self._step_us is not None and steps is None:
-            raise RecordingError(
+            raise InputFileError(
                 f"{file.path}: --step-time is of a step, and the trace marks none; give --steps, "
                 "or call profiler.step() after each"
             )
@@ -182,21 +182,21 @@ def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[
     """Yield the members of a trace; each event as a member `event`.
 
     Raises:
-        RecordingError: It is no trace.
+        InputFileError: It is no trace.
     """
     if not text.takes("{"):
-        raise RecordingError(f"{file.path}: no trace of PyTorch's profiler; name its JSON")
+        raise InputFileError(f"{file.path}: no trace of PyTorch's profiler; name its JSON")
     try:
         while not text.takes("}"):
             name = text.value()
             if not text.takes(":"):
-                raise DamagedJsonError("no colon")
+                raise ValueError("no colon")
             if name == "traceEvents" and text.takes("["):
                 yield from _events(text)
             else:
                 yield str(name), text.value(LONGEST_VALUE)
             text.takes(",")
-    except DamagedJsonError:
+    except ValueError:
         notes.append(f"{file.path} is cut or damaged: what stands before that is used")
 
 
@@ -204,12 +204,12 @@ def _events(text: JsonText) -> Iterator[tuple[str, Any]]:
     """Yield events, without damaged ones.
 
     Raises:
-        DamagedJsonError: The text ends within the list.
+        ValueError: The text ends within the list.
     """
     while not text.takes("]"):
         try:
             yield "event", text.value()
-        except DamagedJsonError:
+        except ValueError:
             if not text.skip_to(_EVENT):
                 raise
             yield "event", None

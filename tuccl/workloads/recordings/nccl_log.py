@@ -98,7 +98,7 @@ class NcclLogReader:
         """Read a file.
 
         Raises:
-            RecordingError: The file cannot be read.
+            InputFileError: The file cannot be read.
         """
         is_of_nccl = False
         for line in file.lines():

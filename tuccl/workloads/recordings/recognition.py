@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tuccl.errors import UsageError
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError, UsageError
 from tuccl.workloads.recordings.call_csv import NEEDED
 from tuccl.workloads.recordings.nccl_log import MARK
 from tuccl.workloads.recordings.recording_file import RecordingFile
@@ -59,12 +58,12 @@ def recognize(file: RecordingFile) -> SourceKind:
     """Return the kind of a recording.
 
     Raises:
-        RecordingError: It is none, or of a kind that lacks what a workload needs.
+        InputFileError: It is none, or of a kind that lacks what a workload needs.
     """
     head = file.head(HEAD_BYTES)
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if not text:
-        raise RecordingError(f"{file.path} is empty; name a recording of a job")
+        raise InputFileError(f"{file.path} is empty; name a recording of a job")
     if _RECORDED.match(text):
         return SourceKind.RECORDED
     is_json = _JSON.match(text) is not None
@@ -78,11 +77,11 @@ def recognize(file: RecordingFile) -> SourceKind:
         return SourceKind.CSV
     for pattern, what in _FOREIGN:
         if pattern.search(text):
-            raise RecordingError(
+            raise InputFileError(
                 f"{file.path}: {what}; record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL"
             )
     if is_json or b"\x00" in head:
-        raise RecordingError(
+        raise InputFileError(
             f"{file.path}: no recording that is known; name NCCL's log, a trace of PyTorch's "
             "profiler, NCCL Inspector's JSON or a CSV of calls, or its kind with --from"
         )

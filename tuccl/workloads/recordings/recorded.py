@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from lookup_tables.table import MAX_RANKS
 from probes.inputs.first_fault import first_fault
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
     Observed,
@@ -109,7 +109,7 @@ class RecordedReader:
         """Read a process's file.
 
         Raises:
-            RecordingError: It cannot be read, or the plugin did not write it so.
+            InputFileError: It cannot be read, or the plugin did not write it so.
         """
         recording = _recording(file)
         self._left_out["calls that TuCCL's executor ran, which NCCL does not see"] += (
@@ -201,11 +201,11 @@ class RecordedReader:
 
 def _recording(file: RecordingFile) -> _Recording:
     if file.size_bytes > MOST_BYTES:
-        raise RecordingError(f"{file.path} is too large to be a process's recording; name another")
+        raise InputFileError(f"{file.path} is too large to be a process's recording; name another")
     pieces = iter(file.read, b"")
     try:
         return _Recording.model_validate_json(b"".join(pieces), strict=True)
     except ValidationError as error:
-        raise RecordingError(
+        raise InputFileError(
             f"{file.path}: {first_fault(error)}; record again with the plugin of this release"
         ) from error

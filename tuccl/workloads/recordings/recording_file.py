@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from probes.inputs.regular_file import regular_status
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError
 
 _GZIP = b"\x1f\x8b"
 _PIECE_BYTES = 1 << 20
@@ -30,7 +30,7 @@ class RecordingFile:
             told: Called with the number of bytes that have been read since its last call.
 
         Raises:
-            RecordingError: The file cannot be read.
+            InputFileError: The file cannot be read.
         """
         self.path = path
         self.is_cut = False
@@ -71,7 +71,7 @@ class RecordingFile:
         """Return the next piece; empty at the end.
 
         Raises:
-            RecordingError: The file cannot be read.
+            InputFileError: The file cannot be read.
         """
         if self._kept:
             kept, self._kept = self._kept, b""
@@ -105,6 +105,6 @@ class RecordingFile:
         return bytes(piece)
 
 
-def unreadable(path: Path, error: OSError) -> RecordingError:
+def unreadable(path: Path, error: OSError) -> InputFileError:
     """Return the error of a recording that cannot be read."""
-    return RecordingError(f"cannot read {path}: {error.strerror}; name a recording of a job")
+    return InputFileError(f"cannot read {path}: {error.strerror}; name a recording of a job")

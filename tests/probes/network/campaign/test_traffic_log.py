@@ -1,7 +1,7 @@
 import pytest
 
 from probes.network.campaign.traffic_log import LinkUse, parse_traffic_log
-from probes.network.errors import HierarchyFileError
+from tuccl.errors import MachineError
 
 TOP = "# tuccl traffic log 1\nsrc_host,src_nic,dst_host,dst_nic,utilisation\n"
 
@@ -31,11 +31,11 @@ def test_links_in_the_order_of_the_log() -> None:
     ],
 )
 def test_malformed_logs_are_refused(text: str, message: str) -> None:
-    with pytest.raises(HierarchyFileError, match="traffic log") as caught:
+    with pytest.raises(MachineError, match="traffic log") as caught:
         parse_traffic_log(text)
     assert message in str(caught.value)
 
 
 def test_a_field_beyond_what_csv_takes_is_refused_by_line() -> None:
-    with pytest.raises(HierarchyFileError, match="traffic log line 3: field larger than"):
+    with pytest.raises(MachineError, match="traffic log line 3: field larger than"):
         parse_traffic_log(f"{TOP}n1,{'a' * 200_000},n2,b,0\n")

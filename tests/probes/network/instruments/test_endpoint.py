@@ -11,11 +11,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from probes.network.addresses import SYSFS_INFINIBAND
-from probes.network.errors import ServerStartError
 from probes.network.instruments.endpoint import (
     TCP_CONNECT,
     Figure,
     PairTask,
+    ServerStartError,
     bandwidth_tool,
     latency_tool,
     measure_bandwidth,

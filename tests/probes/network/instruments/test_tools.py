@@ -2,14 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from probes.network.instruments.tools import (
-    MEASURING,
-    Tool,
-    ToolMissingError,
-    install_hint,
-    missing_tools,
-    require,
-)
+from probes.network.instruments.tools import MEASURING, Tool, install_hint, missing_tools, require
+from tuccl.errors import ToolMissingError
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.network.errors import HostListError
 from probes.network.racks.hostlist import MAX_HOSTS, expand_host_list
+from tuccl.errors import MachineError
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_expansion(text: str, hosts: list[str]) -> None:
     ],
 )
 def test_malformed_lists_are_refused(text: str, reason: str) -> None:
-    with pytest.raises(HostListError, match="host list") as caught:
+    with pytest.raises(MachineError, match="host list") as caught:
         expand_host_list(text)
     assert reason in str(caught.value)
 
@@ -55,7 +55,7 @@ def test_malformed_lists_are_refused(text: str, reason: str) -> None:
 def test_any_text_is_a_list_or_refused(text: str) -> None:
     try:
         hosts = expand_host_list(text)
-    except HostListError:
+    except MachineError:
         return
     assert hosts
     assert all(host and not set(host) & set("[],") for host in hosts)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.network.errors import HierarchyFileError
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 FABRIC = """\
 # Topology file: generated on a Monday
@@ -50,7 +50,7 @@ def test_host_and_device_of_a_description() -> None:
 
 def test_blocks_that_contradict_each_other_are_refused() -> None:
     text = FABRIC.replace('[1](c1) \t"S-00000000000000a1"', '[1](c1) \t"S-00000000000000a2"')
-    with pytest.raises(HierarchyFileError, match="line 16: H-00000000000000c1 port 1 is at S-"):
+    with pytest.raises(MachineError, match="line 16: H-00000000000000c1 port 1 is at S-"):
         parse_ibnetdiscover(text)
 
 
@@ -63,7 +63,7 @@ def test_blocks_that_contradict_each_other_are_refused() -> None:
     ],
 )
 def test_other_text_is_refused(text: str, message: str) -> None:
-    with pytest.raises(HierarchyFileError, match=message):
+    with pytest.raises(MachineError, match=message):
         parse_ibnetdiscover(text)
 
 
@@ -71,7 +71,7 @@ def test_other_text_is_refused(text: str, message: str) -> None:
 def test_a_list_cut_anywhere_knows_no_other_leaves(end: int) -> None:
     try:
         ports = parse_ibnetdiscover(FABRIC[:end])
-    except HierarchyFileError:
+    except MachineError:
         return
     whole = {(port.guid, port.port): port.switch_guid for port in parse_ibnetdiscover(FABRIC)}
     assert all(whole[port.guid, port.port] == port.switch_guid for port in ports)
@@ -93,7 +93,5 @@ def test_real_fabric() -> None:
 @pytest.mark.parametrize("old", ["[1](c1)", "[1](c2)"])
 def test_a_port_of_thousands_of_digits_is_refused_by_line(old: str) -> None:
     text = FABRIC.replace(old, old.replace("1", "1" * 5000, 1))
-    with pytest.raises(
-        HierarchyFileError, match=r"line \d+: '\[1+.* is cut or not the line of a port"
-    ):
+    with pytest.raises(MachineError, match=r"line \d+: '\[1+.* is cut or not the line of a port"):
         parse_ibnetdiscover(text)

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from probes.network.errors import HierarchyFileError
 from probes.network.racks.lldp import LldpNeighbour, parse_lldp, switch_of_interface
+from tuccl.errors import MachineError
 
 
 def _seen(chassis: object, port_type: str = "ifname", port: str = "Ethernet4") -> dict[str, object]:
@@ -66,10 +66,10 @@ def test_no_neighbours(text: str) -> None:
     ],
 )
 def test_json_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(HierarchyFileError, match="lldpctl: the JSON is cut or not that of"):
+    with pytest.raises(MachineError, match="lldpctl: the JSON is cut or not that of"):
         parse_lldp(text)
 
 
 def test_text_of_another_form_is_refused() -> None:
-    with pytest.raises(HierarchyFileError, match="neither JSON nor keyvalue"):
+    with pytest.raises(MachineError, match="neither JSON nor keyvalue"):
         parse_lldp("LLDP neighbors:\nInterface:    eth0, via: LLDP\n")

@@ -1,7 +1,7 @@
 import pytest
 
-from probes.network.errors import HierarchyFileError
 from probes.network.racks.rack_map import parse_rack_map
+from tuccl.errors import MachineError
 
 
 def test_words_fields_ranges_and_comments() -> None:
@@ -22,7 +22,7 @@ def test_a_heading_is_no_host() -> None:
 
 def test_a_host_may_be_repeated_in_the_same_rack_only() -> None:
     assert parse_rack_map("n1 a\nn[1-2] a\n") == {"n1": "a", "n2": "a"}
-    with pytest.raises(HierarchyFileError, match="map line 2: host n1 is in 'a' and in 'b'"):
+    with pytest.raises(MachineError, match="map line 2: host n1 is in 'a' and in 'b'"):
         parse_rack_map("n1 a\nn[1-2] b\n", "map")
 
 
@@ -36,14 +36,14 @@ def test_a_host_may_be_repeated_in_the_same_rack_only() -> None:
     ],
 )
 def test_malformed_lines_are_named(text: str, message: str) -> None:
-    with pytest.raises(HierarchyFileError, match=message):
+    with pytest.raises(MachineError, match=message):
         parse_rack_map(text)
 
 
 def test_hosts_are_limited_per_file_and_not_per_line() -> None:
     text = "".join(f"n{rack}-[1-60000] r{rack}\n" for rack in range(300))
-    with pytest.raises(HierarchyFileError, match=r"line 2: .*more than 100,000 hosts in all"):
+    with pytest.raises(MachineError, match=r"line 2: .*more than 100,000 hosts in all"):
         parse_rack_map(text)
     # Also where the same hosts come again: their number costs time, not their names.
-    with pytest.raises(HierarchyFileError, match=r"line 2: .*more than 100,000 hosts in all"):
+    with pytest.raises(MachineError, match=r"line 2: .*more than 100,000 hosts in all"):
         parse_rack_map("n[1-60000] r\n" * 300)

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import MachineFileError, ProbeError, TopologyFileError
 from probes.nccl_xml.records import GpuLinkRecord
 from probes.pci.inventory import CpuModel, NumaNode, PcieLink, PciInventory
 from probes.pci.listings.hwloc_nvlinks import hwloc_gpu_records
 from probes.pci.listings.hwloc_xml import parse_hwloc_xml
 from probes.pci.relation import Relation, relation
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 FILES = SHARED_DATA / "pci_sysfs/hwloc_xml"
 GOLDEN = Path(__file__).parents[2] / "golden" / "hwloc_xml.txt"
@@ -177,7 +177,7 @@ def test_ambiguous_links_are_noted() -> None:
 
 
 def test_an_export_without_devices_names_the_command() -> None:
-    with pytest.raises(MachineFileError, match="lstopo --of xml --whole-io FILE"):
+    with pytest.raises(MachineError, match="lstopo --of xml --whole-io FILE"):
         read('<topology version="2.0"><object type="Machine"/></topology>')
 
 
@@ -192,13 +192,13 @@ def test_an_export_without_devices_names_the_command() -> None:
     ],
 )
 def test_damaged_exports_are_refused(old: str, new: str, message: str) -> None:
-    with pytest.raises(ProbeError, match=message):
+    with pytest.raises(MachineError, match=message):
         read(MACHINE.replace(old, new))
 
 
 def test_a_document_type_with_declarations_is_refused() -> None:
     text = '<!DOCTYPE topology [<!ENTITY a "aaaa">]><topology/>'
-    with pytest.raises(TopologyFileError, match="document type"):
+    with pytest.raises(MachineError, match="document type"):
         read(text)
 
 
@@ -211,7 +211,7 @@ def test_a_device_listed_twice_counts_once_and_is_noted() -> None:
 
 @given(st.integers(0, len(MACHINE) - 12))
 def test_a_cut_export_is_refused(end: int) -> None:
-    with pytest.raises(ProbeError):
+    with pytest.raises(MachineError):
         read(MACHINE[:end])
 
 
@@ -252,7 +252,7 @@ def test_nvlinks_are_counted_from_bandwidths() -> None:
 
 def test_an_export_without_nvlinks_has_no_records_and_a_damaged_one_is_refused() -> None:
     assert hwloc_gpu_records(MACHINE, "mail") == {}
-    with pytest.raises(MachineFileError, match="3 objects and 2 figures"):
+    with pytest.raises(MachineError, match="3 objects and 2 figures"):
         hwloc_gpu_records(nvlinked("0 25000"), "mail")
 
 

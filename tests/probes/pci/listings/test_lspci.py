@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.errors import MachineFileError
 from probes.pci.inventory import BarRange, NumaNode, PcieLink, PciFunction, PciInventory
 from probes.pci.listings.lspci import parse_lspci
 from tests.shared_data import SHARED_DATA, requires_shared_data
+from tuccl.errors import MachineError
 
 
 def entry(head: str, *lines: str) -> str:
@@ -160,20 +160,20 @@ def test_a_listing_by_a_user_without_rights_says_what_was_hidden() -> None:
 
 
 def test_the_tree_form_is_refused_with_the_command_to_run() -> None:
-    with pytest.raises(MachineFileError, match=r"mail:2: this is the tree of lspci -t.*-vvv -nn"):
+    with pytest.raises(MachineError, match=r"mail:2: this is the tree of lspci -t.*-vvv -nn"):
         parse_lspci("$ lspci -tv\n-+-[0000:00]-+-00.0  Intel\n", "mail")
-    with pytest.raises(MachineFileError, match=r"mail:1: this is the form of lspci -m,.*-vvv -nn"):
+    with pytest.raises(MachineError, match=r"mail:1: this is the form of lspci -m,.*-vvv -nn"):
         parse_lspci('3b:00.0 "3D controller" "NVIDIA Corporation" "GH100" -ra1 "" ""\n', "mail")
 
 
 @pytest.mark.parametrize("text", ["", "hello\n", "GPU0 X\n"])
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(MachineFileError, match="no line of it describes a PCI function"):
+    with pytest.raises(MachineError, match="no line of it describes a PCI function"):
         parse_lspci(text, "mail")
 
 
 def test_a_function_listed_twice_is_refused() -> None:
-    with pytest.raises(MachineFileError, match=r"mail:8: 0000:19:00.0 is listed a second time"):
+    with pytest.raises(MachineError, match=r"mail:8: 0000:19:00.0 is listed a second time"):
         parse_lspci(NIC + "\n" + NIC, "mail")
 
 
@@ -205,7 +205,7 @@ def test_a_cut_is_an_error_a_gap_or_between_two_functions(end: int) -> None:
     text = MACHINE[:end]
     try:
         inventory = parse_lspci(text, "mail")
-    except MachineFileError:
+    except MachineError:
         assert "\n" not in text
         return
     assert "may be cut" in sentences(inventory) or text.endswith("\n\n")

@@ -20,13 +20,13 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
-from synthesizer.programs.errors import NoCutError
 from synthesizer.programs.staged import cutting, data_flow
 from synthesizer.programs.staged.cutting import cut
 from synthesizer.programs.staged.staged_proof import prove_staged
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.plan.test_uneven_machines import Shape
 from tests.synthesizer.programs.staged.staged_runs import run_in_every_order, run_in_order
+from tuccl.errors import NoProgramError
 
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 EQUAL = ((2, 2), (2, 3), (4, 1), (3, 2))
@@ -189,22 +189,22 @@ def test_every_order_of_rounds_and_stages_ends_with_the_result(collective: Colle
 )
 def test_nodes_that_do_not_fit_are_named(node_sizes: tuple[int, ...], reason: str) -> None:
     algorithm = lower(ring_all_reduce([(0, 1, 2, 3)]), "ring")
-    with pytest.raises(NoCutError, match=reason):
+    with pytest.raises(NoProgramError, match=reason):
         cut(algorithm, node_sizes)
 
 
 def test_what_cannot_be_cut_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NoCutError, match="a node has 9 ranks, an executor serves at most 8"):
+    with pytest.raises(NoProgramError, match="a node has 9 ranks, an executor serves at most 8"):
         cut(lower(ring_all_reduce([tuple(range(10))]), "ring"), (9, 1))
     ring = lower(ring_all_reduce([tuple(range(9))]), "ring")
     first = replace(ring.programs[0], threadblocks=ring.programs[0].threadblocks[1:])
-    with pytest.raises(NoCutError, match="it is not proved: "):
+    with pytest.raises(NoProgramError, match="it is not proved: "):
         cut(replace(ring, programs=(first, *ring.programs[1:])), (8, 1))
-    with pytest.raises(NoCutError, match="custom operation"):
+    with pytest.raises(NoProgramError, match="custom operation"):
         cut(replace(ring, collective=Collective.CUSTOM), (8, 1))
     monkeypatch.setattr(cutting, "MOST_ROUNDS", 2)
-    with pytest.raises(NoCutError, match=r"crosses between nodes 4 times, .* at most 2 rounds"):
+    with pytest.raises(NoProgramError, match=r"crosses between nodes 4 times, .* at most 2 rounds"):
         cut(ring, (8, 1))
     monkeypatch.setattr(data_flow, "MOST_MOVES", 100)
-    with pytest.raises(NoCutError, match=r"its steps move \d+ chunks, at most 100 are"):
+    with pytest.raises(NoProgramError, match=r"its steps move \d+ chunks, at most 100 are"):
         cut(ring, (8, 1))

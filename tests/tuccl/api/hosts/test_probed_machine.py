@@ -9,7 +9,6 @@ import pytest
 
 from probes.cluster.cluster_probe import ClusterProbe
 from probes.cluster.crew import LocalCrew
-from probes.errors import InvalidTopologyError
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from probes.nvidia.nvml import read_nvml
@@ -17,6 +16,7 @@ from probes.topology.graph import Link
 from tests.tuccl.conftest import TINY_RUN, Run, run_in
 from tuccl.api.hosts import probing
 from tuccl.api.hosts.probed_machine import keep, probe_again, probed_machine
+from tuccl.errors import InvalidTopologyError
 from tuccl.options.run_options import RunOptions
 from tuccl.workspace.runs import Workspace
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from probes.errors import ProbeError
 from probes.files.read import read_topology
 from tests.tuccl.conftest import Run
 from tuccl.api.hosts.probe_command import ProbeCommand
 from tuccl.api.hosts.probing import probe
-from tuccl.errors import UsageError, WorkspaceError
+from tuccl.errors import MachineError, UsageError, WorkspaceError
 
 TIMEOUT_S = 150
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np")
@@ -129,7 +128,7 @@ PLAIN = ProbeCommand(
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, object], said: str) -> None:
-    with pytest.raises((UsageError, ProbeError), match=said):
+    with pytest.raises((UsageError, MachineError), match=said):
         probe(replace(PLAIN, **options))  # type: ignore[arg-type]
 
 
@@ -139,7 +138,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_probed() -
 
 
 def test_a_directory_without_a_system_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProbeError, match=str(tmp_path)):
+    with pytest.raises(MachineError, match=str(tmp_path)):
         probe(replace(PLAIN, root=tmp_path))
 
 

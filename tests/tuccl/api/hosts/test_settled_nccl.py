@@ -15,7 +15,7 @@ from tests.tuccl.conftest import TINY_RUN, run_in
 from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 from tests.tuccl.ready_command import ReadyCommand
 from tuccl.api.hosts.settled_nccl import HostNccl, tell_nccl
-from tuccl.measuring.engines.nccl_library import NcclLibraryError, SeveralNcclsError
+from tuccl.errors import NcclLibraryError, SeveralNcclsError
 
 COMMAND = (sys.executable, "-c", "from tuccl.cli.app import main; main()")
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe")

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from probes.errors import ProbeError
 from tests.tuccl.conftest import Run
 from tuccl.cli.commands.calibrate import calibrate_command
 from tuccl.cli.options.calibrate_command import CalibrateCommand
-from tuccl.errors import TucclError, UsageError
+from tuccl.errors import MachineError, TucclError, UsageError
 from tuccl.measuring.calibration.model_file import read_model_file
 
 HEADER = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
@@ -80,7 +79,7 @@ def test_what_cannot_serve_is_one_line_and_nothing_is_written(
         operation=operation or None,
         output=model,
     )
-    with pytest.raises((TucclError, ProbeError), match=message) as caught:
+    with pytest.raises((TucclError, MachineError), match=message) as caught:
         calibrate_command(command)
     assert "\n" not in str(caught.value)
     assert not model.exists()

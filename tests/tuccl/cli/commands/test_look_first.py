@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lookup_tables.errors import PyarrowError
 from lookup_tables.parquet_form import require_pyarrow
 from tests.runtime.conftest import ROOT
 from tests.tuccl.conftest import Run, TunedWorkspace, run_in
-from tuccl.errors import WorkspaceError
+from tuccl.errors import HostError, WorkspaceError
 from tuccl.workspace.atomic_file import require_room
 
 BROKEN = {
@@ -76,7 +75,7 @@ def test_a_compression_that_is_missing_is_found_out(monkeypatch: pytest.MonkeyPa
 
     require_pyarrow()
     monkeypatch.setattr(pq, "write_table", write)
-    with pytest.raises(PyarrowError, match=r"snappy: not built\)") as error:
+    with pytest.raises(HostError, match=r"snappy: not built\)") as error:
         require_pyarrow()
     assert "\n" not in str(error.value)
 

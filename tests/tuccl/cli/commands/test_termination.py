@@ -19,13 +19,8 @@ from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.tuccl.conftest import run_in
 from tests.tuccl.processes.test_mpi_workers import requires_mpi4py, requires_mpirun
-from tuccl.errors import ExitCode
-from tuccl.processes.interrupts import (
-    Terminated,
-    interrupts_kept,
-    raise_if_interrupted,
-    tell_stopped,
-)
+from tuccl.errors import ExitCode, Terminated
+from tuccl.processes.interrupts import interrupts_kept, raise_if_interrupted, tell_stopped
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, write_atomically
 from tuccl.workspace.runs import Workspace
 

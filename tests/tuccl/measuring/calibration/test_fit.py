@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
-from tuccl.measuring.calibration.errors import TooFewPointsError
+from tuccl.errors import InputFileError
 from tuccl.measuring.calibration.fit import fit_constants, median_error
 from tuccl.measuring.calibration.model_file import make_model_file
 from tuccl.measuring.calibration.observations import Observation, tabulate
@@ -115,5 +115,5 @@ def test_times_of_something_else_give_constants_that_can_be_written() -> None:
 
 
 def test_too_few_times_are_refused() -> None:
-    with pytest.raises(TooFewPointsError, match="7 measured times are too few"):
+    with pytest.raises(InputFileError, match="7 measured times are too few"):
         fit_constants(times_of(SHIPPED)[:7])

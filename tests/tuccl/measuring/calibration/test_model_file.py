@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuccl.measuring.calibration.errors import ModelFileError
+from tuccl.errors import InputFileError
 from tuccl.measuring.calibration.model_file import make_model_file, model_file_text, read_model_file
 from tuccl.models.model_constants import SHIPPED
 
@@ -51,7 +51,7 @@ def test_what_is_no_constant_is_named(
     target = document if "model_version" in change else document["constants"]
     target.update(change)
     written.write_text(json.dumps(document))
-    with pytest.raises(ModelFileError, match=message) as caught:
+    with pytest.raises(InputFileError, match=message) as caught:
         read_model_file(written)
     assert "\n" not in str(caught.value)
 
@@ -60,7 +60,7 @@ def test_what_is_no_constant_is_named(
 def test_what_is_no_model_at_all_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.json"
     path.write_text(text)
-    with pytest.raises(ModelFileError, match=r"model\.json"):
+    with pytest.raises(InputFileError, match=r"model\.json"):
         read_model_file(path)
-    with pytest.raises(ModelFileError, match="cannot read"):
+    with pytest.raises(InputFileError, match="cannot read"):
         read_model_file(tmp_path / "absent.json")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import Operation
 from tests.shared_data import SHARED_DATA, requires_shared_data
-from tuccl.measuring.calibration.errors import NcclTestsFormatError
+from tuccl.errors import InputFileError
 from tuccl.measuring.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
 
 TODAY = """\
@@ -97,7 +97,7 @@ def test_graphs_launch_without_the_host() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_by_name_in_one_line(text: str, message: str) -> None:
-    with pytest.raises(NcclTestsFormatError, match=f"^output.txt: .*{message}") as caught:
+    with pytest.raises(InputFileError, match=f"^output.txt: .*{message}") as caught:
         parsed(text)
     assert "\n" not in str(caught.value)
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_used_is_refused_by_name_in_one_line(text: str, message: 
 def test_whatever_runs_into_an_output_it_is_read_or_refused(junk: str, position: int) -> None:
     try:
         run = parsed(TODAY[:position] + junk + TODAY[position:])
-    except NcclTestsFormatError:
+    except InputFileError:
         return
     assert all(size > 0 and 0 < time < float("inf") for size, time in run.times_us)
 
@@ -125,7 +125,7 @@ def test_every_real_output_is_read_or_refused_by_name() -> None:
             name = path.relative_to(folder).as_posix()
             try:
                 read[name] = parse_nccl_tests(path.read_text(errors="replace"), name)
-            except NcclTestsFormatError as error:
+            except InputFileError as error:
                 refused[name] = str(error)
     assert len(read) > 130
     assert all(len(run.times_us) >= 5 for run in read.values())
@@ -147,7 +147,7 @@ def test_every_real_output_is_read_or_refused_by_name() -> None:
     ],
 )
 def test_numbers_of_thousands_of_digits_are_refused_by_line(old: str, new: str, said: str) -> None:
-    with pytest.raises(NcclTestsFormatError, match=f"output.txt {said}"):
+    with pytest.raises(InputFileError, match=f"output.txt {said}"):
         parsed(TODAY.replace(old, new))
 
 

@@ -17,10 +17,10 @@ from tuccl.reports.report import read_report
 from tuccl.workspace.runs import Workspace
 
 LOOK = """
-from tuccl.measuring.engines.gpu_sharing import NoMpsError, require_mps
+from tuccl.measuring.engines.gpu_sharing import MeasurementError, require_mps
 try:
     print(require_mps({gpus}))
-except NoMpsError as error:
+except MeasurementError as error:
     print(error)
 """
 
@@ -74,11 +74,11 @@ def test_the_driver_is_asked_about_each_gpu_that_is_needed(
 
 SHARE = """
 from pathlib import Path
-from tuccl.measuring.engines.gpu_sharing import NoSharingError, sharing_variables
+from tuccl.measuring.engines.gpu_sharing import MeasurementError, sharing_variables
 from tuccl.measuring.engines.nccl_library import NcclLibrary
 try:
     print(sharing_variables(NcclLibrary(Path("libnccl.so.2"), {version}, "named"), {ranks}, 2))
-except NoSharingError as error:
+except MeasurementError as error:
     print(error)
 """
 

@@ -12,17 +12,9 @@ import pytest
 
 from tests.runtime.conftest import compile_c
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, ROOT
-from tuccl.measuring.engines.nccl_environment import (
-    NcclEnvironmentError,
-    check_environment,
-    check_overruling,
-)
-from tuccl.measuring.engines.nccl_library import (
-    NcclLibraryError,
-    SeveralNcclsError,
-    find_nccl,
-    version_text,
-)
+from tuccl.errors import MeasurementError, NcclLibraryError, SeveralNcclsError
+from tuccl.measuring.engines.nccl_environment import check_environment, check_overruling
+from tuccl.measuring.engines.nccl_library import find_nccl, version_text
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS
 
 MakeNccl = Callable[[str, int], Path]
@@ -231,26 +223,26 @@ def test_version_text() -> None:
 
 @pytest.mark.parametrize("name", [*OVERRULING, *PER_PROCESS])
 def test_a_variable_that_decides_is_refused_by_name(name: str) -> None:
-    with pytest.raises(NcclEnvironmentError, match=f"{name}=7 is set in the environment"):
+    with pytest.raises(MeasurementError, match=f"{name}=7 is set in the environment"):
         check_environment({name: "7"})
 
 
 def test_a_process_profile_is_no_fault_in_a_worker() -> None:
     check_overruling({"NCCL_NTHREADS": "256"})
-    with pytest.raises(NcclEnvironmentError, match="NCCL_PROTO=LL is set"):
+    with pytest.raises(MeasurementError, match="NCCL_PROTO=LL is set"):
         check_overruling({"NCCL_PROTO": "LL"})
 
 
 def test_only_our_own_plugin_may_be_named() -> None:
     check_environment({"NCCL_TUNER_PLUGIN": "/ours.so"}, plugin="/ours.so")
     check_environment({"NCCL_TUNER_PLUGIN": "", "NCCL_DEBUG": "INFO"})
-    with pytest.raises(NcclEnvironmentError, match=r"NCCL_TUNER_PLUGIN=/other\.so is set"):
+    with pytest.raises(MeasurementError, match=r"NCCL_TUNER_PLUGIN=/other\.so is set"):
         check_environment({"NCCL_TUNER_PLUGIN": "/other.so"}, plugin="/ours.so")
 
 
 def test_nccls_configuration_file_counts_and_is_named(tmp_path: Path) -> None:
     (tmp_path / ".nccl.conf").write_text("# ours\n#NCCL_ALGO=Tree\nNCCL_PROTO = LL # why\nbroken\n")
-    with pytest.raises(NcclEnvironmentError, match=r"NCCL_PROTO=LL is set in .*\.nccl\.conf"):
+    with pytest.raises(MeasurementError, match=r"NCCL_PROTO=LL is set in .*\.nccl\.conf"):
         check_environment({"HOME": str(tmp_path)})
     empty_conf = tmp_path / "other.conf"
     empty_conf.write_text("NCCL_DEBUG=INFO\n")

@@ -7,7 +7,7 @@ from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.measuring.records.small_record import machine
-from tuccl.measuring.records.errors import RecordFileError, RecordMismatchError
+from tuccl.errors import InputFileError
 from tuccl.measuring.records.grid_csv import CUT_SHORT, read_grid_csv, topology_beside
 from tuccl.search.trials.config import STOCK, Config, Task
 
@@ -78,7 +78,7 @@ def test_a_point_that_was_cut_short_has_failed_only_where_it_has_no_time(tmp_pat
 )
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: str, said: str) -> None:
     path = written(tmp_path / "g.csv", *LINES, line)
-    with pytest.raises(RecordFileError) as caught:
+    with pytest.raises(InputFileError) as caught:
         read_grid_csv(path, machine())
     text = str(caught.value)
     assert f"{path}: line 7: " in text
@@ -89,7 +89,7 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: str, said: st
 def test_every_bad_line_is_named(tmp_path: Path) -> None:
     bad = "allreduce,4096,ring,LL,2,512,4194304,32,nan"
     path = written(tmp_path / "g.csv", bad, LINES[0], bad, LINES[1], *[bad] * 9)
-    with pytest.raises(RecordFileError, match=r"line 2: .*; bad too: 4, 6, 7, .* and 2 more;"):
+    with pytest.raises(InputFileError, match=r"line 2: .*; bad too: 4, 6, 7, .* and 2 more;"):
         read_grid_csv(path, machine())
 
 
@@ -97,25 +97,25 @@ def test_every_bad_line_is_named(tmp_path: Path) -> None:
 def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     header = ",".join(name for name in HEADER.split(",") if name != missing)
     path = written(tmp_path / "g.csv", header=header)
-    with pytest.raises(RecordFileError, match=f"column {missing} is missing"):
+    with pytest.raises(InputFileError, match=f"column {missing} is missing"):
         read_grid_csv(path, machine())
 
 
 def test_a_file_that_is_no_grid(tmp_path: Path) -> None:
-    with pytest.raises(RecordFileError, match="No such file"):
+    with pytest.raises(InputFileError, match="No such file"):
         read_grid_csv(tmp_path / "nowhere.csv", machine())
     (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecordFileError, match="not UTF-8"):
+    with pytest.raises(InputFileError, match="not UTF-8"):
         read_grid_csv(tmp_path / "b.csv", machine())
-    with pytest.raises(RecordFileError, match="no measurement in it"):
+    with pytest.raises(InputFileError, match="no measurement in it"):
         read_grid_csv(written(tmp_path / "e.csv"), machine())
-    with pytest.raises(RecordFileError, match="column 'note' is unknown"):
+    with pytest.raises(InputFileError, match="column 'note' is unknown"):
         read_grid_csv(written(tmp_path / "x.csv", header=HEADER + ",note"), machine())
 
 
 def test_the_topology_lies_beside_the_grid(tmp_path: Path) -> None:
     grid = tmp_path / "h200x4_nvlink_2.csv"
-    with pytest.raises(RecordMismatchError, match="--topology"):
+    with pytest.raises(InputFileError, match="--topology"):
         topology_beside(grid)
     near, nearer = tmp_path / "h200x4_topo.xml", tmp_path / "h200x4_nvlink_topo.xml"
     near.write_text("")
@@ -136,11 +136,11 @@ def test_the_real_grid_has_27_keys_and_58_seconds_of_measuring() -> None:
 
 def test_a_field_beyond_what_csv_takes_is_refused_by_line(tmp_path: Path) -> None:
     grid = written(tmp_path / "g.csv", LINES[0], f"allreduce,{'1' * 200_000},ring")
-    with pytest.raises(RecordFileError, match=r"g\.csv: line 3: field larger than"):
+    with pytest.raises(InputFileError, match=r"g\.csv: line 3: field larger than"):
         read_grid_csv(grid, machine())
 
 
 def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
     grid = written(tmp_path / "g.csv", *LINES, header=HEADER.replace("t3", "t2"))
-    with pytest.raises(RecordFileError, match="column 't2' is there twice; remove it"):
+    with pytest.raises(InputFileError, match="column 't2' is there twice; remove it"):
         read_grid_csv(grid, machine())

@@ -9,8 +9,7 @@ from probes.files.read import read_topology
 from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.tuccl.measuring.records.small_record import machine, small_record
 from tests.tuccl.measuring.records.test_grid_csv import LINES, written
-from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.measuring.records.errors import RecordFileError, RecordMismatchError
+from tuccl.errors import ConfigurationFailedError, InputFileError, MeasurementError
 from tuccl.measuring.records.reading import read_records
 from tuccl.measuring.records.record import Request
 from tuccl.measuring.records.record_file import write_record
@@ -32,7 +31,7 @@ def test_parquet_says_which_machine_it_is_of(tmp_path: Path) -> None:
     path = tmp_path / "r.parquet"
     write_record(path, small_record())
     assert read_records(path) == read_records(path, machine()) == small_record()
-    with pytest.raises(RecordMismatchError, match=r"recorded on h200-4gpu .*not on a100") as caught:
+    with pytest.raises(InputFileError, match=r"recorded on h200-4gpu .*not on a100") as caught:
         read_records(path, OTHER)
     assert machine().fingerprint() in str(caught.value)
     assert OTHER.fingerprint() in str(caught.value)
@@ -41,20 +40,20 @@ def test_parquet_says_which_machine_it_is_of(tmp_path: Path) -> None:
 def test_a_grid_needs_its_topology_beside_it_or_named(tmp_path: Path) -> None:
     path = written(tmp_path / "h200x4_grid.csv", *LINES)
     assert read_records(path, machine()).topology == machine()
-    with pytest.raises(RecordMismatchError, match="name the machine with --topology"):
+    with pytest.raises(InputFileError, match="name the machine with --topology"):
         read_records(path)
     beside = tmp_path / "h200x4_topo.xml"
     beside.write_text(topology_to_nccl_xml(machine()))
     known = read_topology(beside)
     assert read_records(path).topology == known
     assert read_records(path, known).fingerprint == known.fingerprint()
-    with pytest.raises(RecordMismatchError, match="not on a100"):
+    with pytest.raises(InputFileError, match="not on a100"):
         read_records(path, OTHER)
 
 
 def test_a_file_without_an_ending_is_taken_for_parquet(tmp_path: Path) -> None:
     (tmp_path / "r").write_text("op,bytes\n")
-    with pytest.raises(RecordFileError, match="not a readable Parquet file"):
+    with pytest.raises(InputFileError, match="not a readable Parquet file"):
         read_records(tmp_path / "r")
 
 

@@ -15,8 +15,7 @@ from lookup_tables.parquet_form import MOST_ROWS
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclProtocol, Operation, Shape
 from tests.tuccl.measuring.records.small_record import FAST, machine, rows, small_record
-from tuccl.errors import WorkspaceError
-from tuccl.measuring.records.errors import RecordFileError
+from tuccl.errors import InputFileError, WorkspaceError
 from tuccl.measuring.records.record import Request, Row, make_record
 from tuccl.measuring.records.record_file import (
     read_record,
@@ -141,7 +140,7 @@ def with_samples(samples: list[float | None] | None) -> Callable[[pa.Table], pa.
 def test_every_truncation_is_one_clear_error() -> None:
     data = record_to_parquet_bytes(small_record())
     for size in [0, 1, 4, len(data) // 2, len(data) - 1]:
-        with pytest.raises(RecordFileError, match="r: not a readable Parquet file") as caught:
+        with pytest.raises(InputFileError, match="r: not a readable Parquet file") as caught:
             record_from_parquet_bytes(data[:size], "r")
         assert "\n" not in str(caught.value)
 
@@ -176,7 +175,7 @@ def test_every_truncation_is_one_clear_error() -> None:
     ],
 )
 def test_what_is_wrong_is_one_clear_line(change: Callable[[pa.Table], pa.Table], said: str) -> None:
-    with pytest.raises(RecordFileError) as caught:
+    with pytest.raises(InputFileError) as caught:
         record_from_parquet_bytes(rewritten(change), "r.parquet")
     text = str(caught.value)
     assert said in text
@@ -187,12 +186,12 @@ def test_what_is_wrong_is_one_clear_line(change: Callable[[pa.Table], pa.Table],
 def test_a_table_is_no_record() -> None:
     out = io.BytesIO()
     pq.write_table(pa.table({"operation": ["all_reduce"]}), out)
-    with pytest.raises(RecordFileError, match="no record of measurements"):
+    with pytest.raises(InputFileError, match="no record of measurements"):
         record_from_parquet_bytes(out.getvalue(), "r")
 
 
 def test_a_file_that_is_not_there_and_one_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(RecordFileError, match="No such file"):
+    with pytest.raises(InputFileError, match="No such file"):
         read_record(tmp_path / "nowhere.parquet")
     (tmp_path / "taken").write_text("")
     with pytest.raises(WorkspaceError, match="cannot write"):
@@ -216,7 +215,7 @@ def test_a_link_to_a_missing_device_makes_a_record_invalid() -> None:
     metadata[b"tuccl.topology"] = json.dumps(json.dumps(topology)).encode()
     damaged = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), damaged)
-    with pytest.raises(RecordFileError, match="there is no device 'n0/none'"):
+    with pytest.raises(InputFileError, match="there is no device 'n0/none'"):
         record_from_parquet_bytes(damaged.getvalue(), "record")
 
 
@@ -244,7 +243,7 @@ def test_a_record_of_an_earlier_release_tells_its_provenance_as_text() -> None:
     metadata[b"tuccl.backend"] = metadata[b"tuccl.versions"] = b'""'
     out = io.BytesIO()
     pq.write_table(table.replace_schema_metadata(metadata), out)
-    with pytest.raises(RecordFileError, match="no backend is named"):
+    with pytest.raises(InputFileError, match="no backend is named"):
         record_from_parquet_bytes(out.getvalue(), "r")
 
 
@@ -253,5 +252,5 @@ def test_a_small_file_of_millions_of_rows_is_refused_before_it_fills_memory() ->
     many = pa.concat_tables([few] * (MOST_ROWS // few.num_rows + 1))
     out = io.BytesIO()
     pq.write_table(many, out, compression="zstd", write_page_checksum=True)
-    with pytest.raises(RecordFileError, match=r"^r: more than 400,000 rows or 256 MiB"):
+    with pytest.raises(InputFileError, match=r"^r: more than 400,000 rows or 256 MiB"):
         record_from_parquet_bytes(out.getvalue(), "r")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuccl.errors import UsageError
-from tuccl.shipping.bench.job_figure import Figure, FigureMissingError, TimeUnit, parse_pattern
+from tuccl.errors import MeasurementError, UsageError
+from tuccl.shipping.bench.job_figure import Figure, TimeUnit, parse_pattern
 
 OUTPUT = """\
 warming up
@@ -37,7 +37,7 @@ def test_without_a_pattern_the_whole_run_counts() -> None:
     ],
 )
 def test_an_output_without_the_figure(text: str, skip: int, reason: str) -> None:
-    with pytest.raises(FigureMissingError, match=reason):
+    with pytest.raises(MeasurementError, match=reason):
         Figure(parse_pattern(text), skip).of_run(OUTPUT, 60.0)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation
-from probes.errors import ProbeError
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.silent_progress import silent
+from tuccl.errors import MachineError
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
 from tuccl.tuning.pipeline.stages import initialize
@@ -47,7 +47,7 @@ ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
 )
 def test_every_machine_of_two_gpus_or_more_is_tuned(path: Path, tmp_path: Path) -> None:
     if path.name in CANNOT_SERVE:
-        with pytest.raises(ProbeError, match=CANNOT_SERVE[path.name]) as caught:
+        with pytest.raises(MachineError, match=CANNOT_SERVE[path.name]) as caught:
             load_machine(MachineOptions(str(path)))
         assert "\n" not in str(caught.value)
         return

@@ -7,14 +7,13 @@ from lookup_tables.provenance import NcclVersion
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
-from tuccl.errors import UsageError, WorkspaceError
+from tuccl.errors import InputFileError, UsageError, WorkspaceError
 from tuccl.measuring.backends.backend_choice import (
     BackendRequest,
     backend_kind,
     builtins_of,
     open_backend,
 )
-from tuccl.measuring.records.errors import RecordMismatchError
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
@@ -63,7 +62,7 @@ def test_only_sizes_that_all_operations_have_are_tuned() -> None:
     alone = replace(REPLAYED, operations="all_reduce")
     assert settings_of_options(alone, fewer).sizes_bytes == (4096, 65536)
     apart = [row for row in rows if row.operation is Operation.ALL_GATHER or row.size_bytes > 4096]
-    with pytest.raises(RecordMismatchError, match="name fewer --operations"):
+    with pytest.raises(InputFileError, match="name fewer --operations"):
         settings_of_options(REPLAYED, replace(grid, rows=tuple(apart)))
 
 
@@ -272,7 +271,7 @@ def test_shapes_are_those_of_the_machine_with_their_weights() -> None:
         settings_of_options(replace(given, weights="pairs=2"), None)
     with pytest.raises(UsageError, match="--shapes 'hosts' is unknown"):
         settings_of_options(replace(given, shapes="hosts"), None)
-    with pytest.raises(RecordMismatchError, match="no times of communicators of shape pairs"):
+    with pytest.raises(InputFileError, match="no times of communicators of shape pairs"):
         settings_of_options(replace(REPLAYED, shapes="whole,pairs"), tiny_grid())
     assert settings_of_options(replace(REPLAYED, shapes="whole"), tiny_grid()).shapes == ()
 

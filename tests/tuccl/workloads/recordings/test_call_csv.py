@@ -8,7 +8,7 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.workloads.recordings.written_logs import workload
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError
 from tuccl.workloads.workload import Datatype, Reduction, WorkloadCall
 
 HEAD = "operation,size_bytes,ranks\n"
@@ -61,6 +61,6 @@ def test_equal_rows_add_up(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(RecordingError) as caught:
+    with pytest.raises(InputFileError) as caught:
         workload(tmp_path, text)
     assert said in str(caught.value)

@@ -18,9 +18,8 @@ from tests.tuccl.workloads.recordings.written_logs import (
     trace,
     workload,
 )
-from tuccl.errors import TucclError
+from tuccl.errors import InputFileError, TucclError
 from tuccl.words.progress import Total
-from tuccl.workloads.errors import RecordingError
 from tuccl.workloads.recordings.importing import Imported, import_recordings
 from tuccl.workloads.workload import SourceKind, Workload
 
@@ -103,29 +102,29 @@ def test_gzip_that_is_cut_anywhere(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_recording(tmp_path: Path, text: str | bytes, said: str) -> None:
-    with pytest.raises(RecordingError) as caught:
+    with pytest.raises(InputFileError) as caught:
         workload(tmp_path, text)
     assert said in str(caught.value)
 
 
 def test_a_kind_that_is_named_overrides_the_content(tmp_path: Path) -> None:
     late = '{"epoch": 1}\n' + LOG
-    with pytest.raises(RecordingError, match="no recording that is known"):
+    with pytest.raises(InputFileError, match="no recording that is known"):
         workload(tmp_path, late)
     assert workload(tmp_path, late, kind=SourceKind.NCCL_LOG).calls
 
 
 def test_files_are_of_one_kind_and_different(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"recording-1 is of the kind csv and .* of nccl-log"):
+    with pytest.raises(InputFileError, match=r"recording-1 is of the kind csv and .* of nccl-log"):
         workload(tmp_path, LOG, RECORDINGS[SourceKind.CSV])
     (tmp_path / "alias").symlink_to(tmp_path / "recording-0")
     both = [tmp_path / "recording-0", tmp_path / "alias"]
-    with pytest.raises(RecordingError, match="is named twice"):
+    with pytest.raises(InputFileError, match="is named twice"):
         import_recordings(both, None, None, silent)
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"cannot read .*log: "):
+    with pytest.raises(InputFileError, match=r"cannot read .*log: "):
         import_recordings([tmp_path / "log"], None, None, silent)
 
 
@@ -152,5 +151,5 @@ def test_progress_ends_at_all_that_was_read(tmp_path: Path) -> None:
 
 def test_json_of_great_depth(tmp_path: Path) -> None:
     deep = '{"traceEvents": ' + "[" * 100_000
-    with pytest.raises(RecordingError, match="no collective in it"):
+    with pytest.raises(InputFileError, match="no collective in it"):
         workload(tmp_path, deep)

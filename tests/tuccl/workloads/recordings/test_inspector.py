@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.tuccl.workloads.recordings.written_logs import workload
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError
 
 
 def record(
@@ -113,6 +113,6 @@ def test_pretty_printed_and_damaged_objects(tmp_path: Path) -> None:
 )
 def test_objects_without_figures_are_no_calls(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(
-        RecordingError, match=r"no collective in it \(inspector; damaged objects: 1"
+        InputFileError, match=r"no collective in it \(inspector; damaged objects: 1"
     ):
         workload(tmp_path, lines(record() | changes))

@@ -11,7 +11,7 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.workloads.recordings.written_logs import event, imported, step, trace, workload
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError
 from tuccl.workloads.workload import Datatype
 
 
@@ -179,7 +179,7 @@ def test_calls_without_figures_are_left_out(tmp_path: Path) -> None:
     found = workload(tmp_path, trace([event(), unknown, old]))
     assert found.calls[0].calls_per_step == 1
     assert [what.rpartition(": ")[2] for what in found.source.left_out] == ["1", "1"]
-    with pytest.raises(RecordingError, match=r"no collective in it .*PyTorch before 2\.3"):
+    with pytest.raises(InputFileError, match=r"no collective in it .*PyTorch before 2\.3"):
         workload(tmp_path, trace([old]))
 
 
@@ -213,7 +213,7 @@ def test_a_damaged_event_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_rank_has_one_trace(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="a second trace of rank 0"):
+    with pytest.raises(InputFileError, match="a second trace of rank 0"):
         workload(tmp_path, trace([event()]), trace([event()]))
 
 
@@ -234,5 +234,5 @@ def test_events_of_odd_types_are_no_calls(tmp_path: Path, events: list[Any]) -> 
 
 def test_a_trace_of_another_framework(tmp_path: Path) -> None:
     text = json.dumps({"displayTimeUnit": "ns", "traceEvents": [{"ph": "X", "name": "fusion.7"}]})
-    with pytest.raises(RecordingError, match=r"no collective in it \(kineto\); record steps"):
+    with pytest.raises(InputFileError, match=r"no collective in it \(kineto\); record steps"):
         workload(tmp_path, text)

@@ -18,7 +18,7 @@ from tests.tuccl.workloads.recordings.written_logs import (
     workload,
 )
 from tests.tuccl.workloads.recordings.written_traces import host, host_bound_steps, work
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError
 from tuccl.workloads.recordings import kineto_times
 
 NOT_TOLD = (
@@ -106,14 +106,14 @@ def test_the_time_of_a_step_tells_how_much_the_profiler_slowed_the_host(
 
 def test_the_time_of_a_step_needs_steps(tmp_path: Path) -> None:
     calls = [event(elements=(size, size), ts=float(size)) for size in range(1, 5)]
-    with pytest.raises(RecordingError, match="the trace marks none; give --steps"):
+    with pytest.raises(InputFileError, match="the trace marks none; give --steps"):
         imported(tmp_path, trace(calls), step_us=100.0)
     assert workload(tmp_path, trace(calls), step_us=100.0, steps=2.0).steps == 2
 
 
 def test_the_time_of_a_step_is_for_traces(tmp_path: Path) -> None:
     log = init(0, 2) + call(0, 2)
-    with pytest.raises(RecordingError, match=r"of the kind .*: --step-time is for traces"):
+    with pytest.raises(InputFileError, match=r"of the kind .*: --step-time is for traces"):
         imported(tmp_path, log, step_us=100.0)
 
 

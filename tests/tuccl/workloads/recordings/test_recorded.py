@@ -11,7 +11,7 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.silent_progress import silent
-from tuccl.workloads.errors import RecordingError
+from tuccl.errors import InputFileError
 from tuccl.workloads.recordings.importing import Imported, import_recordings
 from tuccl.workloads.workload import Datatype, Reduction, SourceKind, WorkloadCall
 
@@ -187,7 +187,7 @@ def test_what_is_not_tuned_and_what_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, changes: Json, said: str) -> None:
-    with pytest.raises(RecordingError) as caught:
+    with pytest.raises(InputFileError) as caught:
         read(tmp_path, [document(0, **changes)], None)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -196,14 +196,14 @@ def test_a_damaged_file_is_refused(tmp_path: Path, changes: Json, said: str) -> 
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.json"
     path.write_text(json.dumps(document(0))[:-9], encoding="utf-8")
-    with pytest.raises(RecordingError, match=r"cut\.json"):
+    with pytest.raises(InputFileError, match=r"cut\.json"):
         import_recordings([path], None, None, silent)
 
 
 def test_a_directory_stands_for_its_recordings(tmp_path: Path) -> None:
     directory = tmp_path / "recording"
     directory.mkdir()
-    with pytest.raises(RecordingError, match=r"recording holds no recording: have a job write"):
+    with pytest.raises(InputFileError, match=r"recording holds no recording: have a job write"):
         import_recordings([directory], None, None, silent)
     for rank in range(2):
         written = document(rank, part(1, rank, 2, call("all_reduce", 8, 2)))

@@ -10,18 +10,12 @@ from pathlib import Path
 
 from lookup_tables.table import Operation
 from probes.cluster.mpi import mpi_tasks
-from tuccl.api.hosts.probing import exit_code_of
 from tuccl.api.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
 from tuccl.cli.options.bench_command import BenchCommand
-from tuccl.errors import ExitCode, UsageError
+from tuccl.errors import ExitCode, NcclLibraryError, SeveralNcclsError, UsageError, exit_code_of
 from tuccl.measuring.engines.gpu_sharing import require_mps, sharing_variables
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
-from tuccl.measuring.engines.nccl_library import (
-    LIBRARY_VARIABLE,
-    NcclLibraryError,
-    SeveralNcclsError,
-    find_nccl,
-)
+from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
 from tuccl.measuring.workers.congestion import congestion_control
 from tuccl.measuring.workers.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.workers.mpi_places import run_measuring_ranks

@@ -35,7 +35,7 @@ def export(
     Raises:
         UsageError: The form is unknown or lacks its times, the table has nothing that it can say,
             or the output is another file.
-        RecordingError: The engine's times cannot be read.
+        InputFileError: The engine's times cannot be read.
     """
     from tuccl.reports.documents.shipped import ExportDocument
     from tuccl.views.page.place import read_place

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from probes.cluster.mpi import mpi_tasks
 from probes.network.racks.hostlist import expand_host_list
-from tuccl.errors import ExitCode, UsageError
+from tuccl.errors import ExitCode, UsageError, exit_code_of
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import Form
 from tuccl.shipping.manifest import PROFILE_LEFT_OUT
@@ -58,7 +58,6 @@ def check(
         UsageError: Hosts are named within an MPI job, or nothing says how to reach them.
     """
     from tuccl.api.hosts import shipped_hosts
-    from tuccl.api.hosts.probing import exit_code_of
     from tuccl.views.terminal.shipped.ship_check_display import print_check
 
     shipped, tasks = absolute(directory), mpi_tasks(os.environ)
