@@ -33,40 +33,45 @@ installation() {
   echo "dependencies and TuCCL into $1; compiling its plugin$gpus"
 }
 
+# What an installation of WHAT depends on: the Python, and the files that are installed or built. An
+# editable installation uses the modules of the checkout itself.
+fingerprint() {
+  local own=(-type f -not -path '*/__pycache__/*')
+  case $2 in "-e "*) own+=(-not -name '*.py') ;; esac
+  echo "$2, $(python_identity "$1")"
+  { find pyproject.toml CMakeLists.txt cmake README.md LICENSE NOTICE tuccl probes sketches synthesizer \
+    lookup_tables "${own[@]}" -print0 2>/dev/null || true; } | sort -z | xargs -0 sha256sum | sha256sum
+}
+
 # make_environment DIR WHAT: creates DIR if needed and installs WHAT of this checkout (`.[test]`, or
-# `-e .[test]`) into it, unless it holds just that.
+# `-e .[test]`) into it, unless it was made from the same files. A damaged DIR is removed by hand.
 make_environment() {
-  local python clear="" started=$SECONDS
-  local stamp=$1/tuccl-stamp check=scripts/environment_stamp.py
+  local python clear="" now started=$SECONDS stamp=$1/tuccl-stamp
   python=$(find_python) || exit 3
   command -v cc >/dev/null || command -v gcc >/dev/null || fail "no C compiler found; install gcc"
-  if [ -e "$1" ]; then
-    if [ "$(python_identity "$1/bin/python")" != "$(python_identity "$python")" ]; then
-      echo "$1 is not of $python: making it again" >&2
-      clear=--clear
-    elif "$1/bin/python" -I $check fresh "$stamp" "$2"; then
-      return
-    elif ! "$1/bin/python" -I $check whole; then
-      echo "files of $1 are missing: making it again" >&2
-      clear=--clear
-    fi
+  now=$(fingerprint "$python" "$2")
+  if [ -e "$1" ] && [ "$(python_identity "$1/bin/python")" != "$(python_identity "$python")" ]; then
+    echo "$1 belongs to another Python than $python: making it again" >&2
+    clear=--clear
+  elif [ "$(cat "$stamp" 2>/dev/null)" = "$now" ]; then
+    return
   fi
   if [ ! -e "$1" ] || [ -n "$clear" ]; then
     echo "creating $1 with $("$python" --version) ..." >&2
     "$python" -m venv $clear "$1" || fail "cannot create $1; Debian needs the package python3-venv"
   fi
-  # Without a stamp an installation that is cut off is begun again.
+  # Without a stamp an interrupted installation is begun again.
   rm -f "$stamp"
   echo "installing $(installation "$1") ..." >&2
   # pip compiles the modules on one core, which takes as long as the rest: all cores do it below.
   local package=("$2")
   case $2 in "-e "*) package=(-e "${2#-e }") ;; esac
   "$1/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check "${package[@]}" ||
-    fail "installing $2 into $1 failed"
+    fail "installing $2 into $1 failed; if it fails again, remove $1"
   # Fails for modules that are written for other Pythons, which nobody imports. What is rarely or
   # never imported is left out: half of all that there is to compile.
   local rare='/(tests|pip|setuptools|sqlalchemy|mypy|graph_objs)/'
   "$1/bin/python" -m compileall -q -j 0 -x "$rare" "$1/lib" >/dev/null 2>&1 || true
-  "$1/bin/python" -I $check write "$stamp" "$2"
+  echo "$now" >"$stamp"
   echo "installed in $((SECONDS - started)) s" >&2
 }

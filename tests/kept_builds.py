@@ -1,16 +1,15 @@
 """Keep what tests compile in build/kept-by-tests, under a checksum of all inputs.
 
 A second run of the tests compiles only what has changed; two workers that need the same build
-compile it once. The inputs are the compiler, its options, the bytes of each source and header, and
-the file names in the include folders, where a new header may hide another. Failures are not kept.
-The folder may be removed at any time.
+compile it once. The inputs are the compiler, its options, and the bytes of each source and of the
+headers of this checkout that it includes. Failures are not kept. The folder may be removed at any
+time.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -27,13 +26,11 @@ KEPT = ROOT / "build" / "kept-by-tests"
 _SOURCES = frozenset({".c", ".cc", ".cpp"})
 _LIBRARIES = frozenset({"-lpthread", "-ldl"})
 """Libraries of the system, which do not enter the checksum."""
-_VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
-"""Variables that add to a compiler's search paths."""
 
 _OWN_MACRO = re.compile(r"-D((?:STAND_IN|TUCCL)_\w+)")
 """A macro that no header of the system names."""
 
-_OWN_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 _UNUSED_S = 14 * 24 * 3600
 
 
@@ -64,28 +61,13 @@ def _forget_unused() -> None:
 
 
 def content_sum(words: Iterable[object], files: Iterable[Path]) -> str:
-    """Checksum of words and of the bytes of files; a missing file counts as missing."""
+    """Checksum of words and of the bytes of files."""
     total = hashlib.sha256()
     for word in words:
         total.update(f"{word}\0".encode())
     for file in files:
-        total.update(f"{file}\0{_sum_of(file)}\0".encode())
+        total.update(f"{file}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\0".encode())
     return total.hexdigest()
-
-
-def _sum_of(file: Path) -> str:
-    # Headers of the system do not change while a test runs.
-    return _sum_now(file) if file.is_relative_to(ROOT) else _sum_once(file)
-
-
-def _sum_now(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return "missing"
-
-
-_sum_once = cache(_sum_now)
 
 
 @cache
@@ -109,26 +91,26 @@ def compile_kept(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     libraries = {word for word in command if word.startswith(("-L", "-l", "-Wl,"))}
     if not sources or not own or not libraries <= _LIBRARIES:
         return _run(command)
-    unnamed = _unnamed_macros(command, sources)
-    command = [word for word in command if word not in unnamed]
+    places = [Path(word[2:]) for word in command if word.startswith("-I")]
+    texts = _with_headers(sources, places)
+    named = set(re.findall(r"\w+", "\n".join(texts.values())))
+    macros = {word: found[1] for word in command if (found := _OWN_MACRO.match(word))}
+    command = [word for word in command if word not in macros or macros[word] in named]
     at = command.index("-o") + 1
     output = Path(command[at])
     objects = [Path(word) for word in command if word.endswith(".o") and word != str(output)]
     words = [word for word in command if word not in {str(output), *map(str, objects)}]
-    places = [str(Path.cwd()), *(os.environ.get(name, "") for name in _VARIABLES)]
-    asked = [*compiler_words(command[0]), *places, *words, *map(_sum_now, objects)]
-    needed = _needed_files(asked, _preprocessing(words), sources)
-    if not needed:
-        return _run(command)
-    done = subprocess.CompletedProcess[str](list(command), 0, "", "")
+    sums = [hashlib.sha256(file.read_bytes()).hexdigest() for file in objects]
+    done = subprocess.CompletedProcess[str](command, 0, "", "")
 
     def make(folder: Path) -> None:
         nonlocal done
         done = _run([*command[:at], str(folder / "output"), *command[at + 1 :]])
         done.check_returncode()
 
+    asked = [*compiler_words(command[0]), Path.cwd(), *words, *sums]
     try:
-        folder = kept(content_sum(asked, needed), make)
+        folder = kept(content_sum(asked, sorted(texts)), make)
     except subprocess.CalledProcessError:
         return done
     shutil.copy(folder / "output", output)
@@ -139,54 +121,14 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def _unnamed_macros(command: Sequence[str], sources: Sequence[Path]) -> set[str]:
-    """The definitions of macros that neither the sources nor headers of this checkout name."""
-    macros = {word: found[1] for word in command if (found := _OWN_MACRO.match(word))}
-    if not macros:
-        return set()
-    places = [Path(word[2:]) for word in command if word.startswith("-I")]
+def _with_headers(sources: Iterable[Path], places: Sequence[Path]) -> dict[Path, str]:
+    """The texts of sources and of all that they include from their folders and from `places`."""
     texts: dict[Path, str] = {}
     waiting = list(sources)
     while waiting:
         file = waiting.pop()
         if file not in texts and file.is_file():
-            texts[file] = file.read_text(encoding="utf-8")
-            names = _OWN_INCLUDE.findall(texts[file])
+            texts[file] = file.read_text(encoding="utf-8", errors="replace")
+            names = _INCLUDE.findall(texts[file])
             waiting += [place / name for name in names for place in (file.parent, *places)]
-    named = set(re.findall(r"\w+", "\n".join(texts.values())))
-    return {word for word, macro in macros.items() if macro not in named}
-
-
-def _preprocessing(words: Sequence[str]) -> list[str]:
-    return [word for word in words if word not in {"-c", "-o", "-shared", *_LIBRARIES}]
-
-
-def _needed_files(
-    asked: Sequence[str], preprocessing: Sequence[str], sources: Sequence[Path]
-) -> list[Path]:
-    """Sources and headers, listed once for each state of the include folders.
-
-    Empty if the compiler cannot list them, as for a source that does not compile.
-    """
-    places = {Path(word[2:]) for word in preprocessing if word.startswith("-I")}
-    places |= {source.parent for source in sources}
-    names = [str(name) for place in sorted(places) for name in sorted(place.glob("*"))]
-    # A changed file may include others than before, so the list is made again when one of its files
-    # has changed.
-    listing = KEPT / f"{content_sum([*asked, *names], [])}.json"
-    if listing.exists():
-        remembered: dict[str, str] = json.loads(listing.read_text(encoding="utf-8"))
-        files = [Path(name) for name in remembered]
-        if all(_sum_of(file) == remembered[str(file)] for file in files):
-            os.utime(listing)
-            return files
-    listed = _run([*preprocessing, "-M"])
-    found = {word for word in listed.stdout.split() if word != "\\" and not word.endswith(":")}
-    files = [Path(name) for name in sorted(found)]
-    if listed.returncode != 0 or not all(file.exists() for file in files):
-        return []
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=KEPT, prefix=".", delete=False) as new:
-        json.dump({str(file): _sum_of(file) for file in files}, new)
-    Path(new.name).replace(listing)
-    return files
+    return texts
