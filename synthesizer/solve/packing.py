@@ -150,6 +150,8 @@ class Packing:
             # Every second move concerns the busiest class, the rest any tree and rank.
             f, rank = hot[any_f * any_rank % len(hot)] if number % 2 else (any_f, any_rank)
             choices = self._into[rank]
+            if not choices:  # A source that no link leads to.
+                continue
             sender = choices[int(which * len(choices))]
             heat = _HEAT * (1 - number / moves)
             if self._reparented(f, rank, sender, luck, heat) and max(self.load) < best_us:

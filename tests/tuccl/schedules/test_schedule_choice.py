@@ -22,10 +22,12 @@ from tuccl.schedules.schedule_choice import WIRES_ALONE, Request, Tried, choose_
 from tuccl.words.collective_names import parse_collective
 from tuccl.words.durations import parse_seconds
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def sketches() -> tuple[Sketch, ...]:
-    return sketch_candidates(cluster(2, 4, 2))
+    return sketch_candidates(cluster(2, 2, 1))
 
 
 def request(**changes: object) -> Request:
@@ -162,10 +164,10 @@ def test_a_search_is_left_out_on_many_nodes_and_at_large_sizes_alone(
 
 
 def test_chunks_have_a_byte_at_least(sketches: tuple[Sketch, ...]) -> None:
-    choice = choose_schedule(request(size_bytes=8), sketches)
-    assert max(tried.algorithm.chunks_per_loop for tried in choice.tried) <= 8
-    with pytest.raises(InfeasibleError, match="7 bytes are less than one byte for each of 8"):
-        choose_schedule(request(size_bytes=7), sketches)
+    choice = choose_schedule(request(size_bytes=4), sketches)
+    assert max(tried.algorithm.chunks_per_loop for tried in choice.tried) <= 4
+    with pytest.raises(InfeasibleError, match="3 bytes are less than one byte for each of 4"):
+        choose_schedule(request(size_bytes=3), sketches)
 
 
 @pytest.mark.parametrize("name", ["all_gather", "AllGather", "all-gather", "ALLGATHER"])
