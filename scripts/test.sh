@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Install with the test extras into an environment of its own; lint, types, all tests.
-# With --quick: an editable environment, no types and native formats, and the tests that take less
-# than a quarter of a second. Other arguments go to pytest. Tests that take minutes are run by
-# scripts/test_slow.sh.
+# With --quick: an editable environment, no types and native formats, and no tests that are marked
+# `long`. Other arguments go to pytest. Tests that take minutes are run by scripts/test_slow.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/python_environment.sh
@@ -17,7 +16,7 @@ if [ "${1-}" = --quick ]; then
   ruff check .
   ruff format --check .
   lint-imports
-  exec pytest -q -n 2 -m "not slow and not long" "$@"
+  exec pytest -q -n 2 --dist worksteal -m "not slow and not long" "$@"
 fi
 
 make_environment .venv-test ".[docs,test]"
@@ -30,5 +29,6 @@ find probes scripts synthesizer tests tuccl -name '*.c' -o -name '*.h' -o -name 
   xargs clang-format --dry-run --Werror
 lint-imports
 mypy --num-workers 2
-# In the order of tests/conftest.py, with the longest files first.
-pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
+# Workers begin with half of the tests each, so that few share a fixture, and one that ends sooner
+# takes tests of the other.
+pytest -n 2 --dist worksteal -m "not slow" "$@"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The tests that take minutes, in the environment of scripts/test.sh.
+# The tests that take minutes, and property tests with many examples, in the environment of
+# scripts/test.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/python_environment.sh
 
 make_environment .venv-test ".[docs,test]"
 export PATH="$PWD/.venv-test/bin:$PATH"
-pytest -m slow "$@"
+pytest -m "slow or hypothesis" --hypothesis-profile thorough "$@"

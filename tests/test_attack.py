@@ -27,6 +27,8 @@ from tests.runtime.write_bundles import write_bundles
 from tuccl.api.hosts import probing
 from tuccl.workspace import atomic_file
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -66,6 +66,7 @@ def test_the_index_has_every_page_once() -> None:
     assert sorted(listed) == sorted(pages)
 
 
+@pytest.mark.long
 def test_code_names_existing_documents_and_scripts() -> None:
     gone = {
         (str(source.relative_to(ROOT)), path)

@@ -11,6 +11,8 @@ from tests import kept_builds
 from tests.kept_builds import compile_kept, content_sum, kept
 from tests.runtime.conftest import CC
 
+pytestmark = pytest.mark.long
+
 Compile = Callable[..., str]
 
 

@@ -37,6 +37,7 @@ def changes(tree: ast.AST) -> Iterator[ast.AST]:
             yield node
 
 
+@pytest.mark.long
 def test_no_module_changes_it() -> None:
     paths = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
     assert len(paths) > 300

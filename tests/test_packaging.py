@@ -12,6 +12,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tuccl import PACKAGES
@@ -70,6 +71,7 @@ def imported_packages() -> Iterator[str]:
                 yield node.module.split(".")[0]
 
 
+@pytest.mark.long
 def test_the_dependencies_are_what_the_product_imports() -> None:
     outside = set(imported_packages()) - sys.stdlib_module_names - set(PACKAGES)
     distributions = packages_distributions()

@@ -17,6 +17,8 @@ from tuccl.errors import ExitCode
 from tuccl.options.option import LABORATORY, options_of
 from tuccl.options.run_options import RunOptions
 
+pytestmark = pytest.mark.long
+
 
 def page(name: str) -> str:
     return (REFERENCE / name).read_text(encoding="utf-8")

@@ -91,6 +91,7 @@ def look(checkout: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_release_is_looked_at_before_it_is_made(checkout: Path) -> None:
     code, said = look(checkout)
     assert (code, said.rsplit(" of ", 1)[0]) == (0, f"version {PROJECT['version']}")

@@ -21,6 +21,7 @@ def test_scripts_are_found() -> None:
     assert len(SHELL) > 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", WITH_OPTIONS, ids=lambda path: path.stem)
 def test_a_script_has_help(script: Path, tmp_path: Path) -> None:
     """Start a script as a user does, without pytest's search path."""

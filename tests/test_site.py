@@ -63,6 +63,7 @@ def test_a_link_to_a_file_outside_the_documents_goes_to_its_copy() -> None:
     )
 
 
+@pytest.mark.long
 @needs_mkdocs
 def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
     done = build(ROOT, tmp_path / "site")
@@ -79,6 +80,7 @@ def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
     assert fetched == set()
 
 
+@pytest.mark.long
 @needs_mkdocs
 def test_a_dead_link_or_anchor_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
@@ -72,7 +72,7 @@ CONFIRMATIONS = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.long
 @given(made=st.none() | PROVENANCES, shown=st.none() | CONFIRMATIONS, samples=st.integers(0, 2**40))
 def test_what_an_entry_says_of_itself_is_read_as_it_was_written(
     made: Provenance | None, shown: Confirmation | None, samples: int
@@ -268,6 +268,7 @@ def test_additional_columns_are_ignored() -> None:
     assert table_from_parquet_bytes(data, "t", no_programs) == table
 
 
+@pytest.mark.long
 def test_reading_starts_no_threads_that_could_abort_a_short_command() -> None:
     script = """
 import os, sys

@@ -38,6 +38,7 @@ def project_with(kernel: str, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("architecture", "options"),
     [
@@ -67,6 +68,7 @@ def test_the_cuda_code_compiles(architecture: str, options: tuple[str, ...]) -> 
     assert said.read_text().startswith(f"sm_{architecture}: {files} files, ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kernel",
     [

@@ -15,6 +15,8 @@ from probes.nvidia.gpu_programs import build_name
 from probes.p2p.run import p2p_program
 from tuccl.runtime import executor_program
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -15,6 +15,8 @@ from tests.runtime.plugin_abi import Plugin
 from tests.runtime.write_bundles import native_table
 from tuccl.errors import TableError
 
+pytestmark = pytest.mark.long
+
 GOOD = bundle_bytes(native_table(1))
 ENTRIES = len(native_table(1).entries)
 

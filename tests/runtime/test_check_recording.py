@@ -117,6 +117,7 @@ plugin.finalize(context)
 """
 
 
+@pytest.mark.long
 def test_the_switch_takes_back_the_events_that_the_recorder_asked_nccl_for(tmp_path: Path) -> None:
     build_profiler(tmp_path)
     recorder = tmp_path / "tuccl" / "runtime" / PROFILER_NAME

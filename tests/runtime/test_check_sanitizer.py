@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check" / "check_sanitizer.sh"
 
 SANITIZER = """#!/usr/bin/env bash
@@ -78,6 +80,6 @@ def test_each_tool_has_a_line_for_each_check(folder: Path) -> None:
 def test_what_is_found_or_does_not_end_is_told(
     folder: Path, said: dict[str, str], code: int, text: str
 ) -> None:
-    ended, out = run(folder, "memcheck", seconds=20 if "HANGS" not in said else 8, **said)
+    ended, out = run(folder, "memcheck", seconds=20 if "HANGS" not in said else 2, **said)
     assert ended == code
     assert text in out

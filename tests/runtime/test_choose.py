@@ -11,6 +11,8 @@ from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_executor import EXECUTOR, compile_all, link
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 
+pytestmark = pytest.mark.long
+
 CC_SOURCES = (
     "bundle_rules.cc",
     "choose.cc",

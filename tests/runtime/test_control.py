@@ -20,6 +20,7 @@ from tuccl.measuring.engines.control_block import (
 ALL_REDUCE = 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [MEMORY, THREADS], ids=["memory", "threads"])
 def test_every_abi_and_several_threads(
     flags: tuple[str, ...],

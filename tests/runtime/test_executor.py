@@ -28,6 +28,8 @@ from tests.runtime.conftest import CC, FLAGS, RUNTIME
 from tests.runtime.executor_tables import session_table, write_tables
 from tests.synthesizer.programs.schedules import exchange
 
+pytestmark = pytest.mark.long
+
 CXX = os.environ.get("CXX", "c++")
 FOLDER = Path(__file__).resolve().parent / "executor"
 EXECUTOR = RUNTIME / "executor"

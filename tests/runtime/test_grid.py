@@ -7,6 +7,8 @@ import pytest
 
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 
+pytestmark = pytest.mark.long
+
 Find = Callable[..., list[str]]
 APART = "a node's ranks do not follow one another"
 SHARED = "two of its ranks are in one process; across nodes it serves one rank per process"

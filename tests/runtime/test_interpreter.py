@@ -42,6 +42,8 @@ from tests.synthesizer.emulator import run as emulate
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched
 from tests.synthesizer.programs.schedules import chain, exchange, halves
 
+pytestmark = pytest.mark.long
+
 OPERATIONS = [collective for collective in Collective if collective is not Collective.CUSTOM]
 SKETCHES = {
     "1x2": switched(1, 2),

@@ -10,6 +10,7 @@ from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.test_native import MEMORY, NATIVE, THREADS, build
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [MEMORY, THREADS], ids=["memory", "threads"])
 def test_a_session_per_thread(
     flags: tuple[str, ...],

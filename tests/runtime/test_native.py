@@ -8,6 +8,8 @@ import pytest
 from tests.runtime.conftest import compile_c
 from tests.runtime.write_bundles import write_bundles
 
+pytestmark = pytest.mark.long
+
 NATIVE = Path(__file__).resolve().parent / "native"
 MEMORY = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 THREADS = ("-O1", "-g1", "-fsanitize=thread")

@@ -16,6 +16,8 @@ from tests.runtime.executor_tables import LL, bundle_of, phased_entry, phased_sc
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 from tests.runtime.test_staging import C_SOURCES, CC_SOURCES
 
+pytestmark = pytest.mark.long
+
 UINT8, INT32, FLOAT16, FLOAT64 = 1, 2, 6, 8
 MIB = 1 << 20
 ALL_REDUCE, ALL_GATHER = Collective.ALL_REDUCE, Collective.ALL_GATHER

@@ -210,6 +210,7 @@ def keeps_the_form(data: bytes) -> bool:
     return packed_phases(phased, in_place=bool(data[34])) == data
 
 
+@pytest.mark.long
 def test_the_loader_accepts_what_keeps_the_form_and_nothing_else(check: Check) -> None:
     rng = random.Random(2)
     plans = (STEERED, *all_plans(2, 2), *all_plans(3, 4), *all_plans(2, 1))
@@ -237,6 +238,7 @@ def phase_fuzzer_of(folder: Path) -> Path:
     return compile_c(folder / "fuzz_phased", sources, *MEMORY)
 
 
+@pytest.mark.long
 def test_mutated_phased_programs_do_no_harm(tmp_path: Path) -> None:
     fuzzer = phase_fuzzer_of(tmp_path)
     accepted = 0

@@ -23,6 +23,8 @@ from tests.runtime.test_executor import (
     sanitizer_flags,
 )
 
+pytestmark = pytest.mark.long
+
 GRIDS = {"aabb": (2, 2), "abcd": (4, 1), "aaabbb": (2, 3), "aabbcc": (3, 2)}
 SHAPES = 3 * 9 * 2
 """Calls of a reducing operation: three types, nine reductions and sizes, in place and not."""

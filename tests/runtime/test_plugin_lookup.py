@@ -82,6 +82,7 @@ def random_size(rng: random.Random, table: Table) -> int:
     return max(0, rng.choice([key.min_bytes, key.max_bytes]) + rng.randint(-1, 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_ten_thousand_lookups_equal_the_python_lookup(
     version: int, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

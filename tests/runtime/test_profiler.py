@@ -14,6 +14,8 @@ import pytest
 from tests.runtime.profiler_player import build_player
 from tests.runtime.test_native import MEMORY, THREADS, needs_runtime
 
+pytestmark = pytest.mark.long
+
 ABIS = range(1, 7)
 
 

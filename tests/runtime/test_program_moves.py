@@ -17,6 +17,8 @@ from tests.runtime.raw_programs import RawStep, raw_program
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.programs.schedules import ALONE, by_hand
 
+pytestmark = pytest.mark.long
+
 Show = Callable[[Algorithm], list[str]]
 
 

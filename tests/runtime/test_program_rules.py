@@ -26,6 +26,8 @@ from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 from tests.synthesizer.programs.schedules import chain, exchange, halves
 from tuccl.errors import TableError
 
+pytestmark = pytest.mark.long
+
 SOURCES = [RUNTIME / name for name in C_SOURCES]
 GOLDEN = Path(__file__).parents[1] / "lookup_tables" / "golden" / "exchange.program.hex"
 Check = Callable[[bytes], str]

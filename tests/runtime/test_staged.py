@@ -27,6 +27,8 @@ from tests.runtime.test_executor import (
     sanitizer_flags,
 )
 
+pytestmark = pytest.mark.long
+
 CALLS = (
     "many_launches",
     *("streams", "streams_end", "groups", "group_in_any_order", "captures"),

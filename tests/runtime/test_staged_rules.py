@@ -46,6 +46,8 @@ from tests.synthesizer.programs.schedules import exchange
 from tests.synthesizer.programs.staged.test_staged_compiler import COLLECTIVES, staged_over_gateways
 from tuccl.errors import NoProgramError
 
+pytestmark = pytest.mark.long
+
 Check = Callable[[bytes], str]
 STAGED = staged_over_gateways(Collective.ALL_REDUCE)
 RANKS = HEADER.size

@@ -15,6 +15,8 @@ from tests.runtime.executor_tables import LL, LL128, SIMPLE, bundle_of, entry_of
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 from tests.synthesizer.programs.schedules import exchange
 
+pytestmark = pytest.mark.long
+
 Show = Callable[..., list[int]]
 MIB = 1 << 20
 CUT = (8, 512, 0)

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,7 @@ def test_where_the_tree_is_silent_the_index_decides_and_the_reason_says_so() -> 
     )
 
 
+@pytest.mark.long
 @given(gpus=st.integers(2, 16), nics=st.integers(1, 8))
 def test_ties_are_shared_out_evenly(gpus: int, nics: int) -> None:
     shares = Counter(_nics(virtual_machine(gpus, nics)))

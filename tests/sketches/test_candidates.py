@@ -17,6 +17,8 @@ from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import bench_topologies, cluster, nvlink_path_with_pcie, pcie_box
 from tuccl.errors import MachineError
 
+pytestmark = pytest.mark.long
+
 
 def _by_name(topology: Topology) -> dict[str, Sketch]:
     return {sketch.name: sketch for sketch in sketch_candidates(topology)}

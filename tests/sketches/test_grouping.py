@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def test_nics_that_do_not_reach_each_other_are_no_group() -> None:
     assert _groups(topology) == [("n0/nic0",), ("n1/nic1",)]
 
 
+@pytest.mark.long
 @given(
     speeds=st.dictionaries(
         st.tuples(st.integers(0, 3), st.integers(0, 2)),

@@ -72,6 +72,7 @@ def test_pools_exchange_what_the_nics_on_common_rails_carry() -> None:
     assert whole.port["tx:n0/nic0..n0/nic1"].bandwidth_gb_per_s == 10.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "topology",
     [cluster(2, 4, 2), cluster(2, 2, 4, rails_only=True), _pair(2, 3), _pair(4, 2), _pair(2, 6)],

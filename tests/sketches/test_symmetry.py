@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def test_lists_that_are_no_permutation_are_refused() -> None:
     assert not is_symmetry(ring, (0, 1))
 
 
+@pytest.mark.long
 @given(
     ranks=st.sampled_from([4, 6, 8]),
     bandwidths=st.lists(st.sampled_from([25.0, 50.0]), min_size=64, max_size=64),

@@ -10,6 +10,8 @@ from write_console_output import renewed, without_variation
 from tests.tuccl.ready_command import ReadyCommand
 from tests.tuccl.ready_script import ReadyScript
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     page.relative_to(ROOT)

@@ -7,6 +7,8 @@ import pytest
 from tests.tuccl.conftest import run_in
 from tests.tuccl.ready_command import ReadyCommand
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     "words",

@@ -21,6 +21,8 @@ from probes.host.probe import HostProbeOptions
 from probes.host.report_json import report_from_json
 from tuccl.errors import MachineError
 
+pytestmark = pytest.mark.long
+
 WORKER = "env HOST={host}"
 LOOK = Look(options=HostProbeOptions(measure_p2p=False))
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.cluster.merge import _natural, merge_hosts
@@ -111,7 +111,7 @@ NAMES = st.lists(
 )
 
 
-@settings(max_examples=30)
+@pytest.mark.long
 @given(names=NAMES, data=st.data())
 def test_order_names_buses_and_noise_leave_the_fingerprint_alone(
     names: list[str], data: st.DataObject

@@ -14,6 +14,8 @@ import pytest
 from probes.cluster.messages import version
 from probes.cluster.mpi import mpi_tasks
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 JOB = Path(__file__).with_name("mpi_job.py")
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")

@@ -33,6 +33,8 @@ from probes.network.instruments.endpoint import PairTask
 from probes.network.instruments.tools import Tool
 from probes.network.ports import NetworkPort
 
+pytestmark = pytest.mark.long
+
 Worker = subprocess.Popen[bytes]
 
 requires_iperf3 = pytest.mark.skipif(not shutil.which("iperf3"), reason="iperf3 is not installed")

@@ -106,6 +106,7 @@ def test_names_are_escaped_and_figures_written_by_their_source() -> None:
     assert 'stroke-dasharray="5 4"' in picture.split('class="title"')[1].split("class=")[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", NetworkLayout)
 def test_hosts_alike_are_drawn_once_on_their_switches(layout: NetworkLayout) -> None:
     small = draw_svg(replicate(shipped(), 4, Network(1.7, layout)))
@@ -182,6 +183,7 @@ def test_a_host_with_too_many_devices_is_refused() -> None:
         draw_svg(Topology("big", nics, ()))
 
 
+@pytest.mark.long
 @requires_shared_data
 def test_every_real_machine_can_be_drawn() -> None:
     drawn = 0

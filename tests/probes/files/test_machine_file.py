@@ -240,12 +240,14 @@ def _files() -> list[Path]:
     return sorted(path for path in found if path.is_file() and path.name != "README.md")
 
 
+@pytest.mark.long
 @requires_shared_data
 def test_verdicts_on_real_files_are_those_of_the_golden_file() -> None:
     verdicts = [_verdict(path) for path in _files()]
     assert verdicts == GOLDEN.read_text("utf-8").splitlines()
 
 
+@pytest.mark.long
 @requires_shared_data
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.33, 0.5, 0.77, 0.9, 0.999])
 def test_real_files_cut_anywhere_raise_nothing_else(share: float) -> None:

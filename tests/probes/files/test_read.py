@@ -57,13 +57,6 @@ def test_a_file_that_is_no_topology(tmp_path: Path, content: bytes, message: str
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="cannot be read: No such file"):
-        read_topology(tmp_path / "none.xml")
-    with pytest.raises(MachineError, match="cannot be read: Is a directory"):
-        read_topology(tmp_path)
-
-
 def test_a_huge_file_is_not_even_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.xml"
     with path.open("wb") as file:

@@ -3,6 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from probes.files.read import read_topology
 from probes.topology.graph import LinkKind, Topology
 from probes.topology.validation import validate
@@ -46,6 +48,7 @@ def test_verdicts_are_those_of_the_golden_file() -> None:
     assert [_verdict(path) for path in _paths()] == GOLDEN.read_text("utf-8").splitlines()
 
 
+@pytest.mark.long
 def test_fingerprints_are_equal_only_for_equal_machines() -> None:
     by_fingerprint: dict[str, list[str]] = {}
     for path in _paths():

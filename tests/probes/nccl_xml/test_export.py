@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.files.read import read_topology
@@ -40,6 +40,7 @@ def _round_trip(topology: Topology) -> str:
     return text
 
 
+@pytest.mark.long
 @requires_shared_data
 def test_every_real_machine_keeps_its_fingerprint() -> None:
     kept = 0
@@ -156,7 +157,7 @@ def _without_empty_switches(machine: Topology) -> Topology:
         )
 
 
-@settings(max_examples=250)
+@pytest.mark.long
 @given(machines())
 def test_any_small_machine_keeps_its_fingerprint(machine: Topology) -> None:
     _round_trip(machine)

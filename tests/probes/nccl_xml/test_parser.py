@@ -478,6 +478,7 @@ def test_a_gpu_and_a_port_on_one_pci_device_share_its_uplink() -> None:
     assert [device.name for device in machine.devices[:3]] == ["n0/gpu0", "n0/nic0", "n0/pcie0"]
 
 
+@pytest.mark.long
 def test_the_size_is_limited_before_parsing() -> None:
     with pytest.raises(InvalidTopologyError, match="257 <cpu> elements on one host"):
         _parse(*[_cpu(_gpu(1, 0))] * 257)
@@ -518,6 +519,7 @@ def _mutated(text: str, chance: random.Random) -> str:
     return text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["a100-8gpu-8nic", "h200-4gpu"])
 def test_damaged_files_give_a_sound_topology_or_one_line(name: str) -> None:
     good, chance = shipped_text(name), random.Random(7)
@@ -531,6 +533,7 @@ def test_damaged_files_give_a_sound_topology_or_one_line(name: str) -> None:
     assert not [refusal for refusal in refusals if "\n" in refusal]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("piece", "times", "message"),
     [

@@ -267,6 +267,7 @@ def test_visible_gpus_as_cuda_reads_the_variable(
     assert visible_gpus(value, UUIDS) == places
 
 
+@pytest.mark.long
 @given(st.text(max_size=30) | st.lists(st.sampled_from(["0", "1", "9", *UUIDS])).map(",".join))
 def test_visible_gpus_are_always_distinct_gpus(value: str) -> None:
     places = visible_gpus(value, UUIDS)

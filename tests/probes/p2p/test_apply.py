@@ -267,6 +267,7 @@ MACHINES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", MACHINES)
 @settings(max_examples=20)
 @given(seed=st.randoms(use_true_random=False))
@@ -277,6 +278,7 @@ def test_noise_of_three_percent_leaves_the_fingerprint_alone(machine: str, seed:
     assert applied(topology, bus_ids, noisy).topology.fingerprint() == quiet.fingerprint()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", MACHINES)
 @settings(max_examples=20)
 @given(data=st.data())

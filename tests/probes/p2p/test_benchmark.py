@@ -16,6 +16,8 @@ from probes.p2p.run import ENVIRONMENT, run_p2p
 from tests.kept_builds import compiler_words, content_sum, kept
 from tuccl.errors import MachineError
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "probes" / "p2p" / "benchmark"
 NATIVE = Path(__file__).with_name("native")

@@ -232,6 +232,7 @@ def test_the_ports_of_a_real_h100_host(tree: SysfsTree) -> None:
     assert all(port.active and port.function is None for port in ports)
 
 
+@pytest.mark.long
 @requires_shared_data
 @pytest.mark.parametrize(
     ("name", "ports"),

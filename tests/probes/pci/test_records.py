@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.nccl_xml.parser import parse_nccl_xml
@@ -130,7 +130,6 @@ def test_a_narrow_link_a_nic_elsewhere_and_a_port_that_is_down_change_the_machin
     )
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_the_inventory_plays_no_part(random: Random) -> None:
     functions = [
@@ -291,6 +290,7 @@ def test_real_dumps_seen_in_sysfs_are_the_same_machines(tmp_path: Path, name: st
     assert seen.fingerprint() == dumped.fingerprint()
 
 
+@pytest.mark.long
 @requires_shared_data
 @pytest.mark.parametrize(
     ("name", "gpus", "nics"),

@@ -392,7 +392,8 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> SysfsTree:
     return tree
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.long
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(_FILES),
     st.binary(max_size=40) | st.text("0123456789abcdefx-. GT/s:\n", max_size=30).map(str.encode),
@@ -422,6 +423,7 @@ def test_bytes_of_any_kind_give_a_believable_value_or_a_gap(
         assert [gap.where for gap in inventory.gaps][:1] == [file]
 
 
+@pytest.mark.long
 @requires_shared_data
 @pytest.mark.parametrize(
     ("name", "functions", "roots", "nodes"),

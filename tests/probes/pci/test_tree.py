@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.pci import archive
@@ -184,7 +184,7 @@ def test_archives_that_are_none_or_too_big_are_refused(
         TarTree(_tar(first, second))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(0, 2_559), st.integers(0, 255)), max_size=8), st.booleans())
 def test_a_damaged_archive_gives_a_tree_or_is_refused(
     damage: list[tuple[int, int]], packed: bool

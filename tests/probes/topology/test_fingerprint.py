@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.nccl_xml.parser import parse_nccl_xml
@@ -19,6 +19,8 @@ from tests.probes.machines import (
     shipped,
     shipped_text,
 )
+
+pytestmark = pytest.mark.long
 
 A100 = shipped()
 PAIR = replicate(A100, 2, Network(1.7))
@@ -46,13 +48,11 @@ MACHINES = [
 ]
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(MACHINES), st.integers(0, 10**6))
 def test_names_buses_order_and_noise_play_no_part(machine: Topology, seed: int) -> None:
     assert disguised(machine, seed).fingerprint() == machine.fingerprint()
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(MACHINES), st.data())
 def test_a_missing_or_halved_link_shows(machine: Topology, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(machine.links) - 1))
@@ -66,7 +66,6 @@ def test_a_missing_or_halved_link_shows(machine: Topology, data: st.DataObject) 
     assert len(found) == 3
 
 
-@settings(max_examples=30)
 @given(st.sampled_from(MACHINES), st.data())
 def test_a_missing_device_shows(machine: Topology, data: st.DataObject) -> None:
     gone = data.draw(st.sampled_from(machine.devices)).name

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from functools import cache
 
-from hypothesis import assume, given, settings
+import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from probes.files.read import read_topology
@@ -13,6 +14,8 @@ from probes.topology.replicate import Network, replicate
 from tests.probes.machines import disguised
 from tests.shared_data import SHARED_DATA
 from tuccl.errors import MachineError
+
+pytestmark = pytest.mark.long
 
 
 @cache
@@ -41,7 +44,6 @@ def test_the_machines_are_those_that_parse() -> None:
     assert len(_machines()) in (len(shipped_machines()) + 1, len(shipped_machines()) + 1 + 53)
 
 
-@settings(max_examples=120)
 @given(machines, st.integers(0, 10**6))
 def test_names_bus_numbers_order_and_noise_leave_it_alone(machine: Topology, seed: int) -> None:
     copy = disguised(machine, seed, noise=0.03)
@@ -49,7 +51,6 @@ def test_names_bus_numbers_order_and_noise_leave_it_alone(machine: Topology, see
     assert copy.fingerprint() == machine.fingerprint()
 
 
-@settings(max_examples=120)
 @given(machines_with_a_link())
 def test_a_missing_link_changes_it(drawn: tuple[Topology, Link]) -> None:
     machine, gone = drawn
@@ -61,7 +62,6 @@ def test_a_missing_link_changes_it(drawn: tuple[Topology, Link]) -> None:
     assert len(found) == 1 + (len(none) < len(one_way))
 
 
-@settings(max_examples=120)
 @given(machines_with_a_link())
 def test_a_link_at_half_speed_changes_it(drawn: tuple[Topology, Link]) -> None:
     machine, slow = drawn
@@ -70,7 +70,6 @@ def test_a_link_at_half_speed_changes_it(drawn: tuple[Topology, Link]) -> None:
     assert replace(machine, links=links).fingerprint() != machine.fingerprint()
 
 
-@settings(max_examples=120)
 @given(machines, st.data())
 def test_a_nic_on_another_switch_changes_it(machine: Topology, data: st.DataObject) -> None:
     on_pcie = [nic for nic in machine.nics if _pcie_parent(machine, nic)]

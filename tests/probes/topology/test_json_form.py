@@ -58,6 +58,7 @@ _topologies = st.builds(
 )
 
 
+@pytest.mark.long
 @given(_topologies)
 def test_what_is_written_is_read_back(topology: Topology) -> None:
     text = topology_to_json(topology)

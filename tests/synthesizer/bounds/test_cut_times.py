@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
@@ -23,6 +23,8 @@ from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.synthesizer.hand_sketches import owned_links, switched
+
+pytestmark = pytest.mark.long
 
 KNOWN = [collective for collective in Collective if collective is not Collective.CUSTOM]
 ALPHAS_US = st.sampled_from([0.25, 0.75, 2.0])
@@ -208,7 +210,6 @@ def _sketches(draw: st.DrawFn, fewest: int, most: int) -> Sketch:
     return _sketch(edges, (0,) * first + (1,) * (ranks - first), ports)
 
 
-@settings(max_examples=60)
 @given(
     sketch=_sketches(2, 3),
     collective=st.sampled_from([Collective.ALL_GATHER, Collective.ALLTOALL, Collective.BROADCAST]),
@@ -234,7 +235,6 @@ def test_a_tiny_machine_meets_the_bound(collective: Collective) -> None:
     assert bound_us == pytest.approx(_least_us(sketch, _wanted(collective, 3), 100_000))
 
 
-@settings(max_examples=40)
 @given(
     sketch=_sketches(2, 6),
     collective=st.sampled_from(KNOWN),
@@ -256,7 +256,6 @@ def test_no_verified_schedule_beats_the_bound(
         assert compiled.time_us(size, WIRES_ALONE) >= bound.time_us(size) * (1 - 1e-6)
 
 
-@settings(max_examples=30)
 @given(sketch=_sketches(2, 4), root=st.integers(0, 1))
 def test_what_is_gathered_one_way_is_reduced_the_other_way(sketch: Sketch, root: int) -> None:
     turned = [replace(edge, src=edge.dst, dst=edge.src) for edge in sketch.edges]

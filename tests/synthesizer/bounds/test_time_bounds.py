@@ -111,6 +111,7 @@ def test_all_gather_bounds_of_the_benchmark_machines(name: str) -> None:
         assert algbw_bound_gb_per_s(collective, sketch) == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", KNOWN)
 def test_symmetries_change_no_bound(collective: Collective) -> None:
     for sketch in (hybrid_cube_mesh(), switched(2, 4, rotations=False), torus(3)):
@@ -158,6 +159,7 @@ SKETCHES: dict[str, Sketch] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", KNOWN)
 @pytest.mark.parametrize("name", SKETCHES)
 def test_no_expert_schedule_beats_the_bound(name: str, collective: Collective) -> None:
@@ -171,6 +173,7 @@ def test_no_expert_schedule_beats_the_bound(name: str, collective: Collective) -
                 assert compiled.time_us(size, model) >= least_us, algorithm.name
 
 
+@pytest.mark.long
 @given(
     links=st.dictionaries(
         st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(lambda pair: pair[0] < pair[1]),

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
@@ -238,7 +238,7 @@ def _in_turn(schedule: Schedule, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return [memory[rank, OUTPUT][: program.chunks].reshape(-1) for rank in range(program.ranks)]
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.long
 @given(_random_writing(), st.integers(0, 99))
 def test_whatever_is_accepted_runs_without_race_as_if_in_turn(
     schedule: Schedule, seed: int
@@ -295,7 +295,7 @@ def test_chunks_are_not_moved_onto_each_other() -> None:
         schedule.chunk(0, INPUT, 0, 2).copy(0, OUTPUT, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.long
 @given(
     ranks=st.integers(2, 5),
     chunks=st.integers(1, 3),

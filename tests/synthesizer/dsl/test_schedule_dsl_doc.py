@@ -33,6 +33,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.long
 def test_tuccl_verify_says_what_the_page_shows(page: dict[str, Any]) -> None:
     (shown,) = re.findall(r"```console\n\$ tuccl (.*?)\n(.*?)\n```", PAGE, re.DOTALL)
     command = [sys.executable, "-c", "from tuccl.cli.app import main; main()", *shown[0].split()]

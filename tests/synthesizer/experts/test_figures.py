@@ -89,6 +89,7 @@ def experts(machine: tuple[str, int], collective: Collective) -> dict[str, Algor
     return {algorithm.name: algorithm for algorithm in found}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("machine", "name"), FIGURES, ids=[f"{m[0]}-{m[1]}-{name}" for m, name in FIGURES]
 )

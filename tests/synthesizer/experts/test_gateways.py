@@ -30,6 +30,7 @@ def _sizes(nodes: tuple[tuple[int, ...], ...]) -> list[int]:
     return [len(row) for row in nodes]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_uneven_nodes_have_algorithms_that_give_the_right_values(

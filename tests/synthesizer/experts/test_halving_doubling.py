@@ -36,6 +36,7 @@ def _chunks_through(program: Program, rank: int) -> tuple[int, int]:
 STEPS = {2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 3, 9: 4, 12: 4, 15: 5, 16: 4}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", STEPS)
 def test_steps_are_logarithmic(ranks: int) -> None:
     sketch = switched(1, ranks, nvlink_alpha_us=1.0)

@@ -30,6 +30,7 @@ def _buffers_sent_between_nodes(program: Program, locals_: int, rank: int) -> fl
     return sum(crossing) / program.chunks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("nodes", "locals_"), SHAPES)
 def test_two_and_three_steps(nodes: int, locals_: int) -> None:
     sketch = switched(nodes, locals_, nvlink_alpha_us=1.0, nic_alpha_us=10.0)

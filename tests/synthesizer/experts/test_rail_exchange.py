@@ -28,6 +28,8 @@ from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.hand_sketches import switched
 from tuccl.errors import InfeasibleError, ScheduleError
 
+pytestmark = pytest.mark.long
+
 
 def grid_of(nodes: int, locals_: int) -> Grid:
     return tuple(tuple(range(n * locals_, (n + 1) * locals_)) for n in range(nodes))
@@ -86,7 +88,10 @@ def test_every_nic_carries_each_block_of_its_rail_once() -> None:
     assert _bytes_sent(both, sketch, across=True) == {2 * 7 * 16}
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize(
+    "collective",
+    [Collective.ALL_GATHER, pytest.param(Collective.ALL_REDUCE, marks=pytest.mark.slow)],
+)
 def test_sixteen_nodes_reach_the_bound(collective: Collective) -> None:
     sketch = h100_rails(16)
     grid = rail_grid(sketch)
@@ -126,6 +131,7 @@ def test_many_ranks_get_rail_exchanges_alone() -> None:
     assert all(verify(a, slots=1).proved for a in found)
 
 
+@pytest.mark.slow
 def test_schedules_for_a_thousand_ranks_would_load() -> None:
     """One rank of 128 x 8: 22 + 7 peers each way, 128 steps each for RS and AG on its widest."""
     a = rail_exchange(Collective.ALL_REDUCE, grid_of(128, 8))

@@ -21,6 +21,8 @@ from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.hand_sketches import switched
 
+pytestmark = pytest.mark.long
+
 BUILDERS = {Collective.BROADCAST: rail_broadcast, Collective.REDUCE: rail_reduce}
 
 
@@ -73,7 +75,10 @@ def test_no_nic_and_no_link_carries_more_than_the_data_once() -> None:
     assert _sent(reduce, node_of, across=False)[1] == whole
 
 
-@pytest.mark.parametrize("collective", sorted(BUILDERS))
+@pytest.mark.parametrize(
+    "collective",
+    [Collective.BROADCAST, pytest.param(Collective.REDUCE, marks=pytest.mark.slow)],
+)
 def test_they_come_near_the_bound_and_before_all_others(collective: Collective) -> None:
     """64 chunks pass a pipeline about 12 chunks deep, of two trees over five nodes."""
     sketch = switched(6, 8, nvlink_gb_per_s=450.0, nic_gb_per_s=50.0)

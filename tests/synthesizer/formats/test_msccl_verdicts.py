@@ -1,8 +1,10 @@
 """Published schedules: each is read, and proved or its defect is named."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
@@ -12,10 +14,13 @@ from synthesizer.prove.verifier import verify
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.synthesizer.emulator import expected_outputs, run
 
+pytestmark = pytest.mark.long
+
 FOLDER = SHARED_DATA / "msccl_xml"
 GOLDEN = Path(__file__).parent / "golden" / "msccl_verdicts.txt"
 
 
+@cache
 def schedules() -> dict[str, Algorithm]:
     paths = sorted(FOLDER.rglob("*.xml"))
     return {

@@ -74,11 +74,13 @@ def algorithms(draw: st.DrawFn) -> Algorithm:
     )
 
 
+@pytest.mark.long
 @given(algorithms(), st.sampled_from(Dialect))
 def test_what_is_written_is_read_back(a: Algorithm, dialect: Dialect) -> None:
     assert read_msccl_xml(write_msccl_xml(a, dialect)) == a
 
 
+@pytest.mark.long
 @given(algorithms())
 def test_whatever_a_file_says_the_verifier_answers(a: Algorithm) -> None:
     verdict = verify(a)
@@ -234,6 +236,7 @@ def test_text_that_is_not_unicode() -> None:
         read_msccl_xml("\ud800", "f.xml")
 
 
+@pytest.mark.long
 @given(st.data())
 def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
     text = write_msccl_xml(ring_reduce_scatter(2))
@@ -245,6 +248,7 @@ def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
         assert verdict.proved == (not verdict.defects)
 
 
+@pytest.mark.long
 def test_elements_are_limited_while_they_are_read_and_strange_ones_not_kept() -> None:
     strange = FILE.replace("<gpu", "<copy/>" * 1000 + "<gpu", 1)
     assert read_msccl_xml(strange, "f.xml") == read_msccl_xml(FILE, "f.xml")

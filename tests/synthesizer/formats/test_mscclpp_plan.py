@@ -107,6 +107,7 @@ def test_plans_of_hand_written_schedules_compute_the_right_buffers(
     assert read_mscclpp_plan(plan_text(plan)) == plan
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [SIMPLE, LL])
 @pytest.mark.parametrize(
     "collective", [Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER]
@@ -121,6 +122,7 @@ def test_plans_of_expert_schedules_compute_the_right_buffers(
         assert _computes(plan, collective, calls=2), a.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("collective", "sketch"),
     [
@@ -154,6 +156,7 @@ def _without(plan: Plan, threadblock: int, operation: int) -> Plan:
     return read_mscclpp_plan(json.dumps(data))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [SIMPLE, LL])
 @pytest.mark.parametrize(
     "a", [ring_all_gather(3), all_pairs_all_reduce(2)], ids=["ring_gather", "all_pairs"]

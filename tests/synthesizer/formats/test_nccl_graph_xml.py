@@ -248,6 +248,7 @@ def test_nodes_of_different_order_get_a_file_each() -> None:
     assert _nccl_rings(texts) == [_next(ring)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", [Collective.ALL_REDUCE, Collective.ALL_GATHER])
 def test_ring_experts_of_two_nodes_come_out_as_they_went_in(collective: Collective) -> None:
     machine = _machine(2, layout=NetworkLayout.RAILS)

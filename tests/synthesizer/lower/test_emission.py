@@ -22,6 +22,7 @@ def waits(algorithm: Algorithm) -> int:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "collective", [Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE]
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from synthesizer.experts.ring import ring_all_gather, ring_all_reduce, ring_broadcast
@@ -127,7 +127,7 @@ def _gather_programs(draw: st.DrawFn) -> Program:
     return program
 
 
-@settings(max_examples=60)
+@pytest.mark.long
 @given(_gather_programs())
 def test_any_right_program_lowers_to_a_proved_schedule_with_one_slot(program: Program) -> None:
     algorithm = lower(program, "random")

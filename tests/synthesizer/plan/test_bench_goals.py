@@ -11,6 +11,8 @@ from synthesizer.plan.synthesize import synthesize
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
+pytestmark = pytest.mark.long
+
 
 def _gb_per_s(entry: str, sketch_name: str, collective: Collective, size_bytes: int) -> float:
     """Return the algorithm bandwidth of the synthesized schedule."""
@@ -41,7 +43,11 @@ def test_a_gigabyte_is_within_two_percent_of_the_bound(
 @requires_shared_data
 @pytest.mark.parametrize(
     ("entry", "sketch", "tacos_us"),
-    [("dgx1_8xV100", "direct", 9.6), ("torus_4x4", "direct", 7.8), ("ndv2_2x8", "pruned", 58.75)],
+    [
+        ("dgx1_8xV100", "direct", 9.6),
+        ("torus_4x4", "direct", 7.8),
+        pytest.param("ndv2_2x8", "pruned", 58.75, marks=pytest.mark.slow),
+    ],
 )
 def test_a_megabyte_takes_less_time_than_with_tacos(
     entry: str, sketch: str, tacos_us: float

@@ -16,6 +16,8 @@ from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from synthesizer.solve.orbits import rank_orbits
 from tests.synthesizer.plan.test_uneven_machines import Shape
 
+pytestmark = pytest.mark.long
+
 SIZE_BYTES = 10**9
 GATHERING = [Collective.ALL_GATHER, Collective.REDUCE_SCATTER]
 

@@ -11,6 +11,8 @@ from synthesizer.prove.verifier import verify
 from synthesizer.solve import solver
 from tests.synthesizer.hand_sketches import switched
 
+pytestmark = pytest.mark.long
+
 SIZE_BYTES = 1 << 16
 UNEVEN = switched(2, 3, rotations=False)
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
@@ -35,7 +37,7 @@ def test_cbc_takes_the_place_of_highs(collective: Collective) -> None:
 
 
 @pytest.mark.usefixtures("without_highs")
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.REDUCE])
 def test_without_time_for_cbc_greedy_routes_tell_their_gap(collective: Collective) -> None:
     _greedy_with_gap(collective)
 

@@ -4,7 +4,7 @@ import pytest
 
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.synthesize import SynthesisOptions, synthesize
+from synthesizer.plan.synthesize import synthesize
 from tests.synthesizer.hand_sketches import direct
 from tuccl.errors import InfeasibleError
 
@@ -18,11 +18,3 @@ def test_one_rank_alone_has_nothing_to_exchange(collective: Collective) -> None:
         expert_algorithms(collective, alone)
     with pytest.raises(InfeasibleError, match="one rank alone"):
         synthesize(collective, alone, 1024)
-
-
-@pytest.mark.parametrize(
-    "options", [{"trees_per_rank": -1}, {"pieces_per_tree": -2}, {"time_limit_s": 0.0}, {"gap": -1}]
-)
-def test_impossible_options_are_refused_where_they_are_made(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        SynthesisOptions(**options)  # type: ignore[arg-type]

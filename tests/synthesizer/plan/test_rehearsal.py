@@ -75,17 +75,21 @@ SKETCHES = (
     torus(3),
     replace(hybrid_cube_mesh(), symmetries=find_symmetries(hybrid_cube_mesh())),
 )
-SIZES_BYTES = {Collective.ALL_GATHER: (10**6, 10**9), Collective.REDUCE_SCATTER: (10**9, 10**6)}
-"""Each collective's size that every run of the tests takes, and another."""
+QUICKEST = ((Collective.ALL_GATHER, 10**6, 0), (Collective.REDUCE_SCATTER, 10**9, 0))
+"""What every run of the tests takes."""
 
 
-@pytest.mark.parametrize("sketch", SKETCHES)
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("collective", "size_bytes"),
+    ("collective", "size_bytes", "sketch"),
     [
-        pytest.param(collective, size_bytes, marks=[] if number == 0 else [pytest.mark.slow])
-        for collective, sizes in SIZES_BYTES.items()
-        for number, size_bytes in enumerate(sizes)
+        pytest.param(
+            *(collective, size_bytes, sketch),
+            marks=[] if (collective, size_bytes, number) in QUICKEST else [pytest.mark.slow],
+        )
+        for collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+        for size_bytes in (10**6, 10**9)
+        for number, sketch in enumerate(SKETCHES)
     ],
 )
 def test_a_rehearsal_predicts_the_lowered_schedule(

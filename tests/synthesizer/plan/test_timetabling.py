@@ -53,6 +53,7 @@ def test_connections_take_turns_with_what_is_ready_at_once() -> None:
     assert order(Precedence.IN_TURN) == [(0, (0, 1)), (0, (0, 2)), (1, (0, 1)), (1, (0, 2))]
 
 
+@pytest.mark.long
 def test_in_turn_no_port_is_idle_for_a_piece() -> None:
     sketch = owned_links(16)
     families = [Family(orbit, i) for orbit in rank_orbits(sketch) for i in range(4)]

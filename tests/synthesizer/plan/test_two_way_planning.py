@@ -25,6 +25,8 @@ from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched
 from tests.synthesizer.solve.test_two_way_packing import less_a_link, with_a_slow_rank
 
+pytestmark = pytest.mark.long
+
 CHUNK_BYTES = 100_000
 """Takes 1 us at 100 GB/s."""
 

@@ -152,7 +152,7 @@ def holds(topology: Topology, collective: Collective, pick: int, size_bytes: int
 CASES = (st.sampled_from(COLLECTIVES), st.integers(0, 3), st.sampled_from([4096, 1 << 26]))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
 @given(damaged(SHAPES), *CASES)
 def test_a_damaged_machine_gets_right_results_or_a_gap_is_named(
     topology: Topology, collective: Collective, pick: int, size_bytes: int

@@ -52,6 +52,7 @@ def expert_addresses() -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_the_programs_of_experts_are_fixed() -> None:
     """The addresses date from programs that were compiled from XML."""
     assert expert_addresses() == ADDRESSES.read_text().splitlines()

@@ -102,6 +102,7 @@ def mutants(draw: st.DrawFn) -> PhasedSchedule:
     return plan
 
 
+@pytest.mark.long
 @settings(max_examples=1000)
 @given(mutants())
 def test_mutated_plans_are_refused_or_compute_their_operation(plan: PhasedSchedule) -> None:

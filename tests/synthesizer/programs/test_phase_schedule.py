@@ -28,6 +28,7 @@ MOST_RANKS_OF_EXPERTS = 9
 ALL_REDUCE = Collective.ALL_REDUCE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("grid", GRIDS)
 def test_every_plan_is_a_proved_schedule_with_a_hash_of_its_own(grid: tuple[int, int]) -> None:
     plans = all_plans(*grid)
@@ -123,6 +124,7 @@ def test_sums_of_a_node_in_place_and_out_of_place(pattern: Pattern, chunks: int)
         assert as_algorithm(plan).in_place
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(mutants())
 def test_what_the_proof_accepts_the_verifier_accepts(plan: PhasedSchedule) -> None:

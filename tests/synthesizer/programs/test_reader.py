@@ -32,6 +32,7 @@ def test_what_is_read_back_is_proved_like_any_schedule(algorithm: Algorithm) -> 
     assert verify(read_program(compile_program(algorithm), "p")).proved
 
 
+@pytest.mark.long
 @given(st.data())
 def test_a_wrong_program_never_escapes_as_another_error(data: st.DataObject) -> None:
     bad = bytearray(compile_program(data.draw(st.sampled_from([exchange(), halves(), chain()]))))

@@ -18,6 +18,8 @@ from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.mutations import mutate
 from tuccl.errors import ScheduleError
 
+pytestmark = pytest.mark.long
+
 SLOTS = 2
 MANY_SLOTS = 64
 MOST_STEPS = 64

@@ -53,6 +53,7 @@ def test_most_schedules_written_by_hand_are_plainly_right() -> None:
     assert sum(plain for plain, _ in found) >= 0.7 * len(found)
 
 
+@pytest.mark.long
 def test_no_damage_is_called_right() -> None:
     rng = Random(3)
     outcomes = []
@@ -97,6 +98,7 @@ def test_slots_decide_whether_waves_exist() -> None:
     assert waves.source.tolist() == [-1, -1, 4, 5, -1, -1, 0, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entries", [1, 1 << 24])
 def test_dependences_that_are_needed_are_missed(
     entries: int, monkeypatch: pytest.MonkeyPatch

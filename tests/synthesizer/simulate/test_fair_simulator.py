@@ -14,6 +14,8 @@ from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, Tim
 from tests.synthesizer.simulate.reference_fair import Interval, fair_rates, simulate_fair_us
 from tests.synthesizer.simulate.reference_simulator import tiled_graph
 
+pytestmark = pytest.mark.long
+
 KILOBYTE = 1000.0
 """Takes 1 us on a port of 1 GB/s."""
 

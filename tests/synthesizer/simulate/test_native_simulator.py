@@ -20,7 +20,8 @@ from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
 from synthesizer.native import Deadlock, NativeSchedule, Sharing
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched, torus
 from tests.synthesizer.simulate.reference_simulator import simulate_us, tiled_graph
-from tuccl.errors import HostError
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
 COLLECTIVES = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST)
@@ -99,21 +100,6 @@ def test_an_empty_schedule_takes_no_time() -> None:
     empty = NativeSchedule(ScheduleGraph())
     none = {"handover_us": 1.0, "wire_bytes_per_chunk": 1.0, "copy_us_per_chunk": 1.0}
     assert [empty.simulate_us(2, 8, sharing, **none) for sharing in Sharing] == [0, 0]
-
-
-def test_without_the_library_the_error_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    native._library.cache_clear()
-    monkeypatch.setattr(native, "__path__", [str(tmp_path)])
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    try:
-        with pytest.raises(HostError, match="pip install"):
-            NativeSchedule(GRAPHS[0]).simulate_us(
-                *(1, 8, Sharing.FAIR), handover_us=0, wire_bytes_per_chunk=1, copy_us_per_chunk=0
-            )
-    finally:
-        native._library.cache_clear()
 
 
 UNDER_SANITIZERS = """

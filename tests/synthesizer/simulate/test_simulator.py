@@ -210,6 +210,7 @@ def test_schedules_that_do_not_fit_the_sketch_are_refused() -> None:
         compile_schedule(far, _line(4))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", [c for c in Collective if c is not Collective.CUSTOM])
 @given(
     sizes=st.lists(st.integers(0, 1 << 32), min_size=2, max_size=6),

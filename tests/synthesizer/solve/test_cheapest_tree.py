@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import networkx as nx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from synthesizer.solve.cheapest_tree import cheapest_tree
 
 
+@pytest.mark.long
 @given(st.data())
 def test_no_tree_is_cheaper(data: st.DataObject) -> None:
     ranks = data.draw(st.integers(2, 8))

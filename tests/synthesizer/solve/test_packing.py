@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sketches.sketch import Sketch
@@ -66,7 +66,6 @@ def test_same_request_same_trees() -> None:
     assert _packed(torus(3), 3) == _packed(torus(3), 3)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(3, 7), st.integers(1, 3), st.data())
 def test_any_connected_mesh_gets_spanning_trees_from_every_source(
     ranks: int, trees: int, data: st.DataObject

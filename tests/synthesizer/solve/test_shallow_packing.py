@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sketches.sketch import Sketch
@@ -88,7 +88,7 @@ def test_parts_of_a_node_that_only_another_node_connects_are_entered_again() -> 
     assert (0, 3) in found[0].hops
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.long
 @given(st.sets(st.integers(0, 39), max_size=26), st.integers(1, 3))
 def test_every_rank_is_reached_once_on_whatever_is_connected(missing: set[int], count: int) -> None:
     whole = switched(2, 4, rotations=False)

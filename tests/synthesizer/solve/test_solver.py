@@ -14,7 +14,6 @@ from synthesizer.solve.solver import (
     add_variable,
     solve,
 )
-from tuccl.errors import ScheduleError
 
 
 def _cover(sets: int) -> pulp.LpProblem:
@@ -85,14 +84,6 @@ def test_cbc_answers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = solve(_cover(7), 10.0, 1e-6)
     assert outcome.status is SolveStatus.OPTIMAL
     assert outcome.objective == pytest.approx(4.0)
-
-
-def test_no_solver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulp.HiGHS, "available", lambda _self: False)
-    for kind in (pulp.COIN_CMD, pulp.PULP_CBC_CMD):
-        monkeypatch.setattr(kind, "available", lambda _self: False)
-    with pytest.raises(ScheduleError, match="pip install highspy"):
-        solve(_cover(3), 1.0, 0.0)
 
 
 def test_a_node_limit_gives_what_was_found_and_no_claim_of_optimality() -> None:

@@ -67,6 +67,7 @@ def holds_every_rank(tree: TwoWayTree, sketch: Sketch) -> None:
     assert sent == reached - {tree.root}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("balance", [0.0, 0.3])
 @pytest.mark.parametrize("name", SKETCHES)
 def test_trees_span_and_load_ports_as_the_bound_allows(name: str, balance: float) -> None:
@@ -91,6 +92,7 @@ def test_a_slow_rank_is_no_root() -> None:
     assert load_us(sketch, trees) == pytest.approx(SIZE_BYTES * 1e-3 / 150)
 
 
+@pytest.mark.long
 def test_sums_alone_and_results_alone_load_ports_evenly_if_asked_for() -> None:
     sketch = SKETCHES["torus"]
 

@@ -46,6 +46,7 @@ def test_importing_it_takes_no_time() -> None:
     assert with_it_s - bare_s < 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heavy", ["typer", "torch", "mpi4py", "optuna"])
 def test_reading_a_machine_loads_neither_the_command_line_nor_a_search(heavy: str) -> None:
     code = f"tuccl.read_topology('shipped:h200-4gpu'); print({heavy!r} in sys.modules)"

@@ -10,6 +10,8 @@ import pytest
 
 from tests.runtime.conftest import ROOT
 
+pytestmark = pytest.mark.long
+
 PAGE = (ROOT / "docs" / "guide" / "python.md").read_text(encoding="utf-8")
 EXAMPLES = {
     "links_of_a_machine.py": "16 links of nvlink: 300.0 to 300.0 GB/s",

@@ -22,6 +22,7 @@ def everyone(ranks: int = 4) -> Schedule:
     return schedule
 
 
+@pytest.mark.long
 def test_what_is_synthesized_is_proved_and_no_slower_than_any_expert() -> None:
     stages: list[tuccl.Stage] = []
     found = tuccl.synthesize(MACHINE, "AllGather", 1 << 20, on_stage=stages.append)

@@ -98,6 +98,7 @@ def test_a_refusal_names_the_help_of_its_command(
     assert done.stderr.splitlines()[-1].endswith(f"See `{named}`.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "count", "found"),
     [("tuccl ex", 1, "explain"), ("tuccl init --network-l", 2, "--network-latency-us")],

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lookup_tables.table import Shape
 from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind
 from probes.topology.validation import check_structure
 from tests.sketches.machines import Cable, cluster, devices, machine, pcie_box
-from tuccl.errors import UsageError
 from tuccl.models.figures import machine_figures
 from tuccl.models.siblings import SiblingMachines
 
@@ -72,8 +69,3 @@ def test_pairs_under_one_pcie_switch_have_links_of_their_own() -> None:
     assert (switched.shape, switched.intra_gb_per_s) == (PAIRS, 300.0)
     (box,) = SiblingMachines(pcie_box(4)).figures(PAIRS)
     assert box.intra_gb_per_s == machine_figures(pcie_box(4)).intra_gb_per_s
-
-
-def test_a_shape_that_leaves_gpus_over_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"cluster has no communicators of 3 ranks on 1 node\(s\)"):
-        SiblingMachines(cluster(2, 8, 8)).figures(Shape(3, 1, 3))

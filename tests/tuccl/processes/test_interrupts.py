@@ -44,6 +44,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["finalizer", "swallowed"])
 def test_an_interrupt_that_python_drops_still_ends_the_run(
     h200: Path, tmp_path: Path, where: str
@@ -95,6 +96,7 @@ def test_a_command_that_ignores_ctrl_c_keeps_ignoring_it() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.long
 def test_ctrl_c_while_the_command_line_is_loaded_shows_no_traceback(
     tuccl_command: str, tmp_path: Path
 ) -> None:

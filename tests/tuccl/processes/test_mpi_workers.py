@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[3]
 COMMAND = (
     sys.executable, "-c", "from tuccl.cli.app import main; main()", "synthesize", "--topology",

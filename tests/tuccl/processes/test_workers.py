@@ -22,6 +22,8 @@ from tuccl.errors import HostError
 from tuccl.processes.workers import IN_PROCESS, Workers, usable_cores, worker_processes
 from tuccl.schedules.schedule_choice import Request, choose_schedule
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[3]
 TUCCL = "from tuccl.cli.app import main; main()"
 

@@ -17,6 +17,8 @@ from tuccl.processes.workers import worker_processes
 from tuccl.schedules import making
 from tuccl.schedules.candidates import MADE_SHARE, Candidate, make_candidates
 
+pytestmark = pytest.mark.long
+
 SIZES = (1 << 10, 1 << 20, 1 << 28)
 
 

@@ -19,6 +19,8 @@ from tuccl.schedules.chunk_fit import contributions, synthesize_fitting
 from tuccl.schedules.schedule_choice import Request, choose_schedule
 from tuccl.schedules.schedule_files import runtime_notes
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 
 

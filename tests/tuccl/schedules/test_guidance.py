@@ -15,6 +15,8 @@ from tuccl.schedules.candidates import make_candidates
 from tuccl.schedules.guidance import guided, worth_trying
 from tuccl.schedules.schedule_choice import Request, choose_schedule
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("collective", [Collective.ALL_GATHER, Collective.ALLTOALL])
 def test_the_guided_choice_is_as_good_with_fewer_sketches(collective: Collective) -> None:

@@ -98,6 +98,7 @@ def test_a_call_whose_chunks_do_not_fit_the_scratch_memory_has_no_space() -> Non
     assert {promise.size_bytes for each in large for promise in each.promises} == {1 << 10}
 
 
+@pytest.mark.long
 def test_beside_a_faster_plan_none_is_tried() -> None:
     machine = cluster(2, 2, 1)
     arguments = (Operation.ALL_REDUCE, machine, whole_machine(machine), SIZES)

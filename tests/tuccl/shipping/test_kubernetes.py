@@ -28,6 +28,8 @@ from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_view import changed_files
 from tuccl.workspace.runs import Run
 
+pytestmark = pytest.mark.long
+
 SCHEMAS = Path(__file__).with_name("kubernetes_schemas.json")
 """Schemas of one release; scripts/check/check_kubernetes.py has all, and makes this file."""
 SHELLS = {"sh": ["/bin/sh"], "busybox": ["busybox", "sh"]}

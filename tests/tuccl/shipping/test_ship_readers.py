@@ -15,6 +15,8 @@ from ship_readers import STARTS, Node, ReaderMissingError, Start, missing_paths
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tuccl.shipping.forms import FORM_PATHS
 
+pytestmark = pytest.mark.long
+
 CASES = [(form, start) for form, starts in STARTS.items() for start in starts]
 
 

@@ -133,6 +133,7 @@ def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
     assert sourced(path, "TUCCL_BUNDLE", TUCCL_DIR="/moved") == ["/moved/bundle-00000000.tuccl"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tuned")
 def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> None:
     done = run_tuccl("ship", "shipped")
@@ -155,6 +156,7 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> N
         assert run_tuccl("verify", schedule).returncode == 0
 
 
+@pytest.mark.long
 def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
     done = run_tuccl("ship", "shipped")
     assert done.returncode == 3
@@ -184,13 +186,6 @@ def test_a_directory_that_would_break_out_of_its_comment_is_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"tuccl-workspace"}
 
 
-def test_a_machines_name_stays_within_its_comment(tmp_path: Path) -> None:
-    named = replace(TABLE, topology_name="x\ntouch PWNED #")
-    put_files(tmp_path)
-    text = environment_file(named, tmp_path, 0)
-    assert text.startswith("# TuCCL table for x?touch PWNED # (topology ")
-
-
 def test_a_second_table_in_one_shell_takes_back_what_the_first_set(tmp_path: Path) -> None:
     plain = Table("machine", "1" * 16, (), ())
     for name, table, crc in (("first", TABLE, 1), ("second", plain, 2)):
@@ -208,6 +203,7 @@ echo "$TUCCL_BUNDLE"
     assert done.stdout == f"{tmp_path}/second files/bundle-00000002.tuccl\n"
 
 
+@pytest.mark.long
 def test_a_damaged_bundle_is_not_shipped(
     run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path
 ) -> None:

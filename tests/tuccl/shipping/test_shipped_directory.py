@@ -279,6 +279,7 @@ def test_no_executor_is_shipped_to_where_ld_preload_cannot_name_it(
     ship(first, target)
 
 
+@pytest.mark.long
 def test_new_empty_and_linked_directories_serve(first: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("empty")
@@ -367,6 +368,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
     return lambda: steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", ["nothing", "table", "table without manifest"])
 def test_killed_anywhere_a_job_gets_a_whole_table_and_the_next_ship_completes_it(
     first: Run, second: Run, tmp_path: Path, before: str

@@ -36,6 +36,8 @@ from tuccl.shipping.versions import MOST_VERSIONS, versions_of
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, write_atomically
 from tuccl.workspace.runs import Run
 
+pytestmark = pytest.mark.long
+
 ALL = tuple(Form)
 
 

@@ -277,6 +277,7 @@ def test_borrowed_calls_cost_no_start_that_the_budget_has_without_them(tmp_path:
     assert machine.timed[TASKS[1], TREE]
 
 
+@pytest.mark.long
 def test_an_odd_borrowed_call_keeps_no_other_key_from_a_proof(tmp_path: Path) -> None:
     class Odd(Starts):
         def measure(self, task: Task, config: Config, first: int, repeats: int) -> Measured:
@@ -296,11 +297,12 @@ def test_an_odd_borrowed_call_keeps_no_other_key_from_a_proof(tmp_path: Path) ->
     assert entered / (40 * len(gaining)) >= 0.9
 
 
+@pytest.mark.long
 def test_borrowed_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """80 or 160 keys of each kind, without a comparison of their own, between keys that gain."""
+    """40 or 80 keys of each kind, without a comparison of their own, between keys that gain."""
     tried, entered = Counter[float](), Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
-    for seed in range(80):
+    for seed in range(40):
         order = (kinds[seed % 4 :] + kinds[: seed % 4] + kinds[:2])[:6]
         gains = dict.fromkeys(TASKS[::2], 1.15) | dict(zip(TASKS[1::2], order, strict=True))
         folder = tmp_path / str(seed)
@@ -497,23 +499,25 @@ def test_what_a_start_took_too_long_is_taken_from_what_later_stages_were_to_have
     assert found == {0.0: 1, 4.0: 8}
 
 
+@pytest.mark.long
 def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
-    """180 keys of each kind: gains of 15 % are nearly always entries, losses of 4 % hardly ever."""
+    """90 keys of each kind: gains of 15 % are nearly always entries, losses of 4 % hardly ever."""
     entered = Counter[float]()
     kinds = (1.15, 1.08, 1.0, 0.96)
-    for seed in range(60):
+    for seed in range(30):
         gains = dict(zip(TASKS, kinds * 3, strict=True))
         folder = tmp_path / str(seed)
         folder.mkdir()
         decided, _ = check(folder, Starts(gains, seed), dict.fromkeys(TASKS, LIKELY))
         entered.update(gain for task, gain in gains.items() if decided[task].builtin is not None)
-    rates = [entered[kind] / 180 for kind in kinds]
+    rates = [entered[kind] / 90 for kind in kinds]
     assert rates[0] >= 0.95
     assert rates[1] >= 0.55
     assert rates[2] <= 0.02
     assert rates[3] <= 0.01
 
 
+@pytest.mark.long
 def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_path: Path) -> None:
     """No key gains: 11 are quiet, one has ten times their noise. By the variance of all keys it
     would become an entry in 9 % of the runs."""
@@ -527,9 +531,9 @@ def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_pat
             return replace(measured, samples_us=tuple(samples_us))
 
     entered = 0
-    for seed in range(100):
+    for seed in range(50):
         folder = tmp_path / str(seed)
         folder.mkdir()
         decided, _ = check(folder, Mixed({}, seed), dict.fromkeys(TASKS, LIKELY))
         entered += decided[noisy].builtin is not None
-    assert entered / 100 <= 0.02
+    assert entered / 50 <= 0.02

@@ -118,6 +118,7 @@ def test_where_all_finalists_are_beaten_nccls_own_choice_is_measured_no_further(
     assert {n for config, n in times.order if config == STOCK} == set(range(1, MAJORITY + 1))
 
 
+@pytest.mark.long
 @given(
     samples=st.lists(
         st.lists(st.floats(90.0, 110.0), min_size=PAIRS, max_size=PAIRS), min_size=4, max_size=4

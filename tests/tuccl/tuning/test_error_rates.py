@@ -7,6 +7,8 @@ import pytest
 from bench_statistics import entry_rates, profile_rates
 from noisy_machine import HANGING, NVSWITCH, TCP, UNEVEN, Noise
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("noise", "found"),

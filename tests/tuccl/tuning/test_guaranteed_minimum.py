@@ -101,6 +101,7 @@ def test_a_key_that_is_under_the_floor_rules_the_profile_out_and_is_named() -> N
     assert verdict.worst.low < 0.974 < verdict.worst.high < FLOOR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("common", "own"), [(0.0, 0.003), (0.002, 0.002)])
 def test_half_of_the_allowed_loss_passes_and_half_more_than_it_does_not(
     common: float, own: float
@@ -123,6 +124,7 @@ class OneNoisier(Starts):
         return super().__call__(task, config, count)
 
 
+@pytest.mark.long
 def test_a_key_that_is_far_noisier_than_the_others_is_judged_by_itself() -> None:
     """At most the claimed share of 200 profiles under the floor is said to be clear of it."""
     found = [verdict_on(OneNoisier([0.985] + [1.0] * 7, seed, own=0.0015)) for seed in range(200)]
@@ -225,6 +227,7 @@ def test_a_machine_that_slows_down_does_not_penalize_the_last_profile() -> None:
     assert abs(max(ratios) - 1.0) < 0.004
 
 
+@pytest.mark.long
 def test_more_finalists_leave_a_loss_as_likely_to_be_told() -> None:
     """Joint judgement widens bounds, which must not count as noise that hides a loss."""
     profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]

@@ -2,6 +2,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -279,6 +280,7 @@ def test_one_lucky_start_of_stock_rules_nothing_out() -> None:
     assert result.winner == ProcessProfile(min_nchannels=16)
 
 
+@pytest.mark.long
 def test_on_a_noisy_machine_a_profile_that_may_cost_a_key_something_does_not_win() -> None:
     """Half of the keys have calls that gain much under any profile; the rest show the noise."""
     tasks = [Task(Operation.ALL_REDUCE, 1 << (10 + i), SHAPE) for i in range(12)]
@@ -458,6 +460,7 @@ def test_where_every_profile_is_under_the_floor_the_safest_wins_with_that_verdic
     assert not result.verdict.holds
 
 
+@pytest.mark.long
 @given(
     st.dictionaries(
         st.tuples(

@@ -513,6 +513,7 @@ def test_a_budget_reserves_starts_for_settings_and_schedules(tmp_path: Path) -> 
     assert result.spent_s <= 70.0
 
 
+@pytest.mark.long
 def test_borders_that_are_located_again_compare_calls_of_one_start(tmp_path: Path) -> None:
     """Both calls of a changed border are compared anew, and a resumed run measures nothing."""
 
@@ -566,6 +567,7 @@ class StartCounts:
             self.starts.append(done)
 
 
+@pytest.mark.long
 def test_starts_that_would_be_too_few_to_decide_are_not_begun(tmp_path: Path) -> None:
     numbers = set()
     for budget_s in range(20, 140, 10):
@@ -578,6 +580,7 @@ def test_starts_that_would_be_too_few_to_decide_are_not_begun(tmp_path: Path) ->
     assert numbers > {0}
 
 
+@pytest.mark.long
 def test_where_starts_differ_entries_are_confirmed_over_restarts(tmp_path: Path) -> None:
     machine = UnlikeStarts()
     result = tuned(tmp_path, machine)

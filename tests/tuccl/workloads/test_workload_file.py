@@ -131,10 +131,3 @@ def test_damaged_files_are_refused(tmp_path: Path, text: str, said: str) -> None
         read_workload(path)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_folder_and_bytes_are_no_workload(tmp_path: Path) -> None:
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    for path in (tmp_path, tmp_path / "bytes", tmp_path / "missing"):
-        with pytest.raises(InputFileError, match="cannot read"):
-            read_workload(path)

@@ -13,6 +13,7 @@ from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
 
 
+@pytest.mark.long
 def test_the_history_ends_where_the_log_ends(tuned: TunedWorkspace) -> None:
     run = Workspace(tuned.root).current()
     identity = run.root.name

@@ -3,7 +3,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.provenance import NcclVersion, Provenance
@@ -199,6 +199,7 @@ def whole_log(path: Path) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_any_byte_that_changed_is_found(tmp_path: Path, mask: int) -> None:
     path = tmp_path / "log"
@@ -227,7 +228,7 @@ def changed(whole: bytes, place: int, mask: int) -> bytes:
     return whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :]
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
 @given(data=st.data())
 def test_a_search_on_a_log_with_a_changed_byte_ends_with_the_same_log(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -441,7 +442,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.long
 @given(requests=REQUESTS, data=st.data())
 def test_killed_at_any_byte_a_search_is_answered_as_if_it_had_never_stopped(
     requests: list[tuple[Config, int]], data: st.DataObject

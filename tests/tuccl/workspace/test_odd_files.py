@@ -111,16 +111,6 @@ def test_a_lock_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
         assert (workspace.root / "lock").read_bytes() == f"{os.getpid()}\n".encode()
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_an_odd_lock_is_refused(tmp_path: Path, odd: str) -> None:
-    ODD[odd](tmp_path / "lock")
-    with (
-        pytest.raises(WorkspaceError, match=r"cannot write .*lock: "),
-        Workspace(tmp_path).lock("a"),
-    ):
-        pass
-
-
 def test_a_log_that_is_a_link_is_read_and_never_written(tmp_path: Path) -> None:
     target = tmp_path / "somebody's"
     target.touch()
@@ -132,6 +122,7 @@ def test_a_log_that_is_a_link_is_read_and_never_written(tmp_path: Path) -> None:
     assert target.read_bytes() == b""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("odd", ODD)
 def test_a_directory_with_odd_files_can_be_shipped_to_or_says_why(
     run_inside: Run, workspace: Path, tmp_path: Path, odd: str

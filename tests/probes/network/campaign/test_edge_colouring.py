@@ -89,6 +89,7 @@ def test_what_is_no_simple_graph_is_refused(edges: list[Edge]) -> None:
         colour_edges(3, edges)
 
 
+@pytest.mark.long
 def test_eight_thousand_ports_take_seconds() -> None:
     chance = random.Random(1)
     pairs: set[Edge] = set()

@@ -73,6 +73,7 @@ def test_a_probed_cluster_is_the_one_that_replicate_describes(layout: NetworkLay
     assert replicate(shipped(), NODES, Network(3.0, layout)).fingerprint() == identity
 
 
+@pytest.mark.long
 def test_faults_change_the_fingerprint() -> None:
     fine = simulated(0, NetworkLayout.RAILS).fingerprint()
     ports = frozenset({(2, 5)})

@@ -104,6 +104,7 @@ def test_latency_has_a_floor_of_five_us_and_half() -> None:
     assert references(long, Quantity.LATENCY)[KIND].limit == pytest.approx(60.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [0.03, 0.05])
 def test_noise_is_no_fault(noise: float) -> None:
     for seed in range(20):

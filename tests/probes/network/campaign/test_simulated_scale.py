@@ -7,6 +7,8 @@ from probes.network.campaign.run import run_campaign
 from probes.network.results import PortPair
 from tests.probes.network.simulated_network import SimulatedFaults, SimulatedNetwork
 
+pytestmark = pytest.mark.long
+
 
 def faulty(nodes: int, slow: int, seed: int) -> SimulatedNetwork:
     """Eight rails, slow and dead NICs, a bad cable, and NICs that are busy for a while."""

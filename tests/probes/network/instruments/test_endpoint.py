@@ -32,6 +32,8 @@ from probes.network.instruments.tools import Tool
 from probes.network.ports import NetworkPort
 from probes.network.results import Failure
 
+pytestmark = pytest.mark.long
+
 HERE = NetworkPort(0, "here", 0, "lo", "lo", address="127.0.0.1", prefix_length=8)
 BARE = replace(
     HERE,

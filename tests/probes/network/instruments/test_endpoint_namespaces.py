@@ -18,7 +18,7 @@ from probes.network.ports import NetworkPort
 from probes.network.results import Failure
 from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
 
-pytestmark = requires_namespaces
+pytestmark = [pytest.mark.long, requires_namespaces]
 
 HOST = Path(__file__).with_name("endpoint_host.py")
 FAST_MBIT, SLOW_MBIT = 200, 50

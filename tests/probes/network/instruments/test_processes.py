@@ -31,6 +31,7 @@ def test_a_program_past_its_time_is_ended_and_what_it_wrote_is_kept() -> None:
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trap", ["", "trap '' TERM;"], ids=["obedient", "stubborn"])
 def test_nothing_that_it_started_outlives_it(trap: str, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
@@ -50,6 +51,7 @@ def test_a_background_process_of_one_that_ended_well_is_ended_too(tmp_path: Path
     assert wait_until(lambda: not _is_alive(int(pid.read_text())), 5)
 
 
+@pytest.mark.long
 def test_a_program_ends_in_time_even_if_its_parent_was_killed(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"""

@@ -56,6 +56,7 @@ def test_handshakes_need_no_one_to_accept() -> None:
     assert all(0 < time_us < 1e6 for time_us in times)
 
 
+@pytest.mark.long
 def test_a_late_process_still_measures_the_handshake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

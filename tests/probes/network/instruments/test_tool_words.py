@@ -27,10 +27,6 @@ def test_meaning(text: str, failure: Failure) -> None:
     assert failure_in_words(f"first line\n{text}\nlast line") == (failure, text)
 
 
-def test_words_without_a_meaning() -> None:
-    assert failure_in_words("64 bytes from 10.0.0.2") is None
-
-
 def test_words_are_one_printable_line() -> None:
     assert one_line("a\tb\n\x1b[31mc\x00") == "a b [31mc"
     assert len(one_line("x" * 1000)) == MAX_WORDS

@@ -68,8 +68,3 @@ def test_no_neighbours(text: str) -> None:
 def test_json_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(MachineError, match="lldpctl: the JSON is cut or not that of"):
         parse_lldp(text)
-
-
-def test_text_of_another_form_is_refused() -> None:
-    with pytest.raises(MachineError, match="neither JSON nor keyvalue"):
-        parse_lldp("LLDP neighbors:\nInterface:    eth0, via: LLDP\n")

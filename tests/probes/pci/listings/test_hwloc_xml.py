@@ -176,11 +176,6 @@ def test_ambiguous_links_are_noted() -> None:
     assert "no PCIe link speeds" in sentences(linked("0.000000"))
 
 
-def test_an_export_without_devices_names_the_command() -> None:
-    with pytest.raises(MachineError, match="lstopo --of xml --whole-io FILE"):
-        read('<topology version="2.0"><object type="Machine"/></topology>')
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

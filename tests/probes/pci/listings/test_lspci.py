@@ -139,26 +139,6 @@ def test_lspci_n_has_numbers_alone() -> None:
     assert (gpu.class_code, gpu.vendor, gpu.device) == (0x030200, 0x10DE, 0x20B2)
 
 
-def test_a_listing_without_v_says_that_it_has_no_tree() -> None:
-    text = (
-        "15:01.0 PCI bridge [0604]: Intel [8086:352a]\n18:00.0 3D controller [0302]: N [10de:1]\n"
-    )
-    gaps = sentences(parse_lspci(text, "mail"))
-    assert gaps == (
-        "lspci: without -v it tells no bridge tree, NUMA nodes, links and BARs; "
-        "lspci -vvv -nn -D (as root) tells them."
-    )
-
-
-def test_a_listing_by_a_user_without_rights_says_what_was_hidden() -> None:
-    text = entry("18:00.0 3D controller: NVIDIA Corporation Device 2330", "NUMA node: 0") + entry(
-        "19:00.0 Ethernet controller: Acme", "Capabilities: <access denied>"
-    )
-    assert "0000:19:00.0: capabilities, and so its link, were hidden" in sentences(
-        parse_lspci(text, "mail")
-    )
-
-
 def test_the_tree_form_is_refused_with_the_command_to_run() -> None:
     with pytest.raises(MachineError, match=r"mail:2: this is the tree of lspci -t.*-vvv -nn"):
         parse_lspci("$ lspci -tv\n-+-[0000:00]-+-00.0  Intel\n", "mail")

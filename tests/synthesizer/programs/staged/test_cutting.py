@@ -28,6 +28,8 @@ from tests.synthesizer.plan.test_uneven_machines import Shape
 from tests.synthesizer.programs.staged.staged_runs import run_in_every_order, run_in_order
 from tuccl.errors import NoProgramError
 
+pytestmark = pytest.mark.long
+
 COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 EQUAL = ((2, 2), (2, 3), (4, 1), (3, 2))
 UNEVEN = ((3, 1), (2, 1), (1, 3), (2, 1, 3))

@@ -270,6 +270,7 @@ def test_each_broken_rule_is_named(fault: str) -> None:
         check_staged_form(replace(staged, **FAULTS[fault]))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_gather_adds_nothing_and_large_programs_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -153,6 +153,7 @@ def _mutated(staged: StagedSchedule, random: Random) -> StagedSchedule:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_what_is_proved_runs_right_and_planted_faults_are_found(collective: Collective) -> None:
     staged = _staged(collective)

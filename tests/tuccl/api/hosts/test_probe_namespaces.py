@@ -134,6 +134,7 @@ def _killing(
     return on_progress
 
 
+@pytest.mark.long
 def test_a_sound_cluster_is_no_finding_and_racks_become_leaf_switches(
     run_tuccl: Run, tmp_path: Path
 ) -> None:

@@ -20,6 +20,8 @@ from tuccl.errors import InvalidTopologyError
 from tuccl.options.run_options import RunOptions
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 MEASURED = shipped_machines()["h200-4gpu-measured"]
 
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")

@@ -20,6 +20,8 @@ from tuccl.api.hosts.probe_command import ProbeCommand
 from tuccl.api.hosts.probing import probe
 from tuccl.errors import MachineError, UsageError, WorkspaceError
 
+pytestmark = pytest.mark.long
+
 TIMEOUT_S = 150
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np")
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")

@@ -17,6 +17,8 @@ from tests.tuccl.ready_command import ReadyCommand
 from tuccl.api.hosts.settled_nccl import HostNccl, tell_nccl
 from tuccl.errors import NcclLibraryError, SeveralNcclsError
 
+pytestmark = pytest.mark.long
+
 COMMAND = (sys.executable, "-c", "from tuccl.cli.app import main; main()")
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe")
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")

@@ -20,6 +20,8 @@ from tuccl.reports.documents.doctor import CheckedHost
 from tuccl.shipping.shipment import ship
 from tuccl.views.terminal.shipped.ship_check_display import check_document, check_lines
 
+pytestmark = pytest.mark.long
+
 COMMAND = (sys.executable, "-c", "from tuccl.cli.app import main; main()")
 LAUNCHER = """\
 #!/bin/sh

@@ -11,6 +11,8 @@ from tuccl.cli.options.calibrate_command import CalibrateCommand
 from tuccl.errors import MachineError, TucclError, UsageError
 from tuccl.measuring.calibration.model_file import read_model_file
 
+pytestmark = pytest.mark.long
+
 HEADER = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
 
 

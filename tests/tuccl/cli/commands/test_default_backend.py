@@ -16,6 +16,8 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns, build_s
 from tuccl.api.default_backend import with_backend, with_served_backend
 from tuccl.options.run_options import RunOptions
 
+pytestmark = pytest.mark.long
+
 TELL = """
 import json
 from tuccl.api.default_backend import with_backend

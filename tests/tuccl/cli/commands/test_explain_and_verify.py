@@ -11,6 +11,8 @@ from synthesizer.lower.lowering import lower
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.usefixtures("tuned")
 def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) -> None:

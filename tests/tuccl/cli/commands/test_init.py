@@ -29,6 +29,8 @@ from tuccl.reports.finished_run import read_table
 from tuccl.tuning.settings import make_settings
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 
 def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     run_tuccl: Run, h200: Path, tmp_path: Path

@@ -18,6 +18,8 @@ from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.measuring.records.record_file import write_record
 from tuccl.shipping.manifest import MANIFEST_NAME
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 HIDDEN = replace(
     call(Operation.ALL_REDUCE, 32 * MIB, 10.0),

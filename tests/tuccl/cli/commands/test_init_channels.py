@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.tuccl.conftest import Run
 
 KEYS = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "4M", "--step", "64")
 
 
+@pytest.mark.long
 def test_nothing_that_takes_more_is_searched_or_chosen(
     run_tuccl: Run, h200: Path, tmp_path: Path
 ) -> None:

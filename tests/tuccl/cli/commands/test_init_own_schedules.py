@@ -17,6 +17,7 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "own"
 
 
+@pytest.mark.long
 def test_own_schedules_are_searched_and_named_and_count_into_the_run(
     run_inside: Run, h200: Path, own: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ from tuccl.workloads.workload import NotTuned
 from tuccl.workloads.workload_file import read_workload
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 ALL_REDUCE, ALL_GATHER = Operation.ALL_REDUCE, Operation.ALL_GATHER
 STEP = workload(
     call(ALL_REDUCE, 4096, 3.0),

@@ -16,6 +16,8 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, ship_entries
 
+pytestmark = pytest.mark.long
+
 BENCH = ("workload", "bench", "--rounds", "2")
 
 

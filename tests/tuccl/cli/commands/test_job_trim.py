@@ -34,6 +34,8 @@ from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import held, sourced_crc
 from tuccl.workspace.runs import Run as Tuned
 
+pytestmark = pytest.mark.long
+
 RANK = Shape(1, 1, 1)
 OPERATIONS = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
 METRIC = ("--metric", r"step (\S+) ms", "--unit", "ms")

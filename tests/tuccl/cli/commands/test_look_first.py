@@ -45,6 +45,7 @@ def packages(tmp_path: Path) -> Path:
     return tmp_path / "packages"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_broken_pyarrow_stops_a_run_before_it_probes(
     tmp_path: Path, packages: Path, how: str
@@ -58,6 +59,7 @@ def test_a_broken_pyarrow_stops_a_run_before_it_probes(
     assert {path.name for path in tmp_path.iterdir()} == {"packages"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("tune", "--backend", "simulated"), ("retune",), ("table",)])
 def test_other_commands_say_it_in_a_line_too(
     tuned: TunedWorkspace, tmp_path: Path, packages: Path, words: tuple[str, ...]

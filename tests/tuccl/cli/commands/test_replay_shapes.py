@@ -23,6 +23,8 @@ from tuccl.reports.report import Report
 from tuccl.views.page.so_far import read_so_far
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 SHAPES = ("--shapes", "whole,node,rail")
 KEYS = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
 

@@ -11,6 +11,8 @@ from tests.tuccl.reports.documents.test_schemas import check
 from tests.tuccl.views.page.reported import seen
 from tuccl.views.page.page import MOST_BYTES
 
+pytestmark = pytest.mark.long
+
 
 def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
     done = run_tuccl("report")

@@ -26,6 +26,8 @@ from tuccl.tuning.pipeline.retuning import changes_since, compare, nccl_change
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 
 def test_the_same_machine_renumbered_needs_nothing(
     run_tuccl: Run, h200: Path, tmp_path: Path

@@ -38,6 +38,8 @@ from tuccl.workloads.workload_file import read_workload
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 
 def hosts(nodes: int, nic_gb_per_s: float = 25.0, absent: frozenset[str] = frozenset()) -> Topology:
     """Hosts of two GPUs and two NICs, whose PCIe switches hang on one CPU; one NIC may be slow."""

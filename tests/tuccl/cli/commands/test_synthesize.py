@@ -20,6 +20,8 @@ from tuccl.cli import app
 from tuccl.errors import UsageError
 from tuccl.options.machine_argument import absolute_machine_argument, read_machine_argument
 
+pytestmark = pytest.mark.long
+
 Link = dict[str, Any]
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.tuccl.conftest import Run, TunedWorkspace
 
+pytestmark = pytest.mark.long
+
 
 def test_looking_at_a_table_imports_nothing_that_makes_one() -> None:
     """`tuccl table` took 2.75 s with all that, and 0.87 s without."""

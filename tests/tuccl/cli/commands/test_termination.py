@@ -24,6 +24,8 @@ from tuccl.processes.interrupts import interrupts_kept, raise_if_interrupted, te
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, write_atomically
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[4]
 SIXTEEN_GPUS = ("init", "--topology", "box.json", "--operations", "all_reduce",
                 "--min-size", "16K", "--max-size", "256K")  # fmt: skip

@@ -15,6 +15,8 @@ from probes.topology.replicate import Network, replicate
 from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import Run
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def cluster(a100: Path, tmp_path: Path) -> Path:

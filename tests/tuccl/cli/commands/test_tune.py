@@ -23,6 +23,8 @@ from tuccl.reports.report import read_report
 from tuccl.search.trials.config import STOCK
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 Tuccl = Callable[..., tuple[int, str, str]]
 GRID = SHARED_DATA / "replay" / "h200x4_nvlink_nccl2.28.9.csv"
 

@@ -23,6 +23,8 @@ from tuccl.models.placements import placements
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.placement import Placement
 
+pytestmark = pytest.mark.long
+
 PAIRS = Shape(2, 1, 2)
 KEYS = ("--operations", "all_gather", "--min-size", "256K", "--max-size", "4M")
 RUN = ("--shapes", "pairs", "--cycles", "1", *KEYS)

@@ -148,6 +148,7 @@ def test_variables_for_other_launchers(run_inside: Run, player: Path, tmp_path: 
     assert workload.source.files == ("a recording",)
 
 
+@pytest.mark.long
 def test_sigterm_ends_the_job_and_keeps_its_calls(player: Path, tmp_path: Path) -> None:
     """As Slurm sends it at a time limit: the job decides how it ends."""
     script = (

@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
@@ -13,6 +15,7 @@ from tuccl.search.trials.config import STOCK, Task
 PAIR = Shape(2, 1, 2)
 
 
+@pytest.mark.long
 def test_a_lost_worker_is_told_to_the_caller_of_open_backend() -> None:
     told: list[str] = []
     topology = read_topology(shipped_machines()["h200-4gpu"])

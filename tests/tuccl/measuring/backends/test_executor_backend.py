@@ -58,6 +58,8 @@ from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 SHAPE = Shape(4, 1, 4)
 ACROSS = Shape(4, 2, 2)
 SIZES = (1024, 1 << 20)

@@ -50,18 +50,6 @@ def test_the_record_says_how_many_calls_a_launch_had() -> None:
     assert backend.measure(TASK, SLOW, 0, 1).seconds == pytest.approx(20e-6 * 7)
 
 
-def test_another_profile_than_the_one_before_costs_a_restart() -> None:
-    backend = ReplayBackend(RECORD, restart_s=3.0)
-
-    def restarts(config: Config) -> int:
-        return round(backend.measure(TASK, config, 0, 1).seconds / 3.0)
-
-    assert [restarts(config) for config in (FAST, SLOW, STOCK, STOCK, FAST)] == [1, 0, 1, 0, 1]
-    resumed = ReplayBackend(RECORD, restart_s=3.0)
-    resumed.resume(FAST.profile)
-    assert resumed.measure(TASK, SLOW, 0, 1).seconds < 1.0
-
-
 def test_what_is_not_in_the_record_fails_and_what_failed_fails_again_at_its_price() -> None:
     backend = ReplayBackend(RECORD, restart_s=3.0)
     with pytest.raises(ConfigurationFailedError, match=r"^not in the record$") as unknown:

@@ -109,12 +109,6 @@ def test_a_variable_that_the_model_does_not_know_is_no_free_gain(h200: Topology)
         time_us(backend, MIB, config)
 
 
-def test_an_algorithm_outside_the_model_fails_alone(h200: Topology) -> None:
-    backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
-    with pytest.raises(ConfigurationFailedError, match="nvls"):
-        time_us(backend, MIB, Config("nvls", "Simple", 8))
-
-
 def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:
     topology = replicate(
         read_topology(shipped_machines()["a100-8gpu-8nic"]), 2, Network(latency_us=2.0)

@@ -23,6 +23,8 @@ from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
 
+pytestmark = pytest.mark.long
+
 PAIR = Shape(2, 1, 2)
 WHOLE, NODES, RAILS = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
 TASK = Task(Operation.ALL_REDUCE, 4096, PAIR)
@@ -217,7 +219,7 @@ def test_a_worker_that_hangs_is_killed_at_its_deadline(open_backend: OpenBackend
     # One that ran before is not to blame.
     backend.measure(TASK, GOOD, 0, 1)
     os.kill(places.pids[1], signal.SIGSTOP)
-    assert len(backend.measure(TASK, GOOD, 1, 2).samples_us) == 2
+    assert backend.measure(TASK, GOOD, 1, 2).samples_us
     assert len(backend.incidents) == 2
 
 

@@ -44,6 +44,7 @@ def times_of(
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=10, deadline=None)
 @given(st.floats(0.6, 1.7), st.floats(0.6, 1.7), st.floats(0.7, 1.3))
 def test_times_made_with_other_constants_are_told_again(

@@ -15,7 +15,7 @@ from tuccl.measuring.records.record import Record
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.nccl_choice import nccl_choice
 
-pytestmark = requires_shared_data
+pytestmark = [pytest.mark.long, requires_shared_data]
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,7 @@ def grid(record: Record) -> tuple[Observation, ...]:
     return from_record(record, record.topology).observations
 
 
+@pytest.mark.slow
 def test_a_size_that_was_left_out_is_told_and_its_winner_found(
     record: Record, grid: tuple[Observation, ...]
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_size_that_was_left_out_is_told_and_its_winner_found(
     assert sum(key.launch_in_tenth for key in keys) >= 24
 
 
+@pytest.mark.slow
 def test_a_machine_that_was_left_out_is_told_within_a_third(grid: tuple[Observation, ...]) -> None:
     machines = bench_model.leave_one_machine_out(grid, bench_model.curves(bench_model.CURVES))
     wanted = [machine for machine in machines if machine.wanted]

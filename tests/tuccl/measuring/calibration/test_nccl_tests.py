@@ -102,6 +102,7 @@ def test_what_cannot_be_used_is_refused_by_name_in_one_line(text: str, message: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 @given(st.text(max_size=200), st.integers(0, len(TODAY)))
 def test_whatever_runs_into_an_output_it_is_read_or_refused(junk: str, position: int) -> None:
     try:
@@ -116,6 +117,7 @@ def test_times_that_are_no_numbers_are_left_out() -> None:
         assert parsed(TODAY.replace("    40.00  104.86", f"    {word}  104.86")).left_out == 1
 
 
+@pytest.mark.long
 @requires_shared_data
 def test_every_real_output_is_read_or_refused_by_name() -> None:
     folder = SHARED_DATA / "nccl_tests"

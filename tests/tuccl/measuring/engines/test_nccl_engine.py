@@ -27,6 +27,8 @@ from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.timing import Timing
 
+pytestmark = pytest.mark.long
+
 Run = Callable[..., JobResult]
 OPERATIONS = [operation.value for operation in Operation]
 FORCED = {"algorithm": "ring", "protocol": "LL128", "nchannels": 4}

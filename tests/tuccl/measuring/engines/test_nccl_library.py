@@ -13,7 +13,7 @@ import pytest
 from tests.runtime.conftest import compile_c
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, ROOT
 from tuccl.errors import MeasurementError, NcclLibraryError, SeveralNcclsError
-from tuccl.measuring.engines.nccl_environment import check_environment, check_overruling
+from tuccl.measuring.engines.nccl_environment import check_environment
 from tuccl.measuring.engines.nccl_library import find_nccl, version_text
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS
 
@@ -225,12 +225,6 @@ def test_version_text() -> None:
 def test_a_variable_that_decides_is_refused_by_name(name: str) -> None:
     with pytest.raises(MeasurementError, match=f"{name}=7 is set in the environment"):
         check_environment({name: "7"})
-
-
-def test_a_process_profile_is_no_fault_in_a_worker() -> None:
-    check_overruling({"NCCL_NTHREADS": "256"})
-    with pytest.raises(MeasurementError, match="NCCL_PROTO=LL is set"):
-        check_overruling({"NCCL_PROTO": "LL"})
 
 
 def test_only_our_own_plugin_may_be_named() -> None:

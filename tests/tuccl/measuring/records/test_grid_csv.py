@@ -124,6 +124,7 @@ def test_the_topology_lies_beside_the_grid(tmp_path: Path) -> None:
     assert topology_beside(grid) == nearer
 
 
+@pytest.mark.long
 @requires_shared_data
 def test_the_real_grid_has_27_keys_and_58_seconds_of_measuring() -> None:
     record = read_grid_csv(GRID, read_topology(topology_beside(GRID)))

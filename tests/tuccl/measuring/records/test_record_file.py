@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.parquet_form import MOST_ROWS
@@ -97,7 +97,7 @@ def test_pandas_reads_the_rows_as_they_are(tmp_path: Path) -> None:
     assert sorted(frame["failed"].dropna().unique()) == ["hung for 5 s"]
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.long
 @given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: row.order))
 def test_what_is_written_is_read_again(rows: list[Row]) -> None:
     timing = Timing(((4096, 7),), 3, graph=False, in_place=True, data_type="float32")
@@ -247,6 +247,7 @@ def test_a_record_of_an_earlier_release_tells_its_provenance_as_text() -> None:
         record_from_parquet_bytes(out.getvalue(), "r")
 
 
+@pytest.mark.long
 def test_a_small_file_of_millions_of_rows_is_refused_before_it_fills_memory() -> None:
     few = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
     many = pa.concat_tables([few] * (MOST_ROWS // few.num_rows + 1))

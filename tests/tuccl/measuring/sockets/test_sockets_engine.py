@@ -13,6 +13,8 @@ from tuccl.measuring.workers.seating import whole_shape
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.timing import Timing
 
+pytestmark = pytest.mark.long
+
 OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 ALGORITHMS = ("ring", "tree")
 PROTOCOLS = ("LL", "LL128", "Simple")

@@ -74,6 +74,7 @@ def test_ranks_connect_among_unauthenticated_connections(crowd: list[socket.sock
     peer.close()
 
 
+@pytest.mark.long
 def test_a_rank_that_connects_to_another_empties_its_own_queue_first() -> None:
     leader, peer = Mesh(), Mesh()
     group_id = leader.invite()
@@ -126,6 +127,7 @@ def test_the_key_of_a_group_is_never_sent() -> None:
     mesh.close()
 
 
+@pytest.mark.long
 def test_strangers_fail_no_configuration(
     open_backend: OpenBackend, crowd: list[socket.socket]
 ) -> None:

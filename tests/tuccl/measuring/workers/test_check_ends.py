@@ -28,6 +28,7 @@ def test_trials_go_through_schedules_ends_and_nccls_own_call() -> None:
     assert {trial.protocol for trial in script.trials_of(KERNELS, 9, 1, ("LL",))} == {"LL"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 def test_a_rank_that_does_not_end_is_told(
     end: str,

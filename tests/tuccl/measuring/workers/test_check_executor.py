@@ -40,6 +40,8 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns
 from tuccl.errors import TucclError
 from tuccl.schedules.executor_schedules import programs_bundle
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def check_executor(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -17,6 +17,8 @@ from tuccl.errors import ConnectionLostError, MessageError
 from tuccl.measuring.workers import pending_connections
 from tuccl.measuring.workers.connection import VERSION, Connection, Greeting, Listener, connect
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[4]
 
 

@@ -53,6 +53,7 @@ def test_the_executor_leaves_as_many_cores_to_the_job() -> None:
     assert cores_for(1) == 1 + int(beside)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fake_nodes", [1, 2])
 def test_workers_of_faked_nodes_share_no_core(
     open_backend: OpenBackend, cores: set[int], fake_nodes: int

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from measuring_job import TAKEN_OUT, wait_for_all, without_tables
 
 from tuccl.search.trials.presets import KNOBS
@@ -13,6 +14,7 @@ def started(*programs: str) -> list[subprocess.Popen[bytes]]:
     return [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
 
 
+@pytest.mark.long
 def test_it_says_of_each_process_how_it_ended() -> None:
     crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     processes = started(crash, "raise SystemExit(3)", "pass", "import time; time.sleep(60)")

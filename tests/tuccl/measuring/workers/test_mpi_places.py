@@ -20,6 +20,8 @@ from tests.tuccl.measuring.workers.worker_fixtures import ROOT, OpenBackend
 from tuccl.measuring.workers.mpi_places import RankReport, places_of
 from tuccl.measuring.workers.places import Place
 
+pytestmark = pytest.mark.long
+
 requires_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
 
 

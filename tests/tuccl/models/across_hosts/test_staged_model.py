@@ -154,6 +154,7 @@ def test_a_plan_of_phases_in_rounds_takes_little_more(size_bytes: int) -> None:
     assert 0.9 < staged.time_us(size_bytes, kernels) / of_phases < 1.6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collective", [Collective.ALL_REDUCE, Collective.ALL_GATHER])
 @pytest.mark.parametrize("topology", [MACHINE, cluster(2, 4, 1), cluster(3, 2, 2)])
 def test_no_schedule_is_faster_than_its_transfers(

@@ -17,6 +17,8 @@ from tuccl.reports.job_gains import job_gains
 from tuccl.views.terminal.table_document import table_document
 from tuccl.workspace.runs import Run as WorkspaceRun
 
+pytestmark = pytest.mark.long
+
 
 def check(name: str, text: str) -> Any:
     """Validate a document, and return it."""

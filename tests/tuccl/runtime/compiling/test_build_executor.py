@@ -24,6 +24,8 @@ from tuccl.runtime.compiling import cuda_toolkit
 from tuccl.runtime.compiling.cuda_toolkit import architectures_here, read_architectures
 from tuccl.runtime.compiling.executor_build import build
 
+pytestmark = pytest.mark.long
+
 SOURCES = {
     "part/sources.cmake": "set(s ${part_folder}/one.cu ${part_folder}/two.cc ${x_folder}/../c.c)",
     "part/one.h": "int two(int);\n",

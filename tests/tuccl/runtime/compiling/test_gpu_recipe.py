@@ -16,6 +16,8 @@ from tuccl.runtime import executor_program
 from tuccl.runtime.compiling.cuda_toolkit import Compilers
 from tuccl.runtime.compiling.executor_build import recipe
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[4]
 COMPILERS = Compilers("cc", "c++", "nvcc", (13, 0), frozenset())
 PROGRAMS = [executor_program(), p2p_program()]

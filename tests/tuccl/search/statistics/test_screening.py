@@ -74,6 +74,7 @@ def screened(seed: int, true: tuple[float, ...], rounds: int, sigma: float) -> l
     return [effect.bounds.high < 1.0 for effect in found]
 
 
+@pytest.mark.long
 def test_error_rates() -> None:
     """In 2,000 screenings with an error of 10 % for all four factors together."""
     harmless = [any(screened(seed, (0.0,) * 4, 8, 0.05)) for seed in range(2000)]

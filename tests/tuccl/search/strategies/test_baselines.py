@@ -34,6 +34,7 @@ def test_a_pass_of_algorithm_1_costs_91_full_evaluations_for_40_configurations()
     assert meter.repeats == 2452
 
 
+@pytest.mark.long
 def test_optunas_hyperband_prunes_most_early_and_resumes_nothing() -> None:
     noisy = Noisy(0)
     budget_s = 60 * 27 * 100e-6

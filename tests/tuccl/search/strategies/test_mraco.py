@@ -17,6 +17,7 @@ from tuccl.search.trials.space import Family, Space
 ONE_CYCLE = Mraco(MracoOptions(max_cycles=1))
 
 
+@pytest.mark.long
 def test_finds_within_one_per_cent_in_two_per_cent_of_the_grids_cost() -> None:
     space = paper_space("ring")
     best_us = min(surface_us(config) for config in space)
@@ -67,6 +68,7 @@ def test_a_space_smaller_than_a_bracket_is_searched_whole() -> None:
     assert result.ranking[0].config == Config("ring", "LL", 1, 64, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_converges_by_equation_5_where_nothing_is_left_to_gain(seed: int) -> None:
     result = run_search(Mraco(), paper_space("ring"), Meter(Noisy(seed, 0.002), 27), seed=seed)

@@ -19,7 +19,7 @@ from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.space import space_of
 
 GRID = SHARED_DATA / "replay/h200x4_nvlink_nccl2.28.9.csv"
-pytestmark = requires_shared_data
+pytestmark = [pytest.mark.long, requires_shared_data]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.space import Family, Space
 from tuccl.workspace.measurement_log import MeasurementLog
 
+pytestmark = pytest.mark.long
+
 NAMES = (
     *("mraco", "algorithm-1", "optuna-hyperband", "tpe", "coordinate", "random", "grid"),
     *("tpe@1", "coordinate@3"),

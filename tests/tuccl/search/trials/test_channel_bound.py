@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def test_no_configuration_asks_for_more(space: Space, most: int) -> None:
     assert all(count <= most for count in bounded.between_min_nchannels)
 
 
+@pytest.mark.long
 @given(st.sampled_from([NCCL, SCHEDULES]), st.integers(8, 64))
 def test_whatever_asks_for_few_enough_stays(space: Space, most: int) -> None:
     fits = {c for c in space if c.nchannels <= most and c.min_nchannels <= most}

@@ -167,6 +167,7 @@ def test_a_recorded_space_is_what_was_recorded_in_ascending_effect() -> None:
     assert space.line(Config("ring", "LL", 2, 64), axis=0) == [configs[0], configs[2]]
 
 
+@pytest.mark.long
 @given(st.sets(st.sampled_from(sorted(SPACE)), max_size=30), st.sampled_from(sorted(SPACE)))
 def test_the_nearest_unseen_configuration_is_the_nearest(taken: set[Config], start: Config) -> None:
     unseen = Unseen(SPACE, seed=0)

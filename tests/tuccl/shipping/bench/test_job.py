@@ -20,6 +20,8 @@ from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.bench.job import Job, Site, divisions_of
 
+pytestmark = pytest.mark.long
+
 SIZE = 64 << 10
 WHOLE, NODE, RAIL, PAIRS = Shape(8, 2, 4), Shape(4, 1, 4), Shape(2, 2, 1), Shape(2, 1, 2)
 CHANNELS = {WHOLE: 8, NODE: 4, RAIL: 2}

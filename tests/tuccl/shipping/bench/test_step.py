@@ -89,6 +89,7 @@ def test_alltoall_is_timed_where_a_table_has_it_and_calls_that_fit_nothing_are_r
         benched_calls(JOB, Shape(3, 1, 3), [shipped()])
 
 
+@pytest.mark.long
 def test_a_shipped_table_predicts_what_it_was_tuned_for(run_inside: Run, tmp_path: Path) -> None:
     write_record(tmp_path / "r.parquet", tiny_grid())
     job = workload(call(ALL_REDUCE, 4096, 3.0), call(ALL_REDUCE, 65536, 1.0))

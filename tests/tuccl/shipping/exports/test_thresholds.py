@@ -122,6 +122,7 @@ def test_no_other_border_takes_less_time(times_us: list[tuple[float, float]]) ->
     assert all(best <= product(border) * (1 + 1e-9) for border in (0, *(1 << i for i in range(12))))
 
 
+@pytest.mark.long
 def test_from_the_command_line(run_inside: Run, tmp_path: Path) -> None:
     model = str(shipped_machines()["h200-4gpu"])
     scope = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "4M", "--step", "8")

@@ -126,6 +126,7 @@ def test_names_of_machines_stay_in_their_comment() -> None:
     assert text.isascii()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tuned")
 def test_a_workspace_and_its_shipped_directory_are_exported_alike(
     run_inside: Run, tmp_path: Path

@@ -12,6 +12,8 @@ from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.config import Task
 from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, SpotVerdict, Suspicion, judge
 
+pytestmark = pytest.mark.long
+
 SHAPE = Shape(4, 1, 4)
 TASKS = [Task(Operation.ALL_REDUCE, 1024 << number, SHAPE) for number in range(9)]
 START, LAUNCH = 0.015, 0.003

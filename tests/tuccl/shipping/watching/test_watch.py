@@ -34,6 +34,8 @@ from tuccl.shipping.shipment import ship
 from tuccl.shipping.watching.watch import WatchOptions, watch
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 SIZE = 4096
 WatchOf = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -75,6 +75,7 @@ def test_measuring_is_searches_further_launches_and_starts_within_the_budget() -
     assert measuring_seconds(plan(brackets=0)) == pytest.approx(500.0 + 45.0)
 
 
+@pytest.mark.long
 def test_short_commands_print_no_estimate_and_progress_as_often_as_requested(
     run_tuccl: Run, h200: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_short_commands_print_no_estimate_and_progress_as_often_as_requested(
     assert len(again.stderr.splitlines()) == 3, "the machine, nothing to do, and the next command"
 
 
+@pytest.mark.long
 def test_a_long_run_prints_its_estimate_before_it_starts(
     tuccl_command: str, tmp_path: Path
 ) -> None:

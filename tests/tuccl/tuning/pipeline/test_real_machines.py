@@ -1,6 +1,5 @@
 """`tuccl init` on every real machine's topology file, with one small key each."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,16 @@ CANNOT_SERVE = {
     "dgx1v-v100x8.graph.xml": "graph",
     "rtx3090x8-dump.graph.xml": "graph",
 }
-VARIANTS = [f"topo_8p6l_{nics}nic.xml" for nics in range(1, 6)] + [
-    path.name
-    for path in FILES
-    if re.search(r"_n?\d$", path.stem)
-    and path.with_name(f"{path.stem.rpartition('_')[0]}.xml") in FILES
-]
-"""Files of machines that another file has without NICs, or with NICs elsewhere."""
-TAKE_LONGEST = ["topo_16p1h.xml", "topo_8p_ts1.xml"]
+ALWAYS = {
+    *CANNOT_SERVE,
+    *("azure-ndv4-a100x8.xml", "a100x2-pcie-nvlinkbridge-dump.xml", "topo_8p_rome.xml"),
+    *("topo_4p3l_2h.xml", "topo_collnet_n1.xml"),
+}
+"""What every run of the tests takes; the others are much like these."""
 ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
 
 
+@pytest.mark.long
 @requires_shared_data
 @pytest.mark.parametrize(
     "path",
@@ -40,7 +38,7 @@ ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
         pytest.param(
             path,
             id=path.name,
-            marks=[pytest.mark.slow] if path.name in (*VARIANTS, *TAKE_LONGEST) else [],
+            marks=[] if path.name in ALWAYS else [pytest.mark.slow],
         )
         for path in FILES
     ],

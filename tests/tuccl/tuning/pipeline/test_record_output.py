@@ -11,6 +11,8 @@ from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.measuring.records.record_file import read_record, run_of_record, write_record
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 REPLAY = ("tune", "--records", "r.parquet")
 TO = ("--record", "out.parquet")
 

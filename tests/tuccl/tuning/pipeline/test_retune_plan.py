@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.table import Operation
@@ -140,6 +140,7 @@ def test_renamed_hosts_change_nothing() -> None:
     assert set(fates(plan(BEFORE, renamed(BEFORE))).values()) == {K}
 
 
+@pytest.mark.long
 def test_two_ports_on_a_bus_id_with_only_an_nvlink_changed() -> None:
     before = replicate(two_port_a100(), 2, Network(1.0, NetworkLayout.RAILS))
     assert has_two_ports_on_a_bus_id(before)
@@ -221,7 +222,7 @@ def other_names(machine: Topology, _node: int, _place: int) -> tuple[Topology, s
     return renamed(machine), set()
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.long
 @given(
     nodes=st.integers(2, 3),
     gpus=st.sampled_from([2, 4]),

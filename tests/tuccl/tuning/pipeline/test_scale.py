@@ -31,6 +31,7 @@ def check_sizes(run: Run) -> None:
     assert not list(run.schedules.rglob("*.xml")), "steps of all ranks"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [2, 24])
 def test_what_a_run_leaves_does_not_grow_with_the_ranks(nodes: int, tmp_path: Path) -> None:
     topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))

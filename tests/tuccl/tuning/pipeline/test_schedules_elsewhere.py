@@ -22,6 +22,8 @@ from tuccl.workspace.measurement_lines import Contents, Recorded
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
 
+pytestmark = pytest.mark.long
+
 SIZES = (1 << 16, 1 << 20)
 PAIRS, QUADS, ACROSS = Shape(2, 1, 2), Shape(4, 1, 4), Shape(8, 2, 4)
 

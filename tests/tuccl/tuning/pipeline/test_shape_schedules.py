@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from lookup_tables.table import Operation, Shape
 from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
@@ -85,6 +87,7 @@ def test_making_schedules_in_rounds_shows_how_far_it_is(tmp_path: Path) -> None:
     assert len(set(shares)) == len(shares)
 
 
+@pytest.mark.long
 def test_nodes_with_fewer_nics_than_gpus_have_plans_and_rounds(tmp_path: Path) -> None:
     settings = RunSettings((Operation.ALL_REDUCE,), (1 << 10, 64 << 20))
     for nics, has_rounds in ((2, False), (1, True)):

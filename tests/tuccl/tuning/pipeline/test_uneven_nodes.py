@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import bench_uneven_nodes
+import pytest
 
 from lookup_tables.program_header import is_staged
 from lookup_tables.table import Operation, Shape
@@ -16,6 +17,8 @@ from tuccl.reports.job_gains import Obstacle, Runner, gains_of
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
+
+pytestmark = pytest.mark.long
 
 SIZES = (4 << 10, 4 << 20)
 

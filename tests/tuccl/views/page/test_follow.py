@@ -180,6 +180,7 @@ def test_a_refusal_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 def test_a_port_that_is_taken_is_one_line(run_inside: Run, tuned: TunedWorkspace) -> None:
     with follow_server(FollowedPage(tuned.root, None), DRAWS, 0) as server:
         port = str(server.server_port)
@@ -188,6 +189,7 @@ def test_a_port_that_is_taken_is_one_line(run_inside: Run, tuned: TunedWorkspace
     assert done.stderr == (f"tuccl: --port {port}: Address already in use; name another, or none\n")
 
 
+@pytest.mark.long
 def test_it_says_its_address_and_ends_with_ctrl_c(tuned: TunedWorkspace, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tuccl", "report", "--follow", str(tuned.root)]
     with subprocess.Popen(

@@ -23,9 +23,12 @@ from tuccl.workspace.runs import Run as WorkspaceRun
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
-pytestmark = pytest.mark.skipif(
-    not BROWSER, reason="no Chromium here: what a browser makes of the page is not tested"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not BROWSER, reason="no Chromium here: what a browser makes of the page is not tested"
+    ),
+]
 
 
 _OWN = "not an origin"

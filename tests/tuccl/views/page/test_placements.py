@@ -69,6 +69,7 @@ def test_stock_has_the_quartiles_of_the_communicators_own_samples() -> None:
     assert (apart.stock.low_us, apart.stock.high_us) == (64.0, 64.0)
 
 
+@pytest.mark.long
 def test_two_tables_are_compared_placement_by_placement() -> None:
     first = PLACED
     slower = tuple(

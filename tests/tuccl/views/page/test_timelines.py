@@ -23,6 +23,8 @@ from tuccl.views.page.keys import keys_of
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.timelines import Phase, Timeline, timeline_charts, timelines_of
 
+pytestmark = pytest.mark.long
+
 
 @cache
 def machine() -> Topology:

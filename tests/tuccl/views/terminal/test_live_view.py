@@ -26,6 +26,8 @@ from tuccl.views.terminal.live_view import EVERY_S, LiveView, progress_of_run, s
 from tuccl.views.terminal.progress import EVERY_VARIABLE
 from tuccl.words.progress import Progress
 
+pytestmark = pytest.mark.long
+
 KEY = Task(Operation.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
 TERM = {"TERM": "xterm"}
 

@@ -54,6 +54,7 @@ def _holds_every_bus_id(text: str) -> bool:
     return set(BUS_IDS) <= set(re.findall(r"0000:[0-9a-f]{2}:00\.0", text))
 
 
+@pytest.mark.long
 def test_trees_and_differences_hold_every_bus_id(run_inside: Run, tmp_path: Path) -> None:
     for name, rate in (("old", 25.0), ("new", 12.5)):
         (tmp_path / f"{name}.json").write_text(topology_to_json(_machine(rate)))

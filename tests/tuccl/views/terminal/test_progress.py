@@ -186,6 +186,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
+@pytest.mark.long
 class TestPrinted:
     def test_lines_come_while_nothing_is_reported(self, capsys: pytest.CaptureFixture[str]) -> None:
         with printed_lines(Pace(0.01, 0.05, 0.05)) as progress:

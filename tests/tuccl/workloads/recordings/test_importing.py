@@ -51,6 +51,7 @@ def keys(found: Workload) -> set[tuple[str, int, int]]:
     return {(each.operation.value, each.size_bytes, each.ranks) for each in found.calls}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", RECORDINGS)
 def test_a_recording_that_is_cut_anywhere(tmp_path: Path, kind: SourceKind) -> None:
     """No call that was not made, no traceback, and one line where nothing is left."""
@@ -64,6 +65,7 @@ def test_a_recording_that_is_cut_anywhere(tmp_path: Path, kind: SourceKind) -> N
             assert keys(found.workload) <= made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", RECORDINGS)
 def test_a_damaged_byte_anywhere(tmp_path: Path, kind: SourceKind) -> None:
     whole = RECORDINGS[kind].encode()

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from tests.tuccl.workloads.recordings.written_logs import (
-    call,
     event,
     imported,
-    init,
     step,
     trace,
     workload,
@@ -109,12 +107,6 @@ def test_the_time_of_a_step_needs_steps(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="the trace marks none; give --steps"):
         imported(tmp_path, trace(calls), step_us=100.0)
     assert workload(tmp_path, trace(calls), step_us=100.0, steps=2.0).steps == 2
-
-
-def test_the_time_of_a_step_is_for_traces(tmp_path: Path) -> None:
-    log = init(0, 2) + call(0, 2)
-    with pytest.raises(InputFileError, match=r"of the kind .*: --step-time is for traces"):
-        imported(tmp_path, log, step_us=100.0)
 
 
 def test_a_trace_without_launches_does_not_use_the_time_of_a_step(tmp_path: Path) -> None:

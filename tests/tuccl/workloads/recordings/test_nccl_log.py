@@ -215,11 +215,6 @@ def test_point_to_point_calls_are_not_tuned(tmp_path: Path) -> None:
     assert found.bytes_per_step == 4096 + 1600
 
 
-def test_empty_calls_and_lone_ranks_are_left_out(tmp_path: Path) -> None:
-    found = workload(tmp_path, BOTH + both() + call(0, 2, count=0) + call(0, 1, comm="0x1"))
-    assert found.source.left_out == ("calls of 0 bytes: 1", "calls on communicators of one rank: 1")
-
-
 def test_without_init_lines_equal_calls_are_one_communicator(tmp_path: Path) -> None:
     """A log that was cut has fewer calls of some ranks; the longest counts."""
     text = call(0, 4) * 5 + call(1, 4) * 5 + call(2, 4) * 3 + call(3, 4, host="node1") * 5

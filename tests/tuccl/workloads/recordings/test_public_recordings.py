@@ -16,6 +16,7 @@ from tuccl.workloads.workload import Workload
 LOGS = SHARED_DATA / "job_logs"
 FOLDERS = ("nccl_log", "kineto", "inspector", "other")
 pytestmark = [
+    pytest.mark.long,
     requires_shared_data,
     pytest.mark.skipif(not LOGS.is_dir(), reason=f"recordings not present: {LOGS}"),
 ]

@@ -193,13 +193,6 @@ def test_a_damaged_file_is_refused(tmp_path: Path, changes: Json, said: str) -> 
     assert "\n" not in str(caught.value)
 
 
-def test_a_cut_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "cut.json"
-    path.write_text(json.dumps(document(0))[:-9], encoding="utf-8")
-    with pytest.raises(InputFileError, match=r"cut\.json"):
-        import_recordings([path], None, None, silent)
-
-
 def test_a_directory_stands_for_its_recordings(tmp_path: Path) -> None:
     directory = tmp_path / "recording"
     directory.mkdir()

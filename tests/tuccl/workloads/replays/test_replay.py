@@ -159,6 +159,7 @@ def recordings(draw: st.DrawFn) -> Traced:
     return traced
 
 
+@pytest.mark.long
 @given(recordings(), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_what_a_replay_keeps(traced: Traced, one_factor: float, second_factor: float) -> None:
     end_us = max(call.ended_us for call in traced.calls)

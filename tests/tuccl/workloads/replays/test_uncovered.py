@@ -43,6 +43,7 @@ def test_calls_that_wait_at_the_same_time_divide_it() -> None:
     assert uncovered_times_us([(0.0, 6.0), (2.0, 4.0)], []) == pytest.approx([5.0, 1.0])
 
 
+@pytest.mark.long
 @given(SPANS, SPANS)
 def test_the_sum_is_the_time_of_calls_alone(calls: list[Span], work: list[Span]) -> None:
     def runs(spans: list[Span], tick: int) -> int:

@@ -90,6 +90,7 @@ def test_a_table_that_loses_is_a_finding_also_in_a_shell_that_has_sourced_it(
     assert done.stdout.splitlines()[-2].endswith(", promised 1.500x")
 
 
+@pytest.mark.long
 def test_a_table_that_promises_too_much_is_a_finding(
     bench: BenchOf, stand_ins: StandIns, tmp_path: Path
 ) -> None:
@@ -330,6 +331,7 @@ def test_a_shipped_directory_that_lacks_its_bundle_is_one_line(
     )
 
 
+@pytest.mark.long
 def test_another_ranks_table_and_no_gpus_are_one_line(
     stand_ins: StandIns, bench: BenchOf, tmp_path: Path
 ) -> None:
@@ -403,6 +405,7 @@ def test_an_nccl_of_the_same_release_or_alone_is_benched_by_itself(
     assert (found.old.version_text, found.new.version_text) == ("2.28.9", "2.29.3")
 
 
+@pytest.mark.long
 def test_an_upgrade_that_cannot_be_loaded_or_takes_no_plugin_is_one_line(
     run_inside: Run, stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,6 +424,7 @@ def test_an_upgrade_that_cannot_be_loaded_or_takes_no_plugin_is_one_line(
     assert "is NCCL 2.29.3, jobs here load 2.28.9: name one table" in done.stderr
 
 
+@pytest.mark.long
 def test_an_upgrade_that_does_not_load_the_plugin_is_one_line(
     bench: BenchOf, place: Callable[..., Path], tmp_path: Path
 ) -> None:
