@@ -2,9 +2,7 @@
 
     python scripts/make/write_json_schemas.py [DIRECTORY]
 
-Run it after a change of tuccl/reports/documents, tuccl/reports/host_record.py,
-tuccl/shipping/manifest.py, tuccl/workloads/workload_file.py or tuccl/views/page; a test holds the
-files against the models.
+Run it after a change of a result, the manifest or the workload's file; a test compares them.
 """
 
 from __future__ import annotations
@@ -15,35 +13,66 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tuccl.reports.documents.all_documents import DOCUMENTS
-from tuccl.reports.documents.watch import WatchDocument
+from tuccl.cli.commands.shipped.export import Export
+from tuccl.cli.commands.verify import Verification
+from tuccl.reports.json_form import schema_of
+from tuccl.reports.table_difference import TableDifference
+from tuccl.reports.table_result import ExplainedCall, RetunePlanResult, RetuneResult, TableResult
+from tuccl.shipping.bench.job_parts import TrimResult
+from tuccl.shipping.bench.own_job import JobBenchResult
+from tuccl.shipping.bench.result import BenchResult
+from tuccl.shipping.bench.upgrade import UpgradeResult
+from tuccl.shipping.doctor.diagnosis import Diagnosis
+from tuccl.shipping.doctor.ship_check import ShipCheck
 from tuccl.shipping.manifest import ManifestDocument
+from tuccl.shipping.rollback import RolledBack
+from tuccl.shipping.shipment import Shipped
+from tuccl.shipping.shown_table import History, ShownTable
+from tuccl.shipping.watching.watch import WatchResult
 from tuccl.views.page.tables import ReportDocument
+from tuccl.views.terminal.workload_display import WorkloadFigures
 from tuccl.workloads.workload_file import WorkloadFileDocument
 from tuccl.workspace.atomic_file import write_atomically
 
+RESULTS: dict[str, type] = {
+    "table": TableResult,
+    "retune": RetuneResult,
+    "retune-plan": RetunePlanResult,
+    "explain": ExplainedCall,
+    "ship": Shipped,
+    "ship-check": ShipCheck,
+    "show": ShownTable,
+    "export": Export,
+    "history": History,
+    "rollback": RolledBack,
+    "diff": TableDifference,
+    "doctor": Diagnosis,
+    "verify": Verification,
+    "bench": BenchResult,
+    "bench-upgrade": UpgradeResult,
+    "workload": WorkloadFigures,
+    "workload-bench": JobBenchResult,
+    "workload-trim": TrimResult,
+    "watch": WatchResult,
+    "report": ReportDocument,
+}
+"""Results by the name of their schema; `init` and `tune` print that of `table`."""
+FILES: dict[str, type[BaseModel]] = {
+    "manifest": ManifestDocument,
+    "workload-file": WorkloadFileDocument,
+}
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 
 
 def schema_texts() -> dict[str, str]:
     """The text of each schema by the name of its file."""
-    documents: dict[str, type[BaseModel]] = {
-        **DOCUMENTS,
-        "manifest": ManifestDocument,
-        "report": ReportDocument,
-        "watch": WatchDocument,
-        "workload-file": WorkloadFileDocument,
+    schemas = {name: schema_of(kind) for name, kind in RESULTS.items()} | {
+        name: document.model_json_schema(mode="serialization") for name, document in FILES.items()
     }
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {
-        f"{name}.schema.json": json.dumps(
-            {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                **document.model_json_schema(mode="serialization"),
-            },
-            indent=1,
-        )
-        + "\n"
-        for name, document in documents.items()
+        f"{name}.schema.json": json.dumps({**head, **schema}, indent=1) + "\n"
+        for name, schema in schemas.items()
     }
 
 

@@ -57,13 +57,13 @@ def tuned(
         )
         for size, builtin, schedule, time_us in kinds
     )  # fmt: skip
-    keys = [_key(size, builtin, schedule) for size, builtin, schedule, _ in kinds]
+    keys = [_key(size, builtin, schedule, shape) for size, builtin, schedule, _ in kinds]
     report = Report(
         version=2,
         backend=backend,
         profile=profile,
         schedules={},
-        keys=[*keys, _key(8192, None, None)],
+        keys=[*keys, _key(8192, None, None, shape)],
     )
     table = Table("machine", FINGERPRINT, (model,), entries, profile, (stored,))
     return table, report
@@ -81,11 +81,12 @@ def confirmed(
 
 
 def _key(
-    size_bytes: int, builtin: BuiltinConfig | None, schedule: ScheduleConfig | None
+    size_bytes: int, builtin: BuiltinConfig | None, schedule: ScheduleConfig | None, shape: Shape
 ) -> KeyReport:
     return KeyReport(
-        operation="all_reduce",
+        operation=Operation.ALL_REDUCE,
         size_bytes=size_bytes,
+        shape=shape,
         min_bytes=size_bytes,
         max_bytes=2 * size_bytes - 1,
         stock_us=16.0,

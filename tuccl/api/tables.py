@@ -20,7 +20,6 @@ from tuccl.reports.choice_text import (
     OWN_CHOICE,
     UNDER_PROFILE,
     describe_builtin,
-    describe_runner,
     describe_schedule,
 )
 from tuccl.reports.evidence import Evidence, evidence_of
@@ -31,7 +30,8 @@ from tuccl.reports.finished_run import (
     read_machine,
     read_table_file,
 )
-from tuccl.reports.job_gains import Obstacle, Runner, gains_of, obstacle_to
+from tuccl.reports.job_gains import Obstacle, gains_of, obstacle_to
+from tuccl.reports.keys import Runner
 from tuccl.runtime import has_executor
 from tuccl.shipping.shipped_directory import TABLE_NAME
 from tuccl.words.operation_names import parse_operation
@@ -189,11 +189,7 @@ def table_of_run(run: FinishedRun) -> Table:
     """Return the table of a finished run, with a job's choices and gains here."""
     gains = gains_of(run)
     plain = _table(run.table, gains.evidence.value, run)
-    whole = _whole(run)
-    calls = tuple(
-        _call(plain, Operation(gain.key.operation), gain.key.size_bytes, gain.key.shape or whole)
-        for gain in gains.keys
-    )
+    calls = tuple(_call(plain, gain.operation, gain.size_bytes, gain.shape) for gain in gains.keys)
     return replace(plain, calls=calls, speedup=gains.speedup, caveats=gains.caveats)
 
 
@@ -292,17 +288,17 @@ def _call(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> 
         gains = gains_of(run)
         for gain in gains.keys:
             key = gain.key
-            if key.shape not in {None, shape} or key.operation != operation:
+            if key.shape != shape or key.operation is not operation:
                 continue
             if key.min_bytes <= size_bytes <= key.max_bytes:
                 return Call(
                     *named,
                     runner=gain.runner.value,
-                    runs=describe_runner(gain, run.table),
+                    runs=gain.runs,
                     why=run.report.readable(reason(gain, gains.evidence)),
                     entry=shown,
                     stock_us=key.stock_us,
-                    time_us=gain.time_us,
+                    time_us=gain.table_us,
                     apart=_apart(entry, gain.obstacle, run.table),
                 )
     if entry is None or shown is None:

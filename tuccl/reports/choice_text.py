@@ -6,22 +6,20 @@ from collections.abc import Mapping
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.table import Entry, Table
-from tuccl.reports.job_gains import KeyGain, Runner
+from tuccl.reports.keys import Runner
 from tuccl.words.sizes import format_size
 
 OWN_CHOICE = "NCCL's own choice"
 UNDER_PROFILE = "NCCL under the profile"
 
 
-def describe_runner(gain: KeyGain, table: Table) -> str:
-    """The choice that a job runs here: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
-    if gain.runner is Runner.NCCL:
-        return OWN_CHOICE
-    if gain.runner is Runner.PROFILE or gain.entry is None:
-        return UNDER_PROFILE
-    if gain.runner is Runner.PLUGIN:
-        return describe_builtin(gain.entry)
-    return describe_schedule(gain.entry, table)
+def runs_text(runner: Runner, entry: Entry | BundleEntry | None, table: Table | Bundle) -> str:
+    """Return what a job runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
+    if runner is Runner.EXECUTOR and entry is not None:
+        return describe_schedule(entry, table)
+    if runner is Runner.PLUGIN and entry is not None:
+        return describe_builtin(entry)
+    return OWN_CHOICE if runner is Runner.NCCL else UNDER_PROFILE
 
 
 def describe_schedule(entry: Entry | BundleEntry, table: Table | Bundle) -> str:

@@ -12,7 +12,6 @@ _REFERENCES = {
     Reference.STOCK: "stock NCCL",
     Reference.PROFILE: "NCCL under the process profile",
     Reference.BUILTIN: "the built-in setting",
-    None: "its reference",
 }
 _UNINFORMATIVE = 100.0
 """An upper bound that exceeds the ratio by this factor is not shown."""
@@ -57,7 +56,7 @@ def ratio_text(compared: ComparisonReport) -> str:
     """As `1.107x (1.087 to 1.130, 99 %), against NCCL under the process profile, 3 starts`."""
     ratio = f"{compared.ratio:.3f}x"
     high = compared.upper_bound
-    if compared.confidence is None or high is None or high > _UNINFORMATIVE * compared.ratio:
+    if high is None or high > _UNINFORMATIVE * compared.ratio:
         return f"{ratio}, lower bound {compared.lower_bound:.3f}"
     return (
         f"{ratio} ({compared.lower_bound:.3f} to {high:.3f}, "
@@ -66,7 +65,7 @@ def ratio_text(compared: ComparisonReport) -> str:
     )
 
 
-def starts_text(starts: int | NoStarts | None) -> str:
+def starts_text(starts: int | NoStarts) -> str:
     """The number of starts, as `3 starts`, or why there were none."""
     if isinstance(starts, NoStarts):
         return _NO_STARTS[starts]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lookup_tables.lookup import TableIndex, lookup
-from lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
+from lookup_tables.lookup import lookup
+from lookup_tables.table import Entry, Operation, Shape
 from tuccl.errors import UsageError
-from tuccl.reports.choice_text import describe_builtin
 from tuccl.reports.decision_sentence import decision_sentence
+from tuccl.reports.entries import EntryFigures, placed_entries_of
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import KeyGain, Runner
+from tuccl.reports.job_gains import KeyGain
+from tuccl.reports.keys import Runner
 from tuccl.reports.report import KeyReport
 from tuccl.search.trials.shapes import shape_text
 
@@ -30,10 +31,12 @@ class Explanation:
     """Smallest size of the operation that the table can serve."""
     tuned_to_bytes: int
     """Largest size of the operation that the table can serve."""
+    placed: tuple[EntryFigures, ...]
+    """Entries for communicators that the plugin tells apart, for this call."""
 
 
 def explain(
-    result: FinishedRun, operation: Operation, size_bytes: int, shape: Shape, whole: Shape
+    result: FinishedRun, operation: Operation, size_bytes: int, shape: Shape
 ) -> Explanation:
     """Find the entry for a call, and its evidence.
 
@@ -42,16 +45,15 @@ def explain(
         operation: Operation of the call.
         size_bytes: Size of the call.
         shape: Shape of its communicator.
-        whole: Shape of the communicator of all GPUs.
 
     Raises:
         UsageError: the operation was not tuned, or no communicators of this shape.
     """
     report = result.report
-    of_operation = [key for key in report.keys if key.operation == operation.value]
-    tuned = [key for key in of_operation if (key.shape or whole) == shape]
+    of_operation = [key for key in report.keys if key.operation is operation]
+    tuned = [key for key in of_operation if key.shape == shape]
     if of_operation and not tuned:
-        shapes = dict.fromkeys(key.shape or whole for key in of_operation)
+        shapes = dict.fromkeys(key.shape for key in of_operation)
         raise UsageError(
             f"communicators of {shape_text(shape)} were not tuned in this workspace, so NCCL "
             f"chooses there; only {', '.join(map(shape_text, shapes))}: "
@@ -72,22 +74,22 @@ def explain(
         evidence=holding[0] if holding else None,
         tuned_from_bytes=min(key.min_bytes for key in tuned),
         tuned_to_bytes=max(key.max_bytes for key in tuned),
+        placed=tuple(
+            each
+            for each in placed_entries_of(result.table)
+            if (each.operation, each.shape) == (operation, shape)
+            and each.min_bytes <= size_bytes <= each.max_bytes
+        ),
     )
 
 
-def placed_entries(found: Explanation, table: Table) -> list[tuple[SeenPlacement, Entry]]:
-    """Return the communicators that have an entry of their own for a call, with the entry."""
-    call = (found.operation, found.size_bytes, found.shape)
-    entries = [(own, TableIndex(own.entries).lookup(*call)) for own in table.placements]
-    return [(own, entry) for own, entry in entries if entry is not None]
-
-
-def placed_lines(found: Explanation, table: Table) -> list[str]:
+def placed_lines(found: Explanation) -> list[str]:
     """Return a line on each kind of communicators that the plugin tells apart, and its entry."""
     return [
-        f"where NCCL's estimate is that of {own.example}: {describe_builtin(entry)}, "
-        f"{entry.time_us:.2f} us ({entry.default_time_us / entry.time_us:.3f}x)"
-        for own, entry in placed_entries(found, table)
+        f"where NCCL's estimate is that of {own.placement}: {own.runs}, {own.table_us:.2f} us "
+        f"({own.gain.ratio:.3f}x)"
+        for own in found.placed
+        if own.gain is not None
     ]
 
 

@@ -8,34 +8,32 @@ job runs here; schedules that it does not run are listed apart, with the reason.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import exp, log
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+from lookup_tables.confirmation import Reference
 from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, Table
+from tuccl.reports.choice_text import runs_text
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.report import KeyReport, Report
+from tuccl.reports.keys import Gain, KeyFigures, Runner, frame_of, geometric_mean_of
+from tuccl.reports.report import ComparisonReport, KeyReport, Report
 from tuccl.runtime import has_executor
+from tuccl.search.statistics.intervals import START_ERROR, Interval
+from tuccl.search.statistics.sums import log_widths, together
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+EACH_BOUND = 0.975
+"""Confidence of each bound of a key's gain."""
 _NVIDIA = "10de:"
 """Prefix of the PCI ids of NVIDIA's devices."""
-
-
-class Runner(StrEnum):
-    """The component that decides how a call runs."""
-
-    EXECUTOR = "executor"
-    """A schedule on the executor."""
-    PLUGIN = "plugin"
-    """One of NCCL's algorithms, chosen by the plugin."""
-    PROFILE = "profile"
-    """NCCL by itself, under the table's process profile."""
-    NCCL = "nccl"
-    """NCCL by itself."""
 
 
 class Obstacle(StrEnum):
@@ -77,17 +75,17 @@ _SENTENCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class KeyGain:
-    """The gain of a job for one operation and size."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyGain(KeyFigures):
+    """The gain of a job for one operation and size; `gain` has bounds of 97.5 % each."""
 
+    table_us: float
+    gain: Gain
     key: KeyReport
+    """The decision."""
     entry: Entry | None
-    runner: Runner
-    time_us: float
-    """Time of the call in a job here."""
     without_executor: Runner
-    """Component that decides where the executor is not preloaded."""
+    """Component that decides if the executor is not preloaded."""
     without_executor_us: float
     obstacle: Obstacle | None
     """Why the winning schedule does not run here; None: it runs, or no schedule won."""
@@ -95,52 +93,62 @@ class KeyGain:
     @property
     def speedup(self) -> float:
         """Stock NCCL's time over the time in a job here."""
-        return self.key.stock_us / self.time_us
+        return self.gain.ratio
 
     @property
     def apart_us(self) -> float:
         """Time if every schedule of the table ran."""
-        return self.entry.time_us if self.entry is not None else self.time_us
+        return self.entry.time_us if self.entry is not None else self.table_us
 
     @property
     def apart_speedup(self) -> float:
         """Speedup over stock NCCL if every schedule of the table ran."""
-        return self.key.stock_us / self.apart_us
+        return self.stock_us / self.apart_us
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobGains:
     """The gains of a job from a table on this installation, in the order of the report's keys."""
 
     evidence: Evidence
     keys: tuple[KeyGain, ...]
 
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row for each key; see `frame_of`."""
+        return frame_of(
+            self.keys,
+            without_executor_us=[key.without_executor_us for key in self.keys],
+            apart_us=[key.apart_us for key in self.keys],
+            obstacle=[key.obstacle for key in self.keys],
+        )
+
     @property
     def speedup(self) -> float:
         """Speedup of a job here: geometric mean over all keys."""
-        return _geomean([gain.speedup for gain in self.keys])
+        return geometric_mean_of(self.frame["gain"])
 
     @property
     def speedup_without_executor(self) -> float:
         """Speedup with the plugin and the process profile alone."""
-        return _geomean([gain.key.stock_us / gain.without_executor_us for gain in self.keys])
+        return geometric_mean_of(self.frame["stock_us"] / self.frame["without_executor_us"])
 
     @property
     def speedup_with_all_schedules(self) -> float:
         """Speedup if every schedule of the table ran."""
-        return _geomean([gain.apart_speedup for gain in self.keys])
+        return geometric_mean_of(self.frame["stock_us"] / self.frame["apart_us"])
 
     @property
     def runners(self) -> Mapping[Runner, int]:
         """Number of keys by runner, in the order of `Runner`."""
-        counts = Counter(gain.runner for gain in self.keys)
-        return {runner: counts[runner] for runner in Runner if counts[runner]}
+        counts = self.frame["runner"].value_counts()
+        return {runner: int(counts[runner]) for runner in Runner if runner in counts}
 
     @property
     def obstacles(self) -> Mapping[Obstacle, int]:
         """Number of keys by the obstacle to their schedule, in the order of `Obstacle`."""
-        counts = Counter(gain.obstacle for gain in self.keys)
-        return {obstacle: counts[obstacle] for obstacle in Obstacle if counts[obstacle]}
+        counts = self.frame["obstacle"].value_counts()
+        return {each: int(counts[each]) for each in Obstacle if each in counts}
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -164,23 +172,17 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
     """
     evidence = evidence_of(table, report.source)
     entries = {
-        (entry.key.operation.value, entry.tuned_bytes, shape): entry
-        for entry in table.entries
-        for shape in (entry.key.shape, None)  # Reports of earlier releases name no shape.
+        (entry.key.operation, entry.tuned_bytes, entry.key.shape): entry for entry in table.entries
     }
-    return JobGains(
-        evidence,
-        tuple(
-            _key_gain(
-                key,
-                entries.get((key.operation, key.size_bytes, key.shape)),
-                table,
-                evidence,
-                has_executor=has_executor,
-            )
-            for key in report.keys
-        ),
-    )
+    start_error = max(START_ERROR, report.start_error)
+    keys = []
+    for key in report.keys:
+        entry = entries.get((key.operation, key.size_bytes, key.shape))
+        obstacle = None
+        if entry is not None:
+            obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
+        keys.append(_key_gain(key, entry, table, obstacle, start_error))
+    return JobGains(evidence, tuple(keys))
 
 
 def obstacle_to(
@@ -202,19 +204,40 @@ def obstacle_to(
 
 
 def _key_gain(
-    key: KeyReport, entry: Entry | None, table: Table, evidence: Evidence, *, has_executor: bool
+    key: KeyReport,
+    entry: Entry | None,
+    table: Table,
+    obstacle: Obstacle | None,
+    start_error: float,
 ) -> KeyGain:
     alone, alone_us = Runner.NCCL, key.stock_us
     if entry is not None and entry.builtin_time_us is not None:
         alone, alone_us = Runner.PLUGIN, entry.builtin_time_us
     elif table.profile:
         alone, alone_us = Runner.PROFILE, _under_profile_us(key)
-    runner, time_us, obstacle = alone, alone_us, None
-    if entry is not None and entry.schedule is not None:
-        obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
-        if obstacle is None:
-            runner, time_us = Runner.EXECUTOR, entry.time_us
-    return KeyGain(key, entry, runner, time_us, alone, alone_us, obstacle)
+    runner, time_us = alone, alone_us
+    if entry is not None and entry.schedule is not None and obstacle is None:
+        runner, time_us = Runner.EXECUTOR, entry.time_us
+    ratio, widths = key.stock_us / time_us, _widths(key, runner, start_error)
+    high = ratio * math.exp(widths.high) if widths.high < math.inf else None
+    confirmation = None if entry is None else entry.confirmation
+    return KeyGain(
+        operation=key.operation,
+        size_bytes=key.size_bytes,
+        shape=key.shape,
+        stock_us=key.stock_us,
+        table_us=time_us,
+        gain=Gain(ratio, ratio * math.exp(-widths.low), high),
+        runner=runner,
+        runs=runs_text(runner, entry, table),
+        starts=None if confirmation is None else confirmation.starts,
+        provenance=None if entry is None else entry.provenance,
+        key=key,
+        entry=entry,
+        without_executor=alone,
+        without_executor_us=alone_us,
+        obstacle=obstacle,
+    )
 
 
 def _under_profile_us(key: KeyReport) -> float:
@@ -226,5 +249,33 @@ def _under_profile_us(key: KeyReport) -> float:
     return key.profile_default_us if in_turn is None else key.stock_us / in_turn.ratio
 
 
-def _geomean(values: Sequence[float]) -> float:
-    return exp(sum(log(value) for value in values) / len(values)) if values else 1.0
+def _widths(key: KeyReport, runner: Runner, start_error: float) -> Interval:
+    """Return the distances of a key's gain over stock NCCL from its bounds, on logarithms."""
+    if runner is Runner.NCCL:
+        return Interval(0.0, 0.0)
+    links = []
+    reference = Reference.PROFILE
+    if runner is Runner.EXECUTOR and key.schedule is not None:
+        links.append(key.schedule)
+        reference = key.schedule.reference
+    if key.builtin is not None and (runner is Runner.PLUGIN or reference is Reference.BUILTIN):
+        links.append(key.builtin)
+        reference = key.builtin.reference
+    widths = [_compared(link) for link in links]
+    if reference is Reference.PROFILE:
+        widths.append(_profile(key, start_error))
+    return together(widths)
+
+
+def _compared(compared: ComparisonReport) -> Interval:
+    high = math.inf if compared.upper_bound is None else compared.upper_bound
+    known = Interval(compared.lower_bound, high)
+    return log_widths(compared.ratio, known, compared.confidence, EACH_BOUND)
+
+
+def _profile(key: KeyReport, start_error: float) -> Interval:
+    """Return the distances of the profile's own gain: two starts differ, if none were in turn."""
+    in_turn = key.profile_ratio
+    if in_turn is None:
+        return Interval(start_error, start_error)
+    return log_widths(in_turn.ratio, Interval(in_turn.low, in_turn.high), EACH_BOUND, EACH_BOUND)

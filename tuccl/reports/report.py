@@ -5,13 +5,13 @@ A run writes it once; `table`, `explain` and `--json` read it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
-from lookup_tables.table import Shape
+from lookup_tables.table import Operation, Shape
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import SCHEDULE_PREFIXES
@@ -21,7 +21,6 @@ from tuccl.workloads.step_calls import StepCalls
 from tuccl.workspace.runs import Run, parse_workspace_file, read_text_if_present
 
 REPORT_VERSION = 2
-_LABORATORY_FIELDS = {"congestion_control", "share_gpus"}
 
 
 _Time = Annotated[float, Field(ge=LEAST_TIME_US, le=MOST_TIME_US)]
@@ -42,14 +41,14 @@ class ComparisonReport(_Model):
     lower_bound: float
     samples: int
     spread: float
-    upper_bound: float | None = None
-    """None: unknown. This field and those below are None in reports of earlier releases."""
-    confidence: float | None = None
+    upper_bound: float | None
+    """None: unknown."""
+    confidence: float
     """Confidence of each bound by itself."""
-    reference: Reference | None = None
+    reference: Reference
     """The reference of the ratio."""
-    estimator: Estimator | None = None
-    starts: int | NoStarts | None = None
+    estimator: Estimator
+    starts: int | NoStarts
     """Number of starts of the workers behind the times; or why there were none."""
 
 
@@ -62,9 +61,8 @@ class ScheduleReport(_Model):
     origin: str
     of_bound: dict[str, float]
     """Share of the bound that the transfers alone reach, by size in bytes."""
-    operation: str = ""
-    """Empty in reports of earlier releases."""
-    own: bool = False
+    operation: str
+    own: bool
     """Whether it is a schedule of the user's."""
 
 
@@ -81,10 +79,10 @@ class ProfileRatio(_Model):
 class KeyReport(_Model):
     """The decision for one operation, size and communicator shape."""
 
-    operation: str
+    operation: Operation
     size_bytes: int
-    shape: Shape | None = None
-    """Shape of its communicators; None: that of all GPUs, in a report of an earlier release."""
+    shape: Shape
+    """Shape of its communicators."""
     min_bytes: int
     """Smallest size that an entry of this key serves."""
     max_bytes: int
@@ -104,7 +102,7 @@ class KeyReport(_Model):
     """Time of the computation beside each call while it was timed; 0: there was none."""
     profile_ratio: ProfileRatio | None = None
     """None: not measured in turn for this key, so that `stock_us` and `profile_default_us` are of
-    different starts; or a report of an earlier release."""
+    different starts."""
 
 
 class ProfileReport(_Model):
@@ -113,11 +111,11 @@ class ProfileReport(_Model):
     profile: dict[str, str]
     speedup: float
     """Stock's time over the best under the profile: weighted geometric mean over the raced keys."""
-    operation: str
+    operation: Operation
     size_bytes: int
     """Size of the worst key."""
-    shape: Shape | None = None
-    """Shape of the worst key; None as for `KeyReport`."""
+    shape: Shape
+    """Shape of the worst key."""
     ratio: float
     """Stock's time of the worst key over its best under the profile."""
     low: float
@@ -132,10 +130,9 @@ class ProfileReport(_Model):
 class LossWithoutExecutor(_Model):
     """A key that a schedule serves, by NCCL's best call under the profile."""
 
-    operation: str
+    operation: Operation
     size_bytes: int
-    shape: Shape | None = None
-    """As for `KeyReport`."""
+    shape: Shape
     ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
     """Stock NCCL's time over that of the call."""
     low: float
@@ -156,13 +153,13 @@ class FloorReport(_Model):
     first."""
     without_executor: LossWithoutExecutor | None = None
     """The key that loses most where a job lacks the executor; None: none is known to be under the
-    floor then, or a report of an earlier release."""
+    floor then."""
 
 
 class RetunedKey(_Model):
     """A measured key under the new table and under the old one, on the machine as it is now."""
 
-    operation: str
+    operation: Operation
     size_bytes: int
     shape: Shape
     before: str
@@ -201,7 +198,7 @@ class Report(_Model):
     version: int
     backend: str
     recorded_backend: str | None = None
-    """Backend whose record was replayed; None: none was, or a report of an earlier release."""
+    """Backend whose record was replayed; None: none was."""
     recorded_at: str = ""
     """When the run of that record began: ISO 8601, UTC; empty: unknown."""
     profile: dict[str, str]
@@ -225,7 +222,7 @@ class Report(_Model):
     needed."""
     start_error: float = 0.0
     """How far a ratio of times of two starts may be off, on logarithms, with 2.5 % beyond it on
-    either side; 0 in a report of an earlier release."""
+    either side."""
     floor: FloorReport | None = None
     """None: there was no floor."""
     weights: dict[str, float] = {}
@@ -237,7 +234,7 @@ class Report(_Model):
     """Calls of a job whose keys were tuned; None: the options named the keys."""
     laboratory: Laboratory = Laboratory()
     retuned: RetunedReport | None = None
-    """None: no run before, or a report of an earlier release."""
+    """None: there was no run before."""
 
     @property
     def source(self) -> str:
@@ -266,16 +263,6 @@ class Report(_Model):
             for prefix in SCHEDULE_PREFIXES:
                 text = text.replace(f"{prefix}{content_hash}", schedule.name)
         return text
-
-    @model_validator(mode="before")
-    @classmethod
-    def _laboratory_of_earlier_releases(cls, values: Any) -> Any:
-        """Move the laboratory's fields, which earlier releases wrote at the top level."""
-        if not isinstance(values, dict):
-            return values
-        own = {name: values[name] for name in _LABORATORY_FIELDS & values.keys()}
-        rest = {name: value for name, value in values.items() if name not in own}
-        return {"laboratory": own, **rest} if own else rest
 
 
 def read_report(run: Run) -> Report:

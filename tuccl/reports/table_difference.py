@@ -1,58 +1,31 @@
 """`TableDifference`: one table against another, key by key.
 
-A key is an operation, a communicator shape and a size that was tuned; an entry for some of the
-shape's communicators alone is a key of its own. A promise is the time that a
-table states for it, with what a job runs. Times of two tables may be of two machines or two NCCLs,
-so their ratio tells both changes together.
+A promise is the time that a table states for a key, with what a job runs. Times of two tables may
+be of two machines or two NCCLs, so their ratio shows both changes together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Entry, Operation, Shape, Table
-from tuccl.reports.choice_text import (
-    OWN_CHOICE,
-    UNDER_PROFILE,
-    describe_builtin,
-    describe_runner,
-    describe_schedule,
-)
+from lookup_tables.table import Entry, Table
+from tuccl.reports.choice_text import runs_text
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.job_gains import gains_of, obstacle_to
+from tuccl.reports.json_form import member
+from tuccl.reports.keys import Gain, KeyFigures, Runner, TunedCall, geometric_mean_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SAME = 1e-6
 """Relative difference up to which two times are the same: a bundle has 32 bits for them."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TunedCall:
-    """A key of the comparison."""
-
-    shape: Shape
-    operation: Operation
-    size_bytes: int
-    placement: str = ""
-    """GPUs of a communicator, for an entry of those like it alone; empty: wherever ranks sit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A call of one table."""
-
-    runs: str
-    """Choice of a job, in words."""
-    time_us: float | None
-    """None: unknown, as NCCL's own choice under a profile is where only entries are known."""
-    stock_us: float
-    """Stock NCCL's time on the machine of this table."""
-    provenance: Provenance | None
-    """Origin of the times; None: the table has no entry, or does not say."""
 
 
 class Change(StrEnum):
@@ -64,28 +37,37 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyDifference:
-    """A key of two tables; None on the side of a table that does not have it."""
+class Promise:
+    """A key under one table."""
 
-    call: TunedCall
+    runs: str
+    """The setting or schedule that a job runs, in words."""
+    time_us: float | None
+    """None: unknown, as NCCL's own choice under a profile is to a shipped directory."""
+    stock_us: float
+    """Stock NCCL's time on the machine of this table."""
+    provenance: Provenance | None
+    """Origin of the times; None: there is no entry, or it does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffKey(TunedCall):
+    """A key of two tables."""
+
     first: Promise | None
+    """None: the table does not have the key."""
     second: Promise | None
 
-    @property
-    def is_common(self) -> bool:
-        """Whether both tables have the key."""
-        return self.first is not None and self.second is not None
-
-    @property
+    @member
     def ratio(self) -> float | None:
         """Time under the first table over that under the second; None: one is not known."""
         before_us = None if self.first is None else self.first.time_us
         now_us = None if self.second is None else self.second.time_us
         return before_us / now_us if before_us and now_us else None
 
-    @property
+    @member
     def changes(self) -> tuple[Change, ...]:
-        """Aspects that differ; empty where the key is the same, or one table lacks it."""
+        """Aspects that differ; empty if one table lacks the key."""
         if self.first is None or self.second is None:
             return ()
         times_us = (self.first.time_us or 0.0, self.second.time_us or 0.0)
@@ -97,105 +79,156 @@ class KeyDifference:
         return tuple(change for change, differs in found.items() if differs)
 
     @property
+    def is_common(self) -> bool:
+        """Whether both tables have the key."""
+        return self.first is not None and self.second is not None
+
+    @property
     def is_same(self) -> bool:
         """Whether both tables promise the same."""
         return self.is_common and not self.changes
 
 
 @dataclass(frozen=True, slots=True)
-class TableDifference:
-    """The keys of two tables."""
+class DiffSide:
+    """A table of `diff`."""
 
-    keys: tuple[KeyDifference, ...]
+    place: str
+    """The place that was given."""
+    topology: str
+    fingerprint: str
+    nccl: str | None
+    """Version of NCCL that was measured; None: none was, or it is unknown."""
+    profile: Mapping[str, str]
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """`diff`: a second table against a first one."""
+
+    first: DiffSide
+    second: DiffSide
+    keys: tuple[DiffKey, ...]
 
     @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each key, with the `ratio` of the times, NaN if one is unknown."""
+        import pandas as pd  # noqa: PLC0415 - slow
+
+        rows = [
+            (key.operation.value, key.size_bytes, key.shape.ranks, key.shape.nodes,
+             key.placement or "", key.first is not None, key.second is not None, key.ratio)
+            for key in self.keys
+        ]  # fmt: skip
+        columns = ["operation", "size_bytes", "ranks", "nodes", "placement", "in_first"]
+        frame = pd.DataFrame(rows, columns=[*columns, "in_second", "ratio"])
+        return frame.astype({"ratio": "float64"})
+
+    @member
     def common(self) -> int:
         """Number of keys that both tables have."""
         return sum(key.is_common for key in self.keys)
 
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """Ratios of the common keys whose times are known."""
-        return tuple(ratio for key in self.keys if (ratio := key.ratio) is not None)
-
-    @property
+    @member
     def speedup(self) -> float | None:
-        """Speedup of the second table over the first: geometric mean; None: no common keys."""
-        ratios = self.ratios
-        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        """Geometric mean of the ratios of the keys with known times; None: there are none."""
+        ratios = self.frame["ratio"].dropna()
+        return None if ratios.empty else geometric_mean_of(ratios)
+
+    @member
+    def same(self) -> bool:
+        """Whether machine, NCCL, profile and all keys are the same."""
+        around = ((s.fingerprint, s.nccl, s.profile) for s in (self.first, self.second))
+        return len({str(each) for each in around}) == 1 and all(key.is_same for key in self.keys)
 
 
-def compare_tables(
-    first: Mapping[TunedCall, Promise], second: Mapping[TunedCall, Promise]
-) -> TableDifference:
-    """Compare the promises of two tables."""
-    return TableDifference(
-        tuple(
-            KeyDifference(call, first.get(call), second.get(call))
-            for call in sorted(first.keys() | second.keys())
-        )
+def compare_keys(first: Sequence[KeyFigures], second: Sequence[KeyFigures]) -> tuple[DiffKey, ...]:
+    """Compare the keys of two tables."""
+    sides = [{key.order: key for key in keys} for keys in (first, second)]
+    return tuple(
+        _compared(*(side.get(order) for side in sides))
+        for order in sorted({**sides[0], **sides[1]})
     )
 
 
-def promises_of_run(run: FinishedRun, whole: Shape) -> dict[TunedCall, Promise]:
-    """Return the promises of a run, also for keys without an entry.
-
-    Args:
-        run: The run.
-        whole: Shape of all GPUs, for reports of earlier releases, which name no shape.
-    """
-    found = {
-        TunedCall(
-            gain.key.shape or whole, Operation(gain.key.operation), gain.key.size_bytes
-        ): Promise(
-            describe_runner(gain, run.table),
-            gain.time_us,
-            gain.key.stock_us,
-            None if gain.entry is None else gain.entry.provenance,
-        )
-        for gain in gains_of(run).keys
-    }
-    return found | _placed_promises(run.table)
+def keys_of_run(run: FinishedRun) -> tuple[KeyFigures, ...]:
+    """Return the keys of a run, also those without an entry."""
+    return (*gains_of(run).keys, *_placed_keys(run.table))
 
 
-def promises_of_entries(
+def keys_of_entries(
     table: Table, evidence: Evidence, *, has_executor: bool
-) -> dict[TunedCall, Promise]:
-    """Return the promises of a table's entries, where nothing is known of other keys.
+) -> tuple[KeyFigures, ...]:
+    """Return the keys of a table's entries, if nothing is known of other keys.
 
     Args:
         table: A table.
         evidence: Evidence behind its times.
         has_executor: Whether the executor lies beside it.
     """
-    found = {
-        TunedCall(entry.key.shape, entry.key.operation, entry.tuned_bytes): _promise(
-            entry, table, evidence, has_executor=has_executor
-        )
-        for entry in table.entries
-    }
-    return found | _placed_promises(table)
+    own = (entry_figures(e, table, evidence, has_executor=has_executor) for e in table.entries)
+    return (*own, *_placed_keys(table))
 
 
-def _placed_promises(table: Table) -> dict[TunedCall, Promise]:
-    """Return the promises of entries for some communicators of a shape: settings of NCCL."""
-    return {
-        TunedCall(own.shape, entry.key.operation, entry.tuned_bytes, own.example): Promise(
-            describe_builtin(entry), entry.time_us, entry.default_time_us, entry.provenance
-        )
-        for own in table.placements
-        for entry in own.entries
-    }
+def _placed_keys(table: Table) -> Iterator[KeyFigures]:
+    """Yield the entries for some communicators of a shape: settings of NCCL."""
+    for own in table.placements:
+        for entry in own.entries:
+            yield _figures(entry, table, Runner.PLUGIN, entry.time_us, own.example)
 
 
-def _promise(entry: Entry, table: Table, evidence: Evidence, *, has_executor: bool) -> Promise:
-    runs: str = OWN_CHOICE
-    time_us: float | None = entry.default_time_us
+def entry_figures(
+    entry: Entry, table: Table, evidence: Evidence, *, has_executor: bool
+) -> KeyFigures:
+    """Return the figures of an entry in a job on an installation with or without the executor."""
+    runner, time_us = Runner.NCCL, None
     if table.profile:
-        runs, time_us = UNDER_PROFILE, None
+        runner = Runner.PROFILE
+    else:
+        time_us = entry.default_time_us
     if entry.builtin is not None and entry.builtin_time_us is not None:
-        runs, time_us = describe_builtin(entry), entry.builtin_time_us
+        runner, time_us = Runner.PLUGIN, entry.builtin_time_us
     obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
     if entry.schedule is not None and obstacle is None:
-        runs, time_us = describe_schedule(entry, table), entry.time_us
-    return Promise(runs, time_us, entry.default_time_us, entry.provenance)
+        runner, time_us = Runner.EXECUTOR, entry.time_us
+    return _figures(entry, table, runner, time_us)
+
+
+def _figures(
+    entry: Entry, table: Table, runner: Runner, time_us: float | None, placement: str | None = None
+) -> KeyFigures:
+    shown = entry.confirmation
+    return KeyFigures(
+        operation=entry.key.operation,
+        size_bytes=entry.tuned_bytes,
+        shape=entry.key.shape,
+        placement=placement,
+        stock_us=entry.default_time_us,
+        table_us=time_us,
+        gain=Gain(entry.default_time_us / time_us, None, None) if time_us else None,
+        runner=runner,
+        runs=runs_text(runner, entry, table),
+        starts=None if shown is None else shown.starts,
+        provenance=entry.provenance,
+    )
+
+
+def _compared(first: KeyFigures | None, second: KeyFigures | None) -> DiffKey:
+    key = first or second
+    if key is None:
+        raise ValueError("a key of neither table")
+    return DiffKey(
+        operation=key.operation,
+        size_bytes=key.size_bytes,
+        shape=key.shape,
+        placement=key.placement,
+        first=_promise(first),
+        second=_promise(second),
+    )
+
+
+def _promise(key: KeyFigures | None) -> Promise | None:
+    if key is None:
+        return None
+    return Promise(key.runs, key.table_us, key.stock_us, key.provenance)

@@ -19,9 +19,9 @@ from lookup_tables.table import Shape, Table
 from probes.inputs.regular_file import read_regular_file
 from tuccl import __version__
 from tuccl.errors import UsageError
-from tuccl.reports.documents.step import StepSummary
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord
+from tuccl.reports.step_gain import StepSummary
 from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
 from tuccl.search.trials.timing import Computation
 

@@ -40,11 +40,14 @@ from tuccl.workspace.atomic_file import absolute
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """The result of `rollback`."""
+    """`rollback`: the version that is current now."""
 
-    version: Version
-    """The current version."""
-    before: Version | None
+    directory: Path
+    version: int
+    bundle_crc: str
+    shipped_at: str
+    """ISO 8601, UTC."""
+    before: int | None
     """Version that was current before; None: its files were not whole."""
     caveats: tuple[str, ...]
     """Reasons not to rely on the table, and why the executor is not loaded."""
@@ -88,7 +91,14 @@ def rollback(directory: Path, named: str | None = None, *, force: bool = False) 
         check_places([target / name for name in (*rendered.contents, MANIFEST_NAME)])
         make_current(found, rendered.contents, rendered.manifest)
         drop_old_versions(target)
-    return RolledBack(version, current, rendered.caveats)
+    return RolledBack(
+        target,
+        version.number,
+        version.crc,
+        version.origin.shipped_at,
+        None if current is None else current.number,
+        rendered.caveats,
+    )
 
 
 def _before(target: Path, kept: tuple[Version, ...], current: Version | None) -> Version:

@@ -34,13 +34,12 @@ from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.errors import TableError, UsageError, WorkspaceError
-from tuccl.reports.documents.step import StepSummary, step_summary
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
 from tuccl.reports.host_record import HostRecord, read_host_record, record_node
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
-from tuccl.reports.step_gain import step_of
+from tuccl.reports.step_gain import StepSummary, step_of
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
 from tuccl.search.trials.timing import Computation
@@ -119,7 +118,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The result of `ship`."""
+    """`ship`: the content of the shipped directory."""
 
     files: tuple[Path, ...]
     """Files that were written, `tuccl.env` last."""
@@ -353,7 +352,7 @@ def _notes(source: Source) -> tuple[str, ...]:
 def _step(table: Table, report: Report, loads_executor: bool) -> StepSummary | None:
     """Return the gain of a step of the run's workload, as the shipped files run it."""
     step = step_of(report, job_gains(table, report, has_executor=loads_executor))
-    return None if step is None else step_summary(step)
+    return None if step is None else step.summary
 
 
 def _machine_of(run: Run) -> Topology | None:

@@ -1,4 +1,4 @@
-"""`PlacedTable`: a table that `tuccl diff` is given, from any place that holds one.
+"""`diff_tables`: two tables that `tuccl diff` compares, from any places that hold one.
 
 A place is a workspace, a run of one (`tuccl-workspace/runs/IDENTITY`), a directory of `tuccl ship`,
 or a version that such a directory keeps: `DIR@3`, or its folder.
@@ -6,19 +6,20 @@ or a version that such a directory keeps: `DIR@3`, or its folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
+from lookup_tables.table import Table
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.models.figures import communicator_shape
 from tuccl.reports.evidence import evidence_of
-from tuccl.reports.finished_run import FinishedRun, finished, read_machine
+from tuccl.reports.finished_run import finished
+from tuccl.reports.keys import KeyFigures
 from tuccl.reports.table_difference import (
-    Promise,
-    TunedCall,
-    promises_of_entries,
-    promises_of_run,
+    DiffSide,
+    TableDifference,
+    compare_keys,
+    keys_of_entries,
+    keys_of_run,
 )
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import EXECUTOR_NAME
@@ -27,28 +28,21 @@ from tuccl.shipping.shipped_view import view_shipped
 from tuccl.shipping.versions import find_version, versions_of
 from tuccl.workspace.runs import Run, Workspace
 
-
-@dataclass(frozen=True, slots=True)
-class PlacedTable:
-    """A table as `tuccl diff` compares it."""
-
-    name: str
-    """The place as the user named it."""
-    topology_name: str
-    fingerprint: str
-    nccl: str
-    """Version of NCCL that was measured; empty: none was, or it is unknown."""
-    profile: Mapping[str, str]
-    promises: Mapping[TunedCall, Promise]
+_Placed = tuple[DiffSide, Sequence[KeyFigures]]
 
 
-def read_placed_table(name: str) -> PlacedTable:
-    """Read the table of a place.
+def diff_tables(first: str, second: str) -> TableDifference:
+    """Compare the tables of two places.
 
     Raises:
-        UsageError: The place holds no table, or the directory keeps no such version.
-        WorkspaceError: The workspace has no finished run, or a file is damaged.
+        UsageError: A place holds no table, or a directory keeps no such version.
+        WorkspaceError: A workspace has no finished run, or a file is damaged.
     """
+    (before, old), (now, new) = _read(first), _read(second)
+    return TableDifference(before, now, compare_keys(old, new))
+
+
+def _read(name: str) -> _Placed:
     path, version = _split(name)
     if version:
         return _of_shipped(name, find_version(path, versions_of(path), version).folder)
@@ -72,33 +66,29 @@ def _split(name: str) -> tuple[Path, str]:
     return Path(directory), version
 
 
-def _of_shipped(name: str, directory: Path) -> PlacedTable:
+def _of_shipped(name: str, directory: Path) -> _Placed:
     view = view_shipped(directory)
     table = view.table
     if table is None:
         raise WorkspaceError(f"{directory}: {view.problems[0]}; ship there again")
-    promises = promises_of_entries(
-        table, evidence_of(table, ""), has_executor=(directory / EXECUTOR_NAME).is_file()
-    )
-    return PlacedTable(
-        name, table.topology_name, table.fingerprint, measured_nccl(table), table.profile, promises
+    executor = (directory / EXECUTOR_NAME).is_file()
+    return _placed(
+        name, table, keys_of_entries(table, evidence_of(table, ""), has_executor=executor)
     )
 
 
-def _of_run(name: str, run: Run) -> PlacedTable:
+def _of_run(name: str, run: Run) -> _Placed:
     found = finished(run)
     if found is None:
         raise WorkspaceError(
             f"run {run.root} is not finished or damaged; the command that began it continues it"
         )
-    return placed_run(name, found)
+    return _placed(name, found.table, keys_of_run(found))
 
 
-def placed_run(name: str, found: FinishedRun) -> PlacedTable:
-    """Return the table of a finished run."""
-    table = found.table
-    whole = communicator_shape(read_machine(found.run))
-    return PlacedTable(
-        name, table.topology_name, table.fingerprint, measured_nccl(table), table.profile,
-        promises_of_run(found, whole),
-    )  # fmt: skip
+def _placed(name: str, table: Table, keys: Sequence[KeyFigures]) -> _Placed:
+    nccl = measured_nccl(table) or None
+    side = DiffSide(
+        name, table.topology_name, table.fingerprint, nccl, dict(table.profile), len(keys)
+    )
+    return side, keys

@@ -13,7 +13,6 @@ from tuccl.reports.entries_by_settings import entries_by_settings
 def test_a_setting_beside_a_schedule_has_its_own_time_and_evidence() -> None:
     table, report = tuned(FOUR_GPUS)
     found = entries_by_settings(table, report, FOUR_GPUS)
-    assert found is not None
     assert [entry.tuned_bytes for entry in found] == [1024, 4096], "2K has a schedule alone"
     beside, alone = found
     assert (beside.schedule, beside.time_us, beside.builtin_time_us) == (None, 8.0, 8.0)
@@ -22,16 +21,4 @@ def test_a_setting_beside_a_schedule_has_its_own_time_and_evidence() -> None:
     assert beside.confirmation.ratio == pytest.approx(2.0)
     assert alone == table.entries[2]
     check_table(type(table)(table.topology_name, table.fingerprint, table.gpu_models, found))
-
-
-def test_evidence_that_a_report_lacks_is_not_made_up() -> None:
-    table, report = tuned(FOUR_GPUS)
-    keys = [
-        key.model_copy(
-            update={"builtin": key.builtin and key.builtin.model_copy(update={"starts": None})}
-        )
-        for key in report.keys
-    ]
-    earlier = report.model_copy(update={"keys": keys})
-    assert entries_by_settings(table, earlier, FOUR_GPUS) is None
     assert entries_by_settings(table, report, TWO_HOSTS) == ()

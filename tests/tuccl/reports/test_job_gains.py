@@ -15,7 +15,8 @@ from tests.tuccl.tuned_tables import (
     tuned,
 )
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.job_gains import Obstacle, Runner, job_gains
+from tuccl.reports.job_gains import Obstacle, job_gains
+from tuccl.reports.keys import Runner
 from tuccl.reports.report import ProfileRatio
 
 PROFILE = {"NCCL_BUFFSIZE": "1048576"}
@@ -73,7 +74,7 @@ def test_without_an_entry_that_runs_a_job_has_nccl_under_the_process_profile() -
     table, report = tuned(TWO_HOSTS, "simulated", profile=PROFILE)
     gains = job_gains(table, report, has_executor=False)
     assert gains.runners == {Runner.PLUGIN: 2, Runner.PROFILE: 2}
-    assert [gain.time_us for gain in gains.keys] == [8.0, 12.8, 8.0, 12.8]
+    assert [gain.table_us for gain in gains.keys] == [8.0, 12.8, 8.0, 12.8]
     assert [gain.speedup for gain in gains.keys] == [2.0, 1.25, 2.0, 1.25]
 
 
@@ -93,5 +94,5 @@ def test_starts_in_turn_precede_times_of_different_starts() -> None:
     keys = [key.model_copy(update={"profile_ratio": in_turn}) for key in report.keys]
     gain = job_gains(table, report.model_copy(update={"keys": keys}), has_executor=True)
     assert [key.runner for key in gain.keys][2:] == [Runner.PLUGIN, Runner.PROFILE]
-    assert gain.keys[3].time_us == pytest.approx(16.0 / 0.98)
+    assert gain.keys[3].table_us == pytest.approx(16.0 / 0.98)
     assert [key.speedup for key in gain.keys] == pytest.approx([4.0, 8.0, 2.0, 0.98])

@@ -18,10 +18,16 @@ COMPARISON: dict[str, Any] = {
     "lower_bound": 1.05,
     "samples": 15,
     "spread": 0.01,
+    "upper_bound": None,
+    "confidence": 0.99,
+    "reference": "stock",
+    "estimator": "mean_over_starts",
+    "starts": 3,
 }
 KEY: dict[str, Any] = {
     "operation": "all_gather",
     "size_bytes": 65536,
+    "shape": {"ranks": 4, "nodes": 1, "ranks_per_node": 4},
     "min_bytes": 65536,
     "max_bytes": 65536,
     "stock_us": 10.0,

@@ -8,7 +8,6 @@ import pytest
 from lookup_tables.confirmation import Reference
 from lookup_tables.table import Operation
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.reports.documents.step import step_document
 from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.reports.report import ProfileRatio
 from tuccl.reports.step_gain import StepGain, step_gain
@@ -26,6 +25,7 @@ def gains(
     has_executor: bool = True,
     reference: Reference = Reference.STOCK,
     in_turn: ProfileRatio | None = None,
+    start_error: float = 0.0,
 ) -> JobGains:
     """Stock NCCL takes 16 us, a schedule 4 or 2 us, a built-in 8 us, the profile alone 12.8 us."""
     table, report = tuned(FOUR_GPUS, profile=profile)
@@ -37,7 +37,8 @@ def gains(
         }
         changed = {"shape": FOUR_GPUS, "profile_ratio": in_turn, **compared}
         keys.append(key.model_copy(update=changed))
-    return job_gains(table, report.model_copy(update={"keys": keys}), has_executor=has_executor)
+    changed_report = report.model_copy(update={"keys": keys, "start_error": start_error})
+    return job_gains(table, changed_report, has_executor=has_executor)
 
 
 def step(
@@ -58,7 +59,7 @@ def test_a_steps_time_is_the_sum_of_its_calls() -> None:
     assert found.stock_us == pytest.approx(160.0)
     assert found.table_us == pytest.approx(4.0 + 2 * 2.0 + 3 * 8.0 + 4 * 16.0)
     assert found.gain == pytest.approx(160.0 / 96.0)
-    assert [key.task.size_bytes for key in found.keys] == [NEITHER, BUILTIN, SCHEDULE, BOTH]
+    assert [key.size_bytes for key in found.keys] == [NEITHER, BUILTIN, SCHEDULE, BOTH]
     assert [key.stock_us for key in found.keys] == pytest.approx([64.0, 48.0, 32.0, 16.0])
     assert [key.table_us for key in found.keys] == pytest.approx([64.0, 24.0, 4.0, 4.0])
 
@@ -70,23 +71,23 @@ def test_without_the_executor_its_calls_are_those_of_the_plugin() -> None:
 
 def test_a_key_without_an_entry_and_a_profile_is_certain() -> None:
     found = step(gains(), (NEITHER, 3.0))
-    assert (found.interval.low, found.gain, found.interval.high) == pytest.approx((1.0, 1.0, 1.0))
+    assert (found.low, found.gain, found.high) == pytest.approx((1.0, 1.0, 1.0))
 
 
 def test_the_interval_of_one_key_is_that_of_its_comparison() -> None:
     found = step(gains(), (BUILTIN, 3.0))
     # Against stock NCCL: 2.0 with bounds of 1.5 and 2.2, each of 99 %.
-    assert found.interval.low == pytest.approx(2.0 * (1.5 / 2.0) ** TO_95, rel=1e-5)
-    assert found.interval.high == pytest.approx(2.0 * (2.2 / 2.0) ** TO_95, rel=1e-5)
+    assert found.low == pytest.approx(2.0 * (1.5 / 2.0) ** TO_95, rel=1e-5)
+    assert found.high == pytest.approx(2.0 * (2.2 / 2.0) ** TO_95, rel=1e-5)
 
 
 def test_intervals_of_independent_keys_add_as_squares() -> None:
     lone, together = step(gains(), (BUILTIN, 3.0)), step(gains(), (BUILTIN, 3.0), (NEITHER, 4.0))
-    longer_us = lone.stock_us / lone.interval.low - lone.table_us
-    assert together.stock_us / together.interval.low == pytest.approx(together.table_us + longer_us)
+    longer_us = lone.stock_us / lone.low - lone.table_us
+    assert together.stock_us / together.low == pytest.approx(together.table_us + longer_us)
     both = step(gains(), (BUILTIN, 3.0), (BOTH, 2.0))
     other_us = 2.0 * 4.0 * ((1.5 / 4.0) ** -TO_95 - 1.0)
-    assert both.stock_us / both.interval.low == pytest.approx(
+    assert both.stock_us / both.low == pytest.approx(
         both.table_us + math.hypot(longer_us, other_us), rel=1e-5
     )
 
@@ -96,22 +97,21 @@ def test_a_comparison_under_the_profile_has_the_profiles_error_too() -> None:
     under = gains({"NCCL_BUFFSIZE": "1"}, reference=Reference.PROFILE, in_turn=in_turn)
     found = step(under, (BUILTIN, 1.0))
     width = math.hypot(TO_95 * math.log(2.0 / 1.5), math.log(1.25 / 1.2))
-    assert found.interval.low == pytest.approx(2.0 * math.exp(-width), rel=1e-5)
+    assert found.low == pytest.approx(2.0 * math.exp(-width), rel=1e-5)
     alone = step(under, (NEITHER, 1.0))
-    assert (alone.interval.low, alone.gain, alone.interval.high) == pytest.approx((1.2, 1.25, 1.3))
+    assert (alone.low, alone.gain, alone.high) == pytest.approx((1.2, 1.25, 1.3))
     # Without starts in turn, those of two starts differ, by more on an unsteady machine.
-    calls = step(under, (NEITHER, 1.0)).calls
-    unsteady = step_gain(calls, gains({"NCCL_BUFFSIZE": "1"}), 0.1)
-    assert unsteady.interval.low == pytest.approx(1.25 * math.exp(-0.1), rel=1e-5)
+    unsteady = step(gains({"NCCL_BUFFSIZE": "1"}, start_error=0.1), (NEITHER, 1.0))
+    assert unsteady.low == pytest.approx(1.25 * math.exp(-0.1), rel=1e-5)
     apart = step(gains({"NCCL_BUFFSIZE": "1"}), (NEITHER, 1.0))
-    assert apart.interval.low == pytest.approx(1.25 * math.exp(-0.015), rel=1e-5)
+    assert apart.low == pytest.approx(1.25 * math.exp(-0.015), rel=1e-5)
 
 
 def test_a_schedule_that_was_held_against_a_builtin_has_the_errors_of_both() -> None:
     chained = step(gains(reference=Reference.BUILTIN), (BOTH, 1.0))
     schedule, builtin = math.log(4.0 / 1.5), math.log(2.0 / 1.5)
     width = TO_95 * math.hypot(schedule, builtin)
-    assert chained.interval.low == pytest.approx(4.0 * math.exp(-width), rel=1e-5)
+    assert chained.low == pytest.approx(4.0 * math.exp(-width), rel=1e-5)
 
 
 def test_sizes_of_a_key_gain_what_the_entry_that_serves_them_gains() -> None:
@@ -174,7 +174,7 @@ def test_the_document_has_the_shares_of_what_is_left_out() -> None:
         LeftOut("send", Why.OPERATION, "no table has this operation", 1.0, 1024.0),
         LeftOut("all_reduce of 3 ranks", Why.COMMUNICATOR, "none here", 2.0, 2048.0),
     )
-    found = step_document(step(gains(), (BOTH, 1.0), left_out=left_out))
+    found = step(gains(), (BOTH, 1.0), left_out=left_out)
     assert (found.untuned_share, found.left_out_share) == (0.25, 0.5)
     assert found.confidence == 0.95
     assert [each.calls for each in found.left_out] == ["send", "all_reduce of 3 ranks"]

@@ -1,6 +1,7 @@
 """One table against another, key by key."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,30 +11,43 @@ from lookup_tables.table import Operation, Table
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.keys import KeyFigures, Runner
 from tuccl.reports.table_difference import (
     Change,
-    Promise,
-    TunedCall,
-    compare_tables,
-    promises_of_entries,
+    DiffSide,
+    TableDifference,
+    compare_keys,
+    keys_of_entries,
 )
 
-SMALL, LARGE, HUGE = (TunedCall(FOUR_GPUS, Operation.ALL_REDUCE, size) for size in (1, 2, 3))
-RING = Promise("ring LL", 4.0, 8.0, Provenance("nccl"))
+SIDE = DiffSide("place", "machine", "1" * 16, None, {}, 1)
+RING = KeyFigures(
+    operation=Operation.ALL_REDUCE,
+    size_bytes=1,
+    shape=FOUR_GPUS,
+    stock_us=8.0,
+    table_us=4.0,
+    gain=None,
+    runner=Runner.PLUGIN,
+    runs="ring LL",
+    provenance=Provenance("nccl"),
+)
+LARGE, HUGE = (replace(RING, size_bytes=size) for size in (2, 3))
 
 
-def entries_of(table: Table, *, has_executor: bool) -> dict[int, Promise]:
-    found = promises_of_entries(table, Evidence.MEASURED, has_executor=has_executor)
-    return {call.size_bytes: promise for call, promise in found.items()}
+def compared(first: Sequence[KeyFigures], second: Sequence[KeyFigures]) -> TableDifference:
+    return TableDifference(SIDE, SIDE, compare_keys(first, second))
+
+
+def entries_of(table: Table, *, has_executor: bool) -> dict[int, KeyFigures]:
+    found = keys_of_entries(table, Evidence.MEASURED, has_executor=has_executor)
+    return {key.size_bytes: key for key in found}
 
 
 def test_what_changed_is_named_and_the_mean_is_over_the_common_keys() -> None:
-    later = replace(RING, provenance=Provenance("nccl", details="another driver"))
-    found = compare_tables(
-        {SMALL: RING, LARGE: RING},
-        {SMALL: replace(RING, runs="tree LL", time_us=2.0), LARGE: later, HUGE: RING},
-    )
-    assert [key.call for key in found.keys] == [SMALL, LARGE, HUGE]
+    later = replace(LARGE, provenance=Provenance("nccl", details="another driver"))
+    found = compared((RING, LARGE), (HUGE, later, replace(RING, runs="tree LL", table_us=2.0)))
+    assert [key.size_bytes for key in found.keys] == [1, 2, 3]
     assert [key.changes for key in found.keys] == [
         (Change.RUNS, Change.TIME),
         (Change.PROVENANCE,),
@@ -46,18 +60,18 @@ def test_what_changed_is_named_and_the_mean_is_over_the_common_keys() -> None:
 
 
 def test_tables_without_a_common_key_have_no_mean() -> None:
-    found = compare_tables({SMALL: RING}, {LARGE: RING})
-    assert (found.common, found.speedup) == (0, None)
-    assert compare_tables({SMALL: RING}, {SMALL: RING}).keys[0].is_same
+    found = compared([RING], [LARGE])
+    assert (found.common, found.speedup, found.same) == (0, None, False)
+    assert compared([RING], [RING]).same
 
 
 def test_a_job_without_the_executor_is_promised_the_setting_beside_the_schedule() -> None:
     table, _ = tuned(FOUR_GPUS)
     with_it, without = (entries_of(table, has_executor=has) for has in (True, False))
-    assert {size: promise.time_us for size, promise in with_it.items()} == {
+    assert {size: key.table_us for size, key in with_it.items()} == {
         1024: 4.0, 2048: 2.0, 4096: 8.0,
     }  # fmt: skip
-    assert {size: promise.time_us for size, promise in without.items()} == {
+    assert {size: key.table_us for size, key in without.items()} == {
         1024: 8.0, 2048: 16.0, 4096: 8.0,
     }  # fmt: skip
     assert without[1024].runs == "ring LL ch4"
@@ -70,24 +84,21 @@ def test_a_placed_entry_that_changed_is_named_by_its_gpus() -> None:
         for channels in (4, 2)
     )
     sides = [
-        promises_of_entries(table, Evidence.MEASURED, has_executor=False)
-        for table in (before, after)
+        keys_of_entries(table, Evidence.MEASURED, has_executor=False) for table in (before, after)
     ]
-    same, changed = compare_tables(*sides).keys
+    same, changed = compare_keys(*sides)
     assert same.is_same
-    assert same.call == TunedCall(TWO_RANKS, Operation.ALL_GATHER, 2 * M, "gpu0 and gpu1")
-    assert changed.call.placement == "gpu0 and gpu2"
+    assert same.order == (TWO_RANKS, Operation.ALL_GATHER, 2 * M, "gpu0 and gpu1")
+    assert changed.placement == "gpu0 and gpu2"
     assert changed.changes == (Change.RUNS,)
     assert changed.second is not None
     assert changed.second.runs == "ring Simple ch2"
-    alone = compare_tables(sides[0], {})
-    assert [key.is_common for key in alone.keys] == [False, False]
+    assert [key.is_common for key in compare_keys(sides[0], ())] == [False, False]
 
 
 def test_nccls_time_under_a_profile_is_not_known_from_entries() -> None:
     table, _ = tuned(FOUR_GPUS, profile={"NCCL_NTHREADS": "256"})
     promise = entries_of(table, has_executor=False)[2048]
-    assert (promise.runs, promise.time_us) == ("NCCL under the profile", None)
-    call = TunedCall(FOUR_GPUS, Operation.ALL_REDUCE, 2048)
-    found = compare_tables({call: promise}, {call: RING})
+    assert (promise.runs, promise.table_us) == ("NCCL under the profile", None)
+    found = compared([promise], [replace(RING, size_bytes=2048)])
     assert (found.common, found.speedup) == (1, None)

@@ -21,7 +21,8 @@ from tuccl.reports.table_parts import parts_of
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_view import view_shipped
-from tuccl.views.terminal.shipped.shipped_display import show_document, summary_lines
+from tuccl.shipping.shown_table import shown_table
+from tuccl.views.terminal.shipped_display import summary_lines
 from tuccl.workspace.runs import Run as WorkspaceRun
 from tuccl.workspace.runs import Workspace
 
@@ -99,16 +100,16 @@ def test_a_directory_is_shown_whatever_release_shipped_it(shipped: Path, older: 
         as_first_release(shipped)
     elif older == "no manifest":
         (shipped / MANIFEST_NAME).unlink()
-    shown = show_document(view_shipped(shipped))
+    shown = shown_table(view_shipped(shipped))
     assert (shown.topology, shown.times) == ("h200-4gpu", Evidence.MODELLED)
     assert (shown.machine is not None) == (older == "no")
     assert shown.problems == (
-        [f"{MANIFEST_NAME} is missing or damaged: files were not compared"]
+        (f"{MANIFEST_NAME} is missing or damaged: files were not compared",)
         if older == "no manifest"
-        else []
+        else ()
     )
     assert shown.entries
-    assert all(entry.speedup and entry.times is Evidence.MODELLED for entry in shown.entries)
+    assert all(entry.gain and entry.times is Evidence.MODELLED for entry in shown.entries)
     (communicators,) = [line for line in summary_lines(shown) if line.startswith("communicators")]
     assert communicators == "communicators: 4 ranks on 1 node"
 
@@ -121,11 +122,11 @@ def test_without_its_parquet_file_a_table_is_shown_from_the_bundle(
     path.unlink()
     if damage == "damaged":
         path.write_text("PAR1")
-    shown = show_document(view_shipped(shipped))
+    shown = shown_table(view_shipped(shipped))
     assert "times of schedules, and what was measured, are not known" in shown.problems[0]
     assert "table.parquet" in shown.problems[1]
-    assert (shown.times, shown.parts) == (None, [])
-    assert all(entry.time_us is None for entry in shown.entries if "th512" in entry.runs)
+    assert (shown.times, shown.parts) == (None, ())
+    assert all(entry.table_us is None for entry in shown.entries if "th512" in entry.runs)
 
 
 def spoil(name: str, change: Callable[[Path], object]) -> Callable[[Path], object]:

@@ -108,8 +108,8 @@ def test_the_oldest_versions_go_and_the_current_one_stays(
         ship(run, directory.target)
     assert directory.numbers == list(range(3, MOST_VERSIONS + 3))
     assert len(list((directory.target / "versions").iterdir())) == MOST_VERSIONS
-    oldest = rollback(directory.target, "3").version
-    assert whole(directory.target) == oldest.crc
+    oldest = rollback(directory.target, "3")
+    assert whole(directory.target) == oldest.bundle_crc
     directory.ship(0)
     assert directory.numbers[0] == 4
     assert directory.numbers[-1] == MOST_VERSIONS + 3
@@ -117,15 +117,15 @@ def test_the_oldest_versions_go_and_the_current_one_stays(
 
 def test_back_and_forward_without_and_with_a_number(directory: Directory) -> None:
     sums = [directory.ship(number) for number in range(3)]
-    assert rollback(directory.target).version.number == 2
+    assert rollback(directory.target).version == 2
     assert whole(directory.target) == sums[1]
     done = rollback(directory.target)
-    assert (done.version.number, done.before and done.before.number) == (1, 2)
+    assert (done.version, done.before) == (1, 2)
     assert whole(directory.target) == sums[0]
     with pytest.raises(UsageError, match="no version before the current one"):
         rollback(directory.target)
-    assert rollback(directory.target, "3").version.crc == sums[2]
-    assert rollback(directory.target, sums[1]).version.number == 2
+    assert rollback(directory.target, "3").bundle_crc == sums[2]
+    assert rollback(directory.target, sums[1]).version == 2
     assert whole(directory.target) == sums[1]
     for unknown in ("4", "0", "ffffffff", "x", "", "-1"):
         with pytest.raises(UsageError, match=r"keeps no version .* only 1, 2, 3"):
@@ -172,7 +172,7 @@ def test_the_table_of_an_earlier_release_is_kept_when_the_next_one_comes(
     second = directory.ship(1)
     assert [found.crc for found in versions_of(directory.target)] == [first, second]
     assert versions_of(directory.target)[0].origin.run is None
-    assert rollback(directory.target).version.crc == whole(directory.target) == first
+    assert rollback(directory.target).bundle_crc == whole(directory.target) == first
     shutil.rmtree(directory.target / "versions")
     (directory.target / "table.parquet").write_bytes(b"damaged")
     directory.ship(1)
@@ -325,7 +325,7 @@ def test_killed_anywhere_a_job_has_a_whole_table_and_the_next_command_completes_
     def change() -> str:
         if command == "ship":
             return directory.ship(2)
-        return rollback(directory.target).version.crc
+        return rollback(directory.target).bundle_crc
 
     while not ended:
         shutil.rmtree(directory.target)

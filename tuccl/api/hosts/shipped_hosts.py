@@ -6,26 +6,25 @@ hosts are those of an MPI job, or are reached by a launcher such as ssh.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
 from typing import IO
-
-from pydantic import ValidationError
 
 from probes.cluster.launched import DEFAULT_LAUNCHER, launch_command
 from probes.inputs.printable import printable
 from tuccl.api.hosts.rank_answers import RankAnswers, answer_on_ranks
 from tuccl.errors import MeasurementError, UsageError
-from tuccl.reports.documents.doctor import CheckedHost, DoctorDocument
-from tuccl.shipping.doctor.diagnosis import diagnose
-from tuccl.views.terminal.shipped.doctor_display import doctor_document
+from tuccl.reports.json_form import json_of, result_from
+from tuccl.shipping.doctor.diagnosis import Diagnosis, diagnose
+from tuccl.shipping.doctor.ship_check import CheckedHost
 
 _TAGS = 25, 26
 """MPI tags; 23 and 24 are those of `tuccl.api.hosts.settled_nccl`."""
@@ -53,10 +52,9 @@ class Reach:
 def verdict_here(directory: Path, environment: Mapping[str, str] = os.environ) -> CheckedHost:
     """Return the verdict of this host."""
     try:
-        found = doctor_document(diagnose(directory, environment))
+        return CheckedHost(host=gethostname(), diagnosis=diagnose(directory, environment))
     except UsageError as error:
-        return CheckedHost(host=gethostname(), failure=str(error), diagnosis=None)
-    return CheckedHost(host=gethostname(), failure="", diagnosis=found)
+        return CheckedHost(host=gethostname(), failure=str(error))
 
 
 def verdicts_of_ranks(
@@ -86,14 +84,14 @@ def verdicts_of_ranks(
             by_host.setdefault(verdict.host, with_clock(verdict, began_s, time.time()))
         return judge(list(by_host.values()))
 
-    data = own.model_dump_json().encode()
+    data = json.dumps(json_of(own)).encode()
     return answer_on_ranks(tasks, _TAGS, data, _of_rank, lead, code_of_error, _REPORT_S)
 
 
 def _of_rank(rank: int, data: bytes) -> CheckedHost:
     try:
-        return CheckedHost.model_validate_json(data)
-    except ValidationError as error:
+        return result_from(CheckedHost, data)
+    except ValueError as error:
         raise MeasurementError(
             f"MPI rank {rank} runs another release: install the same on all hosts"
         ) from error
@@ -107,12 +105,12 @@ def with_clock(answer: CheckedHost, began_s: float, ended_s: float) -> CheckedHo
         began_s: Time by this host's clock, in seconds since 1970.
         ended_s: Likewise.
     """
-    told_s = None if answer.diagnosis is None else answer.diagnosis.time_s
-    if told_s is None:
+    if answer.diagnosis is None:
         return answer
+    told_s = answer.diagnosis.time_s
     ahead_s = max(told_s - ended_s, 0.0) + min(told_s - began_s, 0.0)
     apart = abs(ahead_s) >= _CLOCKS_APART_S
-    return answer.model_copy(update={"clock_ahead_s": ahead_s if apart else 0.0})
+    return replace(answer, clock_ahead_s=ahead_s if apart else 0.0)
 
 
 def verdicts_of_hosts(directory: Path, reach: Reach) -> list[CheckedHost]:
@@ -183,16 +181,16 @@ class _Asked:
             return self._none(f"no answer within {limit_s:g} s")
         text, complaints = (self._read(stream) for stream in self._said)
         try:
-            found = DoctorDocument.model_validate_json(text[text.find(_START) :])
-        except ValidationError:
+            found = result_from(Diagnosis, text[text.find(_START) :])
+        except ValueError:
             lines = complaints.decode(errors="replace").splitlines()
             last = next((line for line in reversed(lines) if line.strip()), "no reason was given")
             return self._none(f"exit code {code}: {printable(last.strip())}")
-        answer = CheckedHost(host=self._host, failure="", diagnosis=found)
+        answer = CheckedHost(host=self._host, diagnosis=found)
         return with_clock(answer, self._began_s, time.time())
 
     def _none(self, failure: str) -> CheckedHost:
-        return CheckedHost(host=self._host, failure=failure, diagnosis=None)
+        return CheckedHost(host=self._host, failure=failure)
 
     @staticmethod
     def _read(stream: IO[bytes]) -> bytes:

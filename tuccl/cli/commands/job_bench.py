@@ -12,12 +12,11 @@ from tuccl.cli.commands.job_runs import (
 )
 from tuccl.errors import ExitCode
 from tuccl.options.workload_bench_command import WorkloadBenchCommand
-from tuccl.shipping.bench.contenders import ShippedTable
-from tuccl.shipping.bench.own_job import JobOutcome, job_outcome
+from tuccl.shipping.bench.own_job import job_bench_result
 from tuccl.shipping.bench.places import found_tables
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.views.terminal.display import print_lines, say_notes
-from tuccl.views.terminal.job_bench_display import job_bench_document, job_bench_lines
+from tuccl.views.terminal.job_display import job_bench_lines
 from tuccl.views.terminal.json_output import print_document
 
 
@@ -32,13 +31,11 @@ def bench_job(command: WorkloadBenchCommand) -> int:
         runs = JobRuns(command, figure, limit_s, logs, table.directory, command.rounds)
         rounds = bench_rounds(runs, table_variant(table))
         step = manifest.step if manifest else None
-        outcome = job_outcome(rounds, figure, step, load_seen=runs.load_seen)
-        _print(command, table, outcome)
-    return ExitCode.FINDING if outcome.is_slower else ExitCode.OK
-
-
-def _print(command: WorkloadBenchCommand, table: ShippedTable, outcome: JobOutcome) -> None:
+        result = job_bench_result(
+            command.job, table, figure, rounds, step, load_seen=runs.load_seen
+        )
     if command.as_json:
-        print_document(job_bench_document(command, table, outcome))
+        print_document(result)
     else:
-        print_lines(job_bench_lines(command, table, outcome))
+        print_lines(job_bench_lines(result))
+    return ExitCode.FINDING if result.slower else ExitCode.OK

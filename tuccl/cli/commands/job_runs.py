@@ -27,7 +27,7 @@ from tuccl.shipping.bench.job_figure import Figure, TimeUnit, parse_pattern
 from tuccl.shipping.bench.own_job import WITH, WITHOUT, JobRound, JobRun, run_rounds
 from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, without_table
 from tuccl.views.terminal.display import say
-from tuccl.views.terminal.job_bench_display import run_line
+from tuccl.views.terminal.job_display import run_line
 from tuccl.words.durations import format_about, parse_seconds
 from tuccl.workspace.atomic_file import absolute, cannot_write
 from tuccl.workspace.runs import Workspace

@@ -26,6 +26,7 @@ from tuccl.cli.commands.job_runs import (
 )
 from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.options.workload_bench_command import WorkloadTrimCommand
+from tuccl.reports.json_form import fields_of
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.search.statistics.screening import begins_with_first_half, rounds_for, signs_of_rounds
 from tuccl.shipping.bench.contenders import ShippedTable
@@ -34,13 +35,13 @@ from tuccl.shipping.bench.job_parts import (
     PROFILE,
     Part,
     PartRound,
-    Trimming,
+    TrimResult,
     job_parts,
     part_effects,
     parts_in,
     with_parts,
 )
-from tuccl.shipping.bench.own_job import WITHOUT, job_outcome
+from tuccl.shipping.bench.own_job import WITHOUT, job_bench_result
 from tuccl.shipping.bench.places import found_tables
 from tuccl.shipping.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE, without_executor
 from tuccl.shipping.forms import Form
@@ -52,7 +53,7 @@ from tuccl.shipping.shipped_directory import Machine, check_can_be_shipped_to, l
 from tuccl.shipping.shipped_view import view_shipped
 from tuccl.shipping.versions import Origin, utc_now, versions_of
 from tuccl.views.terminal.display import print_lines, say, say_notes
-from tuccl.views.terminal.job_trim_display import job_trim_document, job_trim_lines
+from tuccl.views.terminal.job_display import job_trim_lines
 from tuccl.views.terminal.json_output import print_document
 from tuccl.words.counts import count_of
 from tuccl.workspace.atomic_file import absolute, write_atomically
@@ -67,9 +68,13 @@ def trim_job(command: WorkloadTrimCommand) -> int:
     with found_tables([place], with_executor=True) as (found,), job_logs(command.logs) as logs:
         say_notes(found.notes)
         trim = _Trim(command, found.shipped, figure, limit_s, logs)
-        trimming = trim.run()
-        _print(command, found.shipped, trimming)
-    is_lost = trimming.outcome.is_slower or trimming.is_nothing_left
+        result = trim.run()
+    if command.as_json:
+        print_document(result)
+    else:
+        print_lines(job_trim_lines(result))
+    say_notes(result.caveats)
+    is_lost = result.slower or result.is_nothing_left
     return ExitCode.FINDING if is_lost else ExitCode.OK
 
 
@@ -83,7 +88,7 @@ class _Trim:
     limit_s: float | None
     logs: JobLogs
 
-    def run(self) -> Trimming:
+    def run(self) -> TrimResult:
         """Find out what to leave out, bench the rest and ship it.
 
         Raises:
@@ -99,7 +104,7 @@ class _Trim:
         runs = self._runs(count, "parts round")
         rounds = self._part_rounds(runs, source.table, parts)
         effects = part_effects(parts, rounds, self.figure)
-        kept = tuple(each.part for each in effects if not each.is_slower)
+        kept = tuple(each.part for each in effects if not each.left_out)
         is_part = 0 < len(kept) < len(parts)
         if len(parts) == 1:
             done = tuple(each.as_job_round for each in rounds)
@@ -107,28 +112,32 @@ class _Trim:
             rest = self._variant(source.table, kept or parts)
             runs = self._runs(self.command.rounds, "round")
             done = bench_rounds(runs, replace(rest, name="with the rest") if is_part else rest)
-        outcome = job_outcome(done, self.figure, None, load_seen=runs.load_seen)
-        trimming = Trimming(tuple(rounds), effects, outcome, None)
-        if outcome.is_slower or trimming.is_nothing_left:
-            return trimming
-        return self._shipped(trimming, _without(source, kept) if is_part else source)
+        benched = job_bench_result(
+            self.command.job, self.shipped, self.figure, done, None, load_seen=runs.load_seen
+        )
+        result = TrimResult(
+            **fields_of(benched), parts=effects, part_rounds=tuple(rounds), shipped=None
+        )
+        if result.slower or result.is_nothing_left:
+            return result
+        return self._shipped(result, _without(source, kept) if is_part else source)
 
-    def _shipped(self, trimming: Trimming, source: Source) -> Trimming:
+    def _shipped(self, result: TrimResult, source: Source) -> TrimResult:
         """Ship what is left to the directory that was named, unless it is there already."""
         target = self.command.output
         if target is None:
-            return trimming
-        if not trimming.left_out and absolute(target) == self.shipped.directory:
-            return trimming
+            return result
+        if not result.left_out and absolute(target) == self.shipped.directory:
+            return result
         origin = Origin(utc_now(), self._run(), None)
         try:
             done = ship_source(source, origin, target, forms=_forms_of(self.shipped.directory))
         except TucclError:
             # What the runs have told would be lost.
-            for line in job_trim_lines(self.command, self.shipped, trimming):
+            for line in job_trim_lines(result):
                 say(line)
             raise
-        return replace(trimming, shipped=target, caveats=done.caveats)
+        return replace(result, shipped=target, caveats=done.caveats)
 
     def _source(self) -> Source:
         directory = self.shipped.directory
@@ -169,7 +178,8 @@ class _Trim:
                 half: runs.start(number + 1, halves[half], "first" if half == 1 else "second")
                 for half in order
             }
-            done.append(PartRound(signs, found[1], found[-1]))
+            first = tuple(number for number, sign in enumerate(signs) if sign == 1)
+            done.append(PartRound(first, found[1], found[-1]))
         return done
 
     def _variant(self, table: Table, kept: Collection[Part]) -> Variant:
@@ -211,11 +221,3 @@ def _without(source: Source, kept: Collection[Part]) -> Source:
         step=None,
         lost_profile=lost_profile or source.lost_profile,
     )
-
-
-def _print(command: WorkloadTrimCommand, table: ShippedTable, trimming: Trimming) -> None:
-    if command.as_json:
-        print_document(job_trim_document(command, table, trimming))
-    else:
-        print_lines(job_trim_lines(command, table, trimming))
-    say_notes(trimming.caveats)

@@ -43,7 +43,7 @@ def report(command: ReportCommand) -> int:
         figures, text = _of_two(found, read_place(command.second_place), made_at)
     write_atomically(command.output, text)
     if command.as_json:
-        print_document(ReportDocument(file=str(command.output), figures=figures))
+        print_document(ReportDocument(command.output, figures))
     else:
         print(command.output)  # noqa: T201 - the command's result
         display.say("open it in a browser: it needs no network")

@@ -13,7 +13,6 @@ from tuccl.errors import ExitCode, UsageError
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.choice_text import (
     describe_builtin,
-    describe_runner,
     describe_schedule,
     profile_text,
 )
@@ -21,11 +20,12 @@ from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import Explanation, placed_lines, reason
 from tuccl.reports.explanation import explain as explain_call
 from tuccl.reports.finished_run import FinishedRun, current_run, read_machine
-from tuccl.reports.job_gains import JobGains, KeyGain, Runner, gains_of
+from tuccl.reports.job_gains import JobGains, KeyGain, gains_of
+from tuccl.reports.keys import Runner
 from tuccl.search.trials.shapes import ShapeName, shape_text
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_document
-from tuccl.views.terminal.result_output import print_result
+from tuccl.views.terminal.table_display import print_result
 from tuccl.words.operation_names import parse_operation
 from tuccl.words.sizes import format_size, parse_size
 
@@ -48,7 +48,7 @@ def _only(current: FinishedRun, name: str) -> FinishedRun:
     if name not in shapes:
         raise UsageError(f"--shape {name!a:.40} was not tuned here, only {', '.join(shapes)}")
     shape = shapes[name]
-    keys = [key for key in current.report.keys if (key.shape or whole) == shape]
+    keys = [key for key in current.report.keys if key.shape == shape]
     entries = tuple(entry for entry in current.table.entries if entry.key.shape == shape)
     placements = tuple(own for own in current.table.placements if own.shape == shape)
     table = replace(current.table, entries=entries, placements=placements)
@@ -70,13 +70,13 @@ def explain(
     current = current_run(root)
     whole = communicator_shape(read_machine(current.run))
     shape = _communicator(ranks, nodes, whole)
-    found = explain_call(current, operation, size_bytes, shape, whole)
+    found = explain_call(current, operation, size_bytes, shape)
     gains = gains_of(current)
     gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
     if as_json:
-        from tuccl.views.terminal.table_document import explain_document
+        from tuccl.reports.table_result import explained_call
 
-        print_document(explain_document(found, gain, current, gains))
+        print_document(explained_call(found, gain, current, gains))
     else:
         display.print_lines(_explanation_lines(found, gain, current, gains))
     applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
@@ -117,14 +117,14 @@ def _explanation_lines(
             lines.append(f"  the process profile {profile} holds for it all the same")
         return lines
     key = gain.key
-    lines = [f"{call}: {describe_runner(gain, current.table)}"]
-    lines += [f"  {line}" for line in placed_lines(found, current.table)]
+    lines = [f"{call}: {gain.runs}"]
+    lines += [f"  {line}" for line in placed_lines(found)]
     if gain.runner in {Runner.EXECUTOR, Runner.PLUGIN} and gain.entry is not None:
         held = gain.entry.key
         lines.append(f"  the entry holds from {held.min_bytes} to {held.max_bytes} bytes")
     lines.append(
         f"  {gains.evidence.seen} at {format_size(key.size_bytes)}: stock NCCL "
-        f"{key.stock_us:.2f} us, a job here {gain.time_us:.2f} us ({gain.speedup:.3f}x)"
+        f"{key.stock_us:.2f} us, a job here {gain.table_us:.2f} us ({gain.speedup:.3f}x)"
     )
     if key.computation_us:
         lines.append(

@@ -32,13 +32,13 @@ from tuccl.tuning.pipeline.tuning_run import run
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_document, print_json
 from tuccl.views.terminal.live_view import progress_of_probing, progress_of_run
-from tuccl.views.terminal.result_output import print_result, print_retuned
+from tuccl.views.terminal.table_display import print_result, print_retuned
 from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 if TYPE_CHECKING:
-    from tuccl.reports.documents.table import RetunedPart
+    from tuccl.reports.table_result import RetunedPart
 
 
 _DRY_RUN_RECORDS_NOTHING = "--record keeps what is measured, and --dry-run measures nothing"
@@ -132,7 +132,7 @@ def _plan(command: TuneCommand) -> int:
     prepared = prepare(command.options, probed, display.say_notes)
     plan = make_plan(prepared.settings, prepared.request)
     if command.as_json:
-        from tuccl.reports.documents.document import SCHEMA_VERSION
+        from tuccl.reports.json_form import SCHEMA_VERSION
 
         print_json(asdict(plan), SCHEMA_VERSION)
     else:
@@ -209,10 +209,10 @@ def _tell_plan(retuning: Retuning, as_json: bool) -> int:
     """Print what would be measured again, and why."""
     change, plan = retuning.change, retuning.plan
     if as_json:
-        from tuccl.reports.documents.table import RetunePlanDocument
+        from tuccl.reports.table_result import RetunePlanResult
 
-        document = RetunePlanDocument(
-            changes=list(change.changes),
+        document = RetunePlanResult(
+            changes=change.changes,
             before=change.before,
             now=change.now,
             parts=_parts(plan),
@@ -229,12 +229,12 @@ def _tell_plan(retuning: Retuning, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def _parts(plan: RetunePlan | None) -> list[RetunedPart]:
-    from tuccl.reports.documents.table import RetunedPart
+def _parts(plan: RetunePlan | None) -> tuple[RetunedPart, ...]:
+    from tuccl.reports.table_result import RetunedPart
 
     if plan is None:
-        return []
-    return [
+        return ()
+    return tuple(
         RetunedPart(
             name=each.name,
             shape=each.shape,
@@ -246,7 +246,7 @@ def _parts(plan: RetunePlan | None) -> list[RetunedPart]:
         for each in plan.shapes
         for operation in plan.operations
         if (count := plan.keys(each.shape, operation))
-    ]
+    )
 
 
 def _retune(
@@ -278,17 +278,16 @@ def _retune(
         if record_to is not None:
             display.say("note: nothing was measured, so no record is written")
     if as_json:
-        from tuccl.reports.documents.table import RetuneDocument
-        from tuccl.views.terminal.table_document import table_document
+        from tuccl.reports.json_form import fields_of
+        from tuccl.reports.table_result import RetuneResult, table_result
 
-        found = table_document(result, gains_of(result))
-        document = RetuneDocument(
-            **found.model_dump(),
-            changes=list(change.changes),
+        document = RetuneResult(
+            **fields_of(table_result(result, gains_of(result))),
+            changes=change.changes,
             before=change.before,
             now=change.now,
             tuned=not result.already_done,
-            kept=None if plan is None else str(old.run.root),
+            kept=None if plan is None else old.run.root,
             parts=_parts(plan),
             against_old=None if plan is None else result.report.retuned,
         )

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from synthesizer.ir.msccl_limits import check_limits
-from synthesizer.prove.verifier import verdict_as_dict
+from synthesizer.prove.defects import Defect
 from synthesizer.prove.verifier import verify as verify_algorithm
 from tuccl.errors import ExitCode, UsageError
-from tuccl.schedules.across_hosts import across_hosts
+from tuccl.schedules.across_hosts import AcrossHosts, across_hosts
 from tuccl.schedules.schedule_files import read_schedule_file
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_document
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """`verify`: whether a schedule is right."""
+
+    file: Path
+    algorithm: str
+    proved: bool
+    defects: tuple[Defect, ...]
+    beyond_msccl_limits: tuple[str, ...]
+    """Limits of MSCCL runtimes that the schedule exceeds, which does not make it wrong."""
+    across_hosts: AcrossHosts | None
+    """For the nodes of `--nodes`."""
 
 
 def verify(file: Path, nodes: str | None, as_json: bool) -> int:
@@ -22,16 +37,11 @@ def verify(file: Path, nodes: str | None, as_json: bool) -> int:
     limits = check_limits(algorithm)
     across = None if sizes is None else across_hosts(algorithm, sizes)
     if as_json:
-        from tuccl.reports.documents.verify import VerifyDocument
-
-        found = {
-            "file": str(file),
-            "algorithm": algorithm.name,
-            **verdict_as_dict(verdict),
-            "beyond_msccl_limits": limits,
-            "across_hosts": None if across is None else across.as_dict(),
-        }
-        print_document(VerifyDocument.model_validate(found))
+        print_document(
+            Verification(
+                file, algorithm.name, verdict.proved, verdict.defects, tuple(limits), across
+            )
+        )
     else:
         subject = f"{algorithm.name}, {algorithm.collective.value} on {algorithm.ranks} ranks"
         print(f"{file}: {subject}: {verdict.describe()}")  # noqa: T201 - the command's result

@@ -21,7 +21,7 @@ from tuccl.views.terminal.workload_display import (
     exposure_lines,
     print_workload,
     summary_line,
-    workload_report,
+    workload_figures,
 )
 from tuccl.words.durations import parse_seconds
 from tuccl.workloads.job_recording import (
@@ -57,7 +57,7 @@ def import_workload(command: WorkloadImportCommand) -> int:
     write_workload(command.output, workload)
     say_notes((*imported.notes, *(f"left out: {what}" for what in workload.source.left_out)))
     if command.as_json:
-        print_document(workload_report(command.output, workload))
+        print_document(workload_figures(command.output, workload))
     else:
         written = f"{summary_line(workload)}, written to {command.output}"
         print_lines([written, *exposure_lines(workload)])
@@ -66,11 +66,11 @@ def import_workload(command: WorkloadImportCommand) -> int:
 
 def show(file: Path, as_json: bool) -> int:
     """Run `tuccl workload show`."""
-    workload = read_workload(file)
+    figures = workload_figures(file, read_workload(file))
     if as_json:
-        print_document(workload_report(file, workload))
+        print_document(figures)
     else:
-        print_workload(workload)
+        print_workload(figures)
     return ExitCode.OK
 
 
@@ -125,6 +125,6 @@ def _write_recorded(command: WorkloadRecordCommand, files: Sequence[Path], outpu
     write_workload(output, workload)
     say_notes((*imported.notes, *(f"left out: {what}" for what in source.left_out)))
     if command.as_json:
-        print_document(workload_report(output, workload))
+        print_document(workload_figures(output, workload))
     else:
         say(f"{summary_line(workload)}, written to {output}")

@@ -22,9 +22,10 @@ from lookup_tables.table import Entry, SeenPlacement, Table
 from synthesizer.programs.staged.program_check import check_programs
 from tuccl.errors import HostError, TableError, UsageError
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.reports.choice_text import runs_text
 from tuccl.reports.finished_run import read_table_file
+from tuccl.reports.keys import Gain, KeyFigures, Runner
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
-from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.shipping.bench.placed_calls import placement_of, stated_entry
@@ -48,6 +49,14 @@ class Contender:
 
 
 STOCK = Contender("stock NCCL", {PLUGIN_VARIABLE: "none"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedKey(KeyFigures):
+    """What a table states for a call; the gain has no bounds if it was not against stock NCCL."""
+
+    table_us: float
+    gain: Gain
 
 
 @dataclass(frozen=True)
@@ -90,26 +99,35 @@ class ShippedTable(Contender):
         index = TableIndex(alike[own.number].entries)
         return index.lookup(task.operation, task.size_bytes, task.shape)
 
-    def promised(self, task: Task) -> float | None:
-        """Return the gain over stock NCCL that the table states for calls that are timed so.
-
-        None where it states none.
-        """
+    def stated(self, task: Task) -> StatedKey | None:
+        """Return what the table states for calls that are timed so; None if it states nothing."""
         found = self.tuned_entry(task)
         if found is None or not self.timed_alike:
             return None
-        time_us = found.time_us if self._runs_winner(found) else found.builtin_time_us
-        return found.default_time_us / time_us if time_us and found.default_time_us else None
-
-    def promise_bounds(self, task: Task) -> Interval | None:
-        """Return the bounds of that gain; None where it was not measured against stock NCCL."""
-        found, promised = self.tuned_entry(task), self.promised(task)
-        if found is None or promised is None or not self._runs_winner(found):
+        runs_winner = self._runs_winner(found)
+        time_us, stock_us = found.time_us, found.default_time_us
+        if not runs_winner:
+            time_us = found.builtin_time_us or 0.0
+        if not time_us or not stock_us:
             return None
-        shown = found.confirmation
-        if shown is None or shown.reference is not Reference.STOCK:
-            return None
-        return Interval(*(promised * bound / shown.ratio for bound in (shown.low, shown.high)))
+        ratio, shown = stock_us / time_us, found.confirmation
+        low = high = None
+        if runs_winner and shown is not None and shown.reference is Reference.STOCK:
+            low, high = (ratio * bound / shown.ratio for bound in (shown.low, shown.high))
+        runner = Runner.EXECUTOR if runs_winner and found.schedule else Runner.PLUGIN
+        return StatedKey(
+            operation=task.operation,
+            size_bytes=task.size_bytes,
+            shape=task.shape,
+            placement=self.example(task) or None,
+            stock_us=stock_us,
+            table_us=time_us,
+            gain=Gain(ratio, low, high),
+            runner=runner,
+            runs=runs_text(runner, found, self.bundle),
+            starts=None if shown is None else shown.starts,
+            provenance=found.provenance,
+        )
 
     def tuned_entry(self, task: Task) -> Entry | None:
         """Return the Parquet file's entry that was tuned at exactly this size."""

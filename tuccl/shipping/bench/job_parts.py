@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
+from tuccl.reports.json_form import member
+from tuccl.reports.keys import Gain
 from tuccl.search.statistics.looks import bonferroni
-from tuccl.search.statistics.screening import Effect, Signs, effects
+from tuccl.search.statistics.screening import Signs, effects
 from tuccl.search.trials.shapes import shape_text
 from tuccl.shipping.bench.job_figure import Figure
-from tuccl.shipping.bench.own_job import JobOutcome, JobRound, JobRun
+from tuccl.shipping.bench.own_job import JobBenchResult, JobRound, JobRun
 
 MOST_FACTORS = 16
 """From so many operations of shapes on, a part is a whole shape: runs of a job cost minutes."""
@@ -53,16 +55,22 @@ PROFILE = Part(None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class PartEffect:
-    """The effect of a part on a job."""
+class PartEffect(Part):
+    """A part of the table, and what it does to the job."""
 
-    part: Part
-    effect: Effect
+    gain: Gain
+    """The job's speed with the part over that without; the bounds of all parts hold together with
+    90 %."""
+
+    @member
+    def left_out(self) -> bool:
+        """Whether the job is slower with it, beyond the noise."""
+        return self.gain.high is not None and self.gain.high < 1.0
 
     @property
-    def is_slower(self) -> bool:
-        """Whether the job is slower with it, beyond the noise."""
-        return self.effect.bounds.high < 1.0
+    def part(self) -> Part:
+        """The part alone."""
+        return Part(self.shape, self.operation)
 
 
 def job_parts(table: Table) -> tuple[Part, ...]:
@@ -103,16 +111,20 @@ def _of_shapes_with_entries(placements: Sequence[SeenPlacement]) -> tuple[SeenPl
 
 @dataclass(frozen=True, slots=True)
 class PartRound:
-    """The job with some parts of a table and with all others."""
+    """A job with some parts of a table and with all others."""
 
-    signs: Signs
-    """For each part 1 where it was in the first run, else -1."""
+    parts: tuple[int, ...]
+    """Numbers of the first run's parts, from 0; the second run has the others."""
     first: JobRun
     second: JobRun
 
+    def signs(self, count: int) -> Signs:
+        """Return for each of so many parts 1 if it was in the first run, else -1."""
+        return tuple(1 if number in self.parts else -1 for number in range(count))
+
     @property
     def as_job_round(self) -> JobRound:
-        """The round where its first run had all parts, and so the second none."""
+        """The round if its first run had all parts, and so the second none."""
         return JobRound(without=self.second, with_table=self.first)
 
     def log_ratio(self, figure: Figure) -> float:
@@ -121,14 +133,16 @@ class PartRound:
         return -ratio if figure.higher_is_better else ratio
 
 
-@dataclass(frozen=True, slots=True)
-class Trimming:
-    """The result of `tuccl workload trim`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrimResult(JobBenchResult):
+    """`workload trim`: what each part of a table does to a job, and the job with what is left.
 
-    rounds: tuple[PartRound, ...]
+    Its rounds are without a table and with what is left; with the whole table if all or nothing is
+    left.
+    """
+
     parts: tuple[PartEffect, ...]
-    outcome: JobOutcome
-    """The rest against stock NCCL; the whole table, where every part or none is left out."""
+    part_rounds: tuple[PartRound, ...]
     shipped: Path | None
     """Directory that got what is left; None: nothing was written."""
     caveats: tuple[str, ...] = ()
@@ -137,7 +151,7 @@ class Trimming:
     @property
     def left_out(self) -> tuple[Part, ...]:
         """Parts with which the job is slower, beyond the noise."""
-        return tuple(each.part for each in self.parts if each.is_slower)
+        return tuple(each.part for each in self.parts if each.left_out)
 
     @property
     def is_nothing_left(self) -> bool:
@@ -159,6 +173,10 @@ def part_effects(
     parts: Sequence[Part], rounds: Sequence[PartRound], figure: Figure
 ) -> tuple[PartEffect, ...]:
     """Return what each part does to the job; the bounds of all hold together."""
-    signs, ratios = [each.signs for each in rounds], [each.log_ratio(figure) for each in rounds]
+    signs = [each.signs(len(parts)) for each in rounds]
+    ratios = [each.log_ratio(figure) for each in rounds]
     found = effects(signs, ratios, bonferroni(ERROR, len(parts)))
-    return tuple(PartEffect(*both) for both in zip(parts, found, strict=True))
+    return tuple(
+        PartEffect(part.shape, part.operation, Gain(each.ratio, each.bounds.low, each.bounds.high))
+        for part, each in zip(parts, found, strict=True)
+    )

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from tuccl.reports.keys import Gain
 from tuccl.search.statistics.distributions import student_quantile
-from tuccl.search.statistics.intervals import Interval
 from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.statistics.pooling import PooledVariance
 from tuccl.search.trials.config import Task
@@ -30,36 +30,32 @@ LEAST_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """The ratio of two times, with an interval."""
+class MeasuredGain(Gain):
+    """The gain of a contender, with an interval."""
 
-    ratio: float
     low: float
     high: float
     one_more_round: float
     """The largest ratio that a further round might give."""
 
+    def falls_short(self, stated: Gain | None) -> bool:
+        """Return whether it is below the gain that a table states, beyond the noise of both.
 
-def falls_short(gain: Gain, promised: float, bounds: Interval | None) -> bool:
-    """Whether a gain is below the stated one, beyond the noise of both.
-
-    The two are independent, so that their widths add as squares (JCGM 100:2008, Guide to
-    the expression of uncertainty in measurement, 5.1.2).
-
-    Args:
-        gain: Gain that was measured now.
-        promised: Gain that the table states.
-        bounds: Bounds of the stated gain; None: it is as uncertain as one more round.
-    """
-    if bounds is None:
-        return gain.one_more_round < promised
-    width = math.hypot(math.log(gain.high / gain.ratio), math.log(promised / bounds.low))
-    return gain.ratio * math.exp(width) < promised
+        The two are independent, so that their widths add as squares (JCGM 100:2008, Guide to the
+        expression of uncertainty in measurement, 5.1.2). A stated gain without bounds is as
+        uncertain as one more round.
+        """
+        if stated is None:
+            return False
+        if stated.low is None:
+            return self.one_more_round < stated.ratio
+        width = math.hypot(math.log(self.high / self.ratio), math.log(stated.ratio / stated.low))
+        return self.ratio * math.exp(width) < stated.ratio
 
 
 def key_gains(
     base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
-) -> dict[Task, Gain]:
+) -> dict[Task, MeasuredGain]:
     """Return the gain of every key.
 
     Args:
@@ -78,18 +74,18 @@ def key_gains(
 
 def mean_gain(
     base_us: Mapping[Task, Sequence[float]], own_us: Mapping[Task, Sequence[float]]
-) -> Gain:
+) -> MeasuredGain:
     """Return the geometric mean gain over all keys; its noise is that of the rounds' means."""
     logs = _logs(base_us, own_us)
     return _gain_of_logs([fmean(of_round) for of_round in zip(*logs.values(), strict=True)])
 
 
-def gain_of_rounds(base_us: Sequence[float], own_us: Sequence[float]) -> Gain:
+def gain_of_rounds(base_us: Sequence[float], own_us: Sequence[float]) -> MeasuredGain:
     """Return the gain of a time, by its ratio in each round alone."""
     return _gain_of_logs([math.log(b / own) for b, own in zip(base_us, own_us, strict=True)])
 
 
-def _gain_of_logs(logs: Sequence[float]) -> Gain:
+def _gain_of_logs(logs: Sequence[float]) -> MeasuredGain:
     quantile = student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, len(logs) - 1)
     return _gain(logs, quantile * stdev(logs) / math.sqrt(len(logs)))
 
@@ -103,8 +99,8 @@ def _logs(
     }
 
 
-def _gain(logs: Sequence[float], reach: float) -> Gain:
+def _gain(logs: Sequence[float], reach: float) -> MeasuredGain:
     """Return the gain whose logarithm is the mean of these, known within `reach`."""
     mean = fmean(logs)
     further = mean + reach * math.sqrt(len(logs) + 1)
-    return Gain(*map(math.exp, (mean, mean - reach, mean + reach, further)))
+    return MeasuredGain(*map(math.exp, (mean, mean - reach, mean + reach, further)))

@@ -1,4 +1,4 @@
-"""Results of a bench: each table's gain over stock NCCL, key by key, and its findings."""
+"""`BenchResult`: each table's gain over stock NCCL, key by key, and its findings."""
 
 from __future__ import annotations
 
@@ -6,121 +6,209 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import geometric_mean, median
+from typing import TYPE_CHECKING, Any
 
 from lookup_tables.bundles.bundle import BundleEntry
 from lookup_tables.table import Shape
-from tuccl.reports.job_gains import Runner
-from tuccl.search.statistics.intervals import Interval
+from tuccl.reports.choice_text import runs_text
+from tuccl.reports.json_form import member
+from tuccl.reports.keys import (
+    Gain,
+    KeyFigures,
+    Runner,
+    TunedCall,
+    frame_of,
+    geometric_mean_of,
+)
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.timing import Timing
+from tuccl.search.trials.timing import Computation, Timing
+from tuccl.shipping.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.shipping.bench.contenders import STOCK, ShippedTable
-from tuccl.shipping.bench.ratios import Gain, falls_short, key_gains, mean_gain
+from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
 from tuccl.shipping.bench.rounds import Measured
-from tuccl.shipping.bench.step import StepOutcome, step_outcome
+from tuccl.shipping.bench.step import BenchedStep, step_outcome
 from tuccl.workloads.step_calls import StepCalls
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ELEMENT_BYTES = {"float16": 2}
 _FAR_BELOW = 0.5
 """Share of a key's median gain below which a round's is far off: noise of TCP is 15 %."""
 
 
 class Finding(StrEnum):
-    """A fault of a key, beyond the noise."""
+    """A shortfall of a key, beyond the noise."""
 
     SLOWER_THAN_STOCK = "slower_than_stock"
     SLOWER_THAN_PROMISED = "slower_than_promised"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyOutcome:
-    """The outcome of a key under a table."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchedKey(KeyFigures):
+    """A key under a table; times are geometric means over the rounds."""
 
-    task: Task
-    stock_us: float
-    """Geometric mean over the rounds, as `time_us` is."""
-    time_us: float
-    gain: Gain
-    """Gain over stock NCCL."""
-    entry: BundleEntry | None
-    runner: Runner
-    promised: float | None
-    """The gain that the table states; None where it states none."""
-    promise_bounds: Interval | None
-    """Bounds of that gain; None where the table states none."""
-    round_gains: tuple[float, ...]
-    """Gain in each round, which has processes of its own."""
+    table_us: float
+    gain: MeasuredGain
+    """Gain of the table over stock NCCL; the bounds of all keys hold together at 95 %."""
+    stock_rounds_us: tuple[float, ...]
+    """Stock NCCL's time in each round, which has processes of its own."""
+    table_rounds_us: tuple[float, ...]
+    count: int
+    """Number of elements, as passed to NCCL's function."""
+    redop: str
+    promised: Gain | None
+    """The gain that the table states, without bounds if its choice was not compared with stock
+    NCCL; None: it states none for this size."""
+    left_by_executor: bool
+    """Whether NCCL runs it although the executor is loaded and the table has a schedule."""
+
+    @member
+    def stock_algbw_gb_per_s(self) -> float:
+        """Algorithm bandwidth of stock NCCL, as nccl-tests derives it."""
+        return algbw_gb_per_s(self.task, self.stock_us)
+
+    @member
+    def stock_busbw_gb_per_s(self) -> float:
+        """Bus bandwidth of stock NCCL, likewise."""
+        return busbw_gb_per_s(self.task, self.stock_us)
+
+    @member
+    def table_algbw_gb_per_s(self) -> float:
+        """Algorithm bandwidth with the table."""
+        return algbw_gb_per_s(self.task, self.table_us)
+
+    @member
+    def table_busbw_gb_per_s(self) -> float:
+        """Bus bandwidth with the table."""
+        return busbw_gb_per_s(self.task, self.table_us)
+
+    @member
+    def finding(self) -> Finding | None:
+        """The shortfall beyond the noise, if there is one."""
+        if self.gain.high < 1.0:
+            return Finding.SLOWER_THAN_STOCK
+        return Finding.SLOWER_THAN_PROMISED if self.gain.falls_short(self.promised) else None
+
+    @property
+    def round_gains(self) -> tuple[float, ...]:
+        """Gain in each round."""
+        pairs = zip(self.stock_rounds_us, self.table_rounds_us, strict=True)
+        return tuple(stock_us / table_us for stock_us, table_us in pairs)
 
     @property
     def has_slow_start(self) -> bool:
         """Whether it was slower than stock NCCL in a round, by far for this key."""
-        worst = min(self.round_gains)
-        return worst < 1.0 and worst < _FAR_BELOW * median(self.round_gains)
-
-    @property
-    def finding(self) -> Finding | None:
-        """The fault of the key, if it has one."""
-        if self.gain.high < 1.0:
-            return Finding.SLOWER_THAN_STOCK
-        if self.promised is not None and falls_short(self.gain, self.promised, self.promise_bounds):
-            return Finding.SLOWER_THAN_PROMISED
-        return None
+        gains = self.round_gains
+        return min(gains) < 1.0 and min(gains) < _FAR_BELOW * median(gains)
 
 
 @dataclass(frozen=True, slots=True)
-class TableOutcome:
-    """The outcome of a table over all keys."""
+class BenchedTable:
+    """A table against stock NCCL."""
 
-    table: ShippedTable
-    keys: tuple[KeyOutcome, ...]
-    mean: Gain
-    step: StepOutcome | None = None
+    place: str
+    """The directory that was given."""
+    bundle_crc: str
+    profile: Mapping[str, str]
+    executor: bool
+    """Whether the executor was loaded."""
+    keys: tuple[BenchedKey, ...]
+    mean: MeasuredGain
+    """Geometric mean over all keys."""
+    step: BenchedStep | None = None
     """The step of a workload; None: none was given."""
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each key; see `frame_of`."""
+        return frame_of(
+            self.keys,
+            place=[self.place] * len(self.keys),
+            promised=[None if key.promised is None else key.promised.ratio for key in self.keys],
+            finding=[key.finding for key in self.keys],
+        )
 
     @property
     def promised(self) -> tuple[int, float, float] | None:
         """Number of keys with a stated gain, and their geometric mean gains, stated and measured.
 
-        None where the table states none.
+        None if the table states none.
         """
-        pairs = [(key.promised, key.gain.ratio) for key in self.keys if key.promised is not None]
-        if not pairs:
+        pairs = self.frame[["promised", "gain"]].astype("float64").dropna()
+        if pairs.empty:
             return None
-        stated, gained = zip(*pairs, strict=True)
-        return len(pairs), geometric_mean(stated), geometric_mean(gained)
+        return len(pairs), geometric_mean_of(pairs["promised"]), geometric_mean_of(pairs["gain"])
 
-    def with_finding(self, finding: Finding) -> list[KeyOutcome]:
+    def with_finding(self, finding: Finding) -> list[BenchedKey]:
         """Return the keys with this finding."""
         return [key for key in self.keys if key.finding is finding]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedKey(TunedCall):
+    """A key under the second table against the first."""
+
+    gain: MeasuredGain
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Gains of the second table over the first."""
+    """The second table against the first, in the same rounds."""
 
-    keys: Mapping[Task, Gain]
-    mean: Gain
+    keys: tuple[ComparedKey, ...]
+    mean: MeasuredGain
 
 
-@dataclass(frozen=True, slots=True)
-class BenchResult:
-    """The outcomes of all tables, from the same rounds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Conditions under which a bench timed its calls."""
 
     shape: Shape
-    timing: Timing
+    """Shape of the communicator of all GPUs."""
+    data_type: str
+    in_place: bool
+    graphs: bool
+    computations: tuple[Computation, ...]
+    """Computation beside calls while they were timed; empty: they were timed alone."""
     versions: str
     rounds: int
     seconds: float
-    tables: tuple[TableOutcome, ...]
-    comparison: Comparison | None
-    """The second table against the first; None where there is one table."""
 
-    def example(self, task: Task) -> str:
-        """Return GPUs of a communicator of a placed key; empty for all siblings of its shape."""
-        return self.tables[0].table.example(task)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchResult(Conditions):
+    """`bench`: tables against stock NCCL on this machine, from the same rounds."""
+
+    tables: tuple[BenchedTable, ...]
+    comparison: Comparison | None
+    """None if one table was given."""
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each key of each table, whose `place` names the table; see `frame_of`."""
+        import pandas as pd  # noqa: PLC0415 - slow
+
+        return pd.concat([table.frame for table in self.tables], ignore_index=True)
 
     @property
     def has_findings(self) -> bool:
         """Whether any key has a finding."""
         return any(key.finding is not None for table in self.tables for key in table.keys)
+
+
+def conditions_of(measured: Measured, shape: Shape, timing: Timing) -> dict[str, Any]:
+    """Return the members of `Conditions`."""
+    return {
+        "shape": shape,
+        "data_type": timing.data_type,
+        "in_place": timing.in_place,
+        "graphs": timing.graph,
+        "computations": timing.computations,
+        "versions": measured.versions,
+        "rounds": measured.rounds,
+        "seconds": measured.seconds,
+    }
 
 
 def bench_result(
@@ -139,47 +227,74 @@ def bench_result(
         timing: Conditions under which calls were timed.
         calls: The step of a workload, all of whose keys were timed; None: none was given.
     """
-    times_us = measured.times_us
     comparison = None
     if len(tables) > 1:
-        first_us, second_us = (times_us[table.name] for table in tables[:2])
-        comparison = Comparison(key_gains(first_us, second_us), mean_gain(first_us, second_us))
-    return BenchResult(
-        shape,
-        timing,
-        measured.versions,
-        measured.rounds,
-        measured.seconds,
-        tuple(_outcome(table, measured, calls) for table in tables),
-        comparison,
-    )
-
-
-def _outcome(table: ShippedTable, measured: Measured, calls: StepCalls | None) -> TableOutcome:
-    stock_us, own_us = measured.times_us[STOCK.name], measured.times_us[table.name]
-    gains = key_gains(stock_us, own_us)
-    keys = tuple(
-        KeyOutcome(
-            task,
-            geometric_mean(stock_us[task]),
-            geometric_mean(own_us[task]),
-            gain,
-            table.entry(task),
-            _runner(table, task, measured.runners[table.name][task]),
-            table.promised(task),
-            table.promise_bounds(task),
-            tuple(us / own for us, own in zip(stock_us[task], own_us[task], strict=True)),
+        first_us, second_us = (measured.times_us[table.name] for table in tables[:2])
+        gains = key_gains(first_us, second_us)
+        compared = (
+            ComparedKey(**named(task, tables[0]), gain=gain) for task, gain in gains.items()
         )
-        for task, gain in gains.items()
+        comparison = Comparison(tuple(compared), mean_gain(first_us, second_us))
+    return BenchResult(
+        **conditions_of(measured, shape, timing),
+        tables=tuple(_benched(table, measured, timing, calls) for table in tables),
+        comparison=comparison,
     )
-    step = None if calls is None else step_outcome(calls, table, stock_us, own_us)
-    return TableOutcome(table, keys, mean_gain(stock_us, own_us), step)
 
 
-def _runner(table: ShippedTable, task: Task, ran_by: str) -> Runner:
+def named(task: Task, table: ShippedTable) -> dict[str, Any]:
+    """Return the members of `TunedCall`."""
+    return {
+        "operation": task.operation,
+        "size_bytes": task.size_bytes,
+        "shape": task.shape,
+        "placement": table.example(task) or None,
+    }
+
+
+def _benched(
+    table: ShippedTable, measured: Measured, timing: Timing, calls: StepCalls | None
+) -> BenchedTable:
+    stock_us, own_us = measured.times_us[STOCK.name], measured.times_us[table.name]
+    keys = []
+    for task, gain in key_gains(stock_us, own_us).items():
+        entry, stated = table.entry(task), table.stated(task)
+        runner = _runner(table, entry, measured.runners[table.name][task])
+        has_schedule = entry is not None and entry.schedule is not None
+        keys.append(
+            BenchedKey(
+                **named(task, table),
+                stock_us=geometric_mean(stock_us[task]),
+                table_us=geometric_mean(own_us[task]),
+                gain=gain,
+                runner=runner,
+                runs=runs_text(runner, entry, table.bundle),
+                starts=measured.rounds,
+                provenance=None if stated is None else stated.provenance,
+                stock_rounds_us=tuple(stock_us[task]),
+                table_rounds_us=tuple(own_us[task]),
+                count=element_count(task, _ELEMENT_BYTES[timing.data_type]),
+                redop=reduction(task),
+                promised=None if stated is None else stated.gain,
+                left_by_executor=table.has_executor
+                and has_schedule
+                and runner is not Runner.EXECUTOR,
+            )
+        )
+    return BenchedTable(
+        place=table.name,
+        bundle_crc=f"{table.bundle.crc:08x}",
+        profile=dict(table.bundle.profile),
+        executor=table.has_executor,
+        keys=tuple(keys),
+        mean=mean_gain(stock_us, own_us),
+        step=None if calls is None else step_outcome(calls, table, stock_us, own_us),
+    )
+
+
+def _runner(table: ShippedTable, entry: BundleEntry | None, ran_by: str) -> Runner:
     if ran_by == Runner.EXECUTOR:
         return Runner.EXECUTOR
-    entry = table.entry(task)
     if entry is not None and entry.builtin is not None:
         return Runner.PLUGIN
     return Runner.PROFILE if table.bundle.profile else Runner.NCCL

@@ -12,43 +12,43 @@ from statistics import geometric_mean
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
-from tuccl.search.statistics.intervals import UNKNOWN, Interval
+from tuccl.reports.json_form import member
+from tuccl.reports.keys import Gain
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shapes_of_machine
 from tuccl.shipping.bench.contenders import ShippedTable
-from tuccl.shipping.bench.ratios import Gain, falls_short, gain_of_rounds
+from tuccl.shipping.bench.ratios import MeasuredGain, gain_of_rounds
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.workloads.machine_keys import Offer, step_calls
-from tuccl.workloads.step_calls import StepCalls, times_per_step
+from tuccl.workloads.step_calls import LeftOut, StepCalls, times_per_step
 from tuccl.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """The gain of a step that a table states."""
+class BenchedStep:
+    """The communication of a step of the workload, with stock NCCL and with the table."""
 
-    gain: float
-    bounds: Interval | None
-    """None: it is put together from the gains that the table states for single keys."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
-    """A step of the workload under a table."""
-
-    calls: StepCalls
+    workload: str
+    """16 hex digits over the workload."""
+    steps: float | None
+    """Steps that the recording covers; None: unknown, and times are of the whole recording."""
     stock_us: tuple[float, ...]
-    """Communication of a step in each round, as `table_us` is."""
+    """Sum of the calls' times in each round, as if they ran one after another."""
     table_us: tuple[float, ...]
-    gain: Gain
-    predicted: Prediction | None
-    """None: the table states nothing about these calls."""
+    gain: MeasuredGain
+    predicted: Gain | None
+    """The gain that the table states, without bounds if it is put together from those of single
+    keys; None: it states none for these calls."""
+    untuned_share: float
+    """Share of the step's bytes that are of operations that TuCCL does not tune."""
+    left_out_share: float
+    """Share of the bytes of calls whose communicators are not there."""
+    left_out: tuple[LeftOut, ...]
 
-    @property
-    def is_short(self) -> bool:
+    @member
+    def short(self) -> bool:
         """Whether the step gains less than predicted, beyond the noise of both."""
-        predicted = self.predicted
-        return predicted is not None and falls_short(self.gain, predicted.gain, predicted.bounds)
+        return self.gain.falls_short(self.predicted)
 
 
 def benched_calls(workload: Workload, whole: Shape, tables: Sequence[ShippedTable]) -> StepCalls:
@@ -78,7 +78,7 @@ def step_outcome(
     table: ShippedTable,
     stock_us: Mapping[Task, Sequence[float]],
     own_us: Mapping[Task, Sequence[float]],
-) -> StepOutcome:
+) -> BenchedStep:
     """Return the outcome of a step from the times of all rounds.
 
     Args:
@@ -88,8 +88,16 @@ def step_outcome(
         own_us: The table's, in the same rounds.
     """
     base, own = _rounds_us(calls, stock_us), _rounds_us(calls, own_us)
-    return StepOutcome(
-        calls, base, own, gain_of_rounds(base, own), _predicted(calls, table, stock_us)
+    return BenchedStep(
+        workload=calls.digest,
+        steps=calls.steps,
+        stock_us=base,
+        table_us=own,
+        gain=gain_of_rounds(base, own),
+        predicted=_predicted(calls, table, stock_us),
+        untuned_share=calls.untuned_share,
+        left_out_share=calls.left_out_share,
+        left_out=calls.left_out,
     )
 
 
@@ -108,7 +116,7 @@ def _step_us(calls: StepCalls, time_us: Mapping[Task, float]) -> float:
 
 def _predicted(
     calls: StepCalls, table: ShippedTable, stock_us: Mapping[Task, Sequence[float]]
-) -> Prediction | None:
+) -> Gain | None:
     """Return the manifest's prediction for this workload, or one by the gains of single keys."""
     if not table.timed_alike:
         return None
@@ -119,11 +127,13 @@ def _predicted(
         and step is not None
         and (step.workload, manifest.executor) == (calls.digest, table.has_executor)
     ):
-        high = UNKNOWN.high if step.high is None else step.high
-        return Prediction(step.gain, Interval(step.low, high) if step.low > 0.0 else None)
-    promised = {key.task: table.promised(key.task) for key in calls.keys}
-    if not any(promised.values()):
+        return Gain(step.gain, step.low if step.low > 0.0 else None, step.high)
+    stated = {key.task: table.stated(key.task) for key in calls.keys}
+    if not any(stated.values()):
         return None
-    times_us = {task: geometric_mean(stock_us[task]) for task in promised}
-    faster_us = {task: times_us[task] / (gain or 1.0) for task, gain in promised.items()}
-    return Prediction(_step_us(calls, times_us) / _step_us(calls, faster_us), None)
+    times_us = {task: geometric_mean(stock_us[task]) for task in stated}
+    faster_us = {
+        task: times_us[task] / (found.gain.ratio if found else 1.0)
+        for task, found in stated.items()
+    }
+    return Gain(_step_us(calls, times_us) / _step_us(calls, faster_us), None, None)

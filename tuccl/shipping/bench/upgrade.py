@@ -1,8 +1,8 @@
 """The effect of another NCCL on a table: stock NCCL and the table, each under both releases.
 
-All four contenders run in turn in the same rounds. An entry is worth less where the new release
-chooses better by itself, or runs the entry's choice slower; its gain under the new release is held
-against its gain under the old one, round by round.
+All four contenders run in turn in the same rounds. An entry is worth less if the new release
+chooses better by itself, or runs the entry's choice slower; its gain under the new release is
+compared with its gain under the old one, round by round.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from statistics import geometric_mean
+from typing import Any
 
 from lookup_tables.table import Shape
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
+from tuccl.reports.json_form import member
+from tuccl.reports.keys import TunedCall
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
-from tuccl.shipping.bench.ratios import Gain, key_gains, mean_gain
+from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
+from tuccl.shipping.bench.result import Conditions, conditions_of, named
 from tuccl.shipping.bench.rounds import Measured
 
 
@@ -49,27 +54,40 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradedKey:
-    """The outcome of a key; all times are geometric means over the rounds."""
+class UpgradedTimes:
+    """Times under the old and the new NCCL: geometric means over the rounds."""
 
-    task: Task
-    has_entry: bool
-    stock_us: tuple[float, float]
-    """Stock NCCL under the old and the new release."""
-    table_us: tuple[float, float]
-    old_gain: Gain
+    old_us: float
+    new_us: float
+
+
+@dataclass(frozen=True, kw_only=True)  # Classes with slots cannot be inherited together.
+class Changes:
+    """Gains and changes of a key, or the geometric means over all keys."""
+
+    old_gain: MeasuredGain
     """Gain of the table over stock NCCL under the old release."""
-    new_gain: Gain
-    stock_change: Gain
+    new_gain: MeasuredGain
+    stock_change: MeasuredGain
     """Stock NCCL's time under the old release over that under the new one."""
-    table_change: Gain
+    table_change: MeasuredGain
     """The same with the table."""
-    kept: Gain
-    """Gain under the new release over the gain under the old one."""
 
-    @property
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradedKey(TunedCall, Changes):
+    """One operation and size under both releases."""
+
+    entry: bool
+    """Whether the table has an entry for it."""
+    stock: UpgradedTimes
+    table: UpgradedTimes
+    kept: MeasuredGain
+    """Gain under the new release over that under the old one."""
+
+    @member
     def effect(self) -> Effect | None:
-        """The effect beyond the noise; None: there is none for the worse."""
+        """The worst that the new release does to the key beyond the noise; None: nothing."""
         if self.new_gain.high < 1.0:
             return Effect.SLOWER_THAN_STOCK
         if self.old_gain.low > 1.0 >= self.new_gain.low and self.kept.high < 1.0:
@@ -80,30 +98,28 @@ class UpgradedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class UpgradeResult:
-    """The outcome of all keys."""
+class NcclRelease:
+    """A release of NCCL."""
 
-    upgrade: Upgrade
-    table: ShippedTable
-    shape: Shape
-    timing: Timing
-    versions: str
-    rounds: int
-    seconds: float
+    version: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeResult(Conditions, Changes):
+    """`bench --nccl` with another release than jobs load: what the upgrade changes."""
+
+    place: str
+    """The directory that was given."""
+    bundle_crc: str
+    profile: Mapping[str, str]
+    old: NcclRelease
+    new: NcclRelease
     keys: tuple[UpgradedKey, ...]
-    old_gain: Gain
-    """Mean over all keys, as the others."""
-    new_gain: Gain
-    stock_change: Gain
-    table_change: Gain
 
     def with_effect(self, effect: Effect) -> list[UpgradedKey]:
         """Return the keys with this effect."""
         return [key for key in self.keys if key.effect is effect]
-
-    def example(self, task: Task) -> str:
-        """Return GPUs of a communicator of a placed key; empty for all siblings of its shape."""
-        return self.table.example(task)
 
     @property
     def has_findings(self) -> bool:
@@ -142,36 +158,34 @@ def upgrade_result(
     times = measured.times_us
     stock, stock_new = times[STOCK.name], times[_renamed(STOCK.name, upgrade)]
     own, own_new = times[table.name], times[_renamed(table.name, upgrade)]
-    old_gains, new_gains = key_gains(stock, own), key_gains(stock_new, own_new)
-    stock_changes, table_changes = key_gains(stock, stock_new), key_gains(own, own_new)
+    pairs = {
+        "old_gain": (stock, own),
+        "new_gain": (stock_new, own_new),
+        "stock_change": (stock, stock_new),
+        "table_change": (own, own_new),
+    }
+    gains = {name: key_gains(*pair) for name, pair in pairs.items()}
+    means: dict[str, Any] = {name: mean_gain(*pair) for name, pair in pairs.items()}
     kept = key_gains(_products(stock_new, own), _products(own_new, stock))
     keys = tuple(
         UpgradedKey(
-            task,
-            table.entry(task) is not None,
-            (geometric_mean(stock[task]), geometric_mean(stock_new[task])),
-            (geometric_mean(own[task]), geometric_mean(own_new[task])),
-            old_gains[task],
-            new_gains[task],
-            stock_changes[task],
-            table_changes[task],
-            kept[task],
+            **named(task, table) | {name: of_keys[task] for name, of_keys in gains.items()},
+            entry=table.entry(task) is not None,
+            stock=UpgradedTimes(geometric_mean(stock[task]), geometric_mean(stock_new[task])),
+            table=UpgradedTimes(geometric_mean(own[task]), geometric_mean(own_new[task])),
+            kept=kept[task],
         )
-        for task in old_gains
+        for task in kept
     )
     return UpgradeResult(
-        upgrade,
-        table,
-        shape,
-        timing,
-        measured.versions,
-        measured.rounds,
-        measured.seconds,
-        keys,
-        mean_gain(stock, own),
-        mean_gain(stock_new, own_new),
-        mean_gain(stock, stock_new),
-        mean_gain(own, own_new),
+        **conditions_of(measured, shape, timing),
+        **means,
+        place=table.name,
+        bundle_crc=f"{table.bundle.crc:08x}",
+        profile=dict(table.bundle.profile),
+        old=NcclRelease(upgrade.old.version_text, Path(upgrade.old.path)),
+        new=NcclRelease(upgrade.new.version_text, Path(upgrade.new.path)),
+        keys=keys,
     )
 
 

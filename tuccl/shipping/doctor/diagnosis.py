@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from tuccl.measuring.engines.nccl_environment import configuration_files, configuration_lines
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS
 from tuccl.measuring.workers.cores import own_cores
+from tuccl.reports.json_form import member
 from tuccl.shipping.doctor.findings import Finding, Severity, error, note, ok, warning
 from tuccl.shipping.doctor.host_checks import (
     check_cores,
@@ -103,18 +105,33 @@ def check_configuration(job: JobView) -> Iterator[Finding]:
             yield note("conf files", f"{path} {what}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class LoadedNccl:
+    """The NCCL that a job would load."""
+
+    version: str
+    path: Path
+    source: str
+    """Where it was found, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Findings for a job that starts here."""
+    """`doctor`: whether a job that starts here would load its table."""
 
     directory: Path | None
     """Shipped directory that was named; None: the environment was looked at as it is."""
-    job: JobView
+    bundle_crc: str | None
+    """Sum of the table; None: there is none that can be read."""
+    nccl: LoadedNccl | None
+    """None: which NCCL the job loads is not known."""
     findings: tuple[Finding, ...]
+    time_s: float
+    """This host's clock at the end, in seconds since 1970."""
 
-    @property
+    @member
     def loads(self) -> bool:
-        """Whether the job would load its table, and follow it."""
+        """Whether the job would load its table and follow it: no finding is an error."""
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
@@ -133,7 +150,14 @@ def diagnose(directory: Path | None, environment: Mapping[str, str] = os.environ
     job = view_job(job_environment(directory, environment))
     nccl, found = find_job_nccl(job.environment)
     job = replace(job, nccl=nccl)
-    return Diagnosis(directory, job, (*found, *_findings(view, job)))
+    findings = (*found, *_findings(view, job))
+    return Diagnosis(
+        directory,
+        None if job.bundle is None else f"{job.bundle.crc:08x}",
+        None if nccl is None else LoadedNccl(nccl.version_text, Path(nccl.path), nccl.source),
+        findings,
+        time.time(),
+    )
 
 
 def _findings(view: ShippedView | None, job: JobView) -> Iterator[Finding]:

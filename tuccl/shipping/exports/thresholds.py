@@ -81,7 +81,7 @@ def thresholds(gains: JobGains, own: Workload) -> Thresholds:
     beside = 0
     for gain in gains.keys:
         key = gain.key
-        if key.operation != Operation.ALL_REDUCE or key.shape is None or key.shape.nodes > 1:
+        if key.operation is not Operation.ALL_REDUCE or key.shape.nodes > 1:
             continue
         if key.computation_us:
             beside += 1

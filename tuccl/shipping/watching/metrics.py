@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tuccl.shipping.watching.watch import Watched
+from tuccl.shipping.watching.watch import WatchResult
 
 _Sample = tuple[Mapping[str, str], float]
 
@@ -30,13 +30,13 @@ class _Metric:
             yield f"{self.name}{{{listed}}} {value:.10g}"
 
 
-def watch_metrics(found: Watched) -> str:
+def watch_metrics(found: WatchResult) -> str:
     """Return the content of a textfile."""
-    table = {"directory": str(found.view.directory), "bundle": f"{found.view.bundle.crc:08x}"}
+    table = {"directory": str(found.directory), "bundle": found.bundle_crc}
     return "".join(f"{line}\n" for metric in _metrics(found, table) for line in metric.lines())
 
 
-def _metrics(found: Watched, table: Mapping[str, str]) -> Iterator[_Metric]:
+def _metrics(found: WatchResult, table: Mapping[str, str]) -> Iterator[_Metric]:
     yield _Metric(
         "tuccl_watch_unchanged",
         "1 if the host is the one that the table was tuned for, 0 if it changed.",
@@ -58,22 +58,22 @@ def _metrics(found: Watched, table: Mapping[str, str]) -> Iterator[_Metric]:
     yield _Metric(
         "tuccl_watch_gain_ratio",
         "Time of stock NCCL over that of the table, as measured now.",
-        tuple(_of_keys(found, table, (spot.gain for spot in found.spots))),
+        tuple(_of_keys(found, table, (key.gain.ratio for key in found.keys))),
     )
     yield _Metric(
         "tuccl_watch_promised_gain_ratio",
         "Time of stock NCCL over that of the table, as the table states.",
-        tuple(_of_keys(found, table, (spot.promise.gain for spot in found.spots))),
+        tuple(_of_keys(found, table, (key.promised.ratio for key in found.keys))),
     )
 
 
 def _of_keys(
-    found: Watched, table: Mapping[str, str], values: Iterable[float]
+    found: WatchResult, table: Mapping[str, str], values: Iterable[float]
 ) -> Iterator[_Sample]:
-    for spot, value in zip(found.spots, values, strict=True):
-        key = {"operation": spot.task.operation.value, "size_bytes": str(spot.task.size_bytes)}
-        like = {"placement": spot.promise.like} if spot.promise.like else {}
-        yield {**table, **key, **like}, value
+    for key, value in zip(found.keys, values, strict=True):
+        call = {"operation": key.operation.value, "size_bytes": str(key.size_bytes)}
+        like = {"placement": key.placement} if key.placement else {}
+        yield {**table, **call, **like}, value
 
 
 def _escaped(text: str) -> str:

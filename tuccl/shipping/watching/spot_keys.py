@@ -27,9 +27,9 @@ def spot_keys(table: ShippedTable, whole: Shape) -> tuple[Task, ...]:
         whole: Shape of the communicator of this host's GPUs.
     """
     gains = {
-        task: gain
+        task: stated.gain.ratio
         for task in _fitting(table, whole)
-        if task.size_bytes <= _BANDS_UP_TO[-1] and (gain := table.promised(task)) is not None
+        if task.size_bytes <= _BANDS_UP_TO[-1] and (stated := table.stated(task))
     }
     ranked = sorted(gains, key=lambda task: (-gains[task], _order(task)))
     best: dict[tuple[Operation, int], Task] = {}

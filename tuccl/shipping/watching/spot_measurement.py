@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
 from tuccl.shipping.bench.job import Job, Site
-from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, SpotVerdict, judge
+from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, WatchedKey, judge
 
 LIMIT_S = 5.0
 """Default time limit of one pair of starts."""
@@ -19,7 +19,7 @@ _MOST_PASSES = 10
 
 def measure_spots(
     site: Site, table: ShippedTable, promises: Mapping[Task, Promise], limit_s: float
-) -> tuple[SpotVerdict, ...]:
+) -> tuple[WatchedKey, ...]:
     """Measure keys, and once more in new processes where any is suspect.
 
     Args:
@@ -34,14 +34,16 @@ def measure_spots(
     first = _look(site, table, promises, limit_s)
     if not any(each.suspicion for each in first):
         return first
-    second = {each.task: each for each in _look(site, table, promises, limit_s)}
+    second = _look(site, table, promises, limit_s)
     # The second verdict clears or confirms a suspicion; it raises none, as nothing would follow.
-    return tuple(each if each.suspicion is None else second[each.task] for each in first)
+    return tuple(
+        each if each.suspicion is None else again for each, again in zip(first, second, strict=True)
+    )
 
 
 def _look(
     site: Site, table: ShippedTable, promises: Mapping[Task, Promise], limit_s: float
-) -> tuple[SpotVerdict, ...]:
+) -> tuple[WatchedKey, ...]:
     began = time.monotonic()
     tasks = tuple(promises)
     stock = _time(site, STOCK, tasks, began + limit_s / 2.0)

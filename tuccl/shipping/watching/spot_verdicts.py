@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist, fmean
 
+from tuccl.reports.keys import Gain, KeyFigures
 from tuccl.search.statistics.distributions import student_quantile
-from tuccl.search.statistics.intervals import START_ERROR, Interval
+from tuccl.search.statistics.intervals import START_ERROR
 from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.statistics.pooling import PooledVariance
 from tuccl.search.trials.config import Task
-from tuccl.shipping.bench.contenders import ShippedTable
-from tuccl.words.sizes import format_size
+from tuccl.shipping.bench.contenders import ShippedTable, StatedKey
 
 ERROR = 0.001
 """Probability that any key of a pair of starts is suspect by noise alone."""
@@ -44,22 +44,17 @@ class Suspicion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Figures of a table for a key."""
+    """What a table states for a key."""
 
-    gain: float
-    bounds: Interval | None
-    """Bounds of the gain; None where it was not measured against stock NCCL."""
-    time_us: float
-    stock_us: float
+    stated: StatedKey
     deviation: float
     """Deviation of the logarithm of a time from start to start."""
-    like: str = ""
-    """GPUs of a communicator, where the entry is for those like it alone; empty: for any."""
 
     @property
     def least(self) -> float:
         """The lower bound of the gain, less the deviation from start to start."""
-        low = self.gain * math.exp(-self.deviation) if self.bounds is None else self.bounds.low
+        gain = self.stated.gain
+        low = gain.ratio * math.exp(-self.deviation) if gain.low is None else gain.low
         return low * math.exp(-self.deviation)
 
 
@@ -71,40 +66,31 @@ class SpotTimes:
     table_us: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True)
-class SpotVerdict:
-    """The outcome of a key."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedKey(KeyFigures):
+    """A key that was measured."""
 
-    task: Task
-    promise: Promise
-    gain: float
-    high: float
-    """Upper bound of the gain."""
-    stock_us: float
     table_us: float
+    gain: Gain
+    promised: Gain
+    """The gain that the table states."""
+    recorded_stock_us: float
+    recorded_table_us: float
     suspicion: Suspicion | None
-
-    @property
-    def name(self) -> str:
-        """For people: `all_gather 1M`, with GPUs of a communicator where its entry is its own."""
-        like = f", like {self.promise.like}" if self.promise.like else ""
-        return f"{self.task.operation.value} {format_size(self.task.size_bytes)}{like}"
+    """The fault beyond the noise; None: there is none."""
 
 
 def promise_of(table: ShippedTable, task: Task) -> Promise | None:
-    """Return the figures of a table for a key; None where it states none."""
-    entry, gain = table.tuned_entry(task), table.promised(task)
-    if entry is None or gain is None:
+    """Return the figures of a table for a key; None if it states none."""
+    entry, stated = table.tuned_entry(task), table.stated(task)
+    if entry is None or stated is None:
         return None
-    deviation = max(START_ERROR, entry.spread)
-    bounds = table.promise_bounds(task)
-    stock_us = entry.default_time_us
-    return Promise(gain, bounds, stock_us / gain, stock_us, deviation, table.example(task))
+    return Promise(stated, max(START_ERROR, entry.spread))
 
 
 def judge(
     promises: Mapping[Task, Promise], times: Mapping[Task, SpotTimes]
-) -> tuple[SpotVerdict, ...]:
+) -> tuple[WatchedKey, ...]:
     """Return the verdicts on all keys of one pair of starts.
 
     A few passes say little about the noise of a key, so that the variances of all are pooled.
@@ -117,7 +103,7 @@ def judge(
     }
     means = {place: _mean(place, logs, error) for place in logs}
     return tuple(
-        _verdict(task, promise, means[task, 0], means[task, 1], error)
+        _verdict(promise, means[task, 0], means[task, 1], error)
         for task, promise in promises.items()
     )
 
@@ -140,18 +126,34 @@ def _mean(place: _Place, logs: Mapping[_Place, Sequence[float]], error: float) -
     return _Mean(fmean(logs[place]), student_quantile(1.0 - error, mean.degrees) * mean.error)
 
 
-def _verdict(task: Task, promise: Promise, stock: _Mean, table: _Mean, error: float) -> SpotVerdict:
-    starts = NormalDist().inv_cdf(1.0 - error) * promise.deviation
-    gain = math.exp(stock.log - table.log)
+def _verdict(promise: Promise, stock: _Mean, table: _Mean, error: float) -> WatchedKey:
+    stated, starts = promise.stated, NormalDist().inv_cdf(1.0 - error) * promise.deviation
+    ratio = math.exp(stock.log - table.log)
     # Errors of two starts and of their launches are independent: their squares add.
-    high = gain * math.exp(math.hypot(stock.reach, table.reach, starts, starts))
+    reach = math.exp(math.hypot(stock.reach, table.reach, starts, starts))
+    gain = Gain(ratio, ratio / reach, ratio * reach)
     suspicion = None
-    if high < promise.least:
+    if ratio * reach < promise.least:
         suspicion = Suspicion.SLOWER_THAN_PROMISED
     elif all(
         mean.log - math.hypot(mean.reach, starts, starts) > math.log(SLOWER * recorded_us)
-        for mean, recorded_us in ((stock, promise.stock_us), (table, promise.time_us))
+        for mean, recorded_us in ((stock, stated.stock_us), (table, stated.table_us))
     ):
         suspicion = Suspicion.SLOWER_THAN_RECORDED
-    stock_us, table_us = math.exp(stock.log), math.exp(table.log)
-    return SpotVerdict(task, promise, gain, high, stock_us, table_us, suspicion)
+    return WatchedKey(
+        operation=stated.operation,
+        size_bytes=stated.size_bytes,
+        shape=stated.shape,
+        placement=stated.placement,
+        stock_us=math.exp(stock.log),
+        table_us=math.exp(table.log),
+        gain=gain,
+        runner=stated.runner,
+        runs=stated.runs,
+        starts=1,
+        provenance=stated.provenance,
+        promised=stated.gain,
+        recorded_stock_us=stated.stock_us,
+        recorded_table_us=stated.table_us,
+        suspicion=suspicion,
+    )

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
 
 from probes.files.read import read_topology
 from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
@@ -20,6 +22,8 @@ from tuccl.measuring.workers.places import LocalPlaces
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.host_record import probe_structure
+from tuccl.reports.json_form import member
+from tuccl.reports.keys import frame_of
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.bench.job import Site, divisions_of
@@ -33,9 +37,12 @@ from tuccl.shipping.shipped_view import ShippedView, view_shipped
 from tuccl.shipping.watching.setting_checks import check_congestion, check_driver, check_gpus
 from tuccl.shipping.watching.spot_keys import spot_keys
 from tuccl.shipping.watching.spot_measurement import LIMIT_S, measure_spots
-from tuccl.shipping.watching.spot_verdicts import SpotVerdict, Suspicion, promise_of
+from tuccl.shipping.watching.spot_verdicts import Suspicion, WatchedKey, promise_of
 from tuccl.shipping.watching.structure_checks import check_structure
 from tuccl.words.counts import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEASURED = "measured"
 """Name of the check by spot measurements."""
@@ -58,18 +65,33 @@ class WatchOptions:
     """Reads the settings of this host's GPUs."""
 
 
-@dataclass(frozen=True)
-class Watched:
-    """The result of a watch."""
+@dataclass(frozen=True, slots=True)
+class WatchResult:
+    """`watch`: whether a host is still the one that a table was tuned for."""
 
-    view: ShippedView
+    directory: Path
+    bundle_crc: str
+    topology: str
+    """Name of the table's machine."""
+    host: str
     findings: tuple[Finding, ...]
-    """Warnings are changes; notes tell what is not known."""
+    """Those with `warning` or `error` are changes; a `note` says what is unknown, or not
+    compared."""
     unchecked: tuple[str, ...]
-    """Reasons why a check could not be made, one sentence each."""
-    spots: tuple[SpotVerdict, ...]
+    """Reasons why a check could not be made."""
+    keys: tuple[WatchedKey, ...]
     """Keys that were measured."""
     seconds: float
+
+    @member
+    def unchanged(self) -> bool:
+        """Whether no change was found."""
+        return not self.changes
+
+    @member
+    def complete(self) -> bool:
+        """Whether every check could be made."""
+        return not self.unchecked
 
     @property
     def changes(self) -> tuple[Finding, ...]:
@@ -77,8 +99,19 @@ class Watched:
         weights = (Severity.WARNING, Severity.ERROR)
         return tuple(each for each in self.findings if each.severity in weights)
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each key that was measured; see `frame_of`."""
+        return frame_of(
+            self.keys,
+            promised=[key.promised.ratio for key in self.keys],
+            recorded_stock_us=[key.recorded_stock_us for key in self.keys],
+            recorded_table_us=[key.recorded_table_us for key in self.keys],
+            suspicion=[key.suspicion for key in self.keys],
+        )
 
-def watch(directory: Path, options: WatchOptions) -> Watched:
+
+def watch(directory: Path, options: WatchOptions) -> WatchResult:
     """Check whether this host is the one that the table in a directory was tuned for.
 
     Raises:
@@ -90,7 +123,7 @@ def watch(directory: Path, options: WatchOptions) -> Watched:
     states = options.gpu_states()
     job, found = _job(directory, options.environment)
     findings = [*check_directory(view), *found, *_host_findings(view, states, options, unchecked)]
-    spots: tuple[SpotVerdict, ...] = ()
+    spots: tuple[WatchedKey, ...] = ()
     if options.measure:
         measuring = _Measuring(directory, view, job, states, options.limit_s)
         try:
@@ -99,8 +132,16 @@ def watch(directory: Path, options: WatchOptions) -> Watched:
             findings += [note(MEASURED, reason)] if reason else _spot_findings(spots)
         except MeasurementError as error:
             unchecked.append(f"nothing could be measured: {error}")
-    seconds = time.monotonic() - began
-    return Watched(view, tuple(findings), tuple(unchecked), spots, seconds)
+    return WatchResult(
+        directory=view.directory,
+        bundle_crc=f"{view.bundle.crc:08x}",
+        topology=view.bundle.topology_name,
+        host=gethostname(),
+        findings=tuple(findings),
+        unchecked=tuple(unchecked),
+        keys=spots,
+        seconds=time.monotonic() - began,
+    )
 
 
 def _job(directory: Path, environment: Mapping[str, str]) -> tuple[JobView, list[Finding]]:
@@ -161,7 +202,7 @@ class _Measuring:
             return f"nothing is measured, since processes use GPU {','.join(busy)}"
         return ""
 
-    def spots(self) -> tuple[SpotVerdict, ...]:
+    def spots(self) -> tuple[WatchedKey, ...]:
         """Measure the keys that fit the GPUs here; none: no key does.
 
         Raises:
@@ -190,7 +231,7 @@ class _Measuring:
             return measure_spots(site, table, promises, self.limit_s)
 
 
-def _spot_findings(spots: tuple[SpotVerdict, ...]) -> list[Finding]:
+def _spot_findings(spots: tuple[WatchedKey, ...]) -> list[Finding]:
     if not spots:
         text = "nothing is measured, since no entry with a stated gain is for the GPUs here"
         return [note(MEASURED, text)]
@@ -198,17 +239,16 @@ def _spot_findings(spots: tuple[SpotVerdict, ...]) -> list[Finding]:
     return found or [ok(MEASURED, f"{count_of(len(spots), 'key')} as fast as the table says")]
 
 
-def _slow(spot: SpotVerdict) -> Finding:
-    promise = spot.promise
-    key = spot.name
+def _slow(spot: WatchedKey) -> Finding:
+    key = spot.described
     if spot.suspicion is Suspicion.SLOWER_THAN_PROMISED:
         text = (
-            f"{key} is {spot.gain:.3f}x as fast as stock NCCL, {spot.high:.3f}x at most, the table "
-            f"promises {promise.gain:.3f}x"
+            f"{key} is {spot.gain.ratio:.3f}x as fast as stock NCCL, at most "
+            f"{spot.gain.high:.3f}x; the table promises {spot.promised.ratio:.3f}x"
         )
     else:
         text = (
-            f"{key} takes {spot.table_us:.4g} us, stock NCCL {spot.stock_us:.4g} us, they took "
-            f"{promise.time_us:.4g} and {promise.stock_us:.4g} us"
+            f"{key} takes {spot.table_us:.4g} us, stock NCCL {spot.stock_us:.4g} us; they took "
+            f"{spot.recorded_table_us:.4g} and {spot.recorded_stock_us:.4g} us"
         )
     return warning(MEASURED, text, _RETUNE)

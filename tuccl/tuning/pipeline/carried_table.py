@@ -290,7 +290,7 @@ def retuned_report(
         gain = math.exp(total / max(1, kept + measured))
     keys = [
         RetunedKey(
-            operation=each.task.operation.value,
+            operation=each.task.operation,
             size_bytes=each.task.size_bytes,
             shape=each.task.shape,
             before=each.before.describe(),

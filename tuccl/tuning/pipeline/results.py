@@ -260,7 +260,7 @@ def _executor_report(verdict: Verdict, least: float) -> LossWithoutExecutor | No
     if key is None:
         return None
     return LossWithoutExecutor(
-        operation=key.task.operation.value,
+        operation=key.task.operation,
         size_bytes=key.task.size_bytes,
         shape=key.task.shape,
         ratio=key.ratio,
@@ -287,7 +287,7 @@ def _profile_report(verdict: Verdict, race: RaceResult) -> ProfileReport | None:
     return ProfileReport(
         profile=verdict.profile.environment,
         speedup=race.speedup(verdict.profile),
-        operation=worst.task.operation.value,
+        operation=worst.task.operation,
         size_bytes=worst.task.size_bytes,
         shape=worst.task.shape,
         ratio=worst.ratio,
@@ -336,7 +336,7 @@ def _key_report(
     rejected = [_comparison_report(comparison, provenance) for comparison in decision.rejected]
     left_out = [slower.sentence for slower in decision.left_out]
     return KeyReport(
-        operation=key.task.operation.value,
+        operation=key.task.operation,
         size_bytes=key.task.size_bytes,
         shape=key.task.shape,
         min_bytes=key.range_bytes[0],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import plotly.graph_objects as go
 
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.job_gains import Runner
+from tuccl.reports.keys import Runner
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.bandwidths import busbw_gb_per_s
 from tuccl.views.page.charts import (

@@ -17,12 +17,12 @@ from sketches.candidates import whole_machine
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.ir.collectives import Collective
 from tuccl.errors import ScheduleError, UsageError
-from tuccl.models.figures import communicator_shape
 from tuccl.models.siblings import SiblingMachines
-from tuccl.reports.choice_text import describe_builtin, describe_runner, describe_schedule
+from tuccl.reports.choice_text import describe_builtin, describe_schedule
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import reason
-from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner, job_gains, obstacle_to
+from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, job_gains, obstacle_to
+from tuccl.reports.keys import Runner
 from tuccl.reports.report import ComparisonReport
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
@@ -246,21 +246,11 @@ def _is_below(key: KeyFigures, bound: TimeBound) -> bool:
     return any(each is not None and each.time_us < bound_us for each in known)
 
 
-def _shape_of(gain: KeyGain, found: ReportedTable) -> Shape:
-    """Return a key's shape, which a report of one shape does not name."""
-    if gain.key.shape is not None:
-        return gain.key.shape
-    if found.table.entries or found.machine is None:
-        return found.table.entries[0].key.shape
-    return communicator_shape(found.machine)
-
-
 def _of_gain(
     gain: KeyGain, gains: JobGains, found: ReportedTable, samples: Contents | None
 ) -> KeyFigures:
     key, entry = gain.key, gain.entry
-    shape = _shape_of(gain, found)
-    task = Task(Operation(key.operation), key.size_bytes, shape)
+    shape, task = key.shape, gain.task
     stock = _stock(task, key.stock_us, samples)
     profile = _profile_gain(gain) if found.table.profile else None
     alone = stock
@@ -285,7 +275,7 @@ def _of_gain(
         job=schedule if schedule is not None and gain.runner is Runner.EXECUTOR else alone,
         speedup=gain.speedup,
         runner=gain.runner,
-        runs=describe_runner(gain, found.table),
+        runs=gain.runs,
         without_executor=None if gain.without_executor is Runner.NCCL else alone,
         schedule=schedule,
         schedule_runs=schedule_runs,

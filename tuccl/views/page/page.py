@@ -25,9 +25,9 @@ from sketches.sketch import Sketch
 from tuccl import __version__
 from tuccl.errors import MachineError
 from tuccl.reports.choice_text import profile_text
-from tuccl.reports.documents.step import StepDocument
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.job_gains import Runner
+from tuccl.reports.keys import Runner
+from tuccl.reports.step_gain import StepGain
 from tuccl.views.page.charts import TEMPLATE, Chart
 from tuccl.views.page.curves import compared_charts, curve_charts, profile_chart
 from tuccl.views.page.keys import Key, KeyFigures, KeyT, Timed, by_curve, shape_words
@@ -514,7 +514,7 @@ def _so_far_rows(keys: Sequence[KeyFiguresSoFar]) -> Iterator[dict[str, Cell]]:
         }
 
 
-def _step_rows(step: StepDocument) -> Iterator[dict[str, Cell]]:
+def _step_rows(step: StepGain) -> Iterator[dict[str, Cell]]:
     for key in step.keys:
         yield {
             "operation": Cell(key.operation.value),

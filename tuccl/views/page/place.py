@@ -13,12 +13,12 @@ from lookup_tables.provenance import Provenance
 from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from tuccl.errors import TableError, UsageError, WorkspaceError
-from tuccl.reports.documents.step import StepDocument, step_document
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table, read_table_file
 from tuccl.reports.job_gains import job_gains
+from tuccl.reports.json_form import fields_of
 from tuccl.reports.report import Report, read_report
-from tuccl.reports.step_gain import step_of
+from tuccl.reports.step_gain import StepGain, step_of
 from tuccl.runtime import EXECUTOR_NAME, has_executor
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
@@ -43,7 +43,7 @@ class ReportedTable:
     tuned_at: str = ""
     report: Report | None = None
     machine: Topology | None = None
-    step: StepDocument | None = None
+    step: StepGain | None = None
     """The gain of a step of the workload that the table was tuned for, if it was for one."""
 
     @property
@@ -117,7 +117,7 @@ def _of_run(run: Run, name: str, root: Path) -> ReportedTable:
         record.tuned_at,
         report,
         read_machine(run),
-        None if step is None else step_document(step),
+        step,
     )
 
 
@@ -133,5 +133,5 @@ def _shipped(root: Path, name: str) -> ReportedTable:
         raise WorkspaceError(f"{error}; `tuccl ship` writes it again") from error
     manifest, _ = read_manifest(root / MANIFEST_NAME)
     sums = None if manifest is None else manifest.step
-    step = None if sums is None else StepDocument(**sums.model_dump(), keys=[], left_out=[])
+    step = None if sums is None else StepGain(**fields_of(sums))
     return ReportedTable(name, root, table, (root / EXECUTOR_NAME).exists(), step=step)

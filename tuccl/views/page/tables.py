@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
+from pathlib import Path
 
 from lookup_tables.table import Operation, Shape
 from sketches.sketch import Sketch
 from tuccl.errors import UsageError
-from tuccl.reports.documents.document import SCHEMA_VERSION, Document
-from tuccl.reports.documents.step import StepDocument
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.job_gains import Runner, job_gains
+from tuccl.reports.job_gains import job_gains
+from tuccl.reports.keys import Runner
+from tuccl.reports.step_gain import StepGain
 from tuccl.views.page.keys import KeyFigures, keys_of
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.search import SearchProgress, search_progress
@@ -78,7 +79,7 @@ class TableFigures:
     """Keys whose entries hold wherever ranks sit."""
     placed: tuple[KeyFigures, ...]
     """Entries that hold for some communicators of a shape, and come before those of the shape."""
-    step: StepDocument | None
+    step: StepGain | None
     """The gain of a step of the workload, if the table was tuned for one."""
     remarks: tuple[str, ...]
     """Sentences on gains, caveats, profile and cost."""
@@ -141,11 +142,11 @@ class ReportFigures:
     """The two tables key by key."""
 
 
-class ReportDocument(Document):
+@dataclass(frozen=True, slots=True)
+class ReportDocument:
     """`tuccl report --json`."""
 
-    schema_version: int = SCHEMA_VERSION
-    file: str
+    file: Path
     """Path of the page."""
     figures: ReportFigures
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from typing import Any
 
 
 def print_json(document: Mapping[str, Any], schema_version: int) -> None:
@@ -21,11 +18,12 @@ def print_json(document: Mapping[str, Any], schema_version: int) -> None:
     sys.stdout.write(json.dumps(versioned, indent=1, allow_nan=False) + "\n")
 
 
-def print_document(document: BaseModel) -> None:
-    """Print a document of `tuccl.reports.documents`.
+def print_document(result: object) -> None:
+    """Print a result, a frozen dataclass.
 
     Raises:
         ValueError: A figure is not a number of JSON.
     """
-    written = document.model_dump(mode="json")
-    print_json(written, int(written.pop("schema_version")))
+    from tuccl.reports.json_form import json_of  # noqa: PLC0415 - for JSON
+
+    sys.stdout.write(json.dumps(json_of(result), indent=1, allow_nan=False) + "\n")

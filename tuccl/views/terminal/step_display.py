@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuccl.reports.documents.step import StepSummary
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.step_gain import StepSummary
 
 
 def step_line(step: StepSummary, evidence: Evidence | None) -> str:

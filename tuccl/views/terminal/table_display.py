@@ -7,36 +7,29 @@ chooses, but under the table's process profile: that time is shown, because a jo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from statistics import geometric_mean
 from types import MappingProxyType
 
-from rich import box
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from lookup_tables.table import Shape, Table
-from tuccl.reports.choice_text import (
-    OWN_CHOICE,
-    UNDER_PROFILE,
-    describe_builtin,
-    describe_schedule,
-    profile_text,
-)
-from tuccl.reports.documents.step import step_summary
-from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, Runner
+from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
+from tuccl.reports.finished_run import FinishedRun
+from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, gains_of
+from tuccl.reports.keys import Runner, geometric_mean_of
 from tuccl.reports.report import (
     FloorReport,
     KeyReport,
     LossWithoutExecutor,
     ProfileReport,
     Report,
+    RetunedReport,
 )
 from tuccl.reports.step_gain import step_of
 from tuccl.search.trials.shapes import shape_text
-from tuccl.views.terminal.display import print_lines, standard_output
+from tuccl.views.terminal.display import print_lines
+from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.step_display import step_line
+from tuccl.views.terminal.tables import print_rows
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
@@ -53,61 +46,56 @@ _RUNNERS = {
 }
 
 
+def print_result(result: FinishedRun, as_json: bool) -> None:
+    """Print the result of `init`, `tune` and `table`."""
+    gains = gains_of(result)
+    if as_json:
+        from tuccl.reports.table_result import table_result  # noqa: PLC0415 - for JSON
+
+        print_document(table_result(result, gains))
+    else:
+        print_table(result.table, result.report, gains)
+
+
 def print_table(table: Table, report: Report, gains: JobGains) -> None:
     """Print the tuned table against stock NCCL: a row per tuned key, then the summary."""
-    # A terminal that is narrower still folds the rows.
-    standard_output().print(_rows(table, report, gains), crop=False)
-    print_lines(summary_lines(table, report, gains))
-
-
-def _rows(table: Table, report: Report, gains: JobGains) -> RichTable:
     record = ", from a record" if report.recorded_backend else ""
     times = f"{gains.evidence.value}, {report.source} backend{record}"
-    shown = RichTable(
-        title=Text(f"{table.topology_name}: a job here against stock NCCL, in us ({times})"),
-        title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
-    )  # fmt: skip
     names = {shape: name for name, shape in report.shapes.items()}
-    if names:
-        shown.add_column("shape", no_wrap=True)
-    shown.add_column("operation", no_wrap=True)
-    shown.add_column("size", justify="right", no_wrap=True)
     executor = Runner.EXECUTOR in gains.runners
-    headings = ("stock", "job", "speedup", *(("plugin",) if executor else ()))
-    rows = [_job_cells(gain, table) for gain in gains.keys]
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
-    shown.add_column("what runs", overflow="fold")
-    before: tuple[str, ...] = ()
-    for gain, cells in zip(gains.keys, rows, strict=True):
-        own = (*_shape_name(gain.key, names), gain.key.operation)
-        if before not in {(), own}:
-            shown.add_section()
-        before = own
-        figures = cells[: len(headings)]  # The time without the executor, where one runs.
-        shown.add_row(*own, format_size(gain.key.size_bytes), *figures, cells[-1])
-    return shown
+    figures = (">size", ">stock", ">job", ">speedup", *([">plugin"] * executor))
+    print_rows(
+        f"{table.topology_name}: a job here against stock NCCL, in us ({times})",
+        (*(["shape"] * bool(names)), "operation", *figures, "~what runs"),
+        (
+            (
+                *_shape_name(gain.key, names),
+                gain.operation.value,
+                format_size(gain.size_bytes),
+                *_job_cells(gain)[: len(figures) - 1],
+                gain.runs,
+            )
+            for gain in gains.keys
+        ),
+        group=2 if names else 1,
+    )
+    print_lines(summary_lines(table, report, gains))
 
 
 def _shape_name(
     key: KeyReport | ProfileReport | LossWithoutExecutor, names: Mapping[Shape, str]
 ) -> tuple[str, ...]:
     """Return the name of a key's shape, where a table has several."""
-    return () if key.shape is None or key.shape not in names else (names[key.shape],)
+    return (names[key.shape],) if key.shape in names else ()
 
 
-def _job_cells(gain: KeyGain, table: Table) -> tuple[str, str, str, str, str]:
-    """Return stock's time, the job's, speedup, the time without the executor, and what runs."""
-    stock, job = f"{gain.key.stock_us:.1f}", f"{gain.time_us:.1f}"
+def _job_cells(gain: KeyGain) -> tuple[str, ...]:
+    """Return stock's time, the job's, the speedup, and the time without the executor."""
+    stock, job = f"{gain.stock_us:.1f}", f"{gain.table_us:.1f}"
     if gain.runner is Runner.NCCL:
-        return (stock, "-", "-", "-", OWN_CHOICE)
-    faster = f"{gain.speedup:.2f}x"
-    if gain.runner is Runner.PROFILE or gain.entry is None:
-        return (stock, job, faster, job, UNDER_PROFILE)
-    if gain.runner is Runner.PLUGIN:
-        return (stock, job, faster, job, describe_builtin(gain.entry))
+        return (stock, "-", "-", "-")
     alone = "-" if gain.without_executor is Runner.NCCL else f"{gain.without_executor_us:.1f}"
-    return (stock, job, faster, alone, describe_schedule(gain.entry, table))
+    return (stock, job, f"{gain.speedup:.2f}x", alone)
 
 
 def _starts_of_profile_lines(gains: JobGains) -> list[str]:
@@ -126,7 +114,7 @@ def summary_lines(table: Table, report: Report, gains: JobGains) -> list[str]:
     lines = [gains_line(gains), *_shape_lines(report, gains)]
     step = step_of(report, gains)
     if step is not None:
-        lines.insert(0, step_line(step_summary(step), gains.evidence))
+        lines.insert(0, step_line(step, gains.evidence))
     if gains.evidence.caveat:
         lines.append(gains.evidence.caveat)
     lines += [apart_line(obstacle, gains) for obstacle in gains.obstacles]
@@ -184,24 +172,21 @@ def gains_line(gains: JobGains) -> str:
 
 def _shape_lines(report: Report, gains: JobGains) -> list[str]:
     """Return a line on the gain of each shape, where there are several."""
-    lines = []
+    frame, lines = gains.frame, []
     for name, shape in report.shapes.items():
-        own = replace(gains, keys=tuple(gain for gain in gains.keys if gain.key.shape == shape))
-        if 0 < len(own.keys) < len(gains.keys):
-            keys = count_of(len(own.keys), "key")
-            lines.append(f"{name}, {shape_text(shape)}: {own.speedup:.3f}x over {keys}")
+        own = frame[(frame["ranks"] == shape.ranks) & (frame["nodes"] == shape.nodes)]
+        if 0 < len(own) < len(frame):
+            keys, speedup = count_of(len(own), "key"), geometric_mean_of(own["gain"])
+            lines.append(f"{name}, {shape_text(shape)}: {speedup:.3f}x over {keys}")
     return lines
 
 
 def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
     """Return a line on the gain of schedules that no job here runs, and why none does."""
-    speedups: dict[str, list[float]] = {}
-    for gain in gains.keys:
-        if gain.obstacle is obstacle:
-            speedups.setdefault(gain.key.operation, []).append(gain.apart_speedup)
+    frame = gains.frame[gains.frame["obstacle"] == obstacle]
+    speedups = (frame["stock_us"] / frame["apart_us"]).groupby(frame["operation"], sort=False)
     ranges = ", ".join(
-        f"{operation} {min(found):.2f}x to {max(found):.2f}x"
-        for operation, found in speedups.items()
+        f"{operation} {found.min():.2f}x to {found.max():.2f}x" for operation, found in speedups
     )
     return (
         f"apart from that, {gains.evidence.value} and not run by a job here: schedules, "
@@ -296,3 +281,34 @@ def _cost_lines(report: Report) -> list[str]:
             "are never left out"
         )
     return [line]
+
+
+def print_retuned(report: Report) -> None:
+    """Print what a job gains or loses by the new table against the one before."""
+    if report.retuned is not None:
+        print_lines(map(report.readable, _retuned_lines(report.retuned)))
+
+
+def _retuned_lines(retuned: RetunedReport) -> Iterator[str]:
+    total = count_of(retuned.kept + retuned.measured, "key")
+    which = f"{retuned.kept} kept, {retuned.measured} measured"
+    if retuned.gain is None:
+        yield f"against the old table: not measured, the budget was spent ({total}: {which})"
+    else:
+        yield (
+            f"against the old table, on this machine now: {retuned.gain:.3f}x, geometric mean over "
+            f"{total} ({which})"
+        )
+    if retuned.keys:
+        worst = min(retuned.keys, key=lambda key: key.ratio)
+        best = max(retuned.keys, key=lambda key: key.ratio)
+        for name, key in (("least", worst), ("most", best)):
+            how = "as before" if key.now == key.before else f"instead of {key.before}"
+            yield (
+                f"{name} at {key.operation} {format_size(key.size_bytes)}, "
+                f"{shape_text(key.shape)}: {key.ratio:.3f}x, {key.now} {how}"
+            )
+    before = ""
+    if retuned.samples_before is not None:
+        before = f", the run before took {retuned.samples_before}"
+    yield f"{count_of(retuned.samples, 'sample')} were taken{before}"

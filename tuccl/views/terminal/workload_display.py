@@ -2,84 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-from rich import box
-from rich.table import Table as RichTable
-from rich.text import Text
+from typing import Any
 
 from probes.inputs.printable import printable
-from tuccl.reports.documents.workload import (
-    WorkloadCallFigures,
-    WorkloadDocument,
-    WorkloadNotTuned,
-    WorkloadOrigin,
-)
-from tuccl.views.terminal.display import print_lines, standard_output
+from tuccl.reports.json_form import fields_of, member
+from tuccl.views.terminal.display import print_lines
+from tuccl.views.terminal.tables import print_rows
 from tuccl.words.counts import count_of
 from tuccl.words.sizes import format_size
-from tuccl.workloads.workload import Workload, WorkloadCall
+from tuccl.workloads.workload import NotTuned, Workload, WorkloadCall
 
 _LONGEST = 200
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
-def workload_report(file: Path, workload: Workload) -> WorkloadDocument:
-    """Return a workload as the document of `tuccl workload --json`."""
-    all_calls, all_bytes = workload.calls_per_step, workload.bytes_per_step
-    return WorkloadDocument(
-        file=str(file),
-        source=WorkloadOrigin(
-            kind=workload.source.kind.value,
-            files=list(workload.source.files),
-            left_out=list(workload.source.left_out),
-        ),
-        ranks=workload.ranks,
-        nodes=workload.nodes,
-        steps=workload.steps,
-        calls_per_step=all_calls,
-        bytes_per_step=all_bytes,
-        calls=[
-            WorkloadCallFigures(
-                operation=call.operation,
-                datatype=None if call.datatype is None else call.datatype.value,
-                reduction=None if call.reduction is None else call.reduction.value,
-                size_bytes=call.size_bytes,
-                ranks=call.ranks,
-                nodes=call.nodes,
-                siblings=call.siblings,
-                in_place=call.in_place,
-                graph=call.graph,
-                calls_per_step=call.calls_per_step,
-                bytes_per_step=call.bytes_per_step,
-                us_per_call=call.us_per_call,
-                exposed_us_per_call=call.exposed_us_per_call,
-                computation_us_per_call=call.computation_us_per_call,
-                exposed_computation_us_per_call=call.exposed_computation_us_per_call,
-                share_of_calls=_share(call.calls_per_step, all_calls),
-                share_of_bytes=_share(call.bytes_per_step, all_bytes),
-            )
-            for call in workload.calls
-        ],
-        not_tuned=[
-            WorkloadNotTuned(
-                operation=kind.operation,
-                calls_per_step=kind.calls_per_step,
-                bytes_per_step=kind.bytes_per_step,
-                share_of_calls=_share(kind.calls_per_step, all_calls),
-                share_of_bytes=_share(kind.bytes_per_step, all_bytes),
-            )
-            for kind in workload.not_tuned
-        ],
-    )
+@dataclass(frozen=True, kw_only=True)
+class CallFigures(WorkloadCall):
+    """The calls of one operation and size on communicators of one shape."""
+
+    share_of_calls: float
+    """Share of all calls of one rank, also of operations that no table has; 0 to 1."""
+    share_of_bytes: float
+
+    @member
+    def bytes_per_step(self) -> float:
+        """Bytes of one rank's calls."""
+        return super().bytes_per_step
 
 
-def print_workload(workload: Workload) -> None:
+@dataclass(frozen=True, kw_only=True)
+class NotTunedFigures(NotTuned):
+    """Calls of an operation that no table has."""
+
+    share_of_calls: float
+    share_of_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadFigures(Workload):
+    """`workload import` and `show`: the collectives that a job calls."""
+
+    file: Path
+    """The workload's file."""
+    calls: tuple[CallFigures, ...]
+    not_tuned: tuple[NotTunedFigures, ...]
+
+    @member
+    def calls_per_step(self) -> float:
+        """All calls of one rank."""
+        return super().calls_per_step
+
+    @member
+    def bytes_per_step(self) -> float:
+        """Bytes of these calls."""
+        return super().bytes_per_step
+
+
+def workload_figures(file: Path, workload: Workload) -> WorkloadFigures:
+    """Return a workload with the share of each of its calls."""
+
+    def shares(calls: WorkloadCall | NotTuned) -> dict[str, Any]:
+        return {
+            "share_of_calls": _share(calls.calls_per_step, workload.calls_per_step),
+            "share_of_bytes": _share(calls.bytes_per_step, workload.bytes_per_step),
+        }
+
+    calls = (CallFigures(**fields_of(call), **shares(call)) for call in workload.calls)
+    others = (NotTunedFigures(**fields_of(each), **shares(each)) for each in workload.not_tuned)
+    known = {**fields_of(workload), "calls": tuple(calls), "not_tuned": tuple(others)}
+    return WorkloadFigures(**known, file=file)
+
+
+def print_workload(figures: WorkloadFigures) -> None:
     """Print a workload: a row per key, then a summary."""
-    if workload.calls:
-        standard_output().print(_rows(workload), crop=False)
-    print_lines(_lines(workload))
+    if figures.calls:
+        per = "step" if figures.steps is not None else "recording"
+        more = ["exposed us"] * any(c.exposed_us_per_call is not None for c in figures.calls)
+        more += ["beside us"] * any(c.computation_us_per_call is not None for c in figures.calls)
+        numbers = (">calls", ">of calls", ">bytes", ">of bytes", ">us", *(f">{m}" for m in more))
+        print_rows(
+            f"calls of one rank, per {per}",
+            ("communicator", "operation", "type", ">size", "place", *numbers),
+            (_cells(call, more) for call in figures.calls),
+            group=2,
+        )
+    print_lines(_lines(figures))
 
 
 def summary_line(workload: Workload) -> str:
@@ -109,41 +119,24 @@ def exposure_lines(workload: Workload) -> Iterator[str]:
         )
 
 
-def _rows(workload: Workload) -> RichTable:
-    per = "step" if workload.steps is not None else "recording"
-    shown = RichTable(
-        title=Text(f"calls of one rank, per {per}"),
-        title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0),
-    )  # fmt: skip
-    figures: tuple[str, ...] = ("calls", "of calls", "bytes", "of bytes", "us")
-    tells_exposed = any(call.exposed_us_per_call is not None for call in workload.calls)
-    figures += ("exposed us",) if tells_exposed else ()
-    tells_beside = any(call.computation_us_per_call is not None for call in workload.calls)
-    figures += ("beside us",) if tells_beside else ()
-    headings = ("communicator", "operation", "type", "size", "place", *figures)
-    for heading in headings:
-        right = heading in {"size", *figures}
-        shown.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    before: tuple[str, str] | None = None
-    for call in workload.calls:
-        own = (_communicator(call), call.operation.value)
-        if before not in {None, own}:
-            shown.add_section()
-        before = own
-        shown.add_row(
-            *own,
-            _type(call),
-            format_size(call.size_bytes),
-            _place(call),
-            _number(call.calls_per_step),
-            f"{100 * _share(call.calls_per_step, workload.calls_per_step):.1f} %",
-            _amount(call.bytes_per_step),
-            f"{100 * _share(call.bytes_per_step, workload.bytes_per_step):.1f} %",
-            _time(call.us_per_call),
-            *([_time(call.exposed_us_per_call)] if tells_exposed else []),
-            *([_time(call.computation_us_per_call)] if tells_beside else []),
-        )
-    return shown
+def _cells(call: CallFigures, more: Sequence[str]) -> tuple[str, ...]:
+    times = {
+        "exposed us": call.exposed_us_per_call,
+        "beside us": call.computation_us_per_call,
+    }
+    return (
+        _communicator(call),
+        call.operation.value,
+        _type(call),
+        format_size(call.size_bytes),
+        _place(call),
+        _number(call.calls_per_step),
+        f"{100 * call.share_of_calls:.1f} %",
+        _amount(call.bytes_per_step),
+        f"{100 * call.share_of_bytes:.1f} %",
+        _time(call.us_per_call),
+        *(_time(times[name]) for name in more),
+    )
 
 
 def _time(time_us: float | None) -> str:
@@ -166,17 +159,16 @@ def _place(call: WorkloadCall) -> str:
     return f"{place}, graph" if call.graph else place
 
 
-def _lines(workload: Workload) -> Iterator[str]:
-    yield summary_line(workload)
-    yield from exposure_lines(workload)
-    for kind in workload.not_tuned:
-        share = _share(kind.bytes_per_step, workload.bytes_per_step)
+def _lines(figures: WorkloadFigures) -> Iterator[str]:
+    yield summary_line(figures)
+    yield from exposure_lines(figures)
+    for kind in figures.not_tuned:
         yield (
             f"no table has {printable(kind.operation, _LONGEST)}: "
             f"{_calls(kind.calls_per_step)} of {_amount(kind.bytes_per_step)}, "
-            f"{100 * share:.1f} % of all bytes"
+            f"{100 * kind.share_of_bytes:.1f} % of all bytes"
         )
-    for what in workload.source.left_out:
+    for what in figures.source.left_out:
         yield f"left out: {printable(what, _LONGEST)}"
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -16,9 +17,9 @@ from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.api.hosts.shipped_hosts import Reach, verdict_here, verdicts_of_hosts, with_clock
 from tuccl.errors import UsageError
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
-from tuccl.reports.documents.doctor import CheckedHost
+from tuccl.shipping.doctor.ship_check import CheckedHost, ShipCheck
 from tuccl.shipping.shipment import ship
-from tuccl.views.terminal.shipped.ship_check_display import check_document, check_lines
+from tuccl.views.terminal.findings_display import check_lines
 
 pytestmark = pytest.mark.long
 
@@ -66,8 +67,8 @@ def launcher(tmp_path: Path) -> str:
 def test_hosts_with_one_table_agree(shipped: Path, launcher: str) -> None:
     found = verdicts_of_hosts(shipped, Reach(("a", "greeting"), launcher))
     assert [host.host for host in found] == ["a", "greeting"]
-    checked = check_document(shipped, found)
-    assert (checked.loads, checked.disagreements) == (True, [])
+    checked = ShipCheck(shipped, tuple(found))
+    assert (checked.loads, checked.disagreements) == (True, ())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_a_host_that_is_unlike_the_others_is_found(
     shipped: Path, launcher: str, host: str, failure: str, difference: str
 ) -> None:
     found = verdicts_of_hosts(shipped, Reach(("a", host), launcher))
-    checked = check_document(shipped, found)
+    checked = ShipCheck(shipped, tuple(found))
     assert not checked.loads
     assert found[1].failure == failure
     assert [text.startswith(difference) for text in checked.disagreements] == (
@@ -105,11 +106,11 @@ def test_a_clock_that_is_not_this_hosts_is_told(
 ) -> None:
     diagnosis = verdict_here(shipped).diagnosis
     assert diagnosis is not None
-    answer = diagnosis.model_copy(update={"time_s": told_s})
-    host = CheckedHost(host="far", failure="", diagnosis=answer)
+    answer = replace(diagnosis, time_s=told_s)
+    host = CheckedHost(host="far", diagnosis=answer)
     found = with_clock(host, 1000.0, 1010.0)
     assert found.clock_ahead_s == ahead_s
-    checked = check_document(shipped, [found])
+    checked = ShipCheck(shipped, (found,))
     assert checked.loads
     assert [text.startswith(sentence) for text in checked.warnings] == [True] * bool(sentence)
     assert all(text in list(check_lines(checked)) for text in checked.warnings)
@@ -130,7 +131,7 @@ def test_a_path_that_a_remote_shell_would_read_otherwise_is_refused(tmp_path: Pa
 def test_a_host_without_the_directory_says_so(tmp_path: Path) -> None:
     found = verdict_here(tmp_path / "nowhere")
     assert "is no directory" in found.failure
-    assert not check_document(tmp_path, [found]).loads
+    assert not ShipCheck(tmp_path, (found,)).loads
 
 
 def test_the_command_prints_a_verdict_for_each_host(

@@ -110,7 +110,7 @@ def test_verify_cuts_a_schedule_into_rounds_for_the_nodes_given(
     assert "across hosts, 2 nodes of 2 ranks: 3 rounds on the network" in done.stdout
     document = json.loads(run_tuccl("verify", path, "--nodes", "3+1", "--json").stdout)
     assert document["proved"]
-    assert document["across_hosts"]["rounds"] == 4
+    assert len(document["across_hosts"]["messages"]) == 4
     refused = run_tuccl("verify", path, "--nodes", "2+1")
     assert refused.returncode == 1
     assert "cannot be cut into rounds: nodes of 2 + 1 ranks do not hold" in refused.stdout

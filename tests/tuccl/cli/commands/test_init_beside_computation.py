@@ -13,7 +13,7 @@ from lookup_tables.table import Operation
 from probes.files.shipped import shipped_machines
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.measuring.records.record_file import write_record
 from tuccl.shipping.manifest import MANIFEST_NAME

@@ -12,7 +12,7 @@ from lookup_tables.table import Operation, Shape
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.tuccl.conftest import Run
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 
 WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
 SHAPES = ("--shapes", "whole,node,rail")

@@ -11,7 +11,7 @@ import pytest
 from lookup_tables.table import Operation
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.measuring.records.record_file import write_record
 from tuccl.workloads.workload import NotTuned

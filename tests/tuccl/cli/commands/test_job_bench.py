@@ -13,7 +13,7 @@ import pytest
 from lookup_tables.table import Shape
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, ship_entries
 
 pytestmark = pytest.mark.long

@@ -23,7 +23,7 @@ from lookup_tables.table import (
     Table,
 )
 from tests.tuccl.conftest import Run
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.reports.finished_run import read_table_file
 from tuccl.runtime import PLUGIN_NAME
@@ -134,7 +134,7 @@ def test_a_profile_that_slows_the_job_down(run_inside: Run, job: Job, tmp_path: 
     document = check("workload-trim", done.stdout)
     assert [each["left_out"] for each in document["parts"]] == [False, False, False, True]
     assert document["parts"][-1]["shape"] is None
-    assert document["parts"][-1]["ratio"] == pytest.approx(1 / 1.3)
+    assert document["parts"][-1]["gain"]["ratio"] == pytest.approx(1 / 1.3)
     assert document["part_rounds"][0]["parts"] == [0, 1, 2, 3]
     assert len(document["part_rounds"]) == 8
     assert (document["shipped"], document["load_seen"]) == ("trimmed", True)

@@ -14,7 +14,7 @@ from tests.sketches.machines import cluster
 from tests.tuccl.cli.commands.test_replay_shapes import choices, measured
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.views.page.reported import seen
 
 WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)

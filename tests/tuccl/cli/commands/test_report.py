@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.conftest import Run, TunedWorkspace
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.views.page.reported import seen
 from tuccl.views.page.page import MOST_BYTES
 

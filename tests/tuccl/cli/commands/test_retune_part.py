@@ -16,7 +16,7 @@ from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import Cable, cluster, machine
 from tests.tuccl.conftest import Run
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.silent_progress import silent
 from tests.tuccl.tuning.pipeline.test_retune_plan import with_halved
 from tests.tuccl.workloads.made_workloads import call, workload, written

@@ -17,7 +17,7 @@ from lookup_tables.table import BuiltinConfig, Entry, Operation, Shape, Table
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.conftest import Run, run_in
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.models.placements import placements
 from tuccl.search.trials.config import Config, ProcessProfile, Task
@@ -97,7 +97,7 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
     assert "where NCCL's estimate is that of n0/gpu" in shown.stdout
     said = run_inside("explain", "all_gather", str(entry.tuned_bytes), "--ranks", "2", "--json")
     document = check("explain", said.stdout)
-    assert [(own["placement"], own["tuned_bytes"]) for own in document["placed"]] == [
+    assert [(own["placement"], own["size_bytes"]) for own in document["placed"]] == [
         (own.example, entry.tuned_bytes)
         for own in table.placements
         if entry.tuned_bytes in {each.tuned_bytes for each in own.entries}

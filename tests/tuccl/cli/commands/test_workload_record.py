@@ -14,7 +14,7 @@ import pytest
 from lookup_tables.table import Operation
 from tests.runtime.profiler_player import build_program
 from tests.tuccl.conftest import Run
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tuccl.runtime import EXECUTOR_NAME, profiler_path
 from tuccl.workloads.workload import SourceKind
 from tuccl.workloads.workload_file import read_workload

@@ -78,13 +78,13 @@ def test_effects_by_hand() -> None:
     """The first part halves the time, the second does nothing: 50, 100, 50, 100 ms."""
     parts = (GATHER, PROFILE)
     rounds = [
-        PartRound((1, 1), JobRun(50.0, 1.0), JobRun(100.0, 1.0)),
-        PartRound((1, -1), JobRun(50.0, 1.0), JobRun(100.0, 1.0)),
-        PartRound((1, 1), JobRun(50.0, 1.0), JobRun(100.0, 1.0)),
+        PartRound((0, 1), JobRun(50.0, 1.0), JobRun(100.0, 1.0)),
+        PartRound((0,), JobRun(50.0, 1.0), JobRun(100.0, 1.0)),
+        PartRound((0, 1), JobRun(50.0, 1.0), JobRun(100.0, 1.0)),
     ]
     assert parts_in(parts, (1, -1), -1) == (PROFILE,)
     found = part_effects(parts, [*rounds, rounds[1]], Figure())
-    assert [each.effect.ratio for each in found] == pytest.approx([2.0, 1.0])
+    assert [each.gain.ratio for each in found] == pytest.approx([2.0, 1.0])
     assert rounds[0].log_ratio(Figure(higher_is_better=True)) == pytest.approx(-math.log(2.0))
     slower = part_effects(parts, [*rounds, rounds[1]], Figure(higher_is_better=True))
-    assert slower[0].is_slower
+    assert slower[0].left_out

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tuccl.reports.documents.step import StepSummary
+from tests.tuccl.shipping.bench.test_result import shipped
+from tuccl.reports.step_gain import StepSummary
 from tuccl.shipping.bench.job_figure import Figure, TimeUnit
 from tuccl.shipping.bench.own_job import (
     WITH,
     WITHOUT,
-    JobOutcome,
+    JobBenchResult,
     JobRound,
     JobRun,
-    job_outcome,
+    job_bench_result,
     run_rounds,
 )
 
@@ -35,9 +36,9 @@ IN_MS = Figure(unit=TimeUnit.MS)
 
 def outcome(
     pairs: list[tuple[float, float]], figure: Figure = IN_MS, step: StepSummary | None = STEP
-) -> JobOutcome:
+) -> JobBenchResult:
     rounds = [JobRound(JobRun(without, 1.0), JobRun(own, 1.0)) for without, own in pairs]
-    return job_outcome(rounds, figure, step, load_seen=True)
+    return job_bench_result(["job"], shipped(), figure, rounds, step, load_seen=True)
 
 
 def test_the_first_of_a_round_changes() -> None:
@@ -61,7 +62,7 @@ def test_a_gain_is_of_runs_of_the_same_round() -> None:
     found = outcome([(10.0, 8.0), (20.0, 16.0), (15.0, 12.0)])
     assert found.gain.ratio == pytest.approx(1.25)
     assert (found.gain.low, found.gain.high) == pytest.approx((1.25, 1.25))
-    assert not found.is_slower
+    assert not found.slower
 
 
 def test_a_throughput_gains_where_it_rises() -> None:
@@ -71,8 +72,8 @@ def test_a_throughput_gains_where_it_rises() -> None:
 
 
 def test_a_loss_beyond_the_noise_is_told() -> None:
-    assert outcome([(10.0, 11.0), (10.0, 11.001), (10.0, 11.0)]).is_slower
-    assert not outcome([(10.0, 11.0), (10.0, 9.0), (10.0, 11.0)]).is_slower
+    assert outcome([(10.0, 11.0), (10.0, 11.001), (10.0, 11.0)]).slower
+    assert not outcome([(10.0, 11.0), (10.0, 9.0), (10.0, 11.0)]).slower
 
 
 def test_what_a_step_saves_is_held_against_what_was_predicted() -> None:

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tuccl.search.statistics.intervals import Interval
+from tuccl.reports.keys import Gain
 from tuccl.search.trials.config import Task
-from tuccl.shipping.bench.ratios import Gain, falls_short, key_gains, mean_gain
+from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
 
 SHAPE = Shape(4, 1, 4)
 SMALL, LARGE = (Task(Operation.ALL_REDUCE, size, SHAPE) for size in (1024, 2048))
@@ -64,10 +64,10 @@ def test_a_ratio_is_of_times_of_the_same_round() -> None:
 
 def test_a_promise_is_broken_beyond_its_own_interval_and_that_of_the_gain() -> None:
     """Widths 0.03 and 0.04 in logarithms are 0.05 together."""
-    gain = Gain(E**0.10, E**0.07, E**0.13, E**0.20)
+    gain = MeasuredGain(E**0.10, E**0.07, E**0.13, E**0.20)
     for promised, broken in ((E**0.149, False), (E**0.151, True)):
-        bounds = Interval(promised * E**-0.04, promised * E**0.04)
-        assert falls_short(gain, promised, bounds) == broken
+        stated = Gain(promised, promised * E**-0.04, promised * E**0.04)
+        assert gain.falls_short(stated) == broken
     # Without bounds it may be off by as much as one more round.
-    assert not falls_short(gain, E**0.199, None)
-    assert falls_short(gain, E**0.201, None)
+    assert not gain.falls_short(Gain(E**0.199, None, None))
+    assert gain.falls_short(Gain(E**0.201, None, None))

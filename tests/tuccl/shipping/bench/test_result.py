@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,20 +11,19 @@ import pytest
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import Operation, Shape, Table
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import tuned
-from tuccl.reports.job_gains import Runner
+from tuccl.reports.json_form import json_of, result_from
+from tuccl.reports.keys import Gain, Runner
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE
-from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK, ShippedTable
 from tuccl.shipping.bench.result import BenchResult, Finding, bench_result
 from tuccl.shipping.bench.rounds import Measured
-from tuccl.views.terminal.shipped.bench_display import bench_lines
-from tuccl.views.terminal.shipped.bench_output import bench_document
+from tuccl.views.terminal.bench_display import bench_lines
 
 SIZES = (1024, 2048, 4096, 8192)
 TASKS = [Task(Operation.ALL_REDUCE, size, TWO_RANKS) for size in SIZES]
@@ -68,10 +68,9 @@ def test_a_table_that_keeps_its_promises_has_no_findings() -> None:
     assert [key.runner for key in outcome.keys] == [
         Runner.EXECUTOR, Runner.EXECUTOR, Runner.PLUGIN, Runner.NCCL,
     ]  # fmt: skip
-    assert [key.promised for key in outcome.keys] == [4.0, 8.0, 2.0, None]
-    bounds = [key.promise_bounds for key in outcome.keys]
-    assert bounds[0] is None, "its schedule was held against its built-in setting"
-    assert bounds[1:] == [Interval(7.84, 8.16), Interval(1.96, 2.04), None]
+    promised = [key.promised for key in outcome.keys]
+    assert promised[0] == Gain(4.0, None, None), "held against its built-in setting"
+    assert promised[1:] == [Gain(8.0, 7.84, 8.16), Gain(2.0, 1.96, 2.04), None]
     assert [round(key.gain.ratio, 1) for key in outcome.keys] == [4.0, 8.0, 2.0, 1.0]
     assert not result.has_findings
     assert result.comparison is None
@@ -101,7 +100,7 @@ def test_communicators_of_a_placement_are_named_by_gpus() -> None:
     ]
     short = next(line for line in lines if line.startswith("slower than the table promised: "))
     assert short.startswith(f"slower than the table promised: all_gather 2M {pairs}2, 1.000x ")
-    document = check("bench", bench_document(result, found).model_dump_json())
+    document = check("bench", json.dumps(json_of(result)))
     for listed in (document["tables"][0]["keys"], document["comparison"]["keys"]):
         assert [key["placement"] for key in listed] == ["gpu0 and gpu1", "gpu0 and gpu2"]
 
@@ -128,7 +127,7 @@ def test_a_key_that_is_slow_in_one_start_is_told_and_hides_no_other() -> None:
     assert "far slower in one start than in others: all_reduce 2K, 8.000x, 0.067x, 7.920x" in lines
     row = next(line for line in lines if line.startswith("   2K "))
     assert "±>100" in row
-    check("bench", bench_document(result, found).model_dump_json())
+    check("bench", json.dumps(json_of(result)))
 
 
 def test_what_the_executor_did_not_take_is_told_and_held_to_its_promise() -> None:
@@ -145,7 +144,7 @@ def test_what_the_executor_did_not_take_is_told_and_held_to_its_promise() -> Non
 def test_without_the_executor_a_table_promises_what_the_plugin_gets() -> None:
     table = shipped(executor=False, profile={"NCCL_MIN_NCHANNELS": "32"})
     (outcome,) = result_of(2.0, 1.0, 2.0, 1.0, table=table, ran="nccl").tables
-    assert [key.promised for key in outcome.keys] == [2.0, None, 2.0, None]
+    assert [key.promised and key.promised.ratio for key in outcome.keys] == [2.0, None, 2.0, None]
     assert [key.runner for key in outcome.keys] == [
         Runner.PLUGIN, Runner.PROFILE, Runner.PLUGIN, Runner.PROFILE,
     ]  # fmt: skip
@@ -159,12 +158,14 @@ def test_a_parquet_file_of_another_bundle_promises_nothing() -> None:
         tuple(replace(entry, default_time_us=15.0) for entry in same.entries),
         {}, same.schedules,
     )  # fmt: skip
-    assert table.promised(TASKS[0]) == 4.0
-    assert replace(table, table=later).promised(TASKS[0]) is None
-    assert replace(table, table=None).promised(TASKS[0]) is None
+    stated = table.stated(TASKS[0])
+    assert stated is not None
+    assert stated.gain.ratio == 4.0
+    assert replace(table, table=later).stated(TASKS[0]) is None
+    assert replace(table, table=None).stated(TASKS[0]) is None
     between = Task(Operation.ALL_REDUCE, 1500, TWO_RANKS)
     assert table.entry(between) is not None
-    assert table.promised(between) is None, "measured at 1K"
+    assert table.stated(between) is None, "measured at 1K"
 
 
 @pytest.fixture
@@ -180,10 +181,10 @@ def test_two_tables_are_held_against_stock_and_against_each_other(
 ) -> None:
     result, _ = two
     assert result.comparison is not None
-    ratios = [gain.ratio for gain in result.comparison.keys.values()]
+    ratios = [key.gain.ratio for key in result.comparison.keys]
     assert ratios == pytest.approx([1.5, 1.5, 0.75, 1.0])
     assert result.comparison.mean.ratio == pytest.approx((1.5 * 1.5 * 0.75) ** 0.25)
-    assert [table.table.name for table in result.tables] == ["tables/a", "tables/b"]
+    assert [table.place for table in result.tables] == ["tables/a", "tables/b"]
     assert result.tables[1].keys[2].finding is Finding.SLOWER_THAN_PROMISED
     lines = bench_lines(result, 100)
     assert lines[-5].endswith("  faster")
@@ -208,10 +209,9 @@ def test_rows_have_the_columns_of_nccl_tests_within_100(two: tuple[BenchResult, 
 
 def with_name_of_first_schedule(result: BenchResult, name: str) -> BenchResult:
     (table,) = result.tables
-    bundle = table.table.bundle
-    schedules = tuple(replace(schedule, name=name) for schedule in bundle.schedules)
-    renamed = replace(table.table, bundle=replace(bundle, schedules=schedules))
-    return replace(result, tables=(replace(table, table=renamed),))
+    first, *others = table.keys
+    renamed = replace(first, runs=first.runs.replace("two_phase", name))
+    return replace(result, tables=(replace(table, keys=(renamed, *others)),))
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120, 10_000])
@@ -229,13 +229,22 @@ def test_no_word_of_what_runs_is_cut(columns: int) -> None:
 
 
 def test_json_is_what_the_schema_says(two: tuple[BenchResult, Measured]) -> None:
-    document = check("bench", bench_document(*two).model_dump_json())
+    document = check("bench", json.dumps(json_of(two[0])))
     first, second = document["tables"]
     assert (first["place"], second["place"]) == ("tables/a", "tables/b")
     key = first["keys"][0]
     assert key["count"] == 512
-    assert key["stock"]["rounds_us"] == list(STOCK_US)
+    assert key["stock_rounds_us"] == list(STOCK_US)
     assert key["runs"] == "two_phase LL ch8 th512 buf0"
     assert second["keys"][2]["finding"] == "slower_than_promised"
     assert document["comparison"]["keys"][2]["gain"]["ratio"] == pytest.approx(0.75)
-    check("bench", bench_document(result_of(4.0, 8.0, 2.0, 1.0), two[1]).model_dump_json())
+    check("bench", json.dumps(json_of(result_of(4.0, 8.0, 2.0, 1.0))))
+
+
+def test_the_frame_has_the_keys_of_all_tables(two: tuple[BenchResult, Measured]) -> None:
+    frame = two[0].frame
+    assert list(frame["place"]) == ["tables/a"] * 4 + ["tables/b"] * 4
+    assert frame["gain"].iloc[4] == pytest.approx(6.0, rel=0.01)
+    assert frame["promised"].isna().sum() == 2, "the last size has no entry"
+    assert list(frame["runner"][:4]) == ["executor", "executor", "plugin", "nccl"]
+    assert result_from(BenchResult, json.dumps(json_of(two[0]))) == two[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,20 +10,20 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.shipping.bench.test_result import STOCK_US, measured, shipped
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.errors import UsageError
 from tuccl.measuring.records.record_file import write_record
+from tuccl.reports.json_form import json_of
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.bench.result import BenchResult, bench_result
 from tuccl.shipping.bench.rounds import Measured
 from tuccl.shipping.bench.step import benched_calls, step_outcome
-from tuccl.views.terminal.shipped.bench_display import bench_lines
-from tuccl.views.terminal.shipped.bench_output import bench_document
+from tuccl.views.terminal.bench_display import bench_lines
 from tuccl.workloads.workload import NotTuned, Workload
 
 ALL_REDUCE = Operation.ALL_REDUCE
@@ -41,7 +42,7 @@ def benched(*gains: float, job: Workload = JOB) -> tuple[BenchResult, Measured]:
 
 
 def test_a_step_is_the_sum_of_its_calls_in_each_round() -> None:
-    result, times = benched(4.0, 8.0, 2.0, 1.0)
+    result, _ = benched(4.0, 8.0, 2.0, 1.0)
     step = result.tables[0].step
     assert step is not None
     assert step.stock_us == pytest.approx([4 * stock for stock in STOCK_US])
@@ -52,15 +53,15 @@ def test_a_step_is_the_sum_of_its_calls_in_each_round() -> None:
     assert step.gain.ratio == pytest.approx(64.0 / 28.0, rel=0.005)
     assert step.gain.low < 64.0 / 28.0 < step.gain.high
     assert step.predicted is not None
-    assert step.predicted.gain == pytest.approx(64.0 / 28.0)
-    assert step.predicted.bounds is None
-    assert not step.is_short
+    assert step.predicted.ratio == pytest.approx(64.0 / 28.0)
+    assert step.predicted.low is None
+    assert not step.short
     text = "\n".join(bench_lines(result, 500))
     assert "a step of this workload: 64.0 us of communication with stock NCCL, 28.1 us with" in text
     assert "; predicted 2.286x; 50.0 % of its bytes are of operations that TuCCL does" in text
-    document = check("bench", bench_document(result, times).model_dump_json())
+    document = check("bench", json.dumps(json_of(result)))
     (table,) = document["tables"]
-    assert table["step"]["predicted"] == pytest.approx(64.0 / 28.0)
+    assert table["step"]["predicted"]["ratio"] == pytest.approx(64.0 / 28.0)
     assert table["step"]["untuned_share"] == 0.5
     assert [each["calls"] for each in table["step"]["left_out"]] == ["send"]
 
@@ -68,7 +69,7 @@ def test_a_step_is_the_sum_of_its_calls_in_each_round() -> None:
 def test_a_step_that_gains_less_than_the_table_states_is_told() -> None:
     result, _ = benched(3.0, 8.0, 2.0, 1.0)
     assert result.tables[0].step is not None
-    assert result.tables[0].step.is_short
+    assert result.tables[0].step.short
     assert "more than it gains beyond the noise" in "\n".join(bench_lines(result, 500))
 
 
@@ -102,14 +103,15 @@ def test_a_shipped_table_predicts_what_it_was_tuned_for(run_inside: Run, tmp_pat
     own = {task: [10.0, 10.0] for task in stock}
     found = step_outcome(benched_calls(job, four, [table]), table, stock, own)
     assert found.predicted is not None
-    assert found.predicted.bounds is not None
-    assert found.predicted.gain == pytest.approx(2.0, rel=0.01)
-    assert found.predicted.bounds.low < found.predicted.gain < found.predicted.bounds.high
-    assert not found.is_short
+    assert found.predicted.low is not None
+    assert found.predicted.high is not None
+    assert found.predicted.ratio == pytest.approx(2.0, rel=0.01)
+    assert found.predicted.low < found.predicted.ratio < found.predicted.high
+    assert not found.short
     more = workload(call(ALL_REDUCE, 4096, 4.0))
     further = step_outcome(benched_calls(more, four, [table]), table, stock, own)
     assert further.predicted is not None
-    assert further.predicted.bounds is None, "put together from the keys' own"
+    assert further.predicted.low is None, "put together from the keys' own"
 
 
 def test_what_cannot_be_meant_is_one_line(run_inside: Run, tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS
 from tests.tuccl.shipping.bench.test_result import STOCK_US, TASKS, shipped
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, NcclLibrary
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.reports.json_form import json_of
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK
 from tuccl.shipping.bench.rounds import Measured
@@ -22,8 +23,7 @@ from tuccl.shipping.bench.upgrade import (
     upgrade_contenders,
     upgrade_result,
 )
-from tuccl.views.terminal.shipped.bench_display import upgrade_lines
-from tuccl.views.terminal.shipped.bench_output import upgrade_document
+from tuccl.views.terminal.bench_display import upgrade_lines
 
 UPGRADE = Upgrade(
     NcclLibrary(Path("/old/libnccl.so.2"), 22809, "named"),
@@ -104,7 +104,7 @@ def test_the_lines_fit_a_terminal_and_name_every_effect() -> None:
 
 def test_the_document_is_valid() -> None:
     result = result_of((2.0, 2.4, 1.0), *[(2.0, 1.0, 1.0)] * 3)
-    document = check("bench-upgrade", json.dumps(upgrade_document(result).model_dump(mode="json")))
+    document = check("bench-upgrade", json.dumps(json_of(result)))
     assert document["new"] == {"version": "2.29.3", "path": "/new/libnccl.so.2"}
     assert [key["effect"] for key in document["keys"]] == ["slower_than_stock", None, None, None]
     assert [key["entry"] for key in document["keys"]] == [True, True, True, False]

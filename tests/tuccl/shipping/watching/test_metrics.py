@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.shipping.watching.test_spot_verdicts import TASKS, promise
-from tests.tuccl.shipping.watching.watched_tables import watched_table
 from tuccl.shipping.doctor.findings import ok, warning
-from tuccl.shipping.shipped_view import view_shipped
 from tuccl.shipping.watching.metrics import watch_metrics
-from tuccl.shipping.watching.spot_verdicts import SpotVerdict
-from tuccl.shipping.watching.watch import Watched
+from tuccl.shipping.watching.spot_verdicts import SpotTimes, judge
+from tuccl.shipping.watching.watch import WatchResult
 
 SAMPLE = re.compile(
     r'[a-z_]+\{[a-z_]+="(?:[^"\\\n]|\\[\\"n])*"(?:,[a-z_]+="[^"\\\n]*")*\} [0-9.e+-]+'
@@ -24,16 +21,16 @@ SAMPLE = re.compile(
 
 
 @pytest.fixture
-def watched(stand_ins: StandIns, tmp_path: Path) -> Watched:
-    view = view_shipped(watched_table(tmp_path / "shipped", stand_ins))
+def watched() -> WatchResult:
     findings = (ok("driver", "the same"), warning("GPUs", "one", "a"), warning("GPUs", "two", "b"))
-    spot = SpotVerdict(TASKS[0], promise(), 1.25, 1.3, 25.0, 20.0, None)
-    return Watched(view, findings, (), (spot,), 7.5)
+    quiet = SpotTimes([25.0, 25.0], [20.0, 20.0])
+    keys = judge({TASKS[0]: promise()}, {TASKS[0]: quiet})
+    return WatchResult(Path("/shipped"), "5a5a5a5a", "t", "host", findings, (), keys, 7.5)
 
 
-def test_every_line_is_of_the_text_format(watched: Watched) -> None:
-    strange = replace(watched.view, directory=Path('/a "b"\\c\nd'))
-    lines = watch_metrics(replace(watched, view=strange)).splitlines()
+def test_every_line_is_of_the_text_format(watched: WatchResult) -> None:
+    strange = replace(watched, directory=Path('/a "b"\\c\nd'))
+    lines = watch_metrics(strange).splitlines()
     samples = [line for line in lines if not line.startswith("# ")]
     assert all(SAMPLE.fullmatch(line) for line in samples), samples
     assert all('directory="/a \\"b\\"\\\\c\\nd"' in line for line in samples)
@@ -43,16 +40,16 @@ def test_every_line_is_of_the_text_format(watched: Watched) -> None:
         assert named == list(dict.fromkeys(line.split("{")[0] for line in samples))
 
 
-def test_a_key_of_some_communicators_has_a_series_of_its_own(watched: Watched) -> None:
-    (spot,) = watched.spots
-    own = replace(spot, promise=replace(spot.promise, like="gpu0 and gpu2"))
-    lines = watch_metrics(replace(watched, spots=(spot, own))).splitlines()
+def test_a_key_of_some_communicators_has_a_series_of_its_own(watched: WatchResult) -> None:
+    (key,) = watched.keys
+    own = replace(key, placement="gpu0 and gpu2")
+    lines = watch_metrics(replace(watched, keys=(key, own))).splitlines()
     gains = [line for line in lines if line.startswith("tuccl_watch_gain_ratio{")]
     assert len(set(gains)) == 2
     assert 'size_bytes="1024",placement="gpu0 and gpu2"}' in gains[1]
 
 
-def test_the_values_are_those_of_the_watch(watched: Watched) -> None:
+def test_the_values_are_those_of_the_watch(watched: WatchResult) -> None:
     text = watch_metrics(watched)
     values = {
         (line.split("{")[0], *re.findall(r'(?:check|size_bytes)="([^"]*)"', line)): line.split()[-1]
@@ -68,6 +65,6 @@ def test_the_values_are_those_of_the_watch(watched: Watched) -> None:
         ("tuccl_watch_gain_ratio", "1024"): "1.25",
         ("tuccl_watch_promised_gain_ratio", "1024"): "1.5",
     }
-    unmeasured = watch_metrics(replace(watched, spots=(), unchecked=("no GPU",)))
+    unmeasured = watch_metrics(replace(watched, keys=(), unchecked=("no GPU",)))
     assert "gain_ratio" not in unmeasured
     assert "tuccl_watch_complete{" in unmeasured

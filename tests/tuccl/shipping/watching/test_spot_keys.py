@@ -91,8 +91,8 @@ def test_communicators_with_entries_of_their_own_are_measured_apart(table_of: Ta
         for size, placement in ((2 * M, neighbours), (2 * M, apart), (4 * M, neighbours))
     )
     promises = [promise for task in tasks if (promise := promise_of(table, task))]
-    assert [promise.gain for promise in promises] == pytest.approx([1.5, 2.5, 1.2])
-    assert promises[1].like == "gpu0 and gpu2"
+    assert [promise.stated.gain.ratio for promise in promises] == pytest.approx([1.5, 2.5, 1.2])
+    assert promises[1].stated.placement == "gpu0 and gpu2"
     assert {task.placement for task in spot_keys(table, Shape(8, 1, 8))} == {ANYWHERE}
 
 
@@ -105,4 +105,6 @@ def test_a_host_of_several_that_are_alike_has_the_same_communicators(table_of: T
     table = table_of(placements=two_hosts)
     assert [task.placement.stride for task in spot_keys(table, FOUR)] == [1, 2]
     all_neighbours = Task(Operation.ALL_GATHER, 2 * M, TWO)
-    assert table.promised(all_neighbours) == pytest.approx(1.5)
+    stated = table.stated(all_neighbours)
+    assert stated is not None
+    assert stated.gain.ratio == pytest.approx(1.5)

@@ -8,9 +8,10 @@ import random
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from tuccl.search.statistics.intervals import Interval
+from tuccl.reports.keys import Gain, Runner
 from tuccl.search.trials.config import Task
-from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, SpotVerdict, Suspicion, judge
+from tuccl.shipping.bench.contenders import StatedKey
+from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, Suspicion, WatchedKey, judge
 
 pytestmark = pytest.mark.long
 
@@ -21,12 +22,25 @@ START, LAUNCH = 0.015, 0.003
 
 
 def promise(gain: float = 1.5, deviation: float = 0.015) -> Promise:
-    return Promise(gain, Interval(gain * 0.97, gain * 1.03), 20.0, 20.0 * gain, deviation)
+    return Promise(stated(Gain(gain, gain * 0.97, gain * 1.03)), deviation)
+
+
+def stated(gain: Gain) -> StatedKey:
+    return StatedKey(
+        operation=Operation.ALL_REDUCE,
+        size_bytes=1024,
+        shape=SHAPE,
+        stock_us=20.0 * gain.ratio,
+        table_us=20.0,
+        gain=gain,
+        runner=Runner.PLUGIN,
+        runs="ring LL",
+    )
 
 
 def look(
-    rng: random.Random, stated: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
-) -> SpotVerdict:
+    rng: random.Random, promised: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
+) -> WatchedKey:
     """A look at nine keys, the first of which has these parts of gain and time that are stated."""
 
     def times(middle_us: float) -> list[float]:
@@ -36,16 +50,17 @@ def look(
     found = {}
     for task in TASKS:
         kept = 1.0 if task != TASKS[0] else gain
-        stock_us = stated.stock_us * (1.0 if task != TASKS[0] else slow)
-        found[task] = SpotTimes(times(stock_us), times(stock_us / stated.gain / kept))
-    return judge(dict.fromkeys(TASKS, stated), found)[0]
+        stock_us = promised.stated.stock_us * (1.0 if task != TASKS[0] else slow)
+        ratio = promised.stated.gain.ratio
+        found[task] = SpotTimes(times(stock_us), times(stock_us / ratio / kept))
+    return judge(dict.fromkeys(TASKS, promised), found)[0]
 
 
 def is_confirmed(
-    rng: random.Random, stated: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
+    rng: random.Random, promised: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
 ) -> bool:
     """Whether two looks agree, as a watch requires."""
-    return all(look(rng, stated, gain, slow, noise).suspicion is not None for _ in range(2))
+    return all(look(rng, promised, gain, slow, noise).suspicion is not None for _ in range(2))
 
 
 def test_20_of_20_watches_of_an_unchanged_machine_are_silent_and_500_more() -> None:
@@ -88,23 +103,22 @@ def test_a_faster_machine_is_no_change() -> None:
 
 
 def test_a_promise_without_bounds_is_as_uncertain_as_another_start() -> None:
-    bare = Promise(1.5, None, 20.0, 30.0, 0.02)
+    bare = Promise(stated(Gain(1.5, None, None)), 0.02)
     assert bare.least == pytest.approx(1.5 * math.exp(-0.04))
     assert promise().least == pytest.approx(1.5 * 0.97 * math.exp(-0.015))
 
 
 def test_a_slower_stock_nccl_alone_costs_a_job_nothing() -> None:
     rng = random.Random(6)
-    stated = promise()
-    faster = [look(rng, stated, gain=2.0, slow=2.0) for _ in range(20)]
+    faster = [look(rng, promise(), gain=2.0, slow=2.0) for _ in range(20)]
     assert {each.suspicion for each in faster} == {None}
 
 
 def test_a_single_key_is_judged_by_its_own_noise() -> None:
-    task, stated = TASKS[0], promise()
+    task, promised = TASKS[0], promise()
     quiet = SpotTimes([30.0, 30.1, 29.9, 30.0, 30.1], [29.9, 30.0, 30.1, 30.0, 30.0])
-    (verdict,) = judge({task: stated}, {task: quiet})
+    (verdict,) = judge({task: promised}, {task: quiet})
     assert verdict.suspicion is Suspicion.SLOWER_THAN_PROMISED
     restless = SpotTimes([20.0, 30.0, 50.0, 25.0, 40.0], [29.9, 30.0, 30.1, 30.0, 30.0])
-    (verdict,) = judge({task: stated}, {task: restless})
+    (verdict,) = judge({task: promised}, {task: restless})
     assert verdict.suspicion is None

@@ -77,7 +77,7 @@ def test_the_report_names_the_worst_key_as_jobs_get_it_and_without_the_executor(
     assert report.chosen is not None
     assert (report.chosen.size_bytes, report.chosen.schedule) == (1024, "0a")
     assert report.without_executor == LossWithoutExecutor(
-        operation="all_reduce",
+        operation=Operation.ALL_REDUCE,
         size_bytes=1024,
         shape=Shape(2, 1, 2),
         ratio=0.987,

@@ -46,7 +46,7 @@ def report_on(machine: Topology, base: RunSettings = BASE) -> Report:
     own = settings_on(machine, base)
     keys = [
         KeyReport(
-            operation=task.operation.value, size_bytes=task.size_bytes, shape=task.shape,
+            operation=task.operation, size_bytes=task.size_bytes, shape=task.shape,
             min_bytes=task.size_bytes, max_bytes=task.size_bytes, stock_us=1.0,
             profile_default_us=1.0, builtin=None, schedule=None, rejected=[], configs_tried=1,
             repeats_measured=1, converged=True, why="",

@@ -13,7 +13,8 @@ from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.tuccl.silent_progress import silent
 from tuccl.models.figures import communicator_shape
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.job_gains import Obstacle, Runner, gains_of
+from tuccl.reports.job_gains import Obstacle, gains_of
+from tuccl.reports.keys import Runner
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace

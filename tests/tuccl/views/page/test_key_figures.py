@@ -6,7 +6,8 @@ import pytest
 
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS
 from tests.tuccl.views.page.reported import reported
-from tuccl.reports.job_gains import Obstacle, Runner
+from tuccl.reports.job_gains import Obstacle
+from tuccl.reports.keys import Runner
 from tuccl.views.page.keys import keys_of
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.tables import table_figures

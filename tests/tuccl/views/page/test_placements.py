@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M
 from tests.tuccl.views.page.reported import reported, seen, with_placements
+from tuccl.reports.json_form import json_of
 from tuccl.search.trials.config import STOCK
 from tuccl.views.page.curves import curve_charts
 from tuccl.views.page.keys import by_curve
@@ -84,6 +87,6 @@ def test_two_tables_are_compared_placement_by_placement() -> None:
     assert placed == pytest.approx({NEIGHBOURS: 64 / 1.5 / 32, APART: 64 / 2.5 / 32})
     texts = seen(comparison_page(figures, "Plotly = {};")).texts
     assert f"2 ranks on 1 node, like {APART}" in texts
-    document = ReportDocument(file="x", figures=figures)
-    tables = check("report", document.model_dump_json())["figures"]["tables"]
+    document = ReportDocument(Path("x"), figures)
+    tables = check("report", json.dumps(json_of(document)))["figures"]["tables"]
     assert [key["placement"] for key in tables[0]["placed"]] == [NEIGHBOURS, APART]

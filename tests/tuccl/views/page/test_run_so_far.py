@@ -24,7 +24,7 @@ def test_the_whole_log_has_the_keys_and_the_seconds_of_the_report(tuned: TunedWo
     assert found.machine is not None
     decided = {(key.operation, key.size_bytes): key for key in report.keys}
     for key in found.keys:
-        own = decided[key.operation.value, key.size_bytes]
+        own = decided[key.operation, key.size_bytes]
         assert key.stock.time_us == pytest.approx(own.stock_us, rel=0.02)
         assert own.schedule is not None
         assert key.gain >= 0.97 * key.stock.time_us / own.schedule.time_us

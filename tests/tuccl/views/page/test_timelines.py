@@ -45,7 +45,15 @@ def with_schedule(name: str, shown: str = "all_reduce_two_phase") -> ReportedTab
         if each.name.startswith(name)
     )
     stored = StoredSchedule("5a5a", shown, write_msccl_xml(algorithm))
-    tried = ScheduleReport(name=shown, sketch="pruned", sketch_why="", origin="", of_bound={})
+    tried = ScheduleReport(
+        name=shown,
+        sketch="pruned",
+        sketch_why="",
+        origin="",
+        of_bound={},
+        operation="all_reduce",
+        own=False,
+    )
     assert found.report is not None
     return replace(
         found,

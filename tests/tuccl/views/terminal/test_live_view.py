@@ -16,7 +16,7 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.views.terminal.terminal_screen import Screen, Terminal, terminal
 from tuccl.errors import ExitCode
 from tuccl.search.trials import events

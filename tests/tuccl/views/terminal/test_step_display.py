@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuccl.reports.documents.step import StepSummary
 from tuccl.reports.evidence import Evidence
+from tuccl.reports.step_gain import StepSummary
 from tuccl.views.terminal.step_display import step_line
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lookup_tables.table import Table
+from lookup_tables.table import Operation, Table
 from tests.tuccl.tuned_tables import (
     AMD,
     FOUR_GPUS,
@@ -22,8 +22,9 @@ from tuccl.views.terminal.table_display import floor_lines, print_table, starts_
 CHOSEN = ProfileReport(
     profile={"NCCL_MIN_NCHANNELS": "64"},
     speedup=1.066,
-    operation="all_gather",
+    operation=Operation.ALL_GATHER,
     size_bytes=4096,
+    shape=FOUR_GPUS,
     ratio=0.9952,
     low=0.9917,
     high=0.9999,
@@ -44,7 +45,8 @@ OTHER = CHOSEN.model_copy(
 
 
 UNBEATEN = KeyReport(
-    operation="reduce_scatter", size_bytes=1 << 30, min_bytes=1, max_bytes=1 << 30,
+    operation=Operation.REDUCE_SCATTER, size_bytes=1 << 30, shape=FOUR_GPUS,
+    min_bytes=1, max_bytes=1 << 30,
     stock_us=1234567.8, profile_default_us=987654.3, builtin=None, schedule=None, rejected=[],
     configs_tried=1, repeats_measured=1, converged=True, why="",
 )  # fmt: skip
@@ -167,7 +169,13 @@ def test_what_was_forgone_for_a_safer_profile_is_not_called_ruled_out() -> None:
 def test_what_a_job_without_the_executor_pays_for_the_profile_is_said() -> None:
     """1 / 0.987 = 1.0132."""
     loss = LossWithoutExecutor(
-        operation="all_reduce", size_bytes=1024, ratio=0.987, low=0.984, high=0.99, starts=3
+        operation=Operation.ALL_REDUCE,
+        size_bytes=1024,
+        shape=FOUR_GPUS,
+        ratio=0.987,
+        low=0.984,
+        high=0.99,
+        starts=3,
     )
     chosen = CHOSEN.model_copy(update={"schedule": "0a", "ratio": 1.31})
     report = FloorReport(least=0.99, chosen=chosen, forgone=[], without_executor=loss)
@@ -231,12 +239,3 @@ def test_keys_are_told_apart_by_their_shape_where_there_are_several(
     assert "node, 4 ranks on 1 node(s): 1.000x over 4 keys" in shown
     assert "0.995x at node all_gather 4K" in shown
     assert "(node counts 2)" in shown
-
-
-def test_a_report_of_an_earlier_release_has_one_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    table, report = tuned(FOUR_GPUS)
-    assert {key.shape for key in report.keys} == {None}
-    gains = job_gains(table, report, has_executor=False)
-    assert [gain.entry is None for gain in gains.keys] == [False, False, False, True]
-    print_table(table, report, gains)
-    assert "shape" not in capsys.readouterr().out

@@ -39,9 +39,9 @@ from tuccl.shipping.bench.step import benched_calls
 from tuccl.shipping.bench.surroundings import without_table
 from tuccl.shipping.bench.upgrade import Upgrade, UpgradeResult, upgrade_contenders, upgrade_result
 from tuccl.views.terminal import display
+from tuccl.views.terminal.bench_display import print_bench, print_upgrade
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.progress import shown_progress
-from tuccl.views.terminal.shipped.bench_display import print_bench, print_upgrade
 from tuccl.words.counts import count_of
 from tuccl.words.durations import format_about, parse_seconds
 from tuccl.words.operation_names import parse_operations
@@ -287,9 +287,7 @@ def _bench(wanted: _Wanted, found: tuple[FoundTable, ...], places: Places) -> in
         return _print_upgrade(upgraded, as_json=command.as_json)
     result = bench_result(measured, tables, shape, timing, calls)
     if command.as_json:
-        from tuccl.views.terminal.shipped.bench_output import bench_document
-
-        print_document(bench_document(result, measured))
+        print_document(result)
     else:
         print_bench(result)
     return ExitCode.FINDING if result.has_findings else ExitCode.OK
@@ -342,9 +340,7 @@ def _judged(found: FoundTable, timing: Timing) -> ShippedTable:
 
 def _print_upgrade(result: UpgradeResult, *, as_json: bool) -> int:
     if as_json:
-        from tuccl.views.terminal.shipped.bench_output import upgrade_document
-
-        print_document(upgrade_document(result))
+        print_document(result)
     else:
         print_upgrade(result)
     return ExitCode.FINDING if result.has_findings else ExitCode.OK

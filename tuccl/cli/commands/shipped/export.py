@@ -37,7 +37,6 @@ def export(
             or the output is another file.
         InputFileError: The engine's times cannot be read.
     """
-    from tuccl.reports.documents.shipped import ExportDocument
     from tuccl.views.page.place import read_place
 
     if form not in _FORMS:
@@ -56,15 +55,26 @@ def export(
     write_atomically(target, exported.text)
     notes = (*filter(None, [found.evidence.caveat]), *exported.notes)
     if as_json:
-        print_document(
-            ExportDocument(file=str(target), form=form, rows=exported.rows, notes=list(notes))
-        )
+        print_document(Export(target, form, exported.rows, notes))
     else:
         print(target)  # noqa: T201 - the command's result
         for line in exported.said:
             display.say(line)
     display.say_notes(notes)
     return ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """`export`: a table in a form for others' readers."""
+
+    file: Path
+    form: str
+    """tuner-csv or thresholds."""
+    rows: int
+    """Rows of the CSV, or communicators with a threshold."""
+    notes: tuple[str, ...]
+    """Contents of the table that the form cannot hold, and reasons not to rely on it."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tuccl.workspace.atomic_file import absolute
 from tuccl.workspace.runs import Workspace
 
 if TYPE_CHECKING:
-    from tuccl.reports.documents.doctor import CheckedHost
+    from tuccl.shipping.doctor.ship_check import CheckedHost
 
 
 def ship(
@@ -37,10 +37,7 @@ def ship(
         Workspace(root).current(), directory, force=force, forms=forms, place=place
     )
     if as_json:
-        from tuccl.reports.documents.shipped import ShipDocument
-
-        files = [str(path) for path in shipped.files]
-        print_document(ShipDocument(files=files, caveats=list(shipped.caveats)))
+        print_document(shipped)
     else:
         for path in shipped.files:
             print(path)  # noqa: T201 - the command's result
@@ -58,12 +55,18 @@ def check(
         UsageError: Hosts are named within an MPI job, or nothing says how to reach them.
     """
     from tuccl.api.hosts import shipped_hosts
-    from tuccl.views.terminal.shipped.ship_check_display import print_check
+    from tuccl.shipping.doctor.ship_check import ShipCheck
+    from tuccl.views.terminal.findings_display import check_lines
 
     shipped, tasks = absolute(directory), mpi_tasks(os.environ)
 
     def judge(verdicts: Sequence[CheckedHost]) -> int:
-        return ExitCode.OK if print_check(shipped, verdicts, as_json) else ExitCode.FINDING
+        checked = ShipCheck(shipped, tuple(verdicts))
+        if as_json:
+            print_document(checked)
+        else:
+            display.print_lines(check_lines(checked))
+        return ExitCode.OK if checked.loads else ExitCode.FINDING
 
     if hosts and tasks > 1:
         raise UsageError(f"--hosts within {tasks} tasks of MPI: start it once, or without the list")
@@ -80,15 +83,14 @@ def check(
 
 def show(directory: Path, as_json: bool) -> int:
     """Run `tuccl show DIR`."""
-    from tuccl.views.terminal.shipped.shipped_display import print_shipped, show_document
+    from tuccl.shipping.shown_table import shown_table
+    from tuccl.views.terminal.shipped_display import print_shipped
 
-    view = view_shipped(absolute(directory))
-    lost_profile = view.manifest is not None and view.manifest.lost_profile
-    if lost_profile:
+    shown = shown_table(view_shipped(absolute(directory)))
+    if shown.profile_left_out:
         display.say_notes([PROFILE_LEFT_OUT])
-    shown = show_document(view)
     if as_json:
         print_document(shown)
     else:
-        print_shipped(shown, lost_profile=lost_profile)
+        print_shipped(shown)
     return ExitCode.FINDING if shown.problems else ExitCode.OK

@@ -6,11 +6,8 @@ import shlex
 from pathlib import Path
 
 from tuccl.errors import ExitCode
-from tuccl.reports.table_difference import compare_tables
 from tuccl.shipping import rollback as rolling
-from tuccl.shipping.shipped_view import view_shipped
-from tuccl.shipping.table_places import read_placed_table
-from tuccl.shipping.versions import versions_of
+from tuccl.shipping.table_places import diff_tables
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_document
 from tuccl.workspace.atomic_file import absolute
@@ -18,22 +15,18 @@ from tuccl.workspace.atomic_file import absolute
 
 def history(directory: Path, as_json: bool) -> int:
     """Run `tuccl history DIR`."""
-    from tuccl.views.terminal.shipped.history_display import (
-        history_document,
-        print_history,
-    )
+    from tuccl.shipping.shown_table import history_of
+    from tuccl.views.terminal.shipped_display import print_history
 
-    place = absolute(directory)
-    current = f"{view_shipped(place).bundle.crc:08x}"
-    shown = history_document(place, current, versions_of(place))
+    shown = history_of(absolute(directory))
     if as_json:
         print_document(shown)
     else:
         print_history(shown)
     if not any(version.current for version in shown.versions):
         display.say(
-            f"note: {place} does not keep its current table {current} as a version yet: the next "
-            "`tuccl ship` or `rollback` does"
+            f"note: {shown.directory} does not keep its current table {shown.bundle_crc} as a "
+            "version yet: the next `tuccl ship` or `rollback` does"
         )
     damaged = any(version.problems for version in shown.versions)
     return ExitCode.FINDING if damaged else ExitCode.OK
@@ -42,40 +35,24 @@ def history(directory: Path, as_json: bool) -> int:
 def rollback(directory: Path, version: str | None, force: bool, as_json: bool) -> int:
     """Run `tuccl rollback DIR [VERSION]`."""
     done = rolling.rollback(directory, version, force=force)
-    before = None if done.before is None else done.before.number
     if as_json:
-        from tuccl.reports.documents.versions import RollbackDocument
-
-        print_document(
-            RollbackDocument(
-                directory=str(absolute(directory)),
-                version=done.version.number,
-                bundle_crc=done.version.crc,
-                before=before,
-                caveats=list(done.caveats),
-            )
-        )
+        print_document(done)
     else:
         print(  # noqa: T201 - the command's result
-            f"version {done.version.number} (table {done.version.crc}, shipped "
-            f"{done.version.origin.shipped_at}) is current; jobs that start now load it"
+            f"version {done.version} (table {done.bundle_crc}, shipped {done.shipped_at}) is "
+            "current; jobs that start now load it"
         )
-        if before not in {None, done.version.number}:
-            display.say(f"to undo: tuccl rollback {shlex.quote(str(directory))} {before}")
+        if done.before not in {None, done.version}:
+            display.say(f"to undo: tuccl rollback {shlex.quote(str(directory))} {done.before}")
     display.say_notes(done.caveats)
     return ExitCode.OK
 
 
 def diff(first: str, second: str, as_json: bool) -> int:
     """Run `tuccl diff A B`."""
-    from tuccl.views.terminal.shipped.difference_display import (
-        diff_document,
-        print_difference,
-    )
+    from tuccl.views.terminal.shipped_display import print_difference
 
-    sides = read_placed_table(first), read_placed_table(second)
-    difference = compare_tables(sides[0].promises, sides[1].promises)
-    shown = diff_document(*sides, difference)
+    shown = diff_tables(first, second)
     if as_json:
         print_document(shown)
     else:

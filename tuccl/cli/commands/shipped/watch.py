@@ -12,14 +12,15 @@ from tuccl.options.output_file import check_output
 from tuccl.reports.host_record import has_models, record_host
 from tuccl.shipping.manifest import MANIFEST_NAME, with_host
 from tuccl.shipping.shipped_directory import held
+from tuccl.shipping.shipped_view import view_shipped
 from tuccl.shipping.watching.metrics import watch_metrics
 from tuccl.shipping.watching.service_files import service_file, slurm_health_check, timer_file
-from tuccl.shipping.watching.watch import Watched, WatchOptions
+from tuccl.shipping.watching.watch import WatchOptions, WatchResult
 from tuccl.shipping.watching.watch import watch as look
 from tuccl.views.terminal import display
 from tuccl.views.terminal.display import print_lines
+from tuccl.views.terminal.findings_display import watch_lines
 from tuccl.views.terminal.json_output import print_document
-from tuccl.views.terminal.shipped.watch_display import watch_document, watch_lines
 from tuccl.words.durations import parse_seconds
 from tuccl.workspace.atomic_file import absolute, write_atomically
 
@@ -46,7 +47,7 @@ def watch(command: WatchCommand) -> int:
     if command.textfile is not None:
         write_atomically(absolute(command.textfile), watch_metrics(found))
     if command.as_json:
-        print_document(watch_document(found))
+        print_document(found)
     else:
         print_lines(watch_lines(found, verbose=command.verbose))
     return _exit_code(found)
@@ -61,7 +62,7 @@ def _accept(command: WatchCommand, directory: Path) -> int:
         WorkspaceError: The manifest cannot be written.
     """
     found = look(directory, WatchOptions(measure=False))
-    record, models = record_host(), found.view.bundle.gpu_models
+    record, models = record_host(), view_shipped(directory).bundle.gpu_models
     if record is None or (models and not has_models(record, models)):
         raise UsageError(
             f"--accept: no GPU of {', '.join(models)} is seen here; accept on a host of the machine"
@@ -70,14 +71,14 @@ def _accept(command: WatchCommand, directory: Path) -> int:
     with held(directory):
         write_atomically(path, with_host(path, record))
     if command.as_json:
-        print_document(watch_document(found))
+        print_document(found)
     else:
         print_lines(watch_lines(found, verbose=command.verbose))
         display.say(f"{path} has this host as it is now")
     return ExitCode.OK
 
 
-def _exit_code(found: Watched) -> int:
+def _exit_code(found: WatchResult) -> int:
     if found.changes:
         return ExitCode.FINDING
     return ExitCode.ENVIRONMENT if found.unchecked else ExitCode.OK

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuccl.conftest import Run, TunedWorkspace
-from tests.tuccl.reports.documents.test_schemas import check
+from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import sourced_crc

@@ -8,18 +8,22 @@ Rows of nccl-tests' columns fit 85 columns, where size and time have the digits 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from statistics import geometric_mean
 from textwrap import wrap
 
-from probes.inputs.printable import printable
-from tuccl.reports.choice_text import describe_builtin, describe_schedule, profile_text
-from tuccl.reports.job_gains import Runner
-from tuccl.search.trials.config import Task
+from tuccl.reports.choice_text import profile_text
 from tuccl.search.trials.shapes import shape_text
-from tuccl.shipping.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
-from tuccl.shipping.bench.ratios import Gain
-from tuccl.shipping.bench.result import BenchResult, Comparison, Finding, KeyOutcome, TableOutcome
-from tuccl.shipping.bench.step import StepOutcome
+from tuccl.shipping.bench.ratios import MeasuredGain
+from tuccl.shipping.bench.result import (
+    BenchedKey,
+    BenchedTable,
+    BenchResult,
+    Comparison,
+    Conditions,
+    Finding,
+)
+from tuccl.shipping.bench.step import BenchedStep
 from tuccl.shipping.bench.upgrade import Effect, UpgradedKey, UpgradeResult
 from tuccl.views.terminal.display import print_lines, standard_output
 from tuccl.views.terminal.step_display import step_words, untuned_words
@@ -27,8 +31,8 @@ from tuccl.words.counts import count_of
 from tuccl.words.durations import format_seconds
 from tuccl.words.sizes import format_size
 
-_TYPES = {"float16": ("half", 2)}
-"""nccl-tests' name of a data type, and its bytes."""
+_TYPES = {"float16": "half"}
+"""nccl-tests' names of data types."""
 _TIME_HEADINGS = f"{'time':>7} {'algbw':>5} {'busbw':>5}"
 _TIME_UNITS = f"{'(us)':>7} {'GB/s':>5} {'GB/s':>5}"
 _KEY_HEADINGS = f"{'size':>5} {'count':>9} {'type':>4} {'redop':>5}"
@@ -74,53 +78,39 @@ def bench_lines(result: BenchResult, columns: int) -> list[str]:
     return lines[:-1]
 
 
-def describe_key(outcome: KeyOutcome, table: TableOutcome) -> str:
-    """Return the choice that runs: `ring LL128 ch16`, a schedule with parameters, or NCCL."""
-    if outcome.entry is not None and outcome.runner is Runner.EXECUTOR:
-        return describe_schedule(outcome.entry, table.table.bundle)
-    if outcome.entry is not None and outcome.runner is Runner.PLUGIN:
-        return describe_builtin(outcome.entry)
-    return "NCCL, profile" if outcome.runner is Runner.PROFILE else "NCCL alone"
-
-
-def _conditions(result: BenchResult | UpgradeResult, columns: int) -> Iterator[str]:
-    shape, timing = result.shape, result.timing
-    how = "CUDA graphs" if timing.graph else "calls one by one"
-    place = "in place" if timing.in_place else "out of place"
-    how += ", beside computation" if timing.computations else ""
+def _conditions(result: Conditions, columns: int) -> Iterator[str]:
+    how = "CUDA graphs" if result.graphs else "calls one by one"
+    place = "in place" if result.in_place else "out of place"
+    how += ", beside computation" if result.computations else ""
     yield (
-        f"{shape_text(shape)}, {timing.data_type}, {place}, {how}; "
+        f"{shape_text(result.shape)}, {result.data_type}, {place}, {how}; "
         f"{result.rounds} rounds of new processes in {format_seconds(result.seconds)}"
     )
     yield from _wrapped(result.versions, columns)
 
 
-def _table_lines(outcome: TableOutcome, result: BenchResult, columns: int) -> Iterator[str]:
-    profile = profile_text(outcome.table.bundle.profile)
-    yield f"{outcome.table.name}: process profile {profile}"
+def _table_lines(outcome: BenchedTable, result: BenchResult, columns: int) -> Iterator[str]:
+    yield f"{outcome.place}: process profile {profile_text(outcome.profile)}"
     yield from _HEADINGS
     before = ""
     for key in outcome.keys:
-        heading = f"# {key.task.operation}{_part(key.task, result)}"
+        heading = f"# {key.operation}{key.part(result.shape)}"
         if heading != before:
             before = heading
             yield heading
-        yield from _row(key, outcome, result, columns)
+        yield from _row(key, _TYPES[result.data_type], columns)
     yield from _summary(outcome, result, columns)
 
 
-def _row(
-    key: KeyOutcome, outcome: TableOutcome, result: BenchResult, columns: int
-) -> Iterator[str]:
-    name, element_bytes = _TYPES[result.timing.data_type]
-    task = key.task
-    said = "-" if key.promised is None else _short_ratio(key.promised)
+def _row(key: BenchedKey, name: str, columns: int) -> Iterator[str]:
+    said = "-" if key.promised is None else _short_ratio(key.promised.ratio)
+    stock = _timed(key.stock_us, key.stock_algbw_gb_per_s, key.stock_busbw_gb_per_s)
+    own = _timed(key.table_us, key.table_algbw_gb_per_s, key.table_busbw_gb_per_s)
     start = (
-        f"{format_size(task.size_bytes):>5} {element_count(task, element_bytes):>9} {name:>4} "
-        f"{reduction(task):>5} {_timed(task, key.stock_us)} {_timed(task, key.time_us)} "
+        f"{format_size(key.size_bytes):>5} {key.count:>9} {name:>4} {key.redop:>5} {stock} {own} "
         f"{_with_error(key.gain):^11} {said:>5} "
     )
-    runs = describe_key(key, outcome)
+    runs = key.runs
     room = columns - len(start)
     if max(map(len, runs.split())) > room:
         yield start.rstrip()
@@ -136,11 +126,9 @@ def _wrapped(text: str, columns: int, indent: str = "") -> list[str]:
     return wrap(text, columns, subsequent_indent=indent, break_long_words=False)
 
 
-def _timed(task: Task, time_us: float) -> str:
-    bandwidths = (algbw_gb_per_s(task, time_us), busbw_gb_per_s(task, time_us))
-    return " ".join(
-        [f"{_time(time_us):>7}", *(f"{_bandwidth(gb_per_s):>5}" for gb_per_s in bandwidths)]
-    )
+def _timed(time_us: float, *bandwidths: float) -> str:
+    words = (f"{_bandwidth(gb_per_s):>5}" for gb_per_s in bandwidths)
+    return " ".join([f"{_time(time_us):>7}", *words])
 
 
 def _time(time_us: float) -> str:
@@ -167,19 +155,19 @@ def _short_ratio(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 9.9995 else f"{ratio:.2f}"
 
 
-def _with_error(gain: Gain) -> str:
+def _with_error(gain: MeasuredGain) -> str:
     """`1.080±0.008`: half of the interval, if it says anything."""
     half = (gain.high - gain.low) / 2.0
     return f"{_short_ratio(gain.ratio)}±{_short_ratio(half) if half < _MOST_ERROR else '>100'}"
 
 
-def _between(gain: Gain) -> str:
+def _between(gain: MeasuredGain) -> str:
     return f"{gain.ratio:.3f}x ({gain.low:.3f} to {gain.high:.3f})"
 
 
-def _summary(outcome: TableOutcome, result: BenchResult, columns: int) -> Iterator[str]:
+def _summary(outcome: BenchedTable, result: BenchResult, columns: int) -> Iterator[str]:
     yield (
-        f"{outcome.table.name} against stock NCCL: {_between(outcome.mean)}, the geometric mean "
+        f"{outcome.place} against stock NCCL: {_between(outcome.mean)}, the geometric mean "
         f"over {count_of(len(outcome.keys), 'key')}"
     )
     if outcome.promised is not None:
@@ -192,77 +180,54 @@ def _summary(outcome: TableOutcome, result: BenchResult, columns: int) -> Iterat
         if not found:
             yield f"{text}, beyond the noise: no key"
         for key in found:
-            line = f"{text}: {_key_name(key.task, result)}, {_between(key.gain)}{_promise(key)}"
+            line = f"{text}: {key.named(result.shape)}, {_between(key.gain)}{_promise(key)}"
             yield from _wrapped(line, columns, "  ")
     for key in outcome.keys:
         if key.has_slow_start:
             gains = ", ".join(f"{_short_ratio(gain)}x" for gain in key.round_gains)
-            line = f"far slower in one start than in others: {_key_name(key.task, result)}, {gains}"
+            line = f"far slower in one start than in others: {key.named(result.shape)}, {gains}"
             yield from _wrapped(line, columns, "  ")
-    left = [
-        key
-        for key in outcome.keys
-        if outcome.table.has_executor
-        and key.entry is not None
-        and key.entry.schedule is not None
-        and key.runner is not Runner.EXECUTOR
-    ]
+    left = [key for key in outcome.keys if key.left_by_executor]
     if left:
-        names = ", ".join(_key_name(key.task, result) for key in left[:3])
+        names = ", ".join(key.named(result.shape) for key in left[:3])
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         yield f"left to NCCL by the executor, though the table has schedules: {names}{more}"
 
 
-def _step_line(step: StepOutcome) -> str:
+def _step_line(step: BenchedStep) -> str:
     """Return a line on the gain of a step, measured against predicted."""
     times_us = map(geometric_mean, (step.stock_us, step.table_us))
     stock, own = (f"{time_us:.1f} us" for time_us in times_us)
     gain, predicted = step.gain, "the table predicts none"
     if step.predicted is not None:
-        predicted = f"predicted {step.predicted.gain:.3f}x"
-        if step.predicted.bounds is not None:
-            low, high = step.predicted.bounds.low, step.predicted.bounds.high
-            predicted += f" ({low:.3f} to {high:.3f})"
-        predicted += ", more than it gains beyond the noise" if step.is_short else ""
-    untuned = untuned_words(step.calls.untuned_share, step.calls.left_out_share)
+        predicted = f"predicted {step.predicted.ratio:.3f}x"
+        if step.predicted.low is not None:
+            predicted += f" ({step.predicted.low:.3f} to {step.predicted.high or inf:.3f})"
+        predicted += ", more than it gains beyond the noise" if step.short else ""
+    untuned = untuned_words(step.untuned_share, step.left_out_share)
     return (
-        f"{step_words(step.calls.steps)}: {stock} of communication with stock NCCL, {own} with the "
+        f"{step_words(step.steps)}: {stock} of communication with stock NCCL, {own} with the "
         f"table (gain {gain.ratio:.3f}x, 95 % interval {gain.low:.3f} to {gain.high:.3f}); "
         f"{predicted}; {untuned}"
     )
 
 
-def _promise(key: KeyOutcome) -> str:
+def _promise(key: BenchedKey) -> str:
     """`, promised 1.500x (1.450 to 1.552)`."""
     if key.promised is None:
         return ""
-    bounds = key.promise_bounds
-    between = "" if bounds is None else f" ({bounds.low:.3f} to {bounds.high:.3f})"
-    return f", promised {key.promised:.3f}x{between}"
-
-
-def _key_name(task: Task, result: BenchResult | UpgradeResult) -> str:
-    return f"{task.operation.value} {format_size(task.size_bytes)}{_part(task, result)}"
-
-
-def _part(task: Task, result: BenchResult | UpgradeResult) -> str:
-    """Return the shape of communicators that are a part of the machine; all of them run at once.
-
-    Where some of them have entries of their own, GPUs of one tell which.
-    """
-    if task.shape == result.shape:
-        return ""
-    example = result.example(task)
-    like = f", like {printable(example)}" if example else ""
-    return f" of {shape_text(task.shape)}{like}"
+    gain = key.promised
+    between = "" if gain.low is None else f" ({gain.low:.3f} to {gain.high:.3f})"
+    return f", promised {gain.ratio:.3f}x{between}"
 
 
 def _comparison_lines(result: BenchResult, comparison: Comparison) -> Iterator[str]:
-    first, second = (outcome.table.name for outcome in result.tables)
+    first, second = (outcome.place for outcome in result.tables)
     yield f"{second} against {first}:"
-    for task, gain in comparison.keys.items():
+    for key in comparison.keys:
+        gain = key.gain
         mark = "  slower" if gain.high < 1.0 else "  faster" if gain.low > 1.0 else ""
-        yield f"{_key_name(task, result):<22} {_between(gain)}{mark}"
+        yield f"{key.named(result.shape):<22} {_between(gain)}{mark}"
     yield (
         f"{second} against {first}: {_between(comparison.mean)}, the geometric mean over "
         f"{count_of(len(comparison.keys), 'key')}"
@@ -276,12 +241,11 @@ def print_upgrade(result: UpgradeResult) -> None:
 
 def upgrade_lines(result: UpgradeResult, columns: int) -> Iterator[str]:
     """Yield the whole output, findings wrapped where they are wider than these columns."""
-    old, new = result.upgrade.old.version_text, result.upgrade.new.version_text
     yield from _conditions(result, columns)
-    yield f"old: NCCL {old} in {result.upgrade.old.path}"
-    yield f"new: NCCL {new} in {result.upgrade.new.path}"
+    yield f"old: NCCL {result.old.version} in {result.old.path}"
+    yield f"new: NCCL {result.new.version} in {result.new.path}"
     yield ""
-    yield f"{result.table.name}: process profile {profile_text(result.table.bundle.profile)}"
+    yield f"{result.place}: process profile {profile_text(result.profile)}"
     yield f"{'':5} {'stock NCCL (us)':^17} {'with the table (us)':^19} {'gain':^23}".rstrip()
     yield (
         f"{'size':>5} {'old':>8} {'new':>8} {'old':>9} {'new':>9} {'old':^11} {'new':^11} "
@@ -289,7 +253,7 @@ def upgrade_lines(result: UpgradeResult, columns: int) -> Iterator[str]:
     )
     before = ""
     for key in result.keys:
-        heading = f"# {key.task.operation}{_part(key.task, result)}"
+        heading = f"# {key.operation}{key.part(result.shape)}"
         if heading != before:
             before = heading
             yield heading
@@ -298,19 +262,19 @@ def upgrade_lines(result: UpgradeResult, columns: int) -> Iterator[str]:
 
 
 def _upgraded_row(key: UpgradedKey) -> str:
-    (stock, stock_new), (table, table_new) = key.stock_us, key.table_us
     mark = "" if key.effect is None else _EFFECT_MARKS[key.effect]
     return (
-        f"{format_size(key.task.size_bytes):>5} {_time(stock):>8} {_time(stock_new):>8} "
-        f"{_time(table):>9} {_time(table_new):>9} {_with_error(key.old_gain):^11} "
+        f"{format_size(key.size_bytes):>5} {_time(key.stock.old_us):>8} "
+        f"{_time(key.stock.new_us):>8} {_time(key.table.old_us):>9} "
+        f"{_time(key.table.new_us):>9} {_with_error(key.old_gain):^11} "
         f"{_with_error(key.new_gain):^11} {mark}"
     ).rstrip()
 
 
 def _upgrade_summary(result: UpgradeResult, columns: int) -> Iterator[str]:
-    old, new = result.upgrade.old.version_text, result.upgrade.new.version_text
+    old, new = result.old.version, result.new.version
     keys = count_of(len(result.keys), "key")
-    name = result.table.name
+    name = result.place
     yield f"geometric means over {keys}:"
     yield f"{name} against stock NCCL {old}: {_between(result.old_gain)}"
     yield f"{name} against stock NCCL {new}: {_between(result.new_gain)}"
@@ -325,5 +289,5 @@ def _upgrade_summary(result: UpgradeResult, columns: int) -> Iterator[str]:
             gains = f"{_between(key.new_gain)}, it was {_between(key.old_gain)}"
             if effect is Effect.SLOWER:
                 gains = _between(key.table_change)
-            line = f"{said}: {_key_name(key.task, result)}, {gains}"
+            line = f"{said}: {key.named(result.shape)}, {gains}"
             yield from _wrapped(line, columns, "  ")

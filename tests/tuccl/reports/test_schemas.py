@@ -14,7 +14,8 @@ from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.job_gains import job_gains
-from tuccl.views.terminal.table_document import table_document
+from tuccl.reports.json_form import json_of
+from tuccl.reports.table_result import table_result
 from tuccl.workspace.runs import Run as WorkspaceRun
 
 pytestmark = pytest.mark.long
@@ -62,7 +63,7 @@ def test_a_measured_table_with_the_executor_is_a_valid_document(tmp_path: Path) 
     table, report = tuned(FOUR_GPUS)
     run = FinishedRun(WorkspaceRun(tmp_path), table, report, already_done=True)
     gains = job_gains(table, report, has_executor=True)
-    document = check("table", table_document(run, gains).model_dump_json())
+    document = check("table", json.dumps(json_of(table_result(run, gains))))
     assert document["job"]["keys_by_runner"] == {"executor": 2, "plugin": 1, "nccl": 1}
     assert document["apart"] is None
     assert document["caveats"] == []

@@ -1,1 +1,0 @@
-"""The JSON documents of `--json`, one class for each form."""
