@@ -70,7 +70,7 @@ class ForkingMeter(Meter):
     def __init__(self, problem: Problem, seed: int, shares: Sequence[float]) -> None:
         """Start with the smallest budget."""
         super().__init__(problem.measure_of(seed), problem.max_repeats)
-        self._problem = problem
+        self._problem, self._seed = problem, seed
         self._waiting = sorted(shares)
         self.ends: list[tuple[float, Meter]] = []
         self._next()
@@ -86,7 +86,12 @@ class ForkingMeter(Meter):
     def end(self) -> None:
         """Record the choice of a search that ends at the next budget."""
         share = self._waiting.pop(0)
-        fork = self.fork(share * self._problem.grid_s)
+        fork = Meter(self._problem.measure_of(self._seed), self.max_repeats)
+        for config in self.configs:
+            fork.reach(config, self.count(config))
+        for config in self.failures:
+            fork.reach(config, 1)
+        fork.limit_s = share * self._problem.grid_s
         confirm_rivals(fork)
         self.ends.append((share, fork))
         self._next()

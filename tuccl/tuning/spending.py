@@ -13,6 +13,7 @@ from dataclasses import replace
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials import events
 from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.events import Watch, unwatched
 from tuccl.workspace.measurement_log import MeasurementLog
@@ -21,8 +22,8 @@ Fresh = Callable[[Task, Config, int], Sequence[float]]
 """`Spending.fresh` alone: this number of samples, in us, none of them returned before."""
 
 
-class Spending:
-    """Measures, and counts the machine time of the measurements."""
+class Spending(Bill[tuple[Task, Config]]):
+    """Measures, and books the machine time of the measurements."""
 
     def __init__(
         self, log: MeasurementLog, budget_s: float = math.inf, watch: Watch = unwatched
@@ -31,29 +32,19 @@ class Spending:
 
         Args:
             log: Measures, and stores the samples.
-            budget_s: Seconds that may be spent. No measurement is refused here: callers check
-                `left_s`.
+            budget_s: Seconds that may be spent; callers check `left_s`.
             watch: Receives an event before and after each measurement.
         """
-        self.budget_s = budget_s
-        self.spent_s = 0.0
+        super().__init__(budget_s)
         self.restart_s = 0.0
         """Cost of a change of the process profile, as of the latest measurement."""
         self._log = log
         self._watch = watch
-        self._seconds: dict[tuple[Task, Config], float] = {}
         self._asked: dict[tuple[Task, Config], int] = {}
         self._up = ProcessProfile()
         """Process profile of the running workers."""
         self._restarts_s: dict[tuple[Task, Config], float] = {}
         """Part of a configuration's seconds that went into starts of workers."""
-        self._failed: set[tuple[Task, Config]] = set()
-        """Configurations that failed; each failure counts once."""
-
-    @property
-    def left_s(self) -> float:
-        """Remaining budget, at least 0."""
-        return max(0.0, self.budget_s - self.spent_s)
 
     def measure(self, task: Task, config: Config, repeats: int) -> Measured:
         """The first `repeats` samples; see `MeasurementLog.measure`."""
@@ -63,17 +54,12 @@ class Spending:
         try:
             measured = self._log.measure(task, config, repeats)
         except ConfigurationFailedError as error:
-            if (task, config) not in self._failed:
-                self.spent_s += error.seconds
-                self._failed.add((task, config))
+            if self.book_failure((task, config), error.seconds):
                 self._watch(events.ConfigurationFailed(task, config, self.spent_s))
             raise
         self._asked[task, config] = max(repeats, asked)
-        before = self._seconds.get((task, config), 0.0)
-        if measured.seconds > before:
-            self.spent_s += measured.seconds - before
-            self._note_restart(task, config, measured.seconds - before, measured.restart_s)
-            self._seconds[task, config] = measured.seconds
+        if more_s := self.book((task, config), measured.seconds):
+            self._note_restart(task, config, more_s, measured.restart_s)
             self.restart_s = measured.restart_s
         if repeats > asked:
             self._watch(events.SamplesTaken(task, config, measured.samples_us, self.spent_s))

@@ -36,14 +36,11 @@ class _InOrder(Contents):
     def __init__(self) -> None:
         super().__init__()
         self.taken: list[Measurement] = []
-        self._spent_s = 0.0
 
     def put(self, recorded: Recorded) -> None:
         """Replace a configuration's record, and note when."""
-        before = self.known(recorded.task, recorded.config)
-        self._spent_s += recorded.seconds - before.seconds
         super().put(recorded)
-        self.taken.append(Measurement(self._spent_s, recorded))
+        self.taken.append(Measurement(self.bill.spent_s, recorded))
 
 
 def read_history(path: Path, identity: str) -> Iterator[Measurement]:

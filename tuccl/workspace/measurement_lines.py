@@ -21,6 +21,7 @@ from lookup_tables.provenance import (
     provenance_to_json,
 )
 from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config, ProcessProfile
 from tuccl.search.trials.timing import Timing, timing_from_json
 
@@ -127,6 +128,8 @@ class Contents:
         """Value at the latest measurement."""
         self.estimates_us: dict[str, float | None] = {}
         """NCCL's estimates for ring with Simple by `Task.full_name`; None: NCCL told none."""
+        self.bill = Bill[tuple[str, Config]]()
+        """Machine time of all measurements, failed attempts included."""
         self._known: dict[tuple[str, Config], Recorded] = {}
 
     def known(self, task: str, config: Config) -> Recorded:
@@ -136,6 +139,7 @@ class Contents:
     def put(self, recorded: Recorded) -> None:
         """Replace a configuration's record."""
         self._known[recorded.task, recorded.config] = recorded
+        self.bill.book((recorded.task, recorded.config), recorded.seconds)
         if recorded.answers and not recorded.failed:
             self.restart_s = recorded.answers[-1].restart_s
         config = recorded.config
@@ -146,11 +150,6 @@ class Contents:
     def all(self) -> tuple[Recorded, ...]:
         """Everything, in the order of first measurement."""
         return tuple(self._known.values())
-
-    @property
-    def seconds(self) -> float:
-        """Machine time of all measurements."""
-        return sum(recorded.seconds for recorded in self._known.values())
 
     def take(self, line: bytes) -> None:
         """Take in a line.

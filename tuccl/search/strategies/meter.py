@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import copy
 from heapq import nsmallest
 from statistics import median
 
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError
 from tuccl.search.statistics.pooling import PooledDeviation
 from tuccl.search.trials.backend import Measured
-from tuccl.search.trials.config import Config, ProcessProfile
+from tuccl.search.trials.bill import Bill
+from tuccl.search.trials.config import Config
 from tuccl.search.trials.events import Watch, unwatched
 
 Measure = Callable[[Config, int], Measured]
@@ -25,16 +25,17 @@ included; fewer samples when more are not worth their time; raises `Configuratio
 `MeasurementLog.measure` of one task is one."""
 
 
-class Meter:
-    """Samples that one search has measured, and their cost."""
+class Meter(Bill[Config]):
+    """Samples that one search has measured, and their cost.
+
+    `limit_s` ends the strategy; the final choice may go on to a later limit.
+    """
 
     def __init__(
         self,
         measure: Measure,
         max_repeats: int,
         budget_s: float = math.inf,
-        restart_s: float = 0.0,
-        profile: ProcessProfile | None = None,
         watch: Watch = unwatched,
     ) -> None:
         """A meter at zero.
@@ -43,28 +44,20 @@ class Meter:
             measure: Takes samples.
             max_repeats: Samples of a configuration at full budget.
             budget_s: Seconds that may be spent.
-            restart_s: Charged when a configuration needs another process profile than the one
-                before; 0 where the seconds of `measure` hold it already, or where it is free.
-            profile: That the workers run under at the start; None: the first one is free.
             watch: Receives events of the strategy.
         """
+        super().__init__(budget_s)
         self.max_repeats = max_repeats
         self.watch = watch
-        self.limit_s = budget_s
-        """Spending stops here; the final choice may go on to a later limit."""
-        self.spent_s = 0.0
         self.failures: dict[Config, str] = {}
         self._measure = measure
-        self._restart_s = restart_s
-        self._profile = profile
         self._samples: dict[Config, tuple[float, ...]] = {}
         self._time_us: dict[Config, float] = {}
-        self._seconds: dict[Config, float] = {}
         self._cut_short: set[Config] = set()
         self._deviation = PooledDeviation()
 
     def reach(self, config: Config, repeats: int) -> float:
-        """See to it that a configuration has so many samples.
+        """Take samples until a configuration has so many.
 
         Returns:
             Median of its samples in us; infinite when it cannot run.
@@ -79,22 +72,12 @@ class Meter:
             self._take(config, repeats)
         return self.time_us(config)
 
-    def fork(self, limit_s: float) -> Meter:
-        """A copy with the same samples, which measures on by itself to its own limit."""
-        fork = Meter(self._measure, self.max_repeats)
-        for name in vars(fork):
-            value = vars(self)[name]
-            setattr(fork, name, copy(value) if isinstance(value, dict | set) else value)
-        fork.limit_s = limit_s
-        return fork
-
     def affords(self, config: Config, repeats: int) -> bool:
-        """Whether the seconds left cover it, as far as known: from earlier samples, restarts."""
-        known = len(self._samples.get(config, ()))
-        per_sample_s = self._seconds[config] / known if known else 0.0
+        """Whether the seconds left cover it, as far as earlier samples show."""
+        known = self.count(config)
+        per_sample_s = self.paid_s(config) / known if known else 0.0
         return self.spent_s < self.limit_s and (
-            self.spent_s + self._restart_for(config) + (repeats - known) * per_sample_s
-            <= self.limit_s
+            self.spent_s + (repeats - known) * per_sample_s <= self.limit_s
         )
 
     def settled(self, config: Config, repeats: int) -> bool:
@@ -143,17 +126,14 @@ class Meter:
         return self.time_us(config) * math.exp(errors * error)
 
     def _take(self, config: Config, repeats: int) -> None:
-        self.spent_s += self._restart_for(config)
-        self._profile = config.profile
         try:
             measured = self._measure(config, repeats)
         except ConfigurationFailedError as error:
-            self.spent_s += error.seconds
+            self.book_failure(config, error.seconds)
             self.failures[config] = str(error)
             self._time_us.pop(config, None)
             return
-        self.spent_s += measured.seconds - self._seconds.get(config, 0.0)
-        self._seconds[config] = measured.seconds
+        self.book(config, measured.seconds)
         self._deviation = self._deviation.replacing(
             self._samples.get(config, ()), measured.samples_us
         )
@@ -161,6 +141,3 @@ class Meter:
         if len(measured.samples_us) < repeats:
             self._cut_short.add(config)
         self._time_us[config] = median(measured.samples_us)
-
-    def _restart_for(self, config: Config) -> float:
-        return 0.0 if self._profile in {None, config.profile} else self._restart_s

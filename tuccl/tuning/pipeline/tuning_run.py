@@ -131,7 +131,7 @@ def _write_record(
     record = record_of(contents, topology, prepared.shape, identity, described)
     record_to.write(record)
     tell(f"record of {len(record.rows)} configurations written to {record_to.path}")
-    held_s, measured_s = contents.seconds, result.report.measuring_s
+    held_s, measured_s = contents.bill.spent_s, result.report.measuring_s
     if held_s < 0.999 * measured_s:
         tell(
             "note: the record is not all that was measured: "

@@ -10,7 +10,7 @@ from tests.tuccl.search.strategies.surfaces import Noisy, measure_of
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError
 from tuccl.search.strategies.meter import Meter
 from tuccl.search.trials.backend import Measured
-from tuccl.search.trials.config import Config, ProcessProfile
+from tuccl.search.trials.config import Config
 
 A = Config("ring", "LL", 1, 256, 1 << 20)
 B = Config("ring", "LL", 2, 256, 1 << 20)
@@ -27,30 +27,6 @@ def test_samples_that_a_configuration_has_are_not_charged_again() -> None:
     meter.reach(A, 2)
     assert meter.spent_s == pytest.approx(300e-6)
     assert (meter.count(A), meter.repeats, meter.tried) == (3, 3, 1)
-
-
-def test_another_process_profile_costs_a_restart_and_going_back_another() -> None:
-    meter = Meter(EXACT, 9, restart_s=3.0)
-    meter.reach(A, 1)
-    meter.reach(B, 1)
-    assert meter.spent_s < 0.1
-    meter.reach(OTHER_PROFILE, 1)
-    assert meter.spent_s == pytest.approx(3.0, abs=0.1)
-    meter.reach(A, 2)
-    assert meter.spent_s == pytest.approx(6.0, abs=0.1)
-
-
-def test_a_restart_that_the_budget_does_not_cover_is_not_begun() -> None:
-    meter = Meter(EXACT, 9, budget_s=2.0, restart_s=3.0)
-    meter.reach(A, 1)
-    assert meter.affords(B, 1)
-    assert not meter.affords(OTHER_PROFILE, 1)
-
-
-def test_workers_that_run_under_a_profile_restart_for_the_first_one_of_another() -> None:
-    meter = Meter(EXACT, 9, restart_s=3.0, profile=ProcessProfile())
-    meter.reach(A, 1)
-    assert meter.spent_s == pytest.approx(3.0, abs=0.1)
 
 
 def test_what_cannot_be_afforded_is_not_measured() -> None:
@@ -125,17 +101,6 @@ def test_five_per_cent_of_noise_are_seen_as_five_per_cent() -> None:
     for channels in (1, 2, 4, 8, 16):
         meter.reach(Config("ring", "LL", channels, 256, 1 << 20), 27)
     assert meter.error(1) == pytest.approx(0.05, rel=0.2)
-
-
-def test_a_fork_goes_on_by_itself() -> None:
-    meter = Meter(EXACT, 9)
-    meter.reach(A, 1)
-    fork = meter.fork(limit_s=1.0)
-    fork.reach(B, 1)
-    fork.reach(A, 9)
-    assert (meter.configs, meter.count(A)) == ([A], 1)
-    assert meter.spent_s == pytest.approx(100e-6)
-    assert fork.spent_s == pytest.approx(1100e-6)
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B, OTHER_PROFILE]), st.integers(1, 9)), max_size=20))
