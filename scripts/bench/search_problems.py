@@ -21,7 +21,7 @@ from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.presets import paper_space
 from tuccl.search.trials.space import Space, space_of
-from tuccl.words.sizes import format_size
+from tuccl.words import format_size
 
 
 @dataclass(frozen=True)

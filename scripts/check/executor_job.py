@@ -29,7 +29,7 @@ from tuccl.measuring.workers.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.workers.seating import appearing_as
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.schedules.executor_schedules import programs_bundle
-from tuccl.words.sizes import parse_size
+from tuccl.words import parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = {PLUGIN_VARIABLE: "none"}

@@ -18,6 +18,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from tuccl.errors import UsageError
+
 
 class Collective(StrEnum):
     """The operations of schedules, with the names of nccl-tests."""
@@ -113,3 +115,17 @@ def postcondition(
         case Collective.CUSTOM:
             msg = "custom: no post-condition is known for this operation"
             raise ValueError(msg)
+
+
+def parse_collective(name: str) -> Collective:
+    """Return a collective by its nccl-tests name; `AllGather` and `all-gather` work too.
+
+    Raises:
+        UsageError: The name is unknown.
+    """
+    wanted = name.lower().replace("_", "").replace("-", "")
+    known = [collective for collective in Collective if collective is not Collective.CUSTOM]
+    for collective in known:
+        if collective.value.replace("_", "") == wanted:
+            return collective
+    raise UsageError(f"operation {name!a:.60} is unknown: use one of {', '.join(known)}")

@@ -1,4 +1,4 @@
-from tuccl.words.progress import Total
+from tuccl.search.trials.events import Total
 
 
 def silent(stage: str, done: int, total: Total, /, share: float | None = None) -> None:

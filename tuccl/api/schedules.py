@@ -12,7 +12,7 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.formats.exports import export_files
 from synthesizer.formats.nccl_graph_figures import GraphMachine
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
+from synthesizer.ir.collectives import Collective, parse_collective
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import Verdict
 from synthesizer.prove.verifier import verify as prove
@@ -28,8 +28,7 @@ from tuccl.schedules.own_schedules import read_schedule as read_any_schedule
 from tuccl.schedules.schedule_choice import WIRES_ALONE, Request
 from tuccl.schedules.schedule_files import wanted_format
 from tuccl.schedules.schedule_files import write_schedule as write_texts
-from tuccl.words.collective_names import parse_collective
-from tuccl.words.sizes import parse_size
+from tuccl.words import parse_size
 
 AnySchedule = Algorithm | Schedule | str | Path
 """A schedule, one in the schedule language, or the file that holds one."""

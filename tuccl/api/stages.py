@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tuccl.words.progress import AtMost, Progress, Total
+from tuccl.search.trials.events import AtMost, Progress, Total
 
 
 @dataclass(frozen=True, slots=True)

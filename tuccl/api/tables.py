@@ -34,8 +34,7 @@ from tuccl.reports.job_gains import Obstacle, gains_of, obstacle_to
 from tuccl.reports.keys import Runner
 from tuccl.runtime import has_executor
 from tuccl.shipping.shipped_directory import TABLE_NAME
-from tuccl.words.operation_names import parse_operation
-from tuccl.words.sizes import parse_size
+from tuccl.words import parse_operation, parse_size
 
 UNKNOWN = "unknown"
 """`Table.times` of a bundle, which does not record how its times were taken."""

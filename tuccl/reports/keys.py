@@ -18,7 +18,7 @@ from lookup_tables.table import Operation, Shape
 from probes.inputs.printable import printable
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shape_text
-from tuccl.words.sizes import format_size
+from tuccl.words import format_size
 
 if TYPE_CHECKING:
     import pandas as pd

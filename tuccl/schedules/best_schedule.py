@@ -21,7 +21,7 @@ from tuccl.schedules.making import Stopwatch
 from tuccl.schedules.schedule_choice import Choice, Request, Tried, choose_schedule
 from tuccl.schedules.schedule_files import is_for_msccl, runtime_notes, schedule_texts
 from tuccl.schedules.synthesis_report import Bounds, Outcome
-from tuccl.words.progress import Progress
+from tuccl.search.trials.events import Progress
 
 _MOST_JOBS = 1024
 

@@ -13,7 +13,7 @@ from synthesizer.bounds.time_bounds import TimeBound
 from tuccl.schedules.across_hosts import on_nodes
 from tuccl.schedules.chunk_fit import contributions
 from tuccl.schedules.schedule_choice import Choice, Request, Tried
-from tuccl.words.sizes import format_size
+from tuccl.words import format_size
 
 _MOST_SHOWN = 5
 """Greatest number of other schedules that the text lists."""

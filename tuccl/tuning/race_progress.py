@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuccl.search.trials.config import ProcessProfile
+from tuccl.search.trials.events import AtMost, Progress
 from tuccl.tuning.profile_race import MOST_IN_TURN
-from tuccl.words.progress import AtMost, Progress
 
 _VISITS = "process profiles"
 _IN_TURN = "profiles against stock"

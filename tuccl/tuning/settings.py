@@ -28,10 +28,15 @@ from tuccl.search.strategies.strategies import make_strategy
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.timing import Timing
-from tuccl.words.counts import count_of
-from tuccl.words.durations import parse_seconds
-from tuccl.words.operation_names import parse_operation, parse_operations
-from tuccl.words.sizes import format_size, parse_size, size_ladder
+from tuccl.words import (
+    count_of,
+    format_size,
+    parse_operation,
+    parse_operations,
+    parse_seconds,
+    parse_size,
+    size_ladder,
+)
 from tuccl.workloads.step_calls import StepCalls
 
 _Given = TypeVar("_Given")

@@ -15,8 +15,8 @@ from tuccl.search.statistics import steadiness
 from tuccl.search.statistics.estimators import interquartile_mean
 from tuccl.search.statistics.pooling import MeanError
 from tuccl.search.trials.config import STOCK, Task
+from tuccl.search.trials.events import Progress
 from tuccl.tuning.spending import Spending
-from tuccl.words.progress import Progress
 
 REPEATS = 9
 """Samples per key at the beginning; every profile is compared with them."""

@@ -16,7 +16,7 @@ from math import exp, log
 from lookup_tables.table import Operation, Shape
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Computation
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 
 _REACH = 2
 """Factor by which an entry reaches beyond the sizes of its key: half a step of the usual ladder."""

@@ -11,7 +11,7 @@ from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
-from synthesizer.ir.collectives import Collective
+from synthesizer.ir.collectives import Collective, parse_collective
 from synthesizer.plan.reach import rails_suffice
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import simulate_us
@@ -19,8 +19,7 @@ from tests.sketches.machines import cluster
 from tuccl.errors import InfeasibleError, ScheduleError, UsageError
 from tuccl.schedules import making
 from tuccl.schedules.schedule_choice import WIRES_ALONE, Request, Tried, choose_schedule
-from tuccl.words.collective_names import parse_collective
-from tuccl.words.durations import parse_seconds
+from tuccl.words import parse_seconds
 
 pytestmark = pytest.mark.long
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuccl.search.trials.config import ProcessProfile
+from tuccl.search.trials.events import AtMost, Total
 from tuccl.tuning.race_progress import RaceProgress
-from tuccl.words.progress import AtMost, Total
 
 
 class Reports:

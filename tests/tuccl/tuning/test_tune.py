@@ -13,13 +13,13 @@ from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.models.placements import placements
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.events import Total
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.space import Family, Space
 from tuccl.tuning.run.results import SearchSpaces, TuningResult
 from tuccl.tuning.run.tune import tune
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import Total
 from tuccl.workspace.measurement_log import MeasurementLog
 
 SHAPE, PAIR = Shape(4, 1, 4), Shape(2, 1, 2)

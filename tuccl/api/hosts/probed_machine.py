@@ -17,9 +17,9 @@ from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from probes.topology.validation import check_structure, validate
 from tuccl.api.hosts.probing import probe_for_init
+from tuccl.search.trials.events import Progress
 from tuccl.views.terminal import display
 from tuccl.views.terminal.progress import shown_progress
-from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import cannot_write, require_room, write_atomically
 
 

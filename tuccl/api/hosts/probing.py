@@ -37,10 +37,10 @@ from tuccl.errors import (
 )
 from tuccl.options.output_file import check_output
 from tuccl.processes.mpi_workers import ending_job_when_terminated
+from tuccl.search.trials.events import Progress
 from tuccl.views.terminal import display, probe_summary
 from tuccl.views.terminal.json_output import print_json
 from tuccl.views.terminal.progress import shown_progress
-from tuccl.words.progress import Progress
 from tuccl.workspace.atomic_file import absolute, require_writable, write_atomically
 
 SCHEMA_VERSION = 1

@@ -28,7 +28,7 @@ from tuccl.shipping.bench.own_job import WITH, WITHOUT, JobRound, JobRun, run_ro
 from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, without_table
 from tuccl.views.terminal.display import say
 from tuccl.views.terminal.job_display import run_line
-from tuccl.words.durations import format_about, parse_seconds
+from tuccl.words import format_about, parse_seconds
 from tuccl.workspace.atomic_file import absolute, cannot_write
 from tuccl.workspace.runs import Workspace
 

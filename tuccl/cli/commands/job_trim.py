@@ -55,7 +55,7 @@ from tuccl.shipping.versions import Origin, utc_now, versions_of
 from tuccl.views.terminal.display import print_lines, say, say_notes
 from tuccl.views.terminal.job_display import job_trim_lines
 from tuccl.views.terminal.json_output import print_document
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 from tuccl.workspace.atomic_file import absolute, write_atomically
 
 _ROUNDS = 8

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from probes.cluster.mpi import mpi_tasks
 from probes.topology.graph import Topology
+from synthesizer.ir.collectives import parse_collective
 from tuccl.cli.options.synthesize_command import SynthesizeCommand
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.machine import load_machine
@@ -22,13 +23,11 @@ from tuccl.schedules.making import Stopwatch
 from tuccl.schedules.schedule_choice import Request
 from tuccl.schedules.schedule_files import STDOUT, schedule_texts, wanted_format, write_schedule
 from tuccl.schedules.synthesis_report import Outcome, as_dict, as_text
+from tuccl.search.trials.events import Progress
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_json
 from tuccl.views.terminal.progress import shown_progress
-from tuccl.words.collective_names import parse_collective
-from tuccl.words.durations import parse_seconds
-from tuccl.words.progress import Progress
-from tuccl.words.sizes import parse_size
+from tuccl.words import parse_seconds, parse_size
 
 SCHEMA_VERSION = 1
 

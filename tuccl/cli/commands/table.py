@@ -26,8 +26,7 @@ from tuccl.search.trials.shapes import ShapeName, shape_text
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.table_display import print_result
-from tuccl.words.operation_names import parse_operation
-from tuccl.words.sizes import format_size, parse_size
+from tuccl.words import format_size, parse_operation, parse_size
 
 
 def show_table(root: Path, as_json: bool, shape: str | None = None) -> int:

@@ -23,7 +23,7 @@ from tuccl.views.terminal.workload_display import (
     summary_line,
     workload_figures,
 )
-from tuccl.words.durations import parse_seconds
+from tuccl.words import parse_seconds
 from tuccl.workloads.job_recording import (
     PROFILER_VARIABLE,
     RECORD_VARIABLE,

@@ -1,7 +1,7 @@
 """Events of a run, for whoever shows it while it goes on.
 
-How far a stage is comes by `tuccl.words.progress.Progress`; events say what happens in it. They
-change nothing: a run without a watcher takes the same steps. Those of each measurement are named
+`Progress` shows how far a stage is; events say what happens in it. They change nothing: a run
+without a watcher takes the same steps. Those of each measurement are named
 tuples, which are made in a fifth of the time of a frozen dataclass.
 """
 
@@ -12,6 +12,35 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from tuccl.search.trials.config import Config, ProcessProfile, Task
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """An upper bound of a total that is not known yet."""
+
+    bound: int
+
+
+Total = int | AtMost | None
+"""How many steps a stage has, if it is known."""
+
+
+class Progress(Protocol):
+    """Shows how far a stage is; it lasts until another begins or all of it is done."""
+
+    def __call__(self, stage: str, done: int, total: Total, /, share: float | None = None) -> None:
+        """Show the stage.
+
+        Args:
+            stage: Its name.
+            done: How many of its steps are over.
+            total: How many it has.
+            share: Part of the stage's time that is over, 0 to 1, if the steps' times are known.
+
+        Raises:
+            ValueError: More is done than there is, less is done than before, or the total changed.
+            KeyboardInterrupt: Ctrl-C or SIGTERM was dropped on the way.
+        """
 
 
 @dataclass(frozen=True, slots=True)

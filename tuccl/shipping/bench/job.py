@@ -21,7 +21,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK, Contender
-from tuccl.words.sizes import format_size
+from tuccl.words import format_size
 
 _ENGINE = "job"
 _START_TIMEOUT_S = 60.0

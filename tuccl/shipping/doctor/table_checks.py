@@ -14,7 +14,7 @@ from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 from tuccl.shipping.doctor.job_view import JobView
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.shipping.shipped_view import ShippedView
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 
 _SUM = re.compile(r"[0-9a-fA-F]{8}")
 _CLOCKS_APART_S = 5.0

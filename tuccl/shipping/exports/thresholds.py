@@ -18,7 +18,7 @@ from math import exp, log
 
 from lookup_tables.table import Operation, Shape
 from tuccl.reports.job_gains import JobGains
-from tuccl.words.sizes import format_size
+from tuccl.words import format_size
 from tuccl.workloads.workload import Workload
 
 MARK = '{\n "format": "tuccl-thresholds"'

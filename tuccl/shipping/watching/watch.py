@@ -39,7 +39,7 @@ from tuccl.shipping.watching.spot_keys import spot_keys
 from tuccl.shipping.watching.spot_measurement import LIMIT_S, measure_spots
 from tuccl.shipping.watching.spot_verdicts import Suspicion, WatchedKey, promise_of
 from tuccl.shipping.watching.structure_checks import check_structure
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

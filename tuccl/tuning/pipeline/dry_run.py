@@ -21,7 +21,7 @@ from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import timing_of
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings, describe_sizes
-from tuccl.words.durations import format_seconds
+from tuccl.words import format_seconds
 
 
 @dataclass(frozen=True, slots=True)

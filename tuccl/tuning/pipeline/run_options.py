@@ -23,8 +23,7 @@ from tuccl.search.trials.presets import ASKED_ABOUT
 from tuccl.search.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
 from tuccl.tuning.pipeline.laboratory_options import require_possible
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
-from tuccl.words.operation_names import parse_operations
-from tuccl.words.sizes import MAX_SIZE_BYTES, format_size, parse_size
+from tuccl.words import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
 
 _OPTIONS = TypeAdapter(RunOptions)
 

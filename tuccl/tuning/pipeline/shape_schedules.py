@@ -28,9 +28,9 @@ from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
 from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
 from tuccl.schedules.staged_candidates import staged_candidates
+from tuccl.search.trials.events import Progress, Total
 from tuccl.tuning.pipeline.estimate import schedules_seconds
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import Progress, Total
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import Run
 

@@ -40,7 +40,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.own_schedules import OwnSchedule
 from tuccl.schedules.saved_candidates import are_saved
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.events import RunBegins, SchedulesMade, Watch, unwatched
+from tuccl.search.trials.events import Progress, RunBegins, SchedulesMade, Watch, unwatched
 from tuccl.search.trials.timing import Timing, timing_of
 from tuccl.tuning.pipeline.carried_table import (
     Carried,
@@ -66,7 +66,6 @@ from tuccl.tuning.run.results import SearchSpaces, TuningResult
 from tuccl.tuning.run.tune import tune, tune_again
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import Progress
 from tuccl.workloads.workload import Workload
 from tuccl.workloads.workload_file import write_workload
 from tuccl.workspace.atomic_file import require_room, write_atomically

@@ -10,7 +10,7 @@ from tuccl.measuring.records.recording import record_of
 from tuccl.measuring.workers.places import Places
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.search.trials.config import STOCK
-from tuccl.search.trials.events import Watcher, unwatched
+from tuccl.search.trials.events import Progress, Watcher, unwatched
 from tuccl.search.trials.shapes import shape_text
 from tuccl.tuning.pipeline.carried_table import Carried
 from tuccl.tuning.pipeline.estimate import Estimate
@@ -21,8 +21,7 @@ from tuccl.tuning.pipeline.shape_schedules import saved_schedules
 from tuccl.tuning.pipeline.stages import backend_request, initialize
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import describe_keys
-from tuccl.words.counts import count_of
-from tuccl.words.progress import Progress
+from tuccl.words import count_of
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
 

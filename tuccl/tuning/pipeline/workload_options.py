@@ -20,7 +20,7 @@ from tuccl.search.trials.presets import ASKED_ABOUT
 from tuccl.search.trials.shapes import NamedShape, ShapeName, shapes_of_machine
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.settings import RunSettings, alltoall_refusal
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.machine_keys import Offer, step_calls
 from tuccl.workloads.step_calls import StepCalls

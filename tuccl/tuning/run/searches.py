@@ -11,7 +11,7 @@ from tuccl.search.strategies.strategies import make_strategy
 from tuccl.search.strategies.strategy import SearchResult, Strategy, run_search
 from tuccl.search.strategies.warm import Warm
 from tuccl.search.trials.config import Config, Task
-from tuccl.search.trials.events import Watch
+from tuccl.search.trials.events import Progress, Watch
 from tuccl.search.trials.space import Space
 from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.run.results import SearchSpaces
@@ -24,7 +24,6 @@ from tuccl.tuning.run_keys import (
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import StockTimes
-from tuccl.words.progress import Progress
 
 _SEARCHES = {
     "one profile": "search of NCCL's settings",

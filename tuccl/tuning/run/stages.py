@@ -10,7 +10,7 @@ from functools import partial
 from tuccl.errors import ProfileLostError
 from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.search.trials.events import KeyDecided, Watch
+from tuccl.search.trials.events import AtMost, KeyDecided, Progress, Watch
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import SPELLED_OUT, Space
@@ -30,7 +30,6 @@ from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
-from tuccl.words.progress import AtMost, Progress
 from tuccl.workspace.measurement_log import MeasurementLog
 
 _SHORT_SHARE = 0.1

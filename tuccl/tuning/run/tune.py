@@ -30,7 +30,7 @@ from lookup_tables.table import Shape
 from tuccl.errors import ProfileLostError
 from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.trials.config import Config, ProcessProfile, Task
-from tuccl.search.trials.events import Watch, unwatched
+from tuccl.search.trials.events import Progress, Watch, unwatched
 from tuccl.search.trials.space import with_profile
 from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.guaranteed_minimum import KeyRatio
@@ -39,7 +39,6 @@ from tuccl.tuning.run.results import SearchSpaces, Tuned, TuningResult
 from tuccl.tuning.run.stages import Run
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import Progress
 from tuccl.workspace.measurement_log import MeasurementLog
 
 _SCHEDULES_SHARE = 0.6

@@ -16,7 +16,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tuccl.reports.evidence import Evidence
-from tuccl.words.sizes import format_size
+from tuccl.words import format_size
 
 Interval = tuple[float, float | None, float | None]
 """A value with its lower and upper bound, as far as they are known."""

@@ -22,7 +22,7 @@ from tuccl.views.page.charts import (
 )
 from tuccl.views.page.keys import KeyFigures, ProfileGain, Timed, by_curve
 from tuccl.views.page.tables import ComparedKey, TableFigures
-from tuccl.words.sizes import format_size
+from tuccl.words import format_size
 
 Convert = Callable[[KeyFigures, float], float]
 """Returns what a chart shows of a time in µs."""

@@ -28,8 +28,7 @@ from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.shipping.bench.bandwidths import busbw_gb_per_s
 from tuccl.views.page.place import ReportedTable
-from tuccl.words.counts import count_of
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_size
 from tuccl.workspace.measurement_lines import Contents
 
 _MOST_BOUNDED_RANKS = 64

@@ -45,9 +45,7 @@ from tuccl.views.page.tables import (
 from tuccl.views.page.timelines import timeline_charts
 from tuccl.views.terminal.step_display import gain_words, step_line, step_words
 from tuccl.views.terminal.table_display import floor_lines
-from tuccl.words.counts import count_of
-from tuccl.words.durations import format_seconds
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_seconds, format_size
 
 PLOTLY_ADDRESS = "/plotly.js"
 """Where a server has the script that draws charts."""

@@ -20,7 +20,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.views.page.charts import COLOURS, DASHES, SYMBOLS, Chart, line
 from tuccl.views.page.keys import Key
-from tuccl.words.durations import format_seconds
+from tuccl.words import format_seconds
 from tuccl.workspace.measurement_history import Measurement
 
 _SCHEDULES = "schedules"

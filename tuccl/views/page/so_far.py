@@ -22,7 +22,7 @@ from tuccl.search.trials.config import STOCK, Task
 from tuccl.tuning.pipeline.run_options import read_options
 from tuccl.views.page.keys import Key, Timed, shape_words, timed
 from tuccl.views.page.search import SearchProgress, search_progress
-from tuccl.words.durations import parse_seconds
+from tuccl.words import parse_seconds
 from tuccl.workspace.measurement_history import Measurement, read_history
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Run, RunRecord

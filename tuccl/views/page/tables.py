@@ -20,7 +20,7 @@ from tuccl.views.page.search import SearchProgress, search_progress
 from tuccl.views.page.sketches import SketchFigures, sketch_figures
 from tuccl.views.page.timelines import Timeline, timelines_of
 from tuccl.views.terminal.table_display import placed_entries_lines, summary_lines
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
 from tuccl.workspace.measurement_log import read_log

@@ -30,8 +30,7 @@ from tuccl.models.siblings import SiblingMachines
 from tuccl.views.page.charts import Chart, chart_text
 from tuccl.views.page.keys import KeyFigures
 from tuccl.views.page.place import ReportedTable
-from tuccl.words.counts import count_of
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_size
 
 _MOST_SCHEDULES = 4
 _MOST_STEPS = 4_500

@@ -27,9 +27,7 @@ from tuccl.shipping.bench.step import BenchedStep
 from tuccl.shipping.bench.upgrade import Effect, UpgradedKey, UpgradeResult
 from tuccl.views.terminal.display import print_lines, standard_output
 from tuccl.views.terminal.step_display import step_words, untuned_words
-from tuccl.words.counts import count_of
-from tuccl.words.durations import format_seconds
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_seconds, format_size
 
 _TYPES = {"float16": "half"}
 """nccl-tests' names of data types."""

@@ -10,7 +10,7 @@ from tuccl.shipping.doctor.diagnosis import Diagnosis
 from tuccl.shipping.doctor.findings import Finding, Severity
 from tuccl.shipping.doctor.ship_check import ShipCheck
 from tuccl.shipping.watching.watch import WatchResult
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 
 _LONGEST = 1000
 

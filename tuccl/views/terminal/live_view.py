@@ -22,12 +22,11 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from tuccl.processes.interrupts import interrupts_held, raise_if_interrupted
-from tuccl.search.trials.events import Event
+from tuccl.search.trials.events import Event, Progress, Total
 from tuccl.views.terminal.display import lines_above, plain_console
 from tuccl.views.terminal.progress import is_terminal, plain_progress, shown_progress, surviving
 from tuccl.views.terminal.run_frame import LEAST_COLUMNS, LEAST_ROWS, closing_frame, frame
 from tuccl.views.terminal.run_state import RunState
-from tuccl.words.progress import Progress, Total
 
 EVERY_S = 1.0
 """Seconds between two drawings."""

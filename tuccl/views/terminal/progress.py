@@ -1,6 +1,6 @@
 """The progress of a command: a bar on a terminal, else lines on standard error every 30 s.
 
-Long work reports to a `tuccl.words.progress.Progress`. A thread prints the lines, so that they come
+Long work reports to a `Progress`. A thread prints the lines, so that they come
 during one long step, too. Commands and stages that take a second or two get no line.
 """
 
@@ -19,9 +19,9 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from tuccl.processes.interrupts import interrupts_held, raise_if_interrupted
+from tuccl.search.trials.events import AtMost, Progress, Total
 from tuccl.views.terminal.display import plain_console, say
-from tuccl.words.durations import format_about, format_elapsed, parse_seconds
-from tuccl.words.progress import AtMost, Progress, Total
+from tuccl.words import format_about, format_elapsed, parse_seconds
 
 EVERY_VARIABLE = "TUCCL_PROGRESS_EVERY"
 """Environment variable with the longest time between two lines, as `30s`."""

@@ -16,9 +16,7 @@ from rich.text import Text
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shape_text
 from tuccl.views.terminal.run_state import RunState
-from tuccl.words.counts import count_of
-from tuccl.words.durations import format_elapsed, format_seconds
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_elapsed, format_seconds, format_size
 
 LEAST_COLUMNS, LEAST_ROWS = 80, 20
 _LABEL = 9

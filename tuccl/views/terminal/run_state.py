@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tuccl.search.trials import events
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.events import Total
 from tuccl.views.terminal.progress import Stage, advanced
-from tuccl.words.progress import Total
 
 
 class RunState:

@@ -17,8 +17,7 @@ from tuccl.shipping.shown_table import History, KeptVersion, ShownTable
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.step_display import step_line
 from tuccl.views.terminal.tables import print_rows
-from tuccl.words.counts import count_of
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_size
 
 
 def print_shipped(shown: ShownTable) -> None:

@@ -30,9 +30,7 @@ from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.step_display import step_line
 from tuccl.views.terminal.tables import print_rows
-from tuccl.words.counts import count_of
-from tuccl.words.durations import format_seconds
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_seconds, format_size
 
 _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose measuring time did not pass in reality."""

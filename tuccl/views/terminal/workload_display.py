@@ -11,8 +11,7 @@ from probes.inputs.printable import printable
 from tuccl.reports.json_form import fields_of, member
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.tables import print_rows
-from tuccl.words.counts import count_of
-from tuccl.words.sizes import format_size
+from tuccl.words import count_of, format_size
 from tuccl.workloads.workload import NotTuned, Workload, WorkloadCall
 
 _LONGEST = 200

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuccl.errors import InputFileError
-from tuccl.words.progress import Progress
+from tuccl.search.trials.events import Progress
 from tuccl.workloads.recordings.assembling import assemble
 from tuccl.workloads.recordings.call_csv import CallCsvReader
 from tuccl.workloads.recordings.inspector import InspectorReader

@@ -25,7 +25,7 @@ from tuccl.measuring.records.record_file import read_record
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.finished_run import current_run
 from tuccl.search.trials.config import Task
-from tuccl.search.trials.events import Event, KeyDecided, RunBegins
+from tuccl.search.trials.events import Event, KeyDecided, RunBegins, Total
 from tuccl.search.trials.shapes import ShapeName
 from tuccl.tuning.pipeline import stages
 from tuccl.tuning.pipeline.carried_table import samples_in
@@ -33,7 +33,6 @@ from tuccl.tuning.pipeline.preparing import prepare
 from tuccl.tuning.pipeline.retuning import retuning_of
 from tuccl.tuning.pipeline.run_options import read_options
 from tuccl.tuning.pipeline.tuning_run import run
-from tuccl.words.progress import Total
 from tuccl.workloads.workload_file import read_workload
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace

@@ -16,8 +16,8 @@ from tests.tuccl.silent_progress import silent
 from tuccl.errors import UsageError
 from tuccl.measuring.records.record_file import write_record
 from tuccl.options.run_options import RunOptions
+from tuccl.search.trials.events import Progress
 from tuccl.tuning.pipeline import laboratory_options, preparing, tuning_run
-from tuccl.words.progress import Progress
 from tuccl.workspace.runs import Workspace
 
 

@@ -13,10 +13,10 @@ from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.tuccl.silent_progress import silent
 from tuccl.options.run_options import RunOptions
 from tuccl.schedules.candidates import Candidate
+from tuccl.search.trials.events import Total
 from tuccl.search.trials.shapes import ShapeName, shapes_named
 from tuccl.tuning.pipeline.shape_schedules import candidates_of, parts_of, sketches_of
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.progress import Total
 from tuccl.workspace.runs import Run
 
 MACHINE = cluster(2, 2, 2)

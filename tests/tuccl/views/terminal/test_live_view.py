@@ -21,10 +21,10 @@ from tests.tuccl.views.terminal.terminal_screen import Screen, Terminal, termina
 from tuccl.errors import ExitCode
 from tuccl.search.trials import events
 from tuccl.search.trials.config import STOCK, Config, Task
+from tuccl.search.trials.events import Progress
 from tuccl.views.terminal.display import say
 from tuccl.views.terminal.live_view import EVERY_S, LiveView, progress_of_run, shown_run
 from tuccl.views.terminal.progress import EVERY_VARIABLE
-from tuccl.words.progress import Progress
 
 pytestmark = pytest.mark.long
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuccl.errors import UsageError
+from tuccl.search.trials.events import AtMost, Total
 from tuccl.views.terminal.progress import (
     Lines,
     Pace,
@@ -27,7 +28,6 @@ from tuccl.views.terminal.progress import (
     printed_lines,
     shown_progress,
 )
-from tuccl.words.progress import AtMost, Total
 
 
 def after(*reports: tuple[int, Total]) -> Stage:

@@ -19,7 +19,7 @@ from tests.tuccl.workloads.recordings.written_logs import (
     workload,
 )
 from tuccl.errors import InputFileError, TucclError
-from tuccl.words.progress import Total
+from tuccl.search.trials.events import Total
 from tuccl.workloads.recordings.importing import Imported, import_recordings
 from tuccl.workloads.workload import SourceKind, Workload
 

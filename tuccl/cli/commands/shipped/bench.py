@@ -42,10 +42,7 @@ from tuccl.views.terminal import display
 from tuccl.views.terminal.bench_display import print_bench, print_upgrade
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.progress import shown_progress
-from tuccl.words.counts import count_of
-from tuccl.words.durations import format_about, parse_seconds
-from tuccl.words.operation_names import parse_operations
-from tuccl.words.sizes import parse_size
+from tuccl.words import count_of, format_about, parse_operations, parse_seconds, parse_size
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload

@@ -21,7 +21,7 @@ from tuccl.views.terminal import display
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.findings_display import watch_lines
 from tuccl.views.terminal.json_output import print_document
-from tuccl.words.durations import parse_seconds
+from tuccl.words import parse_seconds
 from tuccl.workspace.atomic_file import absolute, write_atomically
 
 

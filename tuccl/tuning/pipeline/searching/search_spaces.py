@@ -24,7 +24,7 @@ from tuccl.search.trials.space import Space
 from tuccl.tuning.placing.seen import Estimate
 from tuccl.tuning.run.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
-from tuccl.words.counts import count_of
+from tuccl.words import count_of
 
 Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
 _NO_SCHEDULES = Space("settings of NCCL alone", ())

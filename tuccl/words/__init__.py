@@ -1,1 +1,0 @@
-"""Sizes, durations and operations as people write them, and how far a command is."""
