@@ -16,12 +16,12 @@ from tuccl.measuring.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.measuring.records.record import Record
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
+from tuccl.quantities import format_size
 from tuccl.search.strategies.meter import Measure
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.presets import paper_space
 from tuccl.search.trials.space import Space, space_of
-from tuccl.words import format_size
 
 
 @dataclass(frozen=True)

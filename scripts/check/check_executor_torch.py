@@ -35,9 +35,9 @@ from measuring_job import JobError, without_tables  # noqa: E402
 from torch_job import TRAININGS, TorchJob, add_arguments  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
+from tuccl.quantities import format_size  # noqa: E402
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE  # noqa: E402
 from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
-from tuccl.words import format_size  # noqa: E402
 
 PARTS = ("latency", *TRAININGS, "decoding", "streams", "groups", "unpreloaded", "shapes")
 TOLERANCE = 0.01

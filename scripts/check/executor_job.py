@@ -27,9 +27,9 @@ from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.measuring.workers.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.workers.seating import appearing_as
+from tuccl.quantities import parse_size
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.schedules.executor_schedules import programs_bundle
-from tuccl.words import parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = {PLUGIN_VARIABLE: "none"}

@@ -22,13 +22,13 @@ from tuccl.api.stages import OnStage, progress_of
 from tuccl.errors import UsageError
 from tuccl.models.figures import communicator_shape
 from tuccl.options.sketch_argument import read_sketch_argument, sketch_for
+from tuccl.quantities import parse_size
 from tuccl.schedules.best_schedule import Means, best_schedule
 from tuccl.schedules.own_schedules import connecting_sketch
 from tuccl.schedules.own_schedules import read_schedule as read_any_schedule
 from tuccl.schedules.schedule_choice import WIRES_ALONE, Request
 from tuccl.schedules.schedule_files import wanted_format
 from tuccl.schedules.schedule_files import write_schedule as write_texts
-from tuccl.words import parse_size
 
 AnySchedule = Algorithm | Schedule | str | Path
 """A schedule, one in the schedule language, or the file that holds one."""

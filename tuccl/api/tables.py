@@ -16,6 +16,7 @@ from lookup_tables.provenance import Provenance
 from lookup_tables.table import BuiltinConfig, Operation, ScheduleConfig, Shape
 from tuccl.errors import UsageError
 from tuccl.models.figures import communicator_shape
+from tuccl.quantities import parse_operation, parse_size
 from tuccl.reports.choice_text import (
     OWN_CHOICE,
     UNDER_PROFILE,
@@ -34,7 +35,6 @@ from tuccl.reports.job_gains import Obstacle, gains_of, obstacle_to
 from tuccl.reports.keys import Runner
 from tuccl.runtime import has_executor
 from tuccl.shipping.shipped_directory import TABLE_NAME
-from tuccl.words import parse_operation, parse_size
 
 UNKNOWN = "unknown"
 """`Table.times` of a bundle, which does not record how its times were taken."""

@@ -11,7 +11,7 @@ from typing import IO
 
 from tuccl.errors import MeasurementError, Terminated, UsageError
 from tuccl.processes.interrupts import STOPS
-from tuccl.words import format_seconds
+from tuccl.quantities import format_seconds
 
 _SIGNALLED = 128
 """A shell adds this to the number of the signal that ended a command."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.table import Entry, Table
+from tuccl.quantities import format_size
 from tuccl.reports.keys import Runner
-from tuccl.words import format_size
 
 OWN_CHOICE = "NCCL's own choice"
 UNDER_PROFILE = "NCCL under the profile"

@@ -16,9 +16,9 @@ from lookup_tables.confirmation import NoStarts
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
 from probes.inputs.printable import printable
+from tuccl.quantities import format_size
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shape_text
-from tuccl.words import format_size
 
 if TYPE_CHECKING:
     import pandas as pd

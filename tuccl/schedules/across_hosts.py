@@ -12,7 +12,7 @@ from synthesizer.programs.staged.cutting import cut
 from synthesizer.programs.staged.data_flow import chunks_moved
 from synthesizer.programs.staged.staged_proof import prove_staged
 from tuccl.errors import NoProgramError
-from tuccl.words import count_of
+from tuccl.quantities import count_of
 
 MOST_AT_ONCE = 8192
 """Most chunks that the steps of a schedule move which is cut beside other work: seconds."""

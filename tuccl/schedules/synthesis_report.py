@@ -10,10 +10,10 @@ from typing import Any
 from probes.topology.graph import Topology
 from sketches.chunking import msccl_multiple_bytes
 from synthesizer.bounds.time_bounds import TimeBound
+from tuccl.quantities import format_size
 from tuccl.schedules.across_hosts import on_nodes
 from tuccl.schedules.chunk_fit import contributions
 from tuccl.schedules.schedule_choice import Choice, Request, Tried
-from tuccl.words import format_size
 
 _MOST_SHOWN = 5
 """Greatest number of other schedules that the text lists."""

@@ -24,11 +24,7 @@ from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.options.machine_options import MachineOptions
 from tuccl.options.option import require_bounds
 from tuccl.options.run_options import RunOptions
-from tuccl.search.strategies.strategies import make_strategy
-from tuccl.search.trials.config import Task
-from tuccl.search.trials.shapes import NamedShape, ShapeName
-from tuccl.search.trials.timing import Timing
-from tuccl.words import (
+from tuccl.quantities import (
     count_of,
     format_size,
     parse_operation,
@@ -37,6 +33,10 @@ from tuccl.words import (
     parse_size,
     size_ladder,
 )
+from tuccl.search.strategies.strategies import make_strategy
+from tuccl.search.trials.config import Task
+from tuccl.search.trials.shapes import NamedShape, ShapeName
+from tuccl.search.trials.timing import Timing
 from tuccl.workloads.step_calls import StepCalls
 
 _Given = TypeVar("_Given")

@@ -14,9 +14,9 @@ from math import log
 
 from lookup_tables.table import Operation, Shape
 from probes.inputs.printable import printable
+from tuccl.quantities import format_size
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import NamedShape
-from tuccl.words import format_size
 from tuccl.workloads.step_calls import KeyCalls, LeftOut, SizeCalls, StepCalls, Why
 from tuccl.workloads.workload import SourceKind, Workload, WorkloadCall
 from tuccl.workloads.workload_file import workload_text

@@ -14,9 +14,9 @@ from enum import StrEnum
 from math import exp, log
 
 from lookup_tables.table import Operation, Shape
+from tuccl.quantities import count_of
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Computation
-from tuccl.words import count_of
 
 _REACH = 2
 """Factor by which an entry reaches beyond the sizes of its key: half a step of the usual ladder."""

@@ -12,7 +12,7 @@ from lookup_tables.table import MAX_RANKS, Operation
 from probes.inputs.first_fault import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
-from tuccl.words import MAX_SIZE_BYTES
+from tuccl.quantities import MAX_SIZE_BYTES
 from tuccl.workloads.workload import (
     Datatype,
     NotTuned,

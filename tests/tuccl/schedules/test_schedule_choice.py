@@ -17,9 +17,9 @@ from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import simulate_us
 from tests.sketches.machines import cluster
 from tuccl.errors import InfeasibleError, ScheduleError, UsageError
+from tuccl.quantities import parse_seconds
 from tuccl.schedules import making
 from tuccl.schedules.schedule_choice import WIRES_ALONE, Request, Tried, choose_schedule
-from tuccl.words import parse_seconds
 
 pytestmark = pytest.mark.long
 

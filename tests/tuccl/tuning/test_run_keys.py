@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from lookup_tables.table import Operation, Shape
+from tuccl.quantities import size_ladder
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.tuning.run_keys import keys_of, representative, seed_of, smaller_neighbour
 from tuccl.tuning.settings import RunSettings
-from tuccl.words import size_ladder
 
 SHAPE = Shape(4, 1, 4)
 OPERATIONS = (

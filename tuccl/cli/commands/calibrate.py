@@ -15,8 +15,8 @@ from tuccl.measuring.calibration.sources import Measurements, read_measurements
 from tuccl.measuring.records.grid_csv import files_of
 from tuccl.options.machine import load_machine
 from tuccl.options.output_file import check_output
+from tuccl.quantities import parse_operation
 from tuccl.views.terminal.json_output import print_json
-from tuccl.words import parse_operation
 from tuccl.workspace.atomic_file import write_atomically
 
 SCHEMA_VERSION = 1

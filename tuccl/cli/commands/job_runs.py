@@ -21,6 +21,7 @@ from tuccl.errors import MeasurementError, UsageError
 from tuccl.options.option import require_bounds
 from tuccl.options.workload_bench_command import WorkloadBenchCommand
 from tuccl.processes.job_process import run_job_into
+from tuccl.quantities import format_about, parse_seconds
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.job_figure import Figure, TimeUnit, parse_pattern
@@ -28,7 +29,6 @@ from tuccl.shipping.bench.own_job import WITH, WITHOUT, JobRound, JobRun, run_ro
 from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, without_table
 from tuccl.views.terminal.display import say
 from tuccl.views.terminal.job_display import run_line
-from tuccl.words import format_about, parse_seconds
 from tuccl.workspace.atomic_file import absolute, cannot_write
 from tuccl.workspace.runs import Workspace
 

@@ -26,6 +26,7 @@ from tuccl.cli.commands.job_runs import (
 )
 from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.options.workload_bench_command import WorkloadTrimCommand
+from tuccl.quantities import count_of
 from tuccl.reports.json_form import fields_of
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.search.statistics.screening import begins_with_first_half, rounds_for, signs_of_rounds
@@ -55,7 +56,6 @@ from tuccl.shipping.versions import Origin, utc_now, versions_of
 from tuccl.views.terminal.display import print_lines, say, say_notes
 from tuccl.views.terminal.job_display import job_trim_lines
 from tuccl.views.terminal.json_output import print_document
-from tuccl.words import count_of
 from tuccl.workspace.atomic_file import absolute, write_atomically
 
 _ROUNDS = 8

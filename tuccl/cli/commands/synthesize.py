@@ -18,6 +18,7 @@ from tuccl.options.output_file import check_output
 from tuccl.options.sketch_argument import nodes_of, read_sketch_argument, sketch_for
 from tuccl.processes.mpi_workers import lead_ranks
 from tuccl.processes.workers import Workers
+from tuccl.quantities import parse_seconds, parse_size
 from tuccl.schedules.best_schedule import Means, best_schedule
 from tuccl.schedules.making import Stopwatch
 from tuccl.schedules.schedule_choice import Request
@@ -27,7 +28,6 @@ from tuccl.search.trials.events import Progress
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_json
 from tuccl.views.terminal.progress import shown_progress
-from tuccl.words import parse_seconds, parse_size
 
 SCHEMA_VERSION = 1
 

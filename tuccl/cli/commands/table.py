@@ -11,6 +11,7 @@ from pathlib import Path
 from lookup_tables.table import Shape
 from tuccl.errors import ExitCode, UsageError
 from tuccl.models.figures import communicator_shape
+from tuccl.quantities import format_size, parse_operation, parse_size
 from tuccl.reports.choice_text import (
     describe_builtin,
     describe_schedule,
@@ -26,7 +27,6 @@ from tuccl.search.trials.shapes import ShapeName, shape_text
 from tuccl.views.terminal import display
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.table_display import print_result
-from tuccl.words import format_size, parse_operation, parse_size
 
 
 def show_table(root: Path, as_json: bool, shape: str | None = None) -> int:

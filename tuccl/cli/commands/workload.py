@@ -14,6 +14,7 @@ from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.options.option import require_bounds
 from tuccl.options.output_file import check_output
 from tuccl.processes.job_process import run_job
+from tuccl.quantities import parse_seconds
 from tuccl.views.terminal.display import print_lines, say, say_notes
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.progress import shown_progress
@@ -23,7 +24,6 @@ from tuccl.views.terminal.workload_display import (
     summary_line,
     workload_figures,
 )
-from tuccl.words import parse_seconds
 from tuccl.workloads.job_recording import (
     PROFILER_VARIABLE,
     RECORD_VARIABLE,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from tuccl.quantities import format_size
 from tuccl.search.trials.placement import ANYWHERE, Placement
-from tuccl.words import format_size
 
 Settings = tuple[tuple[str, int], ...]
 """Variables of the environment with their values, sorted by name."""

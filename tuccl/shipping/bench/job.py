@@ -15,13 +15,13 @@ from tuccl.measuring.workers.groups import Group
 from tuccl.measuring.workers.leader import Leader, Seat
 from tuccl.measuring.workers.places import Places
 from tuccl.measuring.workers.seating import seats_of
+from tuccl.quantities import format_size
 from tuccl.search.statistics.estimators import interquartile_mean
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK, Contender
-from tuccl.words import format_size
 
 _ENGINE = "job"
 _START_TIMEOUT_S = 60.0

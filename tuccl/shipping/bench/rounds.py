@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tuccl.quantities import format_about
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.events import AtMost, Progress, Total
 from tuccl.shipping.bench.contenders import Contender, ShippedTable
 from tuccl.shipping.bench.job import Job, Site
 from tuccl.shipping.bench.ratios import LEAST_ROUNDS
-from tuccl.words import format_about
 
 _CHECKING = "checking data"
 _TIMING = "timing"

@@ -16,8 +16,8 @@ from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
 from synthesizer.programs.phase_layout import unpacked_phases
 from tuccl.errors import MachineError
 from tuccl.measuring.workers.cores import cores_for, lanes_on
+from tuccl.quantities import count_of
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
-from tuccl.words import count_of
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there
 _LEAST_FREE_BYTES = 64 << 20

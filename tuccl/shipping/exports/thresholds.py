@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import exp, log
 
 from lookup_tables.table import Operation, Shape
+from tuccl.quantities import format_size
 from tuccl.reports.job_gains import JobGains
-from tuccl.words import format_size
 from tuccl.workloads.workload import Workload
 
 MARK = '{\n "format": "tuccl-thresholds"'

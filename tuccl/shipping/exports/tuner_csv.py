@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lookup_tables.table import Entry, Operation, Table
+from tuccl.quantities import count_of
 from tuccl.reports.choice_text import profile_text
-from tuccl.words import count_of
 
 MARK = "# TuCCL: built-in settings of a table, for NCCL's example tuner"
 """First line of each file."""

@@ -20,6 +20,7 @@ from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.workers.congestion import congestion_control
 from tuccl.measuring.workers.places import LocalPlaces
 from tuccl.measuring.workers.seating import whole_shape
+from tuccl.quantities import count_of
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.host_record import probe_structure
 from tuccl.reports.json_form import member
@@ -39,7 +40,6 @@ from tuccl.shipping.watching.spot_keys import spot_keys
 from tuccl.shipping.watching.spot_measurement import LIMIT_S, measure_spots
 from tuccl.shipping.watching.spot_verdicts import Suspicion, WatchedKey, promise_of
 from tuccl.shipping.watching.structure_checks import check_structure
-from tuccl.words import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

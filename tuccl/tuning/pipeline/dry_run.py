@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from lookup_tables.table import Operation, Shape
 from tuccl.measuring.backends.backend_choice import BackendRequest, builtins_of, open_backend
 from tuccl.options.run_options import REPLAY, SIMULATED
+from tuccl.quantities import format_seconds
 from tuccl.search.strategies.hyperband import Bracket, hyperband_plan
 from tuccl.search.strategies.mraco import MracoOptions
 from tuccl.search.trials.config import STOCK, Task
@@ -21,7 +22,6 @@ from tuccl.search.trials.shapes import shape_text
 from tuccl.search.trials.timing import timing_of
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings, describe_sizes
-from tuccl.words import format_seconds
 
 
 @dataclass(frozen=True, slots=True)

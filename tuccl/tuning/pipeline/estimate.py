@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from lookup_tables.table import Operation
 from sketches.sketch import Sketch
 from synthesizer.ir.collectives import Collective
+from tuccl.quantities import format_about
 from tuccl.schedules.guidance import worth_trying
 from tuccl.tuning.pipeline.dry_run import SearchPlan
-from tuccl.words import format_about
 
 _LEAST_SHOWN_S = 60.0
 _SCHEDULES_S = 0.0035

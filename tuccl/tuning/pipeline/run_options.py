@@ -18,12 +18,12 @@ from tuccl.measuring.records.reading import read_records
 from tuccl.measuring.records.record import Record
 from tuccl.models.model_constants import ModelConstants
 from tuccl.options.run_options import REPLAY, SIMULATED, RunOptions
+from tuccl.quantities import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.presets import ASKED_ABOUT
 from tuccl.search.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
 from tuccl.tuning.pipeline.laboratory_options import require_possible
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
-from tuccl.words import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
 
 _OPTIONS = TypeAdapter(RunOptions)
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from tuccl.measuring.records.record import NOT_RECORDED
 from tuccl.measuring.records.recording import record_of
 from tuccl.measuring.workers.places import Places
+from tuccl.quantities import count_of
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.search.trials.config import STOCK
 from tuccl.search.trials.events import Progress, Watcher, unwatched
@@ -21,7 +22,6 @@ from tuccl.tuning.pipeline.shape_schedules import saved_schedules
 from tuccl.tuning.pipeline.stages import backend_request, initialize
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import describe_keys
-from tuccl.words import count_of
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
 

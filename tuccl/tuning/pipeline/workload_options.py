@@ -15,12 +15,12 @@ from tuccl.errors import UsageError
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.records.record import Record
 from tuccl.options.run_options import RunOptions
+from tuccl.quantities import count_of
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.presets import ASKED_ABOUT
 from tuccl.search.trials.shapes import NamedShape, ShapeName, shapes_of_machine
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.settings import RunSettings, alltoall_refusal
-from tuccl.words import count_of
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.machine_keys import Offer, step_calls
 from tuccl.workloads.step_calls import StepCalls

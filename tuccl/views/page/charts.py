@@ -15,8 +15,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from tuccl.quantities import format_size
 from tuccl.reports.evidence import Evidence
-from tuccl.words import format_size
 
 Interval = tuple[float, float | None, float | None]
 """A value with its lower and upper bound, as far as they are known."""

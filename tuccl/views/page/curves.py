@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import plotly.graph_objects as go
 
+from tuccl.quantities import format_size
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.keys import Runner
 from tuccl.search.trials.config import Task
@@ -22,7 +23,6 @@ from tuccl.views.page.charts import (
 )
 from tuccl.views.page.keys import KeyFigures, ProfileGain, Timed, by_curve
 from tuccl.views.page.tables import ComparedKey, TableFigures
-from tuccl.words import format_size
 
 Convert = Callable[[KeyFigures, float], float]
 """Returns what a chart shows of a time in µs."""

@@ -18,6 +18,7 @@ from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.ir.collectives import Collective
 from tuccl.errors import ScheduleError, UsageError
 from tuccl.models.siblings import SiblingMachines
+from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import describe_builtin, describe_schedule
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import reason
@@ -28,7 +29,6 @@ from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.shipping.bench.bandwidths import busbw_gb_per_s
 from tuccl.views.page.place import ReportedTable
-from tuccl.words import count_of, format_size
 from tuccl.workspace.measurement_lines import Contents
 
 _MOST_BOUNDED_RANKS = 64

@@ -24,6 +24,7 @@ from probes.topology.graph import Topology
 from sketches.sketch import Sketch
 from tuccl import __version__
 from tuccl.errors import MachineError
+from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.keys import Runner
@@ -45,7 +46,6 @@ from tuccl.views.page.tables import (
 from tuccl.views.page.timelines import timeline_charts
 from tuccl.views.terminal.step_display import gain_words, step_line, step_words
 from tuccl.views.terminal.table_display import floor_lines
-from tuccl.words import count_of, format_seconds, format_size
 
 PLOTLY_ADDRESS = "/plotly.js"
 """Where a server has the script that draws charts."""

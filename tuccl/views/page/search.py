@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import plotly.graph_objects as go
 
 from lookup_tables.table import Operation, Shape
+from tuccl.quantities import format_seconds
 from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.views.page.charts import COLOURS, DASHES, SYMBOLS, Chart, line
 from tuccl.views.page.keys import Key
-from tuccl.words import format_seconds
 from tuccl.workspace.measurement_history import Measurement
 
 _SCHEDULES = "schedules"

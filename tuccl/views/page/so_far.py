@@ -14,6 +14,7 @@ from probes.topology.graph import Topology
 from tuccl.errors import WorkspaceError
 from tuccl.models.figures import communicator_shape
 from tuccl.options.run_options import REPLAY
+from tuccl.quantities import parse_seconds
 from tuccl.reports.evidence import Evidence, evidence_of_backend
 from tuccl.reports.finished_run import read_machine
 from tuccl.schedules.saved_candidates import saved_names
@@ -22,7 +23,6 @@ from tuccl.search.trials.config import STOCK, Task
 from tuccl.tuning.pipeline.run_options import read_options
 from tuccl.views.page.keys import Key, Timed, shape_words, timed
 from tuccl.views.page.search import SearchProgress, search_progress
-from tuccl.words import parse_seconds
 from tuccl.workspace.measurement_history import Measurement, read_history
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Run, RunRecord

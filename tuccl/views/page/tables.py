@@ -10,6 +10,7 @@ from pathlib import Path
 from lookup_tables.table import Operation, Shape
 from sketches.sketch import Sketch
 from tuccl.errors import UsageError
+from tuccl.quantities import count_of
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.keys import Runner
@@ -20,7 +21,6 @@ from tuccl.views.page.search import SearchProgress, search_progress
 from tuccl.views.page.sketches import SketchFigures, sketch_figures
 from tuccl.views.page.timelines import Timeline, timelines_of
 from tuccl.views.terminal.table_display import placed_entries_lines, summary_lines
-from tuccl.words import count_of
 from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
 from tuccl.workspace.measurement_log import read_log

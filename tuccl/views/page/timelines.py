@@ -27,10 +27,10 @@ from tuccl.models.executor_model import SLOTS, execution_model, with_network_hop
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED
 from tuccl.models.siblings import SiblingMachines
+from tuccl.quantities import count_of, format_size
 from tuccl.views.page.charts import Chart, chart_text
 from tuccl.views.page.keys import KeyFigures
 from tuccl.views.page.place import ReportedTable
-from tuccl.words import count_of, format_size
 
 _MOST_SCHEDULES = 4
 _MOST_STEPS = 4_500

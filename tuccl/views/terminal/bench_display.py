@@ -12,6 +12,7 @@ from math import inf
 from statistics import geometric_mean
 from textwrap import wrap
 
+from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.search.trials.shapes import shape_text
 from tuccl.shipping.bench.ratios import MeasuredGain
@@ -27,7 +28,6 @@ from tuccl.shipping.bench.step import BenchedStep
 from tuccl.shipping.bench.upgrade import Effect, UpgradedKey, UpgradeResult
 from tuccl.views.terminal.display import print_lines, standard_output
 from tuccl.views.terminal.step_display import step_words, untuned_words
-from tuccl.words import count_of, format_seconds, format_size
 
 _TYPES = {"float16": "half"}
 """nccl-tests' names of data types."""

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from probes.inputs.printable import printable
+from tuccl.quantities import count_of
 from tuccl.shipping.doctor.diagnosis import Diagnosis
 from tuccl.shipping.doctor.findings import Finding, Severity
 from tuccl.shipping.doctor.ship_check import ShipCheck
 from tuccl.shipping.watching.watch import WatchResult
-from tuccl.words import count_of
 
 _LONGEST = 1000
 

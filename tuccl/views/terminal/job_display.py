@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterator
 
 from probes.inputs.printable import printable
+from tuccl.quantities import format_elapsed
 from tuccl.shipping.bench.job_figure import Figure
 from tuccl.shipping.bench.job_parts import TrimResult
 from tuccl.shipping.bench.own_job import JobBenchResult, JobRun, StepSaving
-from tuccl.words import format_elapsed
 
 _LONGEST_JOB = 200
 """Characters of a command that are shown."""

@@ -19,9 +19,9 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from tuccl.processes.interrupts import interrupts_held, raise_if_interrupted
+from tuccl.quantities import format_about, format_elapsed, parse_seconds
 from tuccl.search.trials.events import AtMost, Progress, Total
 from tuccl.views.terminal.display import plain_console, say
-from tuccl.words import format_about, format_elapsed, parse_seconds
 
 EVERY_VARIABLE = "TUCCL_PROGRESS_EVERY"
 """Environment variable with the longest time between two lines, as `30s`."""

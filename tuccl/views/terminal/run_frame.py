@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from rich.text import Text
 
+from tuccl.quantities import count_of, format_elapsed, format_seconds, format_size
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shape_text
 from tuccl.views.terminal.run_state import RunState
-from tuccl.words import count_of, format_elapsed, format_seconds, format_size
 
 LEAST_COLUMNS, LEAST_ROWS = 80, 20
 _LABEL = 9

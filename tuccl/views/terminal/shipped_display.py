@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lookup_tables.table import Shape
 from probes.inputs.printable import printable
+from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.entries import EntryFigures
 from tuccl.reports.keys import Gain
@@ -17,7 +18,6 @@ from tuccl.shipping.shown_table import History, KeptVersion, ShownTable
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.step_display import step_line
 from tuccl.views.terminal.tables import print_rows
-from tuccl.words import count_of, format_size
 
 
 def print_shipped(shown: ShownTable) -> None:

@@ -12,6 +12,7 @@ from statistics import geometric_mean
 from types import MappingProxyType
 
 from lookup_tables.table import Shape, Table
+from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, gains_of
@@ -30,7 +31,6 @@ from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.step_display import step_line
 from tuccl.views.terminal.tables import print_rows
-from tuccl.words import count_of, format_seconds, format_size
 
 _WITHOUT_MACHINE = ("simulated", "replay")
 """Backends whose measuring time did not pass in reality."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from probes.inputs.printable import printable
+from tuccl.quantities import count_of, format_size
 from tuccl.reports.json_form import fields_of, member
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.tables import print_rows
-from tuccl.words import count_of, format_size
 from tuccl.workloads.workload import NotTuned, Workload, WorkloadCall
 
 _LONGEST = 200

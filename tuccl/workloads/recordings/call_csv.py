@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from lookup_tables.table import MAX_RANKS, Operation
 from tuccl.errors import InputFileError, UsageError
-from tuccl.words import parse_size
+from tuccl.quantities import parse_size
 from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import (
     Datatype,

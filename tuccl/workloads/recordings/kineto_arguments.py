@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from tuccl.words import MAX_SIZE_BYTES
+from tuccl.quantities import MAX_SIZE_BYTES
 from tuccl.workloads.recordings.observed_calls import CallForm
 from tuccl.workloads.workload import Datatype
 

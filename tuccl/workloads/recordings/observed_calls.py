@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from lookup_tables.table import Operation
-from tuccl.words import MAX_SIZE_BYTES
+from tuccl.quantities import MAX_SIZE_BYTES
 from tuccl.workloads.workload import Datatype, Reduction
 
 _OPERATIONS = frozenset(operation.value for operation in Operation)

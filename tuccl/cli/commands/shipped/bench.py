@@ -22,6 +22,7 @@ from tuccl.measuring.workers.mpi_places import run_measuring_ranks
 from tuccl.measuring.workers.places import LocalPlaces, Places
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.processes.mpi_workers import ending_job_when_terminated
+from tuccl.quantities import count_of, format_about, parse_operations, parse_seconds, parse_size
 from tuccl.search.trials.timing import Computation, Timing
 from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
 from tuccl.shipping.bench.job import Site, divisions_of
@@ -42,7 +43,6 @@ from tuccl.views.terminal import display
 from tuccl.views.terminal.bench_display import print_bench, print_upgrade
 from tuccl.views.terminal.json_output import print_document
 from tuccl.views.terminal.progress import shown_progress
-from tuccl.words import count_of, format_about, parse_operations, parse_seconds, parse_size
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload

@@ -9,6 +9,7 @@ from tuccl.cli.options.watch_command import ServiceFile, WatchCommand
 from tuccl.errors import ExitCode, UsageError
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.options.output_file import check_output
+from tuccl.quantities import parse_seconds
 from tuccl.reports.host_record import has_models, record_host
 from tuccl.shipping.manifest import MANIFEST_NAME, with_host
 from tuccl.shipping.shipped_directory import held
@@ -21,7 +22,6 @@ from tuccl.views.terminal import display
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.findings_display import watch_lines
 from tuccl.views.terminal.json_output import print_document
-from tuccl.words import parse_seconds
 from tuccl.workspace.atomic_file import absolute, write_atomically
 
 

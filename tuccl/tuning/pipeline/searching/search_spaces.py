@@ -15,6 +15,7 @@ from tuccl.measuring.backends.backend_choice import (
 )
 from tuccl.measuring.backends.replay import ReplayBackend
 from tuccl.models.placements import PlacementClass, placements
+from tuccl.quantities import count_of
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
 from tuccl.search.trials.channel_bound import with_channels_up_to
@@ -24,7 +25,6 @@ from tuccl.search.trials.space import Space
 from tuccl.tuning.placing.seen import Estimate
 from tuccl.tuning.run.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
-from tuccl.words import count_of
 
 Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
 _NO_SCHEDULES = Space("settings of NCCL alone", ())

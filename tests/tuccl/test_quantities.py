@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import Operation
 from tuccl.errors import UsageError
-from tuccl.words import (
+from tuccl.quantities import (
     MAX_SIZE_BYTES,
     format_about,
     format_elapsed,
