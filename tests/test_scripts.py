@@ -38,12 +38,3 @@ def test_a_script_has_help(script: Path, tmp_path: Path) -> None:
 def test_bash_parses_a_script(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bench", ["bench_decision.sh", "bench_lookup.sh", "bench_recording.sh"])
-def test_a_native_bench_compiles_and_prints_times(bench: str) -> None:
-    command = ["sh", str(SCRIPTS / "bench" / bench)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert " ns " in done.stdout

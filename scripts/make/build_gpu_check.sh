@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds a check or bench of tests/runtime/gpu with the executor's device side. Needs nvcc.
+# Builds a check of tests/runtime/gpu with the executor's device side. Needs nvcc.
 #
-#   scripts/make/build_gpu_check.sh check_patterns|check_programs|bench_overhead TARGET
+#   scripts/make/build_gpu_check.sh check_patterns|check_programs TARGET
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)

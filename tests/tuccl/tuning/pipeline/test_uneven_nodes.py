@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import bench_uneven_nodes
 import pytest
 
 from lookup_tables.program_header import is_staged
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Operation
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.tuccl.silent_progress import silent
-from tuccl.models.figures import communicator_shape
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.job_gains import Obstacle, gains_of
 from tuccl.reports.keys import Runner
@@ -38,23 +36,3 @@ def test_rounds_win_where_they_are_faster_and_no_headline_counts_them(tmp_path: 
     assert set(gains.obstacles) == {Obstacle.NOT_MEASURED}
     assert Runner.EXECUTOR not in gains.runners
     assert gains.speedup < gains.speedup_with_all_schedules
-
-
-def test_the_bench_has_machines_of_these_shapes_and_every_entry_gains() -> None:
-    machines = bench_uneven_nodes.machines()
-    shapes = {each.name: communicator_shape(each) for each in machines}
-    assert shapes == {
-        "a100-3+1": Shape(4, 2, 0),
-        "a100-2+1": Shape(3, 2, 0),
-        "a100-8+4": Shape(12, 2, 0),
-        "a100-2x8-nic-down": Shape(16, 2, 8),
-        "v100-2x4-1nic": Shape(8, 2, 4),
-    }
-    assert [len(each.nics) for each in machines] == [4, 3, 12, 15, 2]
-    (row,) = [
-        row
-        for row in bench_uneven_nodes.measure(machines[1], (4 << 10,))
-        if row.operation is Operation.ALL_REDUCE
-    ]
-    assert row.rounds == 1
-    assert row.with_all > row.without > 1.0
