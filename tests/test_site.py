@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from site_hooks import DOCS, INDEX, ROOT, links_into_site, navigation
+from write_reference import TITLES
 
 from tests.tuccl.views.page.test_in_browser import BROWSER, opened
 
@@ -71,6 +72,8 @@ def test_the_site_builds_strictly_and_fetches_nothing(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(tmp_path / "site" / "index.html")
     written = {path.relative_to(tmp_path / "site") for path in (tmp_path / "site").rglob("*.html")}
     pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
+    pages |= {Path("reference", name).with_suffix(".html") for name in TITLES}
+    assert (tmp_path / "site" / "reference" / "schemas" / "table.schema.json").is_file()
     assert (pages - {Path("README.html")}) | {Path("index.html")} <= written
     fetched = {
         match
@@ -86,15 +89,12 @@ def test_a_dead_link_or_anchor_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     shutil.copytree(ROOT / "scripts" / "make", tmp_path / "scripts" / "make")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    (tmp_path / "docs" / "guide").mkdir(parents=True)
-    (tmp_path / "docs" / "guide" / "page.md").write_text("# A page\n")
-    index = tmp_path / "docs" / "README.md"
-    index.write_text("# Top\n\n## Guide\n\n- [Page](guide/page.md)\n")
-    assert build(tmp_path, tmp_path / "site").returncode == 0
-    index.write_text(f"{index.read_text()}\n[a](gone.md) [b](guide/page.md#none) [c](../gone.py)\n")
+    shutil.copytree(DOCS, tmp_path / "docs")
+    with (tmp_path / "docs" / INDEX).open("a") as index:
+        index.write("\n[a](gone.md) [b](guide/mpi.md#none) [c](../gone.py)\n")
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode == 1
-    assert all(f"'{link}'" in done.stderr for link in ("gone.md", "guide/page.md#none"))
+    assert all(f"'{link}'" in done.stderr for link in ("gone.md", "guide/mpi.md#none"))
     assert "gone.py" in done.stderr
 
 

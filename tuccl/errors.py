@@ -45,7 +45,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command; docs/reference/errors.md has the texts below them."""
+    """Exit codes of every command; a page of the reference has the texts below them."""
 
     OK = 0
     """Done, or nothing to do."""

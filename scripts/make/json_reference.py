@@ -1,22 +1,81 @@
-"""The page of all members of JSON documents, made from their schemas."""
+"""The schemas of JSON documents, and the page of all their members."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from write_json_schemas import schema_texts
+from pydantic import BaseModel
+
+from tuccl.cli.commands.shipped.export import Export
+from tuccl.cli.commands.verify import Verification
+from tuccl.reports.json_form import schema_of as schema_of_type
+from tuccl.reports.table_difference import TableDifference
+from tuccl.reports.table_result import ExplainedCall, RetunePlanResult, RetuneResult, TableResult
+from tuccl.shipping.bench.job_parts import TrimResult
+from tuccl.shipping.bench.own_job import JobBenchResult
+from tuccl.shipping.bench.result import BenchResult
+from tuccl.shipping.bench.upgrade import UpgradeResult
+from tuccl.shipping.doctor.diagnosis import Diagnosis
+from tuccl.shipping.doctor.ship_check import ShipCheck
+from tuccl.shipping.manifest import ManifestDocument
+from tuccl.shipping.rollback import RolledBack
+from tuccl.shipping.shipment import Shipped
+from tuccl.shipping.shown_table import History, ShownTable
+from tuccl.shipping.watching.watch import WatchResult
+from tuccl.views.page.tables import ReportDocument
+from tuccl.views.terminal.workload_display import WorkloadFigures
+from tuccl.workloads.workload_file import WorkloadFileDocument
 
 HEAD = """\
 # Members of the JSON documents
 
-Every member of what `--json` prints and of `tuccl-manifest.json`, with its type and meaning. This
-page is made from the schemas by `scripts/make/write_reference.py`; [JSON documents](json.md) tells
-which command prints which, and what stands behind the members.
+Every member of what `--json` prints and of `tuccl-manifest.json`, with its type and meaning.
+[JSON documents](json.md) says which command prints which document, and explains the members.
 """
+RESULTS: dict[str, type] = {
+    "table": TableResult,
+    "retune": RetuneResult,
+    "retune-plan": RetunePlanResult,
+    "explain": ExplainedCall,
+    "ship": Shipped,
+    "ship-check": ShipCheck,
+    "show": ShownTable,
+    "export": Export,
+    "history": History,
+    "rollback": RolledBack,
+    "diff": TableDifference,
+    "doctor": Diagnosis,
+    "verify": Verification,
+    "bench": BenchResult,
+    "bench-upgrade": UpgradeResult,
+    "workload": WorkloadFigures,
+    "workload-bench": JobBenchResult,
+    "workload-trim": TrimResult,
+    "watch": WatchResult,
+    "report": ReportDocument,
+}
+"""Results by the name of their schema; `init` and `tune` print that of `table`."""
+FILES: dict[str, type[BaseModel]] = {
+    "manifest": ManifestDocument,
+    "workload-file": WorkloadFileDocument,
+}
 _REFERENCE = "#/$defs/"
 
 Schema = dict[str, Any]
+
+
+def schema_of(name: str) -> Schema:
+    """The schema of a document."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    if name in FILES:
+        return {**head, **FILES[name].model_json_schema(mode="serialization")}
+    return {**head, **schema_of_type(RESULTS[name])}
+
+
+def schema_texts() -> dict[str, str]:
+    """The schema of each document as text."""
+    return {name: json.dumps(schema_of(name), indent=1) + "\n" for name in (*RESULTS, *FILES)}
 
 
 def _cell(text: str) -> str:
@@ -68,8 +127,8 @@ def page() -> str:
     documents: list[str] = []
     parts: dict[str, tuple[str, Schema]] = {}
     texts: dict[str, str] = {}
-    for file, text in sorted(schema_texts().items()):
-        document, schema = file.removesuffix(".schema.json"), json.loads(text)
+    for document in sorted({*RESULTS, *FILES}):
+        schema = schema_of(document)
         anchors: dict[str, str] = {}
         for name, part in schema.get("$defs", {}).items():
             is_known = parts.get(name, (name, part))[1] == part

@@ -16,9 +16,8 @@ import tuccl
 HEAD = """\
 # The Python interface
 
-Every name of `import tuccl` with its signature and meaning. This page is made from the code by
-`scripts/make/write_reference.py`; how the names are used together is in
-[From Python](../guide/python.md).
+Every name of `import tuccl` with its signature and meaning. [From Python](../guide/python.md) shows
+how they are used together.
 """
 _SECTIONS = {"Args:": "Arguments:", "Returns:": "Returns:", "Raises:": "Raises:"}
 _DEFAULT = re.compile(r"(?<=[\w\])])=(?=\S)")

@@ -1,7 +1,8 @@
 """Hooks of mkdocs for the site of docs/, named in mkdocs.yml.
 
-The navigation is docs/README.md: its headings are sections, its links pages. Files outside docs/
-that a page links to, as examples/, are copied into the site, and the links follow them.
+The navigation is docs/README.md: its headings are sections, its links pages. The pages and schemas
+that are made from the code are added below reference/. Files outside docs/ that a page links to, as
+examples/, are copied into the site, and the links follow them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from write_reference import TITLES, reference_files
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 INDEX = "README.md"
+MADE = "Made from the code"
+"""Section of the navigation for pages that are made from the code."""
 SOURCES = "sources"
 """Folder of the site for files outside docs/."""
 _SECTION = re.compile(r"## (.+)")
@@ -64,15 +69,18 @@ def links_into_site(page: str, markdown: str) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Take the navigation from the index."""
-    config.nav = navigation((DOCS / INDEX).read_text(encoding="utf-8"))
+    """Take the navigation from the index, and add what is made from the code."""
+    made: Navigation = [{title: f"reference/{name}"} for name, title in TITLES.items()]
+    config.nav = [*navigation((DOCS / INDEX).read_text(encoding="utf-8")), {MADE: made}]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the files outside docs/ that pages link to."""
+    """Add what is made from the code, and the files outside docs/ that pages link to."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - the tests import this without mkdocs
 
+    for name, text in reference_files().items():
+        files.append(File.generated(config, f"reference/{name}", content=text))
     for page in list(files.documentation_pages()):
         for link in _OUTWARD.findall(page.content_string):
             target = outside(page.src_uri, link)

@@ -1,43 +1,63 @@
-"""Write the pages of docs/reference that are made from the code.
+"""Write the reference that is made from the code: pages of Markdown, and JSON schemas.
 
     python scripts/make/write_reference.py [DIRECTORY]
 
-Run it after a change of commands, options, errors, JSON documents or the Python interface; a test
-holds the pages against the code.
+The pages are commands with their options, errors, the Python interface, and the members of JSON
+documents. scripts/make/build_site.sh puts them into the site.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-import command_reference
 import error_reference
 import json_reference
 import python_reference
+import typer
+from typer.cli import get_docs_for_click
 
-from tuccl.workspace.atomic_file import write_atomically
+from tuccl.cli.app import app
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+DEFAULT = Path(__file__).resolve().parents[2] / "build" / "reference"
+TITLES = {
+    "all-commands.md": "All commands and options",
+    "errors.md": "Exit codes and errors",
+    "python-interface.md": "The Python interface",
+    "json-members.md": "Members of the JSON documents",
+}
+"""The pages by the names of their files."""
 
 
-def reference_pages() -> dict[str, str]:
-    """The text of each page by the name of its file."""
-    return {
-        "all-commands.md": command_reference.page(),
+def commands_page() -> str:
+    """The page of all commands and options, as `tuccl COMMAND --help` shows them."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("tuccl", [], resilient_parsing=True)
+    text = str(get_docs_for_click(obj=command, ctx=context, name="tuccl"))
+    return text.replace("# `tuccl`", f"# {TITLES['all-commands.md']}", 1)
+
+
+def reference_files() -> dict[str, str]:
+    """The text of each page and schema by the name of its file."""
+    pages = {
+        "all-commands.md": commands_page(),
         "errors.md": error_reference.page(),
-        "json-members.md": json_reference.page(),
         "python-interface.md": python_reference.page(),
+        "json-members.md": json_reference.page(),
     }
+    schemas = json_reference.schema_texts()
+    return pages | {f"schemas/{name}.schema.json": text for name, text in schemas.items()}
 
 
 def main() -> None:
-    """Write all pages."""
+    """Write all files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("directory", nargs="?", type=Path, default=REFERENCE)
+    parser.add_argument("directory", nargs="?", type=Path, default=DEFAULT)
     directory = parser.parse_args().directory
-    for name, text in reference_pages().items():
-        write_atomically(directory / name, text)
+    (directory / "schemas").mkdir(parents=True, exist_ok=True)
+    for name, text in reference_files().items():
+        (directory / name).write_text(text, encoding="utf-8")
         print(directory / name)
 
 

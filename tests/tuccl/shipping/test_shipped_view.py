@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from write_json_schemas import SCHEMAS
+from json_reference import schema_of
 
 from lookup_tables.provenance import NcclVersion, Provenance
 from tests.tuccl.conftest import Run, TunedWorkspace
@@ -52,7 +52,7 @@ def as_first_release(directory: Path) -> None:
 
 def test_the_manifest_says_what_the_table_is(run: WorkspaceRun, shipped: Path) -> None:
     found, table = manifest_of(shipped), read_table(run)
-    schema = json.loads((SCHEMAS / "manifest.schema.json").read_text())
+    schema = schema_of("manifest")
     jsonschema.validate(found, schema, cls=jsonschema.Draft202012Validator)
     assert (found["machine"], found["gpu_models"]) == ({"gpus": 4, "nodes": 1}, ["10de:2335"])
     assert (found["nccl"], found["times"]) == (None, "modelled")
@@ -197,7 +197,7 @@ def test_the_command_shows_finds_and_refuses(run_tuccl: Run, tmp_path: Path) -> 
     (tmp_path / "shipped" / "table.parquet").write_text("")
     found = run_tuccl("show", "shipped", "--json")
     assert found.returncode == 1
-    schema = json.loads((SCHEMAS / "show.schema.json").read_text())
+    schema = schema_of("show")
     jsonschema.validate(json.loads(found.stdout), schema, cls=jsonschema.Draft202012Validator)
     for place in ("nowhere", "tuccl-workspace"):
         refused = run_tuccl("show", place)

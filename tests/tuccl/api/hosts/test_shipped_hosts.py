@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from write_json_schemas import SCHEMAS
+from json_reference import schema_of
 
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns
@@ -145,7 +145,7 @@ def test_the_command_prints_a_verdict_for_each_host(
     assert "mend: unset NCCL_ALGO" in done.stdout
     done = run_inside("ship", "shipped", "--check", "--json")
     assert done.returncode == 0
-    schema = json.loads((SCHEMAS / "ship-check.schema.json").read_text())
+    schema = schema_of("ship-check")
     jsonschema.validate(json.loads(done.stdout), schema, cls=jsonschema.Draft202012Validator)
     for wrong in (("--check", "--force"), ("--hosts", "a"), ("--check", "--launcher", "x {host}")):
         refused = run_inside("ship", "shipped", *wrong)

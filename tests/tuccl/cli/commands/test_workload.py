@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from write_json_schemas import SCHEMAS
+from json_reference import schema_of
 
 from tests.tuccl.conftest import Run
 from tests.tuccl.workloads.recordings.written_logs import call, event, init, step, trace
@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def schema(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    found: dict[str, Any] = schema_of(name)
     return found
 
 

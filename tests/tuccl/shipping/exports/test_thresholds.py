@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from write_json_schemas import SCHEMAS
+from json_reference import schema_of
 
 from lookup_tables.table import Operation
 from probes.files.shipped import shipped_machines
@@ -133,7 +133,7 @@ def test_from_the_command_line(run_inside: Run, tmp_path: Path) -> None:
     done = run_inside("export", "--to", "thresholds", "--against", "own.csv", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    jsonschema.validate(document, json.loads((SCHEMAS / "export.schema.json").read_text()))
+    jsonschema.validate(document, schema_of("export"))
     assert (document["form"], document["rows"]) == ("thresholds", 1)
     assert document["file"] == "all_reduce_thresholds.json"
     written = json.loads((tmp_path / "all_reduce_thresholds.json").read_text())

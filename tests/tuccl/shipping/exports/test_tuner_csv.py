@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from write_json_schemas import SCHEMAS
+from json_reference import schema_of
 
 from lookup_tables.table import (
     BuiltinConfig,
@@ -134,7 +134,7 @@ def test_a_workspace_and_its_shipped_directory_are_exported_alike(
     done = run_inside("export", "--json", "-o", "here.conf")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    jsonschema.validate(document, json.loads((SCHEMAS / "export.schema.json").read_text()))
+    jsonschema.validate(document, schema_of("export"))
     text = (tmp_path / "here.conf").read_text()
     assert document["rows"] == len(rules(text)) > 0
     assert document["notes"][0].startswith("Computed by a model")
