@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuccl.errors import HostError, TableError
@@ -50,12 +50,6 @@ class ParquetForm:
     error: type[Exception]
     optional_columns: tuple[tuple[str, str, bool], ...] = ()
     """Columns that a file has only where a row has a value."""
-    older_columns: Mapping[int, tuple[tuple[str, str, bool], ...]] = field(default_factory=dict)
-    """Columns of each older version that can be read."""
-
-    def columns_of(self, version: int) -> tuple[tuple[str, str, bool], ...]:
-        """Return the columns of a version."""
-        return self.columns if version == self.version else self.older_columns[version]
 
     def invalid(self, source: str, reason: Exception) -> Exception:
         """Return the error for invalid rows or metadata."""
@@ -112,10 +106,9 @@ def read_parquet(
     with _readable(form, source):
         file = _opened(data)
         metadata = _read_metadata(form, file.schema_arrow.metadata or {}, source)
-        columns = form.columns_of(metadata[form.version_key])
-        _check_columns(form, columns, file.schema_arrow, source)
+        _check_columns(form, file.schema_arrow, source)
         rows = _rows(form, file, source)
-    for name, _, may_be_null in columns:
+    for name, _, may_be_null in form.columns:
         if rows.column(name).null_count and not may_be_null:
             raise form.invalid(source, ValueError(f"column {name} is empty in a row"))
     return metadata, rows.to_pylist()
@@ -265,23 +258,16 @@ def _read_metadata(form: ParquetForm, raw: Mapping[bytes, bytes], source: str) -
     version = metadata.get(form.version_key)
     if version is None:
         raise form.error(f"{source}: a Parquet file, but {form.missing}")
-    if type(version) is not int or version not in (*form.older_columns, form.version):
-        older = ", ".join(map(str, form.older_columns))
-        known = f"{older} and {form.version}" if older else str(form.version)
+    if type(version) is not int or version != form.version:
         raise form.error(
-            f"{source}: {form.version_called} {version}, this release reads {known}; "
+            f"{source}: {form.version_called} {version}, this release reads {form.version}; "
             f"{form.again} or use the release that wrote it"
         )
     return metadata
 
 
-def _check_columns(
-    form: ParquetForm,
-    columns: tuple[tuple[str, str, bool], ...],
-    schema: pa.Schema,
-    source: str,
-) -> None:
-    for wanted in _schema(columns + form.optional_columns):
+def _check_columns(form: ParquetForm, schema: pa.Schema, source: str) -> None:
+    for wanted in _schema(form.columns + form.optional_columns):
         if wanted.name in schema.names:
             found = schema.field(wanted.name).type
             if found != wanted.type:

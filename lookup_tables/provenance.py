@@ -1,8 +1,4 @@
-"""`Provenance`: the backend and versions behind the times of an entry, a log or a record.
-
-Tables of format 2 and older, and logs and records of that time, store it as one line of text, which
-`provenance_from_text` parses.
-"""
+"""`Provenance`: the backend and versions behind the times of an entry, a log or a record."""
 
 from __future__ import annotations
 
@@ -15,10 +11,6 @@ SIMULATED = "simulated"
 SOCKETS = "sockets"
 _BACKEND = re.compile(r"[A-Za-z0-9_.,:-]+")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-_REPLAY = re.compile(r"replay of ([^:\s]+): (.*)", re.DOTALL)
-_RELEASE = re.compile(r"tuccl (\S+) (\S+?)(?:, (.*))?", re.DOTALL)
-_NCCL = re.compile(r"\bNCCL (\d+\.\d+\.\d+)")
-"""Version as workers report it; a model names its NCCL by two numbers."""
 
 
 class NcclVersion(NamedTuple):
@@ -120,29 +112,3 @@ def provenance_from_json(values: Mapping[str, Any]) -> Provenance:
     if type(found.replayed) is not bool or not isinstance(found.details, str):
         raise TypeError("a provenance whose members are of other types")
     return found
-
-
-def provenance_from_text(text: str, backend: str = "") -> Provenance | None:
-    """Return the provenance in a line of an older release.
-
-    Args:
-        text: `tuccl 0.1.0 nccl, NCCL 2.28.9, driver 570.1, CUDA 12.8, NVIDIA H200`.
-        backend: Name of the backend stored beside the line, if any.
-
-    Returns:
-        None where neither names a backend.
-    """
-    replay = _REPLAY.fullmatch(text)
-    if replay is not None:
-        backend, text = replay.groups()
-    release = _RELEASE.fullmatch(text)
-    tuccl_version = None
-    if release is not None:
-        tuccl_version, backend, text = release[1], release[2], release[3] or ""
-    elif text in (SIMULATED, SOCKETS):
-        backend, text = text, ""
-    if not _BACKEND.fullmatch(backend):
-        return None
-    nccl = _NCCL.search(text)
-    version = None if nccl is None else NcclVersion.parse(nccl[1])
-    return Provenance(backend, version, tuccl_version, None, replay is not None, text)

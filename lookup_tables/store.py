@@ -6,26 +6,20 @@ schedules, topology, format version) is stored in the schema metadata under keys
 
 A schedule is stored twice: as a program in base64, which a bundle copies byte for byte, and as
 MSCCL XML for users and other runtimes. Both are needed: a schedule for more ranks than an executor
-serves has no program, and a program has no names and sizes. Tables of format 1 had the XML alone.
-Tables of format 2 and older stored provenance as one line of text, and no confirmations.
+serves has no program, and a program has no names and sizes.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
 from lookup_tables.lookup import check_table
 from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
-from lookup_tables.provenance import (
-    Provenance,
-    provenance_from_json,
-    provenance_from_text,
-    provenance_to_json,
-)
+from lookup_tables.provenance import Provenance, provenance_from_json, provenance_to_json
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -44,9 +38,8 @@ from lookup_tables.table import (
 from tuccl.errors import TableError
 
 FORMAT_VERSION = 4
-_WITHOUT_PROGRAMS, _WITHOUT_CONFIRMATION, _WITHOUT_PLACEMENTS = 1, 2, 3
 
-_SHARED_COLUMNS: tuple[tuple[str, str, bool], ...] = (
+_COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("operation", "string", False),
     ("min_bytes", "int64", False),
     ("max_bytes", "int64", False),
@@ -69,10 +62,6 @@ _SHARED_COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("samples", "int64", False),
     ("spread", "float64", False),
     ("tuned_at", "string", False),
-)
-"""Columns: name, Arrow type and whether null is allowed."""
-_COLUMNS = (
-    *_SHARED_COLUMNS,
     ("backend", "string", True),
     ("nccl_version", "string", True),
     ("tuccl_version", "string", True),
@@ -87,27 +76,20 @@ _COLUMNS = (
     ("confidence", "float64", True),
     ("starts", "int64", True),
     ("no_starts", "string", True),
+    ("placement", "int64", True),
 )
-_PLACED_COLUMNS = (*_COLUMNS, ("placement", "int64", True))
-_OLDER_COLUMNS = (*_SHARED_COLUMNS, ("versions", "string", False))
+"""Columns: name, Arrow type and whether null is allowed."""
 _FORM = ParquetForm(
     what="table",
     version_key="format_version",
     version_called="table format",
     version=FORMAT_VERSION,
-    columns=_PLACED_COLUMNS,
+    columns=_COLUMNS,
     compression="snappy",
     missing="no TuCCL table; tune to make one",
     again="tune again",
     error=TableError,
-    older_columns={
-        _WITHOUT_PROGRAMS: _OLDER_COLUMNS,
-        _WITHOUT_CONFIRMATION: _OLDER_COLUMNS,
-        _WITHOUT_PLACEMENTS: _COLUMNS,
-    },
 )
-_FORM_WITHOUT_PLACEMENTS = replace(_FORM, version=_WITHOUT_PLACEMENTS, columns=_COLUMNS)
-"""Form of tables without placements, which earlier releases read."""
 
 
 def table_to_parquet_bytes(table: Table) -> bytes:
@@ -118,23 +100,18 @@ def table_to_parquet_bytes(table: Table) -> bytes:
     """
     check_table(table)
     rows = [_row(entry) for entry in table.entries]
-    if not table.placements:
-        return parquet_bytes(_FORM_WITHOUT_PLACEMENTS, _metadata(table), rows)
     for own in table.placements:
         rows += [{**_row(entry), "placement": own.number} for entry in own.entries]
     metadata = _metadata(table) | {"placements": [_placement_json(own) for own in table.placements]}
     return parquet_bytes(_FORM, metadata, rows)
 
 
-def table_from_parquet_bytes(
-    data: bytes, source: str, program_of_xml: Callable[[str], bytes]
-) -> Table:
+def table_from_parquet_bytes(data: bytes, source: str) -> Table:
     """Return the table of a Parquet file.
 
     Args:
         data: The whole file.
         source: Its name, for messages.
-        program_of_xml: Compiles a schedule's XML, for tables of format 1.
 
     Raises:
         TableError: Not Parquet, damaged, of an unknown version, or with other columns.
@@ -145,9 +122,9 @@ def table_from_parquet_bytes(
             topology_name=metadata["topology_name"],
             fingerprint=metadata["fingerprint"],
             gpu_models=tuple(metadata["gpu_models"]),
-            entries=tuple(_entry(row, metadata) for row in rows if row.get("placement") is None),
+            entries=tuple(_entry(row) for row in rows if row["placement"] is None),
             profile=dict(metadata["profile"]),
-            schedules=_schedules(metadata, program_of_xml),
+            schedules=_schedules(metadata),
             placements=_placements(metadata, rows),
         )
         check_table(table)
@@ -193,12 +170,10 @@ def _placements(
     Raises:
         KeyError, TypeError, ValueError: They contradict themselves.
     """
-    if metadata["format_version"] < FORMAT_VERSION:
-        return ()
     entries: dict[tuple[Shape, int], list[Entry]] = {}
     for row in rows:
         if row["placement"] is not None:
-            entry = _entry(row, metadata)
+            entry = _entry(row)
             entries.setdefault((entry.key.shape, row["placement"]), []).append(entry)
     found = []
     for values in metadata["placements"]:
@@ -208,7 +183,7 @@ def _placements(
             for name, latency_us, us_per_byte in values["lines"]
         )
         own = tuple(entries.pop((shape, number), ()))
-        timed = _timed(values.get("timed"))
+        timed = _timed(values["timed"])
         found.append(SeenPlacement(shape, number, str(values["example"]), lines, own, timed))
     if entries:
         raise ValueError("an entry is of a placement that the table lacks")
@@ -228,14 +203,7 @@ def _metadata(table: Table) -> dict[str, Any]:
     }
 
 
-def _schedules(
-    metadata: dict[str, Any], program_of_xml: Callable[[str], bytes]
-) -> tuple[StoredSchedule, ...]:
-    if metadata["format_version"] == _WITHOUT_PROGRAMS:
-        return tuple(
-            StoredSchedule(content_hash, name, xml, program_of_xml(xml))
-            for content_hash, name, xml in metadata["schedules"]
-        )
+def _schedules(metadata: dict[str, Any]) -> tuple[StoredSchedule, ...]:
     return tuple(
         StoredSchedule(content_hash, name, xml, base64.b64decode(program, validate=True))
         for content_hash, name, xml, program in metadata["schedules"]
@@ -291,20 +259,14 @@ def _confirmation_row(confirmation: Confirmation) -> dict[str, Any]:
     }
 
 
-def _provenance(row: dict[str, Any], metadata: dict[str, Any]) -> Provenance | None:
-    """Return an entry's provenance; older formats hold times of the table's own machine only."""
-    if metadata["format_version"] <= _WITHOUT_CONFIRMATION:
-        provenance = provenance_from_text(row["versions"])
-        return (
-            None if provenance is None else replace(provenance, machine=metadata["topology_name"])
-        )
+def _provenance(row: dict[str, Any]) -> Provenance | None:
     if row["backend"] is None:
         return None
     return provenance_from_json({field.name: row[field.name] for field in fields(Provenance)})
 
 
 def _confirmation(row: dict[str, Any]) -> Confirmation | None:
-    if row.get("reference") is None:
+    if row["reference"] is None:
         return None
     starts, no_starts = row["starts"], row["no_starts"]
     if (starts is None) == (no_starts is None):
@@ -320,7 +282,7 @@ def _confirmation(row: dict[str, Any]) -> Confirmation | None:
     )
 
 
-def _entry(row: dict[str, Any], metadata: dict[str, Any]) -> Entry:
+def _entry(row: dict[str, Any]) -> Entry:
     builtin = None
     if row["builtin_algorithm"] is not None:
         builtin = BuiltinConfig(
@@ -355,6 +317,6 @@ def _entry(row: dict[str, Any], metadata: dict[str, Any]) -> Entry:
         samples=row["samples"],
         spread=row["spread"],
         tuned_at=row["tuned_at"],
-        provenance=_provenance(row, metadata),
+        provenance=_provenance(row),
         confirmation=_confirmation(row),
     )

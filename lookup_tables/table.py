@@ -147,9 +147,9 @@ class Entry:
     tuned_at: str
     """ISO 8601, UTC."""
     provenance: Provenance | None = None
-    """Provenance of the times; None in bundles and in some tables of format 2 or older."""
+    """Provenance of the times; None in bundles."""
     confirmation: Confirmation | None = None
-    """Evidence for the winner; None in bundles and in tables of format 2 or older."""
+    """Evidence for the winner; None in bundles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ from probes.topology.validation import MAX_NAME, MODEL_RULE, is_model
 from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 2
-_READABLE_VERSIONS = (1, 2)
 
 
 def _printable(text: str) -> str:
@@ -145,11 +144,11 @@ def topology_from_json(text: str, source: str) -> Topology:
     if not isinstance(content, dict):
         raise MachineError(f"{source}: not a topology: the JSON text holds no object")
     version = content.get("schema_version")
-    if version not in _READABLE_VERSIONS or isinstance(version, bool):
+    if version != SCHEMA_VERSION:
         found = "no schema_version" if version is None else f"schema_version {version!r:.40}"
         raise MachineError(
-            f"{source}: {found}; this release reads topologies of schema_version "
-            f"{' and '.join(map(str, _READABLE_VERSIONS))}"
+            f"{source}: {found}; this release reads topologies of schema_version {SCHEMA_VERSION}: "
+            "probe the machine again"
         )
     try:
         model = _TopologyModel.model_validate_json(text)

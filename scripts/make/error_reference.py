@@ -16,8 +16,8 @@ HEAD = """\
 # Exit codes and errors
 
 The exit codes of all commands, and the errors behind them. [Commands](commands.md#exit-codes) says
-how signals end a command. An error is one line on standard error: what is wrong, where, and what to do. In Python,
-`tuccl.TucclError` catches every error but the last two of the tree.
+how signals end a command. An error is one line on standard error: what is wrong, where, and what to
+do. In Python, `tuccl.TucclError` catches every error but the last two of the tree.
 """
 
 

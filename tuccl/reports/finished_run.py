@@ -76,21 +76,14 @@ def read_table(run: Run) -> Table:
 
 
 def read_table_file(path: Path) -> Table:
-    """Read a table from a Parquet file, of this or an older format.
+    """Read a table from a Parquet file.
 
     Raises:
         OSError: The file cannot be read.
-        TableError: The file is not Parquet, damaged, of an unknown version, or has other
+        TableError: The file is not Parquet, damaged, of another version, or has other
             columns.
     """
-    return table_from_parquet_bytes(read_regular_file(path), str(path), _program_of_xml)
-
-
-def _program_of_xml(text: str) -> bytes:
-    # Only older tables need the compiler, and importing it takes time.
-    from synthesizer.programs.older_tables import program_of_xml  # noqa: PLC0415
-
-    return program_of_xml(text)
+    return table_from_parquet_bytes(read_regular_file(path), str(path))
 
 
 def read_machine(run: Run) -> Topology:

@@ -18,14 +18,12 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import NoProgramError, WorkspaceError
-from tuccl.schedules.candidates import Candidate, Promise, is_across_nodes
+from tuccl.schedules.candidates import Candidate, Promise
 from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import read_text_if_present
 
 _INDEX = "index.json"
 _INDEX_VERSION = 3
-_INDEX_VERSIONS = (1, 2, 3)
-"""Versions that are read; 1 and 2 have steps across nodes, which are not searched any more."""
 
 
 def save_candidates(directory: Path, candidates: Sequence[Candidate]) -> None:
@@ -83,9 +81,7 @@ def saved_names(directory: Path) -> dict[str, str]:
 
 
 def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candidate, ...] | None:
-    """Load the saved candidates; None where there is no index yet, or they are to be made anew.
-
-    That is so for schedules across nodes of an earlier release.
+    """Load the saved candidates; None if there is no index yet.
 
     Raises:
         WorkspaceError: A file is damaged.
@@ -97,10 +93,8 @@ def load_candidates(directory: Path, sketches: Sequence[Sketch]) -> tuple[Candid
     by_name = {sketch.name: sketch for sketch in sketches}
     try:
         index = json.loads(text)
-        if index["version"] not in _INDEX_VERSIONS:
+        if index["version"] != _INDEX_VERSION:
             raise WorkspaceError(f"{path} has version {index['version']}; move {directory} away")
-        if index["version"] < _INDEX_VERSION and is_across_nodes(sketches[0]):
-            return None
         return tuple(_load_candidate(directory, row, by_name) for row in index["schedules"])
     except (
         ValueError, KeyError, TypeError, OverflowError, RecursionError, NoProgramError
@@ -114,7 +108,7 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
         for p in row["promises"]
     )
     sketch, origin = sketches[row["sketch"]], row["origin"]
-    if row.get("plan"):
+    if row["plan"]:
         candidate = Candidate(None, sketch, origin, promises, phases=_plan(row["plan"]))
     else:
         path = directory / row["file"]
@@ -122,7 +116,7 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
         if text is None:
             raise WorkspaceError(f"{path} is missing; move {directory} away to synthesize again")
         algorithm = replace(read_msccl_xml(text, str(path)), name=row["name"])
-        node_sizes = tuple(map(int, row.get("node_sizes", ())))
+        node_sizes = tuple(map(int, row["node_sizes"]))
         candidate = Candidate(algorithm, sketch, origin, promises, node_sizes=node_sizes)
     if candidate.content_hash != row["schedule"]:
         changed = directory / (row["file"] or _INDEX)

@@ -1,8 +1,7 @@
 """`tuccl-manifest.json`: what lies in a shipped directory, for tools and for the next ship.
 
-The manifest is written last, and nothing depends on it while jobs run. Version 3 says what the
-table is and which host it was measured on; version 2, of earlier releases, lacks the host and how
-calls were timed, and version 1 says only which files there are.
+The manifest is written last, and nothing depends on it while jobs run. It says what the table is
+and which host it was measured on.
 """
 
 from __future__ import annotations
@@ -104,22 +103,10 @@ class ManifestDocument(_Model):
     files: list[ShippedFile]
     """All files of the table but the manifest."""
 
-
-class _SecondManifest(ManifestDocument):
-    """Version 2."""
-
-    schema_version: Literal[2]  # type: ignore[assignment]
-
-
-class _FirstManifest(_Model):
-    """Version 1."""
-
-    schema_version: Literal[1]
-    tuccl: str
-    topology_name: str
-    fingerprint: str
-    bundle_crc: str
-    files: list[ShippedFile]
+    @property
+    def lost_profile(self) -> bool:
+        """Whether `PROFILE_LEFT_OUT` holds."""
+        return PROFILE_LEFT_OUT in self.caveats
 
 
 class _VersionModel(BaseModel):
@@ -141,30 +128,6 @@ class Shipment:
     computations: tuple[Computation, ...]
     host: HostRecord | None
     step: StepSummary | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Contents of a manifest of any known version."""
-
-    version: int
-    tuccl: str
-    topology_name: str
-    fingerprint: str
-    bundle_crc: str
-    files: tuple[ShippedFile, ...]
-    machine: MachineSize | None = None
-    forms: tuple[str, ...] = ()
-    place: str | None = None
-    graphs: bool | None = None
-    in_place: bool | None = None
-    computations: tuple[Computation, ...] = ()
-    host: HostRecord | None = None
-    step: StepSummary | None = None
-    executor: bool = False
-    """Whether the executor is loaded by default; unknown in version 1."""
-    lost_profile: bool = False
-    """Whether `PROFILE_LEFT_OUT` holds."""
 
 
 def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: Shipment) -> str:
@@ -208,7 +171,7 @@ def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: 
     return model.model_dump_json(indent=1) + "\n"
 
 
-def read_manifest(path: Path) -> tuple[Listed | None, int]:
+def read_manifest(path: Path) -> tuple[ManifestDocument | None, int]:
     """Return a manifest, and 0; of a version that this release does not read, None and the version.
 
     A file that is missing or damaged gives None and 0.
@@ -218,10 +181,10 @@ def read_manifest(path: Path) -> tuple[Listed | None, int]:
         version = _VersionModel.model_validate_json(data).schema_version
     except (OSError, ValidationError):
         return None, 0
-    if version not in {1, 2, MANIFEST_VERSION}:
+    if version != MANIFEST_VERSION:
         return None, version
     try:
-        return _listed(data, version), 0
+        return ManifestDocument.model_validate_json(data), 0
     except ValidationError:
         return None, 0
 
@@ -242,25 +205,5 @@ def with_host(path: Path, host: HostRecord) -> str:
 
 
 def read_document(path: Path) -> ManifestDocument | None:
-    """Return a manifest of this release's version; None where it is missing, damaged or older."""
-    try:
-        return ManifestDocument.model_validate_json(read_regular_file(path))
-    except (OSError, ValidationError):
-        return None
-
-
-def _listed(data: bytes, version: int) -> Listed:
-    if version == 1:
-        first = _FirstManifest.model_validate_json(data)
-        return Listed(
-            1, first.tuccl, first.topology_name, first.fingerprint, first.bundle_crc,
-            tuple(first.files),
-        )  # fmt: skip
-    form = _SecondManifest if version == 2 else ManifestDocument
-    found = form.model_validate_json(data)
-    return Listed(
-        version, found.tuccl, found.topology_name, found.fingerprint, found.bundle_crc,
-        tuple(found.files), found.machine, tuple(found.forms), found.place, found.graphs,
-        found.in_place, found.computations, found.host, found.step, found.executor,
-        PROFILE_LEFT_OUT in found.caveats,
-    )  # fmt: skip
+    """Return a manifest; None if it is missing, damaged or of another version."""
+    return read_manifest(path)[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
-from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, ManifestDocument
+from tuccl.shipping.manifest import MANIFEST_NAME, ManifestDocument
 from tuccl.shipping.shipment import Source, forms_and_place, make_current, render
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
@@ -31,7 +31,6 @@ from tuccl.shipping.versions import (
     Version,
     drop_old_versions,
     find_version,
-    keep_unversioned,
     require_whole,
     versions_of,
 )
@@ -74,7 +73,6 @@ def rollback(directory: Path, named: str | None = None, *, force: bool = False) 
     with held(target):
         found = look_at(target)
         remove_partial_files(target)
-        keep_unversioned(target)
         kept = versions_of(target)
         crc = sourced_crc(target)
         current = next((version for version in kept if version.crc == crc), None)
@@ -136,5 +134,5 @@ def source_of(folder: Path, manifest: ManifestDocument, name: str) -> Source:
         manifest.computations,
         manifest.host,
         manifest.step,
-        lost_profile=PROFILE_LEFT_OUT in manifest.caveats,
+        lost_profile=manifest.lost_profile,
     )

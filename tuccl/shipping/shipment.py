@@ -36,7 +36,7 @@ from probes.topology.json_form import topology_to_json
 from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.finished_run import read_machine, read_table
-from tuccl.reports.host_record import HostRecord, read_host_record, record_node
+from tuccl.reports.host_record import HostRecord, read_host_record
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import StepSummary, step_of
@@ -72,7 +72,6 @@ from tuccl.shipping.shipped_directory import (
 from tuccl.shipping.versions import (
     Origin,
     drop_old_versions,
-    keep_unversioned,
     keep_version,
     utc_now,
 )
@@ -262,7 +261,6 @@ def replace_table(target: Path, rendered: Rendered, origin: Origin, *, force: bo
     check_can_be_shipped_to(found, Machine(table.topology_name, table.fingerprint), force=force)
     check_places([target / name for name in (*contents, MANIFEST_NAME)])
     remove_partial_files(target)
-    keep_unversioned(target)
     keep_version(target, f"{rendered.crc:08x}", contents, rendered.manifest, origin)
     make_current(found, contents, rendered.manifest)
     drop_old_versions(target)
@@ -300,7 +298,7 @@ def _source_of(run: Run) -> tuple[Source, Origin]:
         report.graphs,
         report.in_place,
         report.computations,
-        _host_of(run, machine, evidence),
+        read_host_record(run.host),
         _step(table, report, executor is not None and executor.obstacle is None),
     )
     return source, origin
@@ -367,19 +365,6 @@ def _accepted_host(target: Path, crc: int) -> HostRecord | None:
     """Return the host in the manifest of the same table, which `tuccl watch` may have renewed."""
     earlier, _ = read_manifest(target / MANIFEST_NAME)
     return earlier.host if earlier is not None and earlier.bundle_crc == f"{crc:08x}" else None
-
-
-def _host_of(run: Run, machine: Topology | None, evidence: Evidence) -> HostRecord | None:
-    """Return the host that a table was measured on.
-
-    A run of an earlier release does not keep it; then this host stands for it, if it can be a node
-    of the machine.
-    """
-    kept = read_host_record(run.host)
-    if kept is not None or machine is None or evidence is not Evidence.MEASURED:
-        return kept
-    models = {gpu.model for gpu in machine.gpus}
-    return record_node(models, (machine.ranks_per_node, len(machine.gpus)))
 
 
 def _checked_table(run: Run) -> Table:

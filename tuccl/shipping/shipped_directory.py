@@ -1,7 +1,7 @@
 """A directory of `tuccl ship`: its content, and checks before a new ship.
 
-The manifest lists the files of the table that was shipped last. A directory without one, of an
-earlier release or of a ship that was killed, is known by its bundles, whose names are their
+The manifest lists the files of the table that was shipped last. A directory without one, as
+after a ship that was killed, is known by its bundles, whose names are their
 checksums. Bundles of earlier tables and their environment files stay, since jobs may use them; what
 is known as TuCCL's own are the files of the manifest, these bundles, the schedules that they name,
 and the fixed names.
@@ -22,7 +22,7 @@ from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.forms import FORM_FOLDERS, FORM_PATHS
-from tuccl.shipping.manifest import MANIFEST_NAME, MANIFEST_VERSION, Listed, read_manifest
+from tuccl.shipping.manifest import MANIFEST_NAME, MANIFEST_VERSION, ManifestDocument, read_manifest
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write, remove_partial_file
 
 ENVIRONMENT_NAME = "tuccl.env"
@@ -70,7 +70,7 @@ class ShippedDirectory:
     """File names of schedules that were shipped there."""
     foreign: tuple[str, ...]
     """Names that were not shipped there, sorted; folders end with a slash."""
-    manifest: Listed | None
+    manifest: ManifestDocument | None
     """The manifest, if there is one that this release can read."""
     newer: int
     """Version of a manifest that this release does not know; 0: there is none."""
@@ -290,7 +290,9 @@ def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:
     return found
 
 
-def _machine(path: Path, manifest: Listed | None, bundles: Mapping[str, Bundle]) -> Machine | None:
+def _machine(
+    path: Path, manifest: ManifestDocument | None, bundles: Mapping[str, Bundle]
+) -> Machine | None:
     """Return the machine of the table that tuccl.env names; else that of the manifest.
 
     A bundle that no tuccl.env names, of a first ship that was killed, is ignored.

@@ -1,4 +1,4 @@
-"""`ShippedView`: a shipped directory as it is found, of this release or an earlier one.
+"""`ShippedView`: a shipped directory as it is found.
 
 Nothing in the directory is run: `tuccl.env` is searched for the sum of its table, bundle and
 Parquet file are read and checked, and every file is held against the manifest.
@@ -23,7 +23,7 @@ from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
     MANIFEST_NAME,
     MANIFEST_VERSION,
-    Listed,
+    ManifestDocument,
     ShippedFile,
     read_manifest,
 )
@@ -41,7 +41,7 @@ class ShippedView:
     bundle: Bundle
     table: Table | None
     """Table of the Parquet file; None where it is missing, damaged or of another bundle."""
-    manifest: Listed | None
+    manifest: ManifestDocument | None
     problems: tuple[str, ...]
     """Contradictions, one sentence each; empty for a directory as it was shipped."""
 
@@ -98,7 +98,7 @@ def _table(path: Path, bundle: Bundle) -> tuple[Table | None, str]:
 
 
 def _manifest_problems(
-    directory: Path, manifest: Listed | None, newer: int, crc: str
+    directory: Path, manifest: ManifestDocument | None, newer: int, crc: str
 ) -> Iterator[str]:
     if newer:
         yield (
@@ -113,7 +113,7 @@ def _manifest_problems(
             "a ship did not end; ship there again"
         )
     else:
-        yield from changed_files(directory, manifest.files)
+        yield from changed_files(directory, tuple(manifest.files))
 
 
 def changed_files(directory: Path, files: tuple[ShippedFile, ...]) -> Iterator[str]:

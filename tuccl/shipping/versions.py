@@ -150,30 +150,6 @@ def keep_version(
     write_atomically(folder / RECORD_NAME, record.model_dump_json(indent=1) + "\n")
 
 
-def keep_unversioned(directory: Path) -> None:
-    """Keep the current table if it has no version, as in directories of earlier releases.
-
-    A table whose files are not those of its manifest is not kept.
-
-    Raises:
-        WorkspaceError: A file cannot be written.
-    """
-    manifest = read_document(directory / MANIFEST_NAME)
-    crc = sourced_crc(directory)
-    if manifest is None or manifest.bundle_crc != crc:
-        return
-    if any(version.crc == crc for version in versions_of(directory)):
-        return
-    files = tuple(manifest.files)
-    if any(changed_files(directory, files)):
-        return
-    path = directory / MANIFEST_NAME
-    shipped = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
-    origin = Origin(shipped.strftime("%Y-%m-%dT%H:%M:%SZ"), None, None)
-    contents = {file.path: read_regular_file(directory / file.path) for file in files}
-    keep_version(directory, crc, contents, _text_of(path), origin)
-
-
 def drop_old_versions(directory: Path) -> None:
     """Remove the oldest versions beyond the limit but the current one, and incomplete folders.
 

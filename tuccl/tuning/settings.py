@@ -51,7 +51,7 @@ a few calls does not rule out a profile that the step gains by."""
 _MOST_WEIGHT = 1000.0
 _WITH_ALLTOALL = (2, 28)
 """First version of NCCL that has ncclAlltoAll."""
-_FORMATS = 5
+_FORMATS = 6
 """Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
 _MIN_SIZE = "1K"
@@ -160,19 +160,9 @@ class RunSettings:
         limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
         parsed = asdict(self)
         options, laboratory = parsed.pop("options"), parsed.pop("laboratory")
-        if not self.shapes:
-            del parsed["shapes"]  # As in runs of releases without shapes, which continue.
-        if self.workload is None:
-            del parsed["workload"]  # Likewise.
-        if not self.retuned_from:
-            del parsed["retuned_from"]
         del parsed["recorded_schedules"]  # `schedules` says it.
         held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
         as_given = {name: value for name, value in options.items() if name not in held_otherwise}
-        if self.options.max_channels is None:
-            del as_given["max_channels"]  # As in runs of releases without it, which continue.
-        if not self.options.alone:
-            del as_given["alone"]  # Likewise.
         values = {
             **as_given,
             **parsed,

@@ -2,8 +2,7 @@
 
 The last member of a line is the CRC-32 of what stands before it, begun with the sum of the line
 before: a changed byte is found, and so is a line that is missing or stands elsewhere. What stands
-before the first wrong line is kept: a process that was killed there would have left the same. Logs
-of version 3 have no sums, and get none.
+before the first wrong line is kept: a process that was killed there would have left the same.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ from pathlib import Path
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import NotAFileError, WorkspaceError
 from tuccl.workspace.atomic_file import write_atomically
-from tuccl.workspace.measurement_lines import (
-    FORMAT,
-    VERSION,
-    VERSION_WITHOUT_SUMS,
-    Contents,
-    header_line,
-)
+from tuccl.workspace.measurement_lines import FORMAT, VERSION, Contents, header_line
 
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}')
 _SUM_BYTES = len(b',"sum":"01234567"}')
@@ -61,20 +54,6 @@ class Sums:
         return opened
 
 
-class Plain:
-    """Lines of version 3, which have no sums."""
-
-    @staticmethod
-    def sealed(line: bytes) -> bytes:
-        """A line as it stands in the file."""
-        return line + b"\n"
-
-    @staticmethod
-    def opened(line: bytes) -> bytes:
-        """A line of the file."""
-        return line
-
-
 @dataclass(frozen=True, slots=True)
 class Damage:
     """From where on a log cannot be used."""
@@ -101,7 +80,7 @@ class Sound:
     contents: Contents
     whole: bytes
     """All its lines."""
-    lines: Sums | Plain
+    lines: Sums
     """Makes the next one."""
     damage: Damage | None
     found: bytes
@@ -139,7 +118,7 @@ def read_sound(path: Path, identity: str) -> Sound:
     damage = header_damage
     if reason:
         damage = Damage(kept + 1, len(rows) - kept + bool(cut), reason)
-    elif isinstance(lines, Sums) and _SUM.search(cut) and not _SUM.fullmatch(cut[-_SUM_BYTES:]):
+    elif _SUM.search(cut) and not _SUM.fullmatch(cut[-_SUM_BYTES:]):
         damage = Damage(kept + 1, 1, "its end is wrong")  # A cut line has no more than a whole one.
     return Sound(contents, b"".join(rows[:kept]), lines, damage, found)
 
@@ -173,9 +152,7 @@ def _first_line(identity: str) -> bytes:
     return Sums().sealed(header_line(identity))
 
 
-def _opening(
-    path: Path, rows: Sequence[bytes], identity: str
-) -> tuple[Sums | Plain, Damage | None]:
+def _opening(path: Path, rows: Sequence[bytes], identity: str) -> tuple[Sums, Damage | None]:
     """Return what opens the lines after the first, and the damage of the first line."""
     first = rows[0]
     sums = Sums()
@@ -190,13 +167,9 @@ def _opening(
         values, reason = {}, reason or str(error)
     named = isinstance(values, dict) and values.get("format") == FORMAT
     version = values.get("version") if named else None
-    if named and version == VERSION_WITHOUT_SUMS and not summed:
-        _check_identity(path, values.get("identity"), identity)
-        return Plain(), None
     if named and version != VERSION and (not reason or not summed):
         raise WorkspaceError(
-            f"{path} has version {version}, this release reads "
-            f"{VERSION_WITHOUT_SUMS} and {VERSION}; use another --workspace"
+            f"{path} has version {version}, this release reads {VERSION}; use another --workspace"
         )
     if named and not reason:
         _check_identity(path, values.get("identity"), identity)

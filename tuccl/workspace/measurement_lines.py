@@ -14,12 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any
 
-from lookup_tables.provenance import (
-    Provenance,
-    provenance_from_json,
-    provenance_from_text,
-    provenance_to_json,
-)
+from lookup_tables.provenance import Provenance, provenance_from_json, provenance_to_json
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config, ProcessProfile
@@ -27,7 +22,6 @@ from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
 VERSION = 4
-VERSION_WITHOUT_SUMS = 3
 _FIELDS = (
     "algorithm",
     "protocol",
@@ -159,9 +153,9 @@ class Contents:
                 are missing.
         """
         values = json.loads(line)
-        if "backend" in values:
+        if "provenance" in values:
             timing = timing_from_json(values["timing"])
-            self.source = Source(_provenance(values), timing)
+            self.source = Source(provenance_from_json(values["provenance"]), timing)
             return
         if "estimate" in values:
             self.estimates_us[str(values["estimate"])] = _estimate_us(values["us"])
@@ -217,28 +211,8 @@ def header_line(identity: str) -> bytes:
 
 def source_line(source: Source) -> bytes:
     """Line that names the backend of all later lines."""
-    provenance = source.provenance
-    values = {
-        "backend": provenance.backend,
-        "versions": provenance.describe(),
-        "provenance": provenance_to_json(provenance),
-        "timing": asdict(source.timing),
-    }
-    return _line(values)
-
-
-def _provenance(values: dict[str, Any]) -> Provenance:
-    """Read the provenance of a line; lines of older releases have it as text.
-
-    Raises:
-        ValueError, KeyError, TypeError: It has none.
-    """
-    if "provenance" in values:
-        return provenance_from_json(values["provenance"])
-    found = provenance_from_text(str(values["versions"]), str(values["backend"]))
-    if found is None:
-        raise ValueError("no backend is named")
-    return found
+    provenance = provenance_to_json(source.provenance)
+    return _line({"provenance": provenance, "timing": asdict(source.timing)})
 
 
 def samples_line(known: Recorded, fresh: Measured, asked: int, restart_s: float) -> bytes:

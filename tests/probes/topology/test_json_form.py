@@ -111,7 +111,7 @@ def _gpu(**changes: object) -> str:
         ("", "not valid JSON"),
         ("[1]", "holds no object"),
         ("[" * 100_000, "not valid JSON"),
-        ("{}", "no schema_version; this release reads topologies of schema_version 1 and 2"),
+        ("{}", "no schema_version; this release reads topologies of schema_version 2"),
         (_changed(schema_version=3), "schema_version 3; this release reads"),
         (_changed(schema_version=True), "schema_version True"),
         (_changed(colour="red"), "colour: Extra inputs are not permitted"),
@@ -140,15 +140,3 @@ def test_a_figure_that_json_cannot_hold_is_not_written() -> None:
     link = Link("a", "b", LinkKind.PCIE, float("inf"), 0.0, Provenance.SPEC)
     with pytest.raises(ValueError, match="JSON"):
         topology_to_json(Topology("t", (), (link,)))
-
-
-def test_a_file_of_version_1_is_read_as_before() -> None:
-    content = json.loads(topology_to_json(ring([0, 1])))
-    content["schema_version"] = 1
-    for added in ("hosts", "limits"):
-        del content[added]
-    for link in content["links"]:
-        del link["latency_provenance"], link["spread"]
-    for device in content["devices"]:
-        del device["memory_bytes"]
-    assert topology_from_json(json.dumps(content), "old") == ring([0, 1])

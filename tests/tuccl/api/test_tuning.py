@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 import tuccl
-from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.measuring.records.record_file import write_record
@@ -82,16 +81,6 @@ def test_a_table_says_what_wins_and_what_a_job_gets(result: tuccl.TuningResult) 
         assert entry.confirmation is not None
         assert entry.confirmation.starts == "modelled"
         assert 1.0 < entry.confirmation.low <= entry.confirmation.ratio
-
-
-@pytest.mark.parametrize("kind", ["measured", "replayed", "simulated"])
-def test_a_table_of_an_earlier_release_says_what_it_knows(kind: str) -> None:
-    table = tuccl.read_table(GOLDEN / f"format-2-{kind}.parquet")
-    assert table.times == ("modelled" if kind == "simulated" else "measured")
-    for entry in table.entries:
-        assert entry.confirmation is None
-        assert entry.provenance is not None
-        assert entry.provenance.replayed == (kind == "replayed")
 
 
 def test_a_table_is_shipped_in_forms_for_another_place(

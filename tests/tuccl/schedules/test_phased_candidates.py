@@ -191,21 +191,6 @@ def test_a_plan_has_no_steps_and_no_xml_of_them() -> None:
     assert (own.name, own.msccl_xml) == ("own", ""), "a user's own, for as many nodes"
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_steps_across_nodes_of_an_earlier_release_are_made_anew_as_plans(
-    tmp_path: Path, version: int
-) -> None:
-    found = candidates(Operation.ALL_GATHER)
-    save_candidates(tmp_path, found)
-    path = tmp_path / "index.json"
-    index = json.loads(path.read_text())
-    for row in index["schedules"]:
-        row["sketch"] = "pruned"
-        del row["plan"]
-    path.write_text(json.dumps({**index, "version": version}))
-    assert load_candidates(tmp_path, [MACHINE]) is None
-
-
 def test_the_fastest_plan_is_the_fastest_of_all_that_are_tried() -> None:
     machine = cluster(2, 2, 1)
     grid = grid_figures(machine)

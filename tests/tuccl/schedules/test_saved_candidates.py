@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -26,19 +25,6 @@ def test_saved_candidates_are_read_back_equal(
     candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path
 ) -> None:
     save_candidates(tmp_path, candidates)
-    assert load_candidates(tmp_path, sketches) == candidates
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_index_of_an_earlier_release_is_read(
-    candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...], tmp_path: Path, version: int
-) -> None:
-    save_candidates(tmp_path, candidates)
-    path = tmp_path / "index.json"
-    index = json.loads(path.read_text())
-    for row in index["schedules"]:
-        del row["plan"]
-    path.write_text(json.dumps({**index, "version": version}))
     assert load_candidates(tmp_path, sketches) == candidates
 
 

@@ -23,7 +23,6 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.program_header import sealed
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
-from tests.lookup_tables.tables import GOLDEN
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
 from tuccl.errors import UsageError, WorkspaceError
@@ -132,16 +131,6 @@ def test_the_manifest_lists_what_is_there_and_says_the_same_each_time(
     }
     ship(first, target)
     assert contents(target) == before
-
-
-def test_a_table_from_before_programs_is_shipped_as_it_was(first: Run, tmp_path: Path) -> None:
-    older = tmp_path / "older"
-    older.mkdir()
-    shutil.copy(GOLDEN / "format-1.parquet", older / "table.parquet")
-    shutil.copy(first.report, older / "report.json")
-    ship(Run(older), tmp_path / "shipped")
-    wanted = (GOLDEN / "format-1.tuccl").read_bytes()
-    assert (tmp_path / "shipped" / bundle_name(bundle_crc(wanted))).read_bytes() == wanted
 
 
 def test_a_program_that_does_not_compute_its_operation_is_not_shipped(

@@ -164,21 +164,6 @@ def test_forms_and_place_of_now_follow_a_table_of_before_they_were_asked_for(
         assert f"TUCCL_BUNDLE=/opt/tuccl/bundle-{wanted}.tuccl" in text
 
 
-def test_the_table_of_an_earlier_release_is_kept_when_the_next_one_comes(
-    directory: Directory,
-) -> None:
-    first = directory.ship(0)
-    shutil.rmtree(directory.target / "versions")
-    second = directory.ship(1)
-    assert [found.crc for found in versions_of(directory.target)] == [first, second]
-    assert versions_of(directory.target)[0].origin.run is None
-    assert rollback(directory.target).bundle_crc == whole(directory.target) == first
-    shutil.rmtree(directory.target / "versions")
-    (directory.target / "table.parquet").write_bytes(b"damaged")
-    directory.ship(1)
-    assert [found.crc for found in versions_of(directory.target)] == [second]
-
-
 def test_a_damaged_version_and_that_of_another_machine_are_refused(
     directory: Directory, tmp_path: Path
 ) -> None:

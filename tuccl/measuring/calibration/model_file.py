@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probes.inputs.first_fault import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
-from tuccl.models.model_constants import SHIPPED, ModelConstants, ProtocolCosts
+from tuccl.models.model_constants import ModelConstants, ProtocolCosts
 
 _DIGITS = 6
 
@@ -42,10 +42,9 @@ class _Constants(_Strict):
     network_latencies: _Positive
     network_efficiency: _Positive
     launch_us: _Positive
-    # Files of earlier releases lack these.
-    socket_gb_per_s: _Positive = SHIPPED.socket_gb_per_s
-    phase_launch_us: _Positive = SHIPPED.phase_launch_us
-    memory_efficiency: _Positive = SHIPPED.memory_efficiency
+    socket_gb_per_s: _Positive
+    phase_launch_us: _Positive
+    memory_efficiency: _Positive
 
 
 class ModelFile(_Strict):

@@ -75,22 +75,6 @@ class Row:
         placement = task.placement.text
         return task.shape, task.operation.value, task.size_bytes, placement, self.config
 
-    @property
-    def digested(self) -> str:
-        """Text with everything that a search reads from the row.
-
-        Of rows without shape and requests it is that of earlier releases, whose runs continue.
-        """
-        row = (
-            f"Row(operation={self.operation!r}, size_bytes={self.size_bytes!r}, "
-            f"config={self.config!r}, samples_us={self.samples_us!r}, seconds={self.seconds!r}, "
-            f"failed={self.failed!r})"
-        )
-        if not self.requests and self.failed_s is None:
-            return row
-        more = (self.task, self.failed_check, self.failed_s, self.requests)
-        return f"{row}{more!r}"
-
 
 @dataclass(frozen=True)
 class Record:
@@ -118,16 +102,9 @@ class Record:
     @cached_property
     def digest(self) -> str:
         """16 hex digits over everything that a search reads from the record."""
-        found = hashlib.blake2b(digest_size=8)
-        text = self.provenance.describe()  # As in earlier releases, whose runs continue.
-        found.update(repr((self.fingerprint, self.shape, text, self.timing)).encode())
-        if self.timing.computations:
-            found.update(repr(self.timing.computations).encode())
-        for row in self.rows:
-            found.update(row.digested.encode())
-        if self.of_run != RecordedRun():
-            found.update(repr(self.of_run).encode())
-        return found.hexdigest()
+        text = self.provenance.describe()
+        read = (self.fingerprint, self.shape, text, self.timing, self.rows, self.of_run)
+        return hashlib.blake2b(repr(read).encode(), digest_size=8).hexdigest()
 
     @cached_property
     def _by_task(self) -> dict[Task, dict[Config, Row]]:

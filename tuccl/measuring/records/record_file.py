@@ -3,8 +3,8 @@
 `pandas.read_parquet` shows the rows as they are. The data of the whole record (topology, shape,
 versions, timing, the recorded run) is stored as JSON in the schema metadata under keys that start
 with `tuccl.`; `tuccl.record_version` marks a record and names the version of its form. The topology
-and the schedules are complete, so that a record can be replayed without any other file. Version 1
-holds one shape of communicators. docs/reference/records.md describes the columns.
+and the schedules are complete, so that a record can be replayed without any other file.
+docs/reference/records.md describes the columns.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ from lookup_tables.parquet_form import (
     read_parquet,
     read_parquet_metadata,
 )
-from lookup_tables.provenance import (
-    Provenance,
-    provenance_from_json,
-    provenance_from_text,
-    provenance_to_json,
-)
+from lookup_tables.provenance import provenance_from_json, provenance_to_json
 from lookup_tables.table import Operation, Shape
 from probes.inputs.regular_file import read_regular_file
 from probes.topology.json_form import topology_from_json, topology_to_json
@@ -38,9 +33,12 @@ from tuccl.search.trials.timing import timing_from_json
 from tuccl.workspace.atomic_file import write_atomically
 
 RECORD_VERSION = 2
-_OF_ONE_SHAPE = 1
 
-_COLUMNS_OF_ONE_SHAPE: tuple[tuple[str, str, bool], ...] = (
+_COLUMNS: tuple[tuple[str, str, bool], ...] = (
+    ("ranks", "int64", False),
+    ("nodes", "int64", False),
+    ("ranks_per_node", "int64", False),
+    ("placement", "string", True),
     ("operation", "string", False),
     ("size_bytes", "int64", False),
     ("algorithm", "string", False),
@@ -52,15 +50,6 @@ _COLUMNS_OF_ONE_SHAPE: tuple[tuple[str, str, bool], ...] = (
     ("samples_us", "list", False),
     ("seconds", "float64", False),
     ("failed", "string", True),
-)
-"""Columns: name, Arrow type (`list` is of float64, `counts` of
-int64) and whether null is allowed."""
-_COLUMNS = (
-    ("ranks", "int64", False),
-    ("nodes", "int64", False),
-    ("ranks_per_node", "int64", False),
-    ("placement", "string", True),
-    *_COLUMNS_OF_ONE_SHAPE,
     ("failed_check", "bool", False),
     ("failed_s", "float64", True),
     ("asked", "counts", False),
@@ -68,6 +57,8 @@ _COLUMNS = (
     ("asked_s", "list", False),
     ("restart_s", "list", False),
 )
+"""Columns: name, Arrow type (`list` is of float64, `counts` of
+int64) and whether null is allowed."""
 _SETTINGS = ("settings", "string", True)
 """Column of further process variables, present only where a row has some."""
 _FORM = ParquetForm(
@@ -77,7 +68,6 @@ _FORM = ParquetForm(
     version=RECORD_VERSION,
     columns=_COLUMNS,
     optional_columns=(_SETTINGS,),
-    older_columns={_OF_ONE_SHAPE: _COLUMNS_OF_ONE_SHAPE},
     compression="zstd",
     missing="no record of measurements; make one with `tuccl tune --record FILE`",
     again="record again",
@@ -143,12 +133,12 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
         check_structure(topology)
         record = make_record(
             topology,
-            shape := _shape(metadata["shape"]),
-            _provenance(metadata),
+            _shape(metadata["shape"]),
+            provenance_from_json(metadata["provenance"]),
             timing_from_json(metadata["timing"]),
-            [_row(values, shape) for values in rows],
+            [_row(values) for values in rows],
             str(metadata.get("run", "")),
-            run_from_json(metadata["of_run"]) if "of_run" in metadata else None,
+            run_from_json(metadata["of_run"]),
         )
     except (
         MachineError,
@@ -169,17 +159,13 @@ def record_from_parquet_bytes(data: bytes, source: str) -> Record:
 
 def _metadata(record: Record) -> dict[str, Any]:
     run = {"run": record.run} if record.run else {}
-    provenance = record.provenance
     return {
         **run,
         "topology_name": record.topology.name,
         "fingerprint": record.fingerprint,
         "topology": topology_to_json(record.topology),
         "shape": asdict(record.shape),
-        "backend": provenance.backend,
-        "versions": provenance.describe(),
-        "tuccl": provenance.tuccl_version or "",
-        "provenance": provenance_to_json(provenance),
+        "provenance": provenance_to_json(record.provenance),
         "timing": asdict(record.timing),
         "of_run": run_to_json(record.of_run),
     }
@@ -190,20 +176,6 @@ def _shape(values: dict[str, Any]) -> Shape:
     if shape.fault:
         raise ValueError(shape.fault)
     return shape
-
-
-def _provenance(metadata: dict[str, Any]) -> Provenance:
-    """Return the provenance of a record; older releases wrote it as text.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError: The record has none.
-    """
-    if "provenance" in metadata:
-        return provenance_from_json(metadata["provenance"])
-    found = provenance_from_text(str(metadata["versions"]), str(metadata["backend"]))
-    if found is None:
-        raise ValueError("no backend is named")
-    return found
 
 
 def _values(row: Row) -> dict[str, Any]:
@@ -226,14 +198,11 @@ def _values(row: Row) -> dict[str, Any]:
     }
 
 
-def _row(values: dict[str, Any], whole: Shape) -> Row:
-    """Return the row of its values; one of a record of one shape has neither shape nor requests."""
-    shape = whole
-    if "ranks" in values:
-        shape = shape_from_json([values[name] for name in ("ranks", "nodes", "ranks_per_node")])
-    placement = Placement.parse(values.get("placement") or "")
+def _row(values: dict[str, Any]) -> Row:
+    shape = shape_from_json([values[name] for name in ("ranks", "nodes", "ranks_per_node")])
+    placement = Placement.parse(values["placement"] or "")
     size_bytes = values["size_bytes"]
-    columns = [values.get(name, []) for name in ("asked", "given", "asked_s", "restart_s")]
+    columns = [values[name] for name in ("asked", "given", "asked_s", "restart_s")]
     pairs = (pair.rpartition("=") for pair in (values.get("settings") or "").split())
     config = Config(
         algorithm=values["algorithm"],
@@ -250,7 +219,7 @@ def _row(values: dict[str, Any], whole: Shape) -> Row:
         samples_us=tuple(values["samples_us"]),
         seconds=values["seconds"],
         failed=values["failed"] or "",
-        failed_check=values.get("failed_check", True),
-        failed_s=values.get("failed_s"),
+        failed_check=values["failed_check"],
+        failed_s=values["failed_s"],
         requests=tuple(Request(*each) for each in zip(*columns, strict=True)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, log
 from typing import Any, Protocol, runtime_checkable
 
@@ -38,8 +38,7 @@ class Timing:
     """Whether a launch is one CUDA graph."""
     in_place: bool = False
     data_type: str = "float16"
-    # Not in the repr, of which the digests of records are made that have none.
-    computations: tuple[Computation, ...] = field(default=(), repr=False)
+    computations: tuple[Computation, ...] = ()
     """Computation beside calls, whose time then ends when both have ended; empty: calls are timed
     alone."""
 

@@ -16,7 +16,7 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import memberships, shape_text
 from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table
 from tuccl.shipping.bench.placed_calls import placements_here
-from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, Listed, read_manifest
+from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, ManifestDocument, read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.workspace.atomic_file import absolute
@@ -33,7 +33,7 @@ class FoundTable:
     shipped: ShippedTable
     run: FinishedRun | None
     """Run that the table was shipped from just now; None where it was shipped before."""
-    listed: Listed | None
+    listed: ManifestDocument | None
     """Its manifest; None: it has none."""
     notes: tuple[str, ...]
     """Reasons not to rely on its stated gains, and why it runs no schedules."""

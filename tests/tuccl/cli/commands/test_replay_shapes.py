@@ -31,7 +31,7 @@ KEYS = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "64K")
 
 def table_of(workspace: Path) -> Table:
     (path,) = workspace.glob("runs/*/table.parquet")
-    return table_from_parquet_bytes(path.read_bytes(), str(path), lambda _: b"")
+    return table_from_parquet_bytes(path.read_bytes(), str(path))
 
 
 def choices(workspace: Path) -> list[Any]:

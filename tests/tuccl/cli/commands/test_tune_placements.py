@@ -32,7 +32,7 @@ RUN = ("--shapes", "pairs", "--cycles", "1", *KEYS)
 
 def tuned(folder: Path) -> Table:
     (path,) = folder.glob("tuccl-workspace/runs/*/table.parquet")
-    return table_from_parquet_bytes(path.read_bytes(), str(path), lambda _: b"")
+    return table_from_parquet_bytes(path.read_bytes(), str(path))
 
 
 def call_of(builtin: BuiltinConfig, profile: ProcessProfile) -> Config:

@@ -1,7 +1,6 @@
 """Constants as JSON: written, read, and refused where they are invalid."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,15 +22,6 @@ def written(tmp_path: Path) -> Path:
 
 def test_constants_survive_being_written(written: Path) -> None:
     assert read_model_file(written).model_constants == SHIPPED
-
-
-def test_a_file_of_an_earlier_release_gets_what_it_lacks(written: Path) -> None:
-    document = json.loads(written.read_text())
-    for name in ("socket_gb_per_s", "phase_launch_us", "memory_efficiency"):
-        del document["constants"][name]
-    document["constants"]["launch_us"] = 9.0
-    written.write_text(json.dumps(document))
-    assert read_model_file(written).model_constants == replace(SHIPPED, launch_us=9.0)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_every_truncation_is_one_clear_error() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (with_metadata("record_version", 3), "record version 3, this release reads 1 and 2"),
+        (with_metadata("record_version", 3), "record version 3, this release reads 2"),
         (with_metadata("shape", {"ranks": 4}), "holds no valid record"),
         (with_metadata("shape", 7), "holds no valid record"),
         (
@@ -217,34 +217,6 @@ def test_a_link_to_a_missing_device_makes_a_record_invalid() -> None:
     pq.write_table(table.replace_schema_metadata(metadata), damaged)
     with pytest.raises(InputFileError, match="there is no device 'n0/none'"):
         record_from_parquet_bytes(damaged.getvalue(), "record")
-
-
-def test_schedules_of_a_run_before_they_were_chosen_by_entries_are_read() -> None:
-    record = read_record(GOLDEN.parent / "executor-run.parquet")
-    assert record.provenance.backend == "nccl,executor"
-    schedules = [row for row in record.rows if row.config.is_schedule]
-    assert [row.config.describe() for row in schedules] == [
-        "schedule:52d75516b7814cf2 LL ch8 th256 buf64K",
-        "schedule:52d75516b7814cf2 Simple ch8 th256 buf64K",
-    ]
-    assert [bool(row.failed) for row in schedules] == [False, True]
-
-
-def test_a_record_of_an_earlier_release_tells_its_provenance_as_text() -> None:
-    table = pq.read_table(io.BytesIO(record_to_parquet_bytes(small_record())))
-    metadata = dict(table.schema.metadata)
-    del metadata[b"tuccl.provenance"]
-    metadata[b"tuccl.backend"] = b'"replay"'
-    metadata[b"tuccl.versions"] = b'"replay of nccl: tuccl 0.1.0 nccl, NCCL 2.28.9, driver 570.1"'
-    out = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(metadata), out)
-    record = record_from_parquet_bytes(out.getvalue(), "r")
-    assert record.provenance == replace(small_record().provenance, replayed=True)
-    metadata[b"tuccl.backend"] = metadata[b"tuccl.versions"] = b'""'
-    out = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata(metadata), out)
-    with pytest.raises(InputFileError, match="no backend is named"):
-        record_from_parquet_bytes(out.getvalue(), "r")
 
 
 @pytest.mark.long

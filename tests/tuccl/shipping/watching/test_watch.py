@@ -115,24 +115,6 @@ def test_gpus_that_others_use_are_not_measured_and_it_is_no_change(
 
 
 @pytest.mark.usefixtures("named_nccl")
-def test_an_earlier_manifest_is_no_change(
-    stand_ins: StandIns, machine: Topology, tmp_path: Path
-) -> None:
-    earlier = watched_table(tmp_path / "earlier", stand_ins)
-    path = earlier / MANIFEST_NAME
-    text = path.read_text().replace('"schema_version": 3', '"schema_version": 2')
-    for name in ("graphs", "in_place", "host"):
-        (line,) = [line for line in text.splitlines() if f'"{name}":' in line]
-        text = text.replace(f"{line}\n", "")
-    path.write_text(text)
-    found = watch(earlier, options(machine, states_of(GPU), measure=True))
-    assert (found.changes, found.unchecked) == ((), ())
-    notes = [each.text for each in found.findings if each.severity.value == "note"]
-    assert any("does not tell its machine" in text for text in notes)
-    assert any("does not tell how calls were timed" in text for text in notes)
-
-
-@pytest.mark.usefixtures("named_nccl")
 def test_a_lost_driver_is_one_change_and_not_one_for_each_link(
     shipped: Path, machine: Topology
 ) -> None:

@@ -26,7 +26,7 @@ def history(directory: Path, as_json: bool) -> int:
     if not any(version.current for version in shown.versions):
         display.say(
             f"note: {shown.directory} does not keep its current table {shown.bundle_crc} as a "
-            "version yet: the next `tuccl ship` or `rollback` does"
+            "version: `tuccl ship` there again to have it kept"
         )
     damaged = any(version.problems for version in shown.versions)
     return ExitCode.FINDING if damaged else ExitCode.OK

@@ -41,11 +41,11 @@ def test_history_lists_the_tables_and_their_origin(
     assert "problem: version 1: files of the manifest are missing: table.parquet" in done.stdout
 
 
-def test_the_current_table_of_an_earlier_release_is_told(run_inside: Run, shipped: Path) -> None:
+def test_a_current_table_without_its_version_is_named(run_inside: Run, shipped: Path) -> None:
     shutil.rmtree(shipped / "versions")
     done = run_inside("history", "shipped")
     assert done.returncode == 0
-    assert "as a version yet: the next `tuccl ship` or `rollback` does" in done.stderr
+    assert "version: `tuccl ship` there again" in done.stderr
 
 
 def test_rollback_says_what_is_current_and_how_to_undo_it(run_inside: Run, shipped: Path) -> None:
