@@ -14,9 +14,10 @@ def main(old: str = "shipped:h200-4gpu", new: str = "shipped:h200-4gpu-measured"
         print(sentence)
     tables = []
     for machine in (old, new):
-        result = tuccl.tune(
-            machine, operations="all_reduce", min_size="64K", max_size="4M", schedules=False
+        options = tuccl.RunOptions(
+            operations="all_reduce", min_size="64K", max_size="4M", schedules=False
         )
+        result = tuccl.tune(machine, options)
         tables.append(result.table)
         print(f"{result.table.machine}: {result.table.speedup:.3f}x, run {result.directory.name}")
     before, now = tables

@@ -30,11 +30,9 @@ def main(machine: str = "shipped:h200-4gpu") -> None:
     tuccl.write_schedule(mine, "own/neighbours_first.xml")
     result = tuccl.tune(
         topology,
-        operations="all_gather",
-        min_size="64K",
-        max_size="512K",
-        step=8,
-        own_schedules="own",
+        tuccl.RunOptions(
+            operations="all_gather", min_size="64K", max_size="512K", step=8, own_schedules="own"
+        ),
     )
     for entry in result.table.entries:
         print(f"{entry.min_bytes} to {entry.max_bytes} bytes: {entry.runs}")

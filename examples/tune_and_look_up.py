@@ -21,10 +21,7 @@ def main(machine: str = "shipped:h200-4gpu") -> None:
     topology = tuccl.read_topology(machine)
     result = tuccl.tune(
         topology,
-        operations="all_gather",
-        min_size="64K",
-        max_size="4M",
-        step=8,
+        tuccl.RunOptions(operations="all_gather", min_size="64K", max_size="4M", step=8),
         on_stage=show,
     )
     table = result.table

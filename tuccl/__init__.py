@@ -3,7 +3,7 @@
     import tuccl
 
     machine = tuccl.read_topology("topo.xml")
-    result = tuccl.tune(machine, operations="all_reduce")
+    result = tuccl.tune(machine, tuccl.RunOptions(operations="all_reduce"))
     print(tuccl.lookup(result.table, "all_reduce", "4M").why)
 
 docs/guide/python.md shows all of it. A name is imported at its first use, so that `import
@@ -49,6 +49,7 @@ _HOMES = {
     "probes.topology.graph": ("Topology",),
     "synthesizer.ir.algorithm": ("Algorithm",),
     "synthesizer.prove.verifier": ("Verdict",),
+    "tuccl.options.run_options": ("RunOptions",),
     "tuccl.errors": (
         "MachineError",
         "MeasurementError",

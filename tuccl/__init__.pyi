@@ -35,6 +35,7 @@ from tuccl.errors import TableError as TableError
 from tuccl.errors import TucclError as TucclError
 from tuccl.errors import UsageError as UsageError
 from tuccl.errors import WorkspaceError as WorkspaceError
+from tuccl.options.run_options import RunOptions as RunOptions
 from tuccl.shipping.shipment import Shipped as Shipped
 
 PACKAGES: tuple[str, ...]
@@ -52,6 +53,7 @@ __all__ = [
     "MeasurementError",
     "Probe",
     "Provenance",
+    "RunOptions",
     "ScheduleConfig",
     "ScheduleError",
     "Shape",

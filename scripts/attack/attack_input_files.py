@@ -16,7 +16,7 @@ from tests.probes.network.racks.test_ibnetdiscover import FABRIC
 from tests.probes.nvidia.test_nvidia_smi_topo import TWO_SOCKETS
 from tests.probes.pci.listings.test_hwloc_xml import MACHINE
 from tests.probes.pci.listings.test_lspci import GPU, ROOT_PORT, UPSTREAM
-from tests.tuccl.cli.commands.test_tune import as_csv
+from tests.tuccl.cli.test_tune import as_csv
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.measuring.records.record_file import write_record
@@ -52,7 +52,7 @@ def good_files(folder: Path, wanted: Collection[str]) -> None:
     write_record(folder / "record.parquet", tiny_grid())
     as_csv(tiny_grid(), folder / "grid.csv")
     (folder / "h200x4_topo.xml").rename(folder / "grid_topo.xml")
-    synthesize = ("synthesize", *_H200, "--op", "all_gather", "--size", "64K", "--jobs", "1",
+    synthesize = ("synthesize", *_H200, "--operation", "all_gather", "--size", "64K", "--jobs", "1",
                   "--time-limit", "1s", "-o")  # fmt: skip
     commands = {
         "tuccl-workspace RUN": ("tune", *_H200, *_TUNING),

@@ -71,8 +71,8 @@ TARGETS = (
     Target("schedule.xml", ("verify", "FILE", "--json")),
     Target(
         "sketch.json",
-        ("synthesize", *_ON_H200, "--op", "all_gather", "--size", "64K", "--time-limit", "1s",
-         "--jobs", "1", "--sketch", "FILE"),
+        ("synthesize", *_ON_H200, "--operation", "all_gather", "--size", "64K",
+         "--time-limit", "1s", "--jobs", "1", "--sketch", "FILE"),
         _JSON,
     ),
     Target("ibnetdiscover.txt", (*_LOOK_ONLY, "--ibnetdiscover", "FILE")),

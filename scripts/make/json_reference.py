@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuccl.cli.commands.shipped.export import Export
-from tuccl.cli.commands.verify import Verification
+from tuccl.cli.export import Export
 from tuccl.reports.json_form import schema_of as schema_of_type
 from tuccl.reports.table_difference import TableDifference
 from tuccl.reports.table_result import ExplainedCall, RetunePlanResult, RetuneResult, TableResult
+from tuccl.schedules.across_hosts import Verification
 from tuccl.shipping.bench.job_parts import TrimResult
 from tuccl.shipping.bench.own_job import JobBenchResult
 from tuccl.shipping.bench.result import BenchResult

@@ -109,12 +109,10 @@ def _load() -> None:
     import pandas  # noqa: F401, ICN001, PLC0415
     import pyarrow.parquet  # noqa: F401, PLC0415
 
-    import tuccl.cli.app  # noqa: PLC0415
-    import tuccl.cli.commands  # noqa: PLC0415
-    import tuccl.views.terminal  # noqa: PLC0415
+    import tuccl  # noqa: PLC0415
 
-    for package in (tuccl.cli.commands, tuccl.views.terminal):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+    for module in pkgutil.walk_packages(tuccl.__path__, "tuccl."):
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 
 

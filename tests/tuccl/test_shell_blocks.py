@@ -21,7 +21,7 @@ LEFT_OUT = {
     "tuccl table --shape node": "the table here has no shapes",
     "tuccl explain all_gather 1M --ranks 8 --nodes 1": "the machine here has four GPUs",
     "tuccl report --run 939926dc7f647bff": "the run is another",
-    "tuccl report --workspace shown": "the record whose replay made it is not here",
+    "tuccl report shown": "the record whose replay made it is not here",
     "tuccl doctor": "the environment of these tests has no table",
 }
 

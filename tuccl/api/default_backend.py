@@ -1,4 +1,4 @@
-"""The backend where the command line names none: real NCCL and the executor where they can run.
+"""The backend of a run that names none: real NCCL and the executor if they can run here.
 
 NCCL runs only where the machine is this host, or the hosts of an MPI job. For a machine from a
 file, a record, a model of NCCL or nodes that do not exist, nothing runs here.
@@ -23,7 +23,6 @@ from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, SIMULATED, RunOptions
 from tuccl.runtime import has_executor, measure_library_path, plugin_path
-from tuccl.views.terminal import display
 
 _TOLD = 22
 """MPI tag of rank 0's decision; that of `tuccl.measuring.workers.mpi_places` is 21."""
@@ -52,10 +51,10 @@ class DefaultBackend:
         return f"backend: {self.name}, {what} ({self.why}); --backend {alternatives}"
 
 
-def with_backend(given: RunOptions) -> RunOptions:
-    """Return the options with a backend, where they leave it open and this host decides.
+def with_backend(given: RunOptions, say: Callable[[str], None]) -> RunOptions:
+    """Return the options with a backend if they leave it to this host, and say the choice.
 
-    A line tells the choice. In an MPI job the first rank decides for all.
+    In an MPI job the first rank decides for all.
     """
     elsewhere = given.nodes != 1 and not given.fake_nodes
     said = given.backend is not None or given.model is not None
@@ -64,7 +63,7 @@ def with_backend(given: RunOptions) -> RunOptions:
     tasks = mpi_tasks(os.environ)
     if tasks < 2:
         found = default_backend(1 if given.share_gpus else 2, schedules=given.schedules)
-        display.say(found.sentence())
+        say(found.sentence())
         return replace(given, backend=found.name)
     comm = join_mpi(tasks, _START_S)
     post = Post(comm)
@@ -73,19 +72,22 @@ def with_backend(given: RunOptions) -> RunOptions:
             time.sleep(RANK_PAUSE_S)
         return replace(given, backend=letter[1].decode())
     found = default_backend(1, schedules=given.schedules)
-    display.say(found.sentence())
+    say(found.sentence())
     for rank in range(1, comm.Get_size()):
         post.send(rank, _TOLD, found.name.encode())
     post.wait_until_sent()
     return replace(given, backend=found.name)
 
 
-def with_served_backend(chosen: RunOptions, probed: Callable[[], Topology]) -> RunOptions:
-    """Return the options with a backend that serves this machine: NCCL where no executor does.
+def with_served_backend(
+    chosen: RunOptions, probed: Callable[[], Topology], say: Callable[[str], None]
+) -> RunOptions:
+    """Return the options with a backend that serves this machine: NCCL if no executor does.
 
     Args:
         chosen: Options whose backend was chosen here.
         probed: Probes the hosts, of which fake nodes are copies.
+        say: Called with a line on the choice.
 
     Raises:
         UsageError: The options of the nodes are impossible.
@@ -96,9 +98,7 @@ def with_served_backend(chosen: RunOptions, probed: Callable[[], Topology]) -> R
     tuned = load_machine(chosen, probed(), share_gpus=chosen.share_gpus)
     if executor_serves(communicator_shape(tuned)):
         return chosen
-    display.say(
-        f"backend: {NCCL}: the executor serves 2 to 8 GPUs, on several nodes at most 8 on each"
-    )
+    say(f"backend: {NCCL}: the executor serves 2 to 8 GPUs, on several nodes at most 8 on each")
     return replace(chosen, backend=NCCL)
 
 

@@ -18,13 +18,12 @@ from tuccl.schedules.own_schedules import schedule_files
 from tuccl.tuning.pipeline.record_output import RecordOutput
 from tuccl.tuning.pipeline.run_options import settings_of_options
 from tuccl.tuning.pipeline.workload_options import workload_of_options
-from tuccl.views.terminal import display
 
 
 def look_first(
     given: RunOptions,
-    record_to: RecordOutput | None = None,
-    note: Callable[[Iterable[str]], None] = display.say_notes,
+    record_to: RecordOutput | None,
+    note: Callable[[Iterable[str]], None],
 ) -> None:
     """Check whether the run that these options describe can finish.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from probes.cluster.crew import Crew
 from probes.cluster.mpi import mpi_tasks
@@ -23,7 +23,8 @@ def with_ranks(
     given: RunOptions,
     probe: Callable[[Crew], Topology],
     lead: Callable[[Callable[[], Topology], Places | None], int],
-    first: Callable[[], None] = lambda: None,
+    first: Callable[[], None],
+    note: Callable[[Iterable[str]], None],
     *,
     needs_nccl: bool = True,
 ) -> int:
@@ -37,6 +38,7 @@ def with_ranks(
         probe: Probes the machine where neither a file nor a record describes it.
         lead: Called with that probe, and with the places of workers; None: on this host.
         first: Checks, before anything is probed, whether the run can finish.
+        note: Called with notes on the NCCL that is used.
         needs_nccl: Whether probing is useless where a backend that measures NCCL finds none.
 
     Raises:
@@ -56,12 +58,12 @@ def with_ranks(
         def alone(crew: Crew) -> int:
             first()
             if kind.measures_nccl:
-                tell_nccl([nccl_of_host()], required=required)
+                tell_nccl([nccl_of_host()], required=required, note=note)
             return lead(lambda: probe(crew), None)
 
         return with_crew(ProbeCommand(), alone)
     code, nccl = look_on_all_ranks(
-        tasks, first, exit_code_of, measures_nccl=kind.measures_nccl, required=required
+        tasks, first, exit_code_of, note, measures_nccl=kind.measures_nccl, required=required
     )
     if code != ExitCode.OK:
         return code

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
-from probes.cluster.crew import LocalCrew
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
-from tuccl.api.default_backend import default_backend
+from tuccl.api.default_backend import with_backend, with_served_backend
 from tuccl.api.hosts.probed_machine import probed_machine
-from tuccl.api.hosts.settled_nccl import nccl_of_host, tell_nccl
 from tuccl.api.look_first import look_first
 from tuccl.api.machines import Machine, refuse_mpi
+from tuccl.api.running import with_ranks
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
 from tuccl.api.tables import Table, table_of_run
-from tuccl.measuring.backends.backend_choice import backend_kind
-from tuccl.options.machine_argument import absolute_machine_argument
+from tuccl.errors import ExitCode
+from tuccl.measuring.workers.places import Places
+from tuccl.options.option import options_of
 from tuccl.options.run_options import RunOptions
+from tuccl.reports.finished_run import FinishedRun
+from tuccl.search.trials.events import Listener
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import parse_forms
 from tuccl.shipping.shipment import Shipped
 from tuccl.tuning.pipeline.preparing import prepare
 from tuccl.tuning.pipeline.record_output import RecordOutput
+from tuccl.tuning.pipeline.resuming import require_begun
 from tuccl.tuning.pipeline.tuning_run import run
-from tuccl.tuning.settings import DEFAULT_FLOOR
 from tuccl.workspace.atomic_file import absolute, write_atomically
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
@@ -47,35 +49,58 @@ class TuningResult:
     """Whether an earlier run had finished this table."""
 
 
+def begin(
+    options: RunOptions,
+    root: Path,
+    record_to: RecordOutput | None,
+    *,
+    probing: Listener,
+    listener: Listener,
+    deliver: Callable[[FinishedRun], int],
+    resume: bool = False,
+) -> int:
+    """Tune a machine, or continue an earlier run of the same options.
+
+    Args:
+        options: The options of the run.
+        root: The workspace.
+        record_to: File of the run's record; None: no record.
+        probing: Told of the probe, if there is one.
+        listener: Told of the run.
+        deliver: Takes the result, on one rank of an MPI job, and returns the exit code.
+        resume: Whether to refuse a run that was not begun.
+
+    Returns:
+        The exit code.
+    """
+    chosen = with_backend(options, listener.say)
+
+    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
+        machine = cache(probed)
+        served = chosen if options.backend else with_served_backend(chosen, machine, listener.say)
+        prepared = prepare(served, machine, listener.note)
+        workspace = Workspace(root)
+        if resume:
+            identity = prepared.settings.identity(prepared.topology)
+            require_begun(workspace, identity, served, prepared.topology)
+        return deliver(run(prepared, workspace, listener, record_to, places))
+
+    return with_ranks(
+        chosen,
+        lambda crew: probed_machine(
+            root, crew, probing.progress, probing.say, takes_one_gpu=options.takes_one_gpu
+        ),
+        lead,
+        lambda: look_first(chosen, record_to, listener.note),
+        listener.note,
+    )
+
+
 def tune(
     machine: Machine | None = None,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     *,
     workspace: str | Path = DEFAULT_WORKSPACE,
-    operations: str | Sequence[str] | None = None,
-    min_size: int | str | None = None,
-    max_size: int | str | None = None,
-    step: int | None = None,
-    shapes: str | Sequence[str] | None = None,
-    workload: str | Path | None = None,
-    nodes: int = 1,
-    network_gbps: float | None = None,
-    network_latency_us: float = 2.0,
-    network_layout: str = "rails",
-    backend: str | None = None,
-    records: str | Path | None = None,
-    model: str | Path | None = None,
-    schedules: bool = True,
-    own_schedules: str | Path | None = None,
-    strategy: str = "mraco",
-    budget_s: float | None = None,
-    floor: float | None = None,
-    weights: Mapping[str, float] | None = None,
-    max_channels: int | None = None,
-    seed: int = 0,
-    cycles: int = 1,
-    plain: bool = False,
-    in_place: bool = False,
-    alone: bool = False,
     record: str | Path | None = None,
     replace_record: bool = False,
     on_stage: OnStage = None,
@@ -84,110 +109,36 @@ def tune(
     """Tune a machine, or continue an earlier run of the same arguments.
 
     Args:
-        machine: A topology or the file that it is read from; None: the record's, or this host.
+        machine: A topology or the file that it is read from; None: that of the options, the
+            record's, or this host.
+        options: What is tuned and how, as the options of `tuccl init` say it; the same seed gives
+            the same table.
         workspace: Directory that holds the runs.
-        operations: Their names in nccl-tests; None: all of the record, or all_reduce, all_gather
-            and reduce_scatter.
-        min_size: Smallest size; None: the record's, or 1K.
-        max_size: Largest size; None: the record's, or 1G.
-        step: Factor from one size to the next; None: 4.
-        shapes: Communicators that jobs use: `whole`, `node`, `rail`, `pairs`; None: `whole`.
-        workload: File of a job's collectives, which names what is tuned and weighs it.
-        nodes: Number of copies of the machine, joined by a network.
-        network_gbps: Gbit/s of every network link; None: the NIC's own.
-        network_latency_us: Latency from NIC to NIC.
-        network_layout: `rails` or `fabric`.
-        backend: `simulated`, `replay`, `nccl`, `executor`, `nccl,executor` or `sockets`; None:
-            `replay` with records, this host's NCCL where no machine is named and it has GPUs, else
-            `simulated`.
-        records: Record that `replay` reads: Parquet, or a grid as CSV.
-        model: Constants of `simulated`, as `tuccl calibrate` writes them.
-        schedules: Whether schedules are searched beside NCCL's own settings.
-        own_schedules: Directory of the user's own schedules, which are searched, too.
-        strategy: Search strategy for single keys.
-        budget_s: Machine time that measuring may take; None: as long as it pays.
-        floor: Least share of stock NCCL's speed that a process profile leaves every key; 0: none;
-            None: 0.99, or 0.9 for a workload.
-        weights: Weights of operations and shapes in the choice of the process profile; 1 where not
-            named.
-        max_channels: Most channels that an entry asks NCCL for, and thread blocks of a schedule's
-            kernel; None: as many as there are.
-        seed: Seed of search and simulated noise; the same seed gives the same table.
-        cycles: Greatest number of passes of a search.
-        plain: Time calls one by one, rather than in CUDA graphs.
-        in_place: Time calls whose send and receive buffers are the same.
-        alone: Time calls alone, also where the workload tells what is computed beside them.
         record: File that all measurements are written to.
         replace_record: Whether `record` may replace another file.
         on_stage: Called with the progress.
         tell: Called with each line that the command would print meanwhile.
 
     Raises:
-        UsageError: The arguments are impossible or contradict each other.
+        UsageError: The options are impossible or contradict each other.
         MachineError: The machine cannot be read or tuned.
         ScheduleError: There is no solver.
         WorkspaceError: The workspace is busy or cannot be written; finished work is kept.
         MeasurementError: The backend cannot go on; its measurements are kept.
     """
     refuse_mpi("tune")
-    root, told = Path(workspace), tell or unsaid
-    options = RunOptions(
-        topology=None if machine is None else _named(machine, root),
-        nodes=nodes,
-        network_gbps=network_gbps,
-        network_latency_us=network_latency_us,
-        network_layout=network_layout,
-        operations=operations if operations is None else _listed(operations),
-        min_size=_text(min_size),
-        max_size=_text(max_size),
-        step=step,
-        shapes=shapes if shapes is None else _listed(shapes),
-        workload=_file(workload),
-        backend=backend,
-        records=_file(records),
-        model=_file(model),
-        schedules=schedules,
-        own_schedules=_file(own_schedules),
-        strategy=strategy,
-        budget=None if budget_s is None else f"{budget_s:f}s",
-        floor=_floor(floor, workload),
-        weights=None if weights is None else _weights(weights),
-        max_channels=max_channels,
-        seed=seed,
-        cycles=cycles,
-        plain=plain,
-        in_place=in_place,
-        alone=alone,
-    )
+    root = Path(workspace)
+    listener = Listener(tell or unsaid, partial(opened_progress, on_stage))
     output = None if record is None else RecordOutput(Path(record), replace_record)
-    return _tuned(_with_backend(options), root, output, on_stage, told)
+    done: list[FinishedRun] = []
 
+    def deliver(result: FinishedRun) -> int:
+        done.append(result)
+        return ExitCode.OK
 
-def _tuned(
-    given: RunOptions,
-    root: Path,
-    record_to: RecordOutput | None,
-    on_stage: OnStage,
-    tell: Callable[[str], None],
-) -> TuningResult:
-    shown = partial(opened_progress, on_stage)
-
-    def note(notes: Iterable[str]) -> None:
-        for text in notes:
-            tell(f"note: {text}")
-
-    def probed() -> Topology:
-        crew = LocalCrew()
-        try:
-            return probed_machine(root, crew, shown, tell, takes_one_gpu=given.takes_one_gpu)
-        finally:
-            crew.close()
-
-    look_first(given, record_to, note)
-    if backend_kind(given.backend_name).measures_nccl:
-        tell_nccl([nccl_of_host()], required=not given.has_machine, note=note)
-    prepared = prepare(given, probed, note)
-    result = run(prepared, Workspace(root), record_to, None, shown, tell)
+    named = options if machine is None else replace(options, topology=_named(machine, root))
+    begin(_parsed(named), root, output, probing=listener, listener=listener, deliver=deliver)
+    (result,) = done
     return TuningResult(
         table=table_of_run(result),
         workspace=root,
@@ -212,7 +163,7 @@ def ship(
         directory: Directory that the job reads: new, empty, or of an earlier ship.
         force: Ship even beside other files, which stay, or over another machine's table.
         forms: Forms beside `tuccl.env`: `env`, `nccl-conf`, `slurm`, `enroot`, `kubernetes`.
-        place: Absolute path where jobs find the directory, if not at `directory`.
+        place: Absolute path at which jobs find the directory, if not at `directory`.
 
     Returns:
         The `files` that were written, `tuccl.env` last, and the `caveats`.
@@ -237,18 +188,10 @@ def ship(
     )
 
 
-def _with_backend(given: RunOptions) -> RunOptions:
-    """Return the options with the backend of `tuccl init`, where this host decides."""
-    said = given.backend is not None or given.model is not None
-    if said or given.has_machine or given.nodes != 1:
-        return given
-    return replace(given, backend=default_backend(2, schedules=given.schedules).name)
-
-
 def _named(machine: Machine, root: Path) -> str:
     """Return the name that a run reads a machine by; a topology is kept in the workspace."""
     if not isinstance(machine, Topology):
-        return absolute_machine_argument(str(machine))
+        return str(machine)
     text = topology_to_json(machine)
     path = root / "machines" / f"{sha256(text.encode()).hexdigest()[:16]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -256,24 +199,13 @@ def _named(machine: Machine, root: Path) -> str:
     return str(absolute(path))
 
 
-def _listed(operations: str | Sequence[str]) -> str:
-    return operations if isinstance(operations, str) else ",".join(operations)
-
-
-def _weights(weights: Mapping[str, float]) -> str:
-    return ",".join(f"{operation}={weight:g}" for operation, weight in weights.items())
-
-
-def _text(size: int | str | None) -> str | None:
-    return None if size is None else str(size)
-
-
-def _floor(floor: float | None, workload: str | Path | None) -> str | None:
-    """Return the option as the command has it: a run without it stays the same run."""
-    if floor is None or (floor == DEFAULT_FLOOR and workload is None):
-        return None
-    return f"{floor:g}"
-
-
-def _file(path: str | Path | None) -> str | None:
-    return None if path is None else str(absolute(Path(path)))
+def _parsed(options: RunOptions) -> RunOptions:
+    """Return the options as the command line parses them: with absolute names of files."""
+    parsers = {name: said.parse for name, said in options_of(RunOptions).items()}
+    given = {name: getattr(options, name) for name in parsers}
+    parsed = {
+        name: parse(str(given[name]))
+        for name, parse in parsers.items()
+        if parse is not None and given[name] is not None
+    }
+    return replace(options, **parsed)

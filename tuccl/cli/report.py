@@ -1,36 +1,142 @@
-"""The command `tuccl report`."""
+"""The command `tuccl report`: one HTML page on a table, or on two."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
-import typer
-
-from tuccl.cli.options.report_command import ReportCommand
-from tuccl.cli.parameters.fields import with_fields
-from tuccl.cli.parameters.help import examples
-from tuccl.cli.parameters.options import JsonOption, WorkspaceOption
+from tuccl.cli.command import command
+from tuccl.errors import ExitCode, UsageError
+from tuccl.options.option import (
+    AS_JSON,
+    OUTPUT,
+    OUTPUT_FILE,
+    SCOPE,
+    TABLE_DIRECTORY,
+    named_path,
+    option,
+)
 from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
-EXAMPLES = examples(
+DEFAULT_PAGE = Path("tuccl-report.html")
+_HEAD_BYTES = 4096
+"""Bytes at the start of a file in which the mark of a report stands."""
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """The options of `tuccl report`."""
+
+    directory: Path = field(default=DEFAULT_WORKSPACE, metadata=TABLE_DIRECTORY)
+    other: Path | None = field(
+        default=None,
+        metadata=option(
+            "",
+            "A second one, which is compared with the first.",
+            "OTHER",
+            positional=True,
+            parse=named_path,
+        ),
+    )
+    output: Path = field(
+        default=DEFAULT_PAGE,
+        metadata=option(
+            OUTPUT,
+            "The page; an earlier report there is replaced.",
+            "FILE.html",
+            names=OUTPUT_FILE,
+        ),
+    )
+    run: str | None = field(
+        default=None,
+        metadata=option(
+            SCOPE, "A run of the first workspace, by its name; else the current one.", "RUN"
+        ),
+    )
+    follow: bool = field(
+        default=False,
+        metadata=option(
+            OUTPUT,
+            "Serve the page of a run that goes on, to browsers on this host, until Ctrl-C.",
+        ),
+    )
+    port: int | None = field(
+        default=None,
+        metadata=option(
+            OUTPUT, "Port of --follow; a free one if not given.", "N", bounds=(1, 65535)
+        ),
+    )
+    as_json: bool = field(default=False, metadata=AS_JSON)
+
+
+@command(
     "tuccl report",
     "tuccl report /shared/tuccl --output shared.html",
     "tuccl report /shared/tuccl tuccl-workspace --output compared.html",
     "tuccl report --follow tuccl-workspace",
 )
-
-
-@with_fields()
-def report(
-    command: ReportCommand,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
-) -> None:
+def report(options: ReportOptions) -> int:
     """Write one HTML page on a table, or on two: gains, curves, search, machine, schedules.
 
     The page contains all that it needs and fetches nothing. With --json the figures behind it go
     to standard output. With --follow the page of a run that goes on is served instead.
     """
-    from tuccl.cli.commands import report as reporting
+    from plotly.offline import get_plotlyjs
 
-    raise typer.Exit(reporting.report(replace(command, workspace=workspace, as_json=as_json)))
+    from tuccl.options.output_file import check_output, require_replaceable
+    from tuccl.views.page.page import TITLE_MARK, comparison_page, page_of_table
+    from tuccl.views.page.place import read_place
+    from tuccl.views.page.tables import ReportDocument, compared_figures
+    from tuccl.views.terminal import display
+    from tuccl.views.terminal.json_output import print_document
+    from tuccl.workspace.atomic_file import write_atomically
+
+    if options.follow:
+        return _follow(options)
+    if options.port is not None:
+        raise UsageError("--port is for --follow")
+    mark = f'<meta name="generator" content="{TITLE_MARK}">'.encode()
+    check_output(options.output, "--output")
+    require_replaceable(options.output, "--output", mark, _HEAD_BYTES)
+    made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+    first = read_place(options.directory, options.run)
+    if options.other is None:
+        figures, text = page_of_table(first, made_at, get_plotlyjs())
+    else:
+        second = read_place(options.other)
+        if first.root == second.root and first.identity == second.identity:
+            raise UsageError(
+                f"{first.name} is named twice; name another table, or --run for the first"
+            )
+        figures = compared_figures(first, second, made_at)
+        text = comparison_page(figures, get_plotlyjs())
+    write_atomically(options.output, text)
+    if options.as_json:
+        print_document(ReportDocument(options.output, figures))
+    else:
+        print(options.output)
+        display.say("open it in a browser: it needs no network")
+    return ExitCode.OK
+
+
+def _follow(options: ReportOptions) -> int:
+    """Serve the page of a run until Ctrl-C, which ends this as any command."""
+    from plotly.offline import get_plotlyjs
+
+    from tuccl.views.page.follow import FollowedPage, follow_server
+    from tuccl.views.terminal import display
+
+    beside = {
+        "--json": options.as_json,
+        "--output": options.output != DEFAULT_PAGE,
+        f"{options.other}": options.other is not None,
+    }
+    for name, is_given in beside.items():
+        if is_given:
+            raise UsageError(f"--follow serves the page of one run: leave out {name}")
+    page = FollowedPage(options.directory, options.run)
+    with follow_server(page, get_plotlyjs(), options.port or 0) as server:
+        display.say(f"{server.address} shows the run in browsers on this host; Ctrl-C ends it")
+        server.serve_forever()
+    return ExitCode.OK

@@ -1,74 +1,68 @@
-"""The command `tuccl tune`."""
+"""The command `tuccl tune`: search NCCL's own settings alone, or plan the search."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Annotated
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING
 
-import typer
-
-from tuccl.cli.parameters.fields import with_fields
-from tuccl.cli.parameters.help import examples
-from tuccl.cli.parameters.options import (
-    ForceOption,
-    JsonOption,
-    PlainLogOption,
-    RecordToOption,
-    WorkspaceOption,
-)
+from tuccl.cli.command import command
+from tuccl.cli.init import OutputOptions, tune_and_print
+from tuccl.errors import ExitCode, UsageError
 from tuccl.options.machine_options import MachineOptions
-from tuccl.options.option import OUTPUT
+from tuccl.options.option import OUTPUT, option
 from tuccl.options.run_options import RunOptions
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
-EXAMPLES = examples(
-    "tuccl tune --backend nccl --record h200.parquet --budget 10m",
-    "tuccl tune --records h200.parquet",
-)
-_OF_INIT = {"fake_nodes", "share_gpus", "own_schedules"} | {
+if TYPE_CHECKING:
+    from probes.topology.graph import Topology
+
+_INIT_ALONE = {"fake_nodes", "share_gpus", "own_schedules"} | {
     field.name for field in fields(MachineOptions) if field.name != "topology"
 }
 
 
-@with_fields(
-    without=_OF_INIT,
+@dataclass(frozen=True)
+class TuneOptions:
+    """The options that `tuccl tune` has beside those of a run."""
+
+    dry_run: bool = field(
+        default=False,
+        metadata=option(OUTPUT, "Only print how large the search is and what it may cost."),
+    )
+    resume: bool = field(
+        default=False,
+        metadata=option(OUTPUT, "Continue a run that was begun; never begin another."),
+    )
+
+
+@command(
+    "tuccl tune --backend nccl --record h200.parquet --budget 10m",
+    "tuccl tune --records h200.parquet",
+    without=_INIT_ALONE,
     helps={"topology": "As for init; if not given, the record's, or this host is probed."},
 )
-def tune(
-    options: RunOptions,
-    record: RecordToOption = None,
-    force: ForceOption = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Only tell how large the search is and what it may cost.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Continue a run that was begun; never begin another.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    plain_log: PlainLogOption = False,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    as_json: JsonOption = False,
-) -> None:
+def tune(options: RunOptions, own: TuneOptions, output: OutputOptions) -> int:
     """Search NCCL's own settings alone, without schedules. Run again, it continues."""
-    from tuccl.cli.commands import tune as tuning_commands
+    options = replace(options, schedules=False)
+    if own.dry_run:
+        return _plan(options, output)
+    return tune_and_print(options, output, resume=own.resume)
 
-    command = tuning_commands.TuneCommand(
-        options=replace(options, schedules=False),
-        workspace=workspace,
-        record_to=record,
-        force=force,
-        dry_run=dry_run,
-        resume=resume,
-        as_json=as_json,
-        plain_log=plain_log,
-    )
-    raise typer.Exit(tuning_commands.tune(command))
+
+def _plan(options: RunOptions, output: OutputOptions) -> int:
+    from tuccl.reports.json_form import SCHEMA_VERSION
+    from tuccl.tuning.pipeline.dry_run import make_plan, plan_lines
+    from tuccl.tuning.pipeline.preparing import prepare
+    from tuccl.views.terminal import display
+    from tuccl.views.terminal.json_output import print_json
+
+    def probed() -> Topology:
+        raise UsageError("--dry-run needs --topology or --records: to probe is to measure")
+
+    output.record_output(dry_run=True)
+    prepared = prepare(options, probed, display.say_notes)
+    plan = make_plan(prepared.settings, prepared.request())
+    if output.as_json:
+        print_json(asdict(plan), SCHEMA_VERSION)
+    else:
+        print("\n".join(plan_lines(plan)))
+    return ExitCode.OK

@@ -39,6 +39,8 @@ class Option:
     bounds: tuple[float, float] | None = None
     parse: Callable[[str], Any] | None = None
     """Parser of the value."""
+    counts: bool = True
+    """Whether the identity of a run has the value as given; else it has what follows from it."""
 
 
 def option(
@@ -50,14 +52,24 @@ def option(
     positional: bool = False,
     bounds: tuple[float, float] | None = None,
     parse: Callable[[str], Any] | None = None,
+    counts: bool = True,
 ) -> Mapping[str, Option]:
     """Return metadata for `dataclasses.field`; the arguments are those of `Option`."""
-    return {_KEY: Option(group, help, metavar, names, positional, bounds, parse)}
+    return {_KEY: Option(group, help, metavar, names, positional, bounds, parse, counts)}
 
 
 def options_of(kind: type[Any]) -> dict[str, Option]:
     """Return the options of a dataclass by field, without fields that are no options."""
     return {field.name: field.metadata[_KEY] for field in fields(kind) if _KEY in field.metadata}
+
+
+def counted(values: Any, group: str | None = None) -> dict[str, Any]:
+    """Return the options that a run's identity has as given; those of one group, if it is named."""
+    return {
+        name: getattr(values, name)
+        for name, said in options_of(type(values)).items()
+        if said.counts and group in {None, said.group}
+    }
 
 
 def require_bounds(values: Any) -> None:
@@ -105,3 +117,16 @@ def named_path(text: str) -> Path:
     if not text:
         raise UsageError("it is empty.")
     return Path(text)
+
+
+AS_JSON = option(OUTPUT, "Write JSON to standard output.", names=("--json",))
+WORKSPACE = option(OUTPUT, "Directory that holds the runs.", "DIR")
+SHIPPED_DIRECTORY = option(
+    "", "A directory of `tuccl ship`.", "DIR", positional=True, parse=named_path
+)
+TABLE_DIRECTORY = option(
+    "", "A workspace, or a directory of `tuccl ship`.", "DIR", positional=True, parse=named_path
+)
+WORKSPACE_DIRECTORY = option("", "A workspace.", "DIR", positional=True, parse=named_path)
+OUTPUT_FILE = ("--output", "-o")
+"""Names of the option for the file that a command writes."""

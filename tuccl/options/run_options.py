@@ -1,16 +1,17 @@
 """`RunOptions`: the options of `tuccl init` and `tuccl tune`, which run.json keeps.
 
 An option is a field here, with its help: the command line makes its parameters from the fields,
-run.json is written and read by them, and `RunSettings` carries all of them. An option that is not
-given is None; its default is decided where it is used.
+run.json is written and read by them, and the settings and the backend's request carry all of them.
+The identity of a run has those that count. An option that is not given is None; its default is
+decided where it is used.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from tuccl.options.machine_options import MachineOptions
-from tuccl.options.option import LABORATORY, MEASURING, SCOPE, SEARCH, file_name, option
+from tuccl.options.option import LABORATORY, MEASURING, SCOPE, SEARCH, counted, file_name, option
 
 NCCL = "nccl"
 NCCL_AND_EXECUTOR = "nccl,executor"
@@ -37,18 +38,22 @@ class RunOptions(MachineOptions):
             "all_reduce,all_gather,reduce_scatter. `init` takes alltoall where it searches "
             "schedules.",
             "OP,...",
+            counts=False,
         ),
     )
     min_size: str | None = field(
         default=None,
-        metadata=option(SCOPE, "Smallest size, as 1K; the record's, or 1K.", "SIZE"),
+        metadata=option(SCOPE, "Smallest size, as 1K; the record's, or 1K.", "SIZE", counts=False),
     )
     max_size: str | None = field(
-        default=None, metadata=option(SCOPE, "Largest size, as 1G; the record's, or 1G.", "SIZE")
+        default=None,
+        metadata=option(SCOPE, "Largest size, as 1G; the record's, or 1G.", "SIZE", counts=False),
     )
     step: int | None = field(
         default=None,
-        metadata=option(SCOPE, "Factor from one size to the next; 4 if not given.", "FACTOR"),
+        metadata=option(
+            SCOPE, "Factor from one size to the next; 4 if not given.", "FACTOR", counts=False
+        ),
     )
     shapes: str | None = field(
         default=None,
@@ -57,6 +62,7 @@ class RunOptions(MachineOptions):
             "Communicators that jobs use: whole, the GPUs of a node, those along a rail, or pairs "
             "of neighbours; whole if not given.",
             "SHAPE,...",
+            counts=False,
         ),
     )
     workload: str | None = field(
@@ -67,6 +73,7 @@ class RunOptions(MachineOptions):
             "and communicators are tuned, and count by the time that they take.",
             "FILE.json",
             parse=file_name,
+            counts=False,
         ),
     )
     backend: str | None = field(
@@ -78,6 +85,7 @@ class RunOptions(MachineOptions):
             "or nccl,executor where schedules are searched and the executor is compiled, else "
             "simulated.",
             "NAME",
+            counts=False,
         ),
     )
     """Backend; a host's default (`tuccl.api.default_backend`) is set before a run begins."""
@@ -88,6 +96,7 @@ class RunOptions(MachineOptions):
             "Record for --backend replay: Parquet that --record wrote, or a grid as CSV.",
             "FILE",
             parse=file_name,
+            counts=False,
         ),
     )
     model: str | None = field(
@@ -97,6 +106,7 @@ class RunOptions(MachineOptions):
             "Constants of --backend simulated, as `tuccl calibrate` writes them.",
             "FILE.json",
             parse=file_name,
+            counts=False,
         ),
     )
     schedules: bool = True
@@ -110,6 +120,7 @@ class RunOptions(MachineOptions):
             "DIR",
             names=("--schedules",),
             parse=file_name,
+            counts=False,
         ),
     )
     strategy: str = field(
@@ -128,6 +139,7 @@ class RunOptions(MachineOptions):
             "Machine time for measuring, as 30s, 20m, 2h; if not given, as long as the search "
             "finds something.",
             "TIME",
+            counts=False,
         ),
     )
     floor: str | None = field(
@@ -137,6 +149,7 @@ class RunOptions(MachineOptions):
             "Least share of stock NCCL's speed that a process profile leaves every key, or none; "
             "0.99 if not given, 0.9 with --workload.",
             "RATIO",
+            counts=False,
         ),
     )
     weights: str | None = field(
@@ -146,12 +159,15 @@ class RunOptions(MachineOptions):
             "Weights of operations in the choice of the process profile, as all_reduce=3, and of "
             "--shapes, as rail=2, in the division of the budget, too; 1 if not given.",
             "NAME=W,...",
+            counts=False,
         ),
     )
     plain: bool = field(
         default=False,
         metadata=option(
-            MEASURING, "Time calls one by one, for jobs that make them outside of CUDA graphs."
+            MEASURING,
+            "Time calls one by one, for jobs that make them outside of CUDA graphs.",
+            counts=False,
         ),
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
@@ -185,6 +201,16 @@ class RunOptions(MachineOptions):
         ),
     )
     """Greatest number of passes; the stopping rule needs three to decide."""
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits of the search that were given, by option."""
+        unlimited = {field.name for field in fields(self) if field.default is None}
+        return {
+            f"--{name.replace('_', '-')}": value
+            for name, value in counted(self, SEARCH).items()
+            if name in unlimited and value is not None
+        }
 
     @property
     def backend_name(self) -> str:

@@ -209,8 +209,8 @@ class Report(_Model):
     """Seconds of machine time that measuring took."""
     budget_s: float | None = None
     """Limit of `measuring_s`; None: no limit."""
-    max_channels: int | None = None
-    """Most channels of the configurations that were searched; None: no limit."""
+    limits: dict[str, int] = {}
+    """Limits of the search by the option that set them, as `--max-channels`."""
     graphs: bool = True
     """Whether calls were timed in CUDA graphs."""
     in_place: bool = False

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from lookup_tables.program_header import MOST_RANKS, executor_serves
@@ -21,8 +21,7 @@ from tuccl.errors import UsageError
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.model_constants import SHIPPED, ModelConstants
-from tuccl.options.machine_options import MachineOptions
-from tuccl.options.option import require_bounds
+from tuccl.options.option import counted, require_bounds
 from tuccl.options.run_options import RunOptions
 from tuccl.quantities import (
     count_of,
@@ -57,12 +56,6 @@ _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
 _MIN_SIZE = "1K"
 _MAX_SIZE = "1G"
 _STEP = 4
-_MACHINE_OPTIONS = frozenset(option.name for option in fields(MachineOptions))
-_PARSED_OPTIONS = frozenset(
-    {"min_size", "max_size", "step", "records", "budget", "plain", "shapes", "workload"}
-)
-"""Options whose meaning the identity holds as sizes, the record's digest, seconds, `graphs`, and
-the calls of a workload."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +141,7 @@ class RunSettings:
         return tuple(named.shape for named in self.shapes) or (whole,)
 
     def identity(self, topology: Topology) -> str:
-        """16 hex digits that identify the settings, the machine's figures, and the release.
+        """Return 16 hex digits that identify the settings, the machine's figures, and the release.
 
         The fingerprint alone does not suffice: it leaves out latencies and small differences of
         bandwidth, on which simulated times depend.
@@ -159,17 +152,15 @@ class RunSettings:
         )
         limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
         parsed = asdict(self)
-        options, laboratory = parsed.pop("options"), parsed.pop("laboratory")
-        del parsed["recorded_schedules"]  # `schedules` says it.
-        held_otherwise = _MACHINE_OPTIONS | _PARSED_OPTIONS
-        as_given = {name: value for name, value in options.items() if name not in held_otherwise}
+        for name in ("options", "laboratory", "recorded_schedules"):  # Those below say them.
+            del parsed[name]
         values = {
-            **as_given,
             **parsed,
+            **counted(self.options),
             "backend": self.backend,
             "schedules": self.searches_schedules,
             "graphs": self.timing.graph,
-            "congestion_control": laboratory["congestion_control"],
+            "congestion_control": self.laboratory.congestion_control,
             "fingerprint": topology.fingerprint(),
             "figures": [figures, limits],
             "tuccl": __version__,

@@ -1,5 +1,6 @@
 """Tuning, tables and shipping from Python, on the simulated backend and a record."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,13 @@ from tuccl.workspace.runs import Workspace
 pytestmark = pytest.mark.long
 
 MACHINE = "shipped:h200-4gpu"
+OPTIONS = tuccl.RunOptions(operations="all_gather", min_size="64K", max_size="4M", step=8)
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> tuccl.TuningResult:
     return tuccl.tune(
-        tuccl.read_topology(MACHINE),
-        workspace=tmp_path_factory.mktemp("api") / "w",
-        operations=["all_gather"],
-        min_size="64K",
-        max_size=4 << 20,
-        step=8,
+        tuccl.read_topology(MACHINE), OPTIONS, workspace=tmp_path_factory.mktemp("api") / "w"
     )
 
 
@@ -34,11 +31,8 @@ def test_it_is_the_run_of_the_command(
     stages: list[tuccl.Stage] = []
     mine = tuccl.tune(
         h200,
+        replace(OPTIONS, operations="all_reduce,all_gather"),
         workspace=str(tmp_path),
-        operations="all_reduce,all_gather",
-        min_size="64K",
-        max_size="4M",
-        step=8,
         on_stage=stages.append,
         tell=told.append,
     )
@@ -53,10 +47,7 @@ def test_it_is_the_run_of_the_command(
 
 def test_a_machine_at_hand_is_kept_for_retune_and_tuned_once(result: tuccl.TuningResult) -> None:
     machine = tuccl.read_topology(MACHINE)
-    again = tuccl.tune(
-        machine, workspace=result.workspace, operations="all_gather", min_size="64K",
-        max_size="4M", step=8,
-    )  # fmt: skip
+    again = tuccl.tune(machine, OPTIONS, workspace=result.workspace)
     assert again.already_done
     assert again.table == result.table
     record = Workspace(result.workspace).current().record()
@@ -152,11 +143,8 @@ def test_own_schedules_take_part(tmp_path: Path) -> None:
     ring = next(s for s in tuccl.expert_schedules(machine, "all_gather") if "ring" in s.name)
     (tmp_path / "own").mkdir()
     tuccl.write_schedule(ring, tmp_path / "own" / "ring.xml")
-    told: list[str] = []
-    options = {"workspace": tmp_path / "w", "operations": "all_gather", "tell": told.append}
-    sizes = {"min_size": "64K", "max_size": "64K"}
-    own = tmp_path / "own"
-    result = tuccl.tune(machine, own_schedules=own, **options, **sizes)  # type: ignore[arg-type]
+    options = replace(OPTIONS, max_size="64K", own_schedules=str(tmp_path / "own"))
+    result = tuccl.tune(machine, options, workspace=tmp_path / "w")
     run = result.table.run
     assert run is not None
     (key,) = [
@@ -166,13 +154,15 @@ def test_own_schedules_take_part(tmp_path: Path) -> None:
     ]
     assert [name for name, _ in run.report.own_schedules(key)] == [ring.name]
     with pytest.raises(tuccl.UsageError, match="it is for all_gather, this run tunes all_reduce"):
-        tuccl.tune(machine, own_schedules=own, operations="all_reduce", workspace=tmp_path / "v")
+        tuccl.tune(machine, replace(options, operations="all_reduce"), workspace=tmp_path / "v")
 
 
 def test_a_record_is_replayed_and_written(tmp_path: Path) -> None:
     write_record(tmp_path / "r.parquet", tiny_grid())
     result = tuccl.tune(
-        records=tmp_path / "r.parquet", workspace=tmp_path / "w", record=tmp_path / "again.parquet"
+        options=tuccl.RunOptions(records=str(tmp_path / "r.parquet")),
+        workspace=tmp_path / "w",
+        record=tmp_path / "again.parquet",
     )
     assert result.table.times == "measured"
     assert (tmp_path / "again.parquet").is_file()
@@ -180,7 +170,7 @@ def test_a_record_is_replayed_and_written(tmp_path: Path) -> None:
 
 def test_a_backend_that_cannot_be_had_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(tuccl.TucclError) as caught:
-        tuccl.tune(MACHINE, backend="nccl", workspace=tmp_path / "w")
+        tuccl.tune(MACHINE, tuccl.RunOptions(backend="nccl"), workspace=tmp_path / "w")
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -190,8 +180,8 @@ def test_a_backend_that_cannot_be_had_is_one_error(tmp_path: Path) -> None:
         ({"operations": "all_sum"}, "is unknown"),
         ({"backend": "guess"}, "backend 'guess' is unknown"),
         ({"min_size": "4M", "max_size": "1M"}, "lies above"),
-        ({"floor": 2.0}, "--floor"),
-        ({"weights": {"broadcast": 2.0}}, "is not tuned here"),
+        ({"floor": "2.0"}, "--floor"),
+        ({"weights": "broadcast=2"}, "is not tuned here"),
         ({"cycles": 0}, "--cycles 0"),
         ({"max_channels": 65}, "--max-channels 65"),
     ],
@@ -200,7 +190,7 @@ def test_options_that_cannot_be_meant_are_refused(
     tmp_path: Path, options: dict[str, object], why: str
 ) -> None:
     with pytest.raises(tuccl.UsageError, match=why):
-        tuccl.tune(MACHINE, workspace=tmp_path / "w", **options)  # type: ignore[arg-type]
+        tuccl.tune(MACHINE, tuccl.RunOptions(**options), workspace=tmp_path / "w")  # type: ignore[arg-type]
     assert not (tmp_path / "w" / "runs").exists()
 
 

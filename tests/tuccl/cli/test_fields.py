@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tuccl.cli.app import app
-from tuccl.cli.parameters.fields import with_fields
+from tuccl.cli.command import command
 from tuccl.errors import UsageError
 from tuccl.options.machine_options import MachineOptions
 from tuccl.options.option import (
@@ -42,14 +42,22 @@ class Colours:
     kept: str = "as it is"
 
 
+@dataclass(frozen=True)
+class Coats:
+    coats: int = field(default=1, metadata=option(SEARCH, "How many.", "N"))
+
+
 TAKEN: list[tuple[Colours, int]] = []
 paint = typer.Typer()
 
 
-@paint.command()
-@with_fields(without=["mixed"], required=["bright"], helps={"dark": "Not any."})
-def colour(colours: Colours, coats: int = 1) -> None:
-    TAKEN.append((colours, coats))
+@command("paint wall", without=["mixed"], required=["bright"], helps={"dark": "Not any."})
+def colour(colours: Colours, how: Coats) -> int:
+    TAKEN.append((colours, how.coats))
+    return 7
+
+
+colour.add_to(paint)
 
 
 @pytest.fixture(autouse=True)
@@ -60,16 +68,17 @@ def nothing_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fields_are_parsed_into_the_dataclass() -> None:
     words = "wall --bright 5 --only red --only blue --dark --from x --inks 2 --coats 4"
-    assert CliRunner().invoke(paint, words.split()).exit_code == 0
+    assert CliRunner().invoke(paint, words.split()).exit_code == 7
     here = str(Path.cwd() / "x")
     assert [(Colours(Path("wall"), 5, ("red", "blue"), True, None, here, 2), 4)] == TAKEN
-    assert CliRunner().invoke(paint, ["wall", "--bright", "1"]).exit_code == 0
+    assert CliRunner().invoke(paint, ["wall", "--bright", "1"]).exit_code == 7
     assert TAKEN[1] == (Colours(Path("wall"), 1), 1)
 
 
 def test_what_is_left_out_required_or_hidden_is_no_option_asked_for_or_not_shown() -> None:
     assert CliRunner().invoke(paint, ["wall"]).exit_code == 2
     assert CliRunner().invoke(paint, ["wall", "--bright", "1", "--mixed"]).exit_code == 2
+    assert isinstance(CliRunner().invoke(paint, ["wall", "--bright", "10"]).exception, UsageError)
     shown = CliRunner().invoke(paint, ["--help"]).stdout
     assert {"--bright", "--only", "--from", "PLACE"} <= set(re.findall(r"--\w+|PLACE", shown))
     assert "Not any." in shown

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 REPOSITORY = Path(__file__).parents[3]
 COMMAND = (
     sys.executable, "-c", "from tuccl.cli.app import main; main()", "synthesize", "--topology",
-    "shipped:a100-8gpu-8nic", "--nodes", "2", "--op", "all_gather", "--size", "256K",
+    "shipped:a100-8gpu-8nic", "--nodes", "2", "--operation", "all_gather", "--size", "256K",
 )  # fmt: skip
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "3")
 

@@ -103,7 +103,7 @@ def test_cores_are_those_of_this_process() -> None:
 def test_workers_end_with_the_command(how: signal.Signals) -> None:
     command = [
         sys.executable, "-c", TUCCL, "synthesize", "--topology", "shipped:a100-8gpu-8nic",
-        "--nodes", "4", "--op", "all_gather", "--size", "1G", "--jobs", "2",
+        "--nodes", "4", "--operation", "all_gather", "--size", "1G", "--jobs", "2",
     ]  # fmt: skip
     with subprocess.Popen(
         command,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuccl.options.option import MEASURING, NETWORK, OUTPUT, option
+from tuccl.options.option import AS_JSON, MEASURING, NETWORK, OUTPUT, OUTPUT_FILE, option
 
 DEFAULT_HOST_TIMEOUT_S = 120.0
 DEFAULT_SECONDS_PER_PAIR = 2
@@ -24,9 +24,7 @@ class ProbeCommand:
     )
     output: Path | None = field(
         default=None,
-        metadata=option(
-            OUTPUT, "Write the topology there, as JSON.", "FILE", names=("--output", "-o")
-        ),
+        metadata=option(OUTPUT, "Write the topology there, as JSON.", "FILE", names=OUTPUT_FILE),
     )
     hosts: str | None = field(
         default=None,
@@ -95,4 +93,4 @@ class ProbeCommand:
             "DIR",
         ),
     )
-    as_json: bool = False
+    as_json: bool = field(default=False, metadata=AS_JSON)

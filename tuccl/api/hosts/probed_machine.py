@@ -18,16 +18,14 @@ from probes.topology.json_form import topology_to_json
 from probes.topology.validation import check_structure, validate
 from tuccl.api.hosts.probing import probe_for_init
 from tuccl.search.trials.events import Progress
-from tuccl.views.terminal import display
-from tuccl.views.terminal.progress import shown_progress
 from tuccl.workspace.atomic_file import cannot_write, require_room, write_atomically
 
 
 def probed_machine(
     workspace: Path,
     crew: Crew,
-    shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
-    tell: Callable[[str], None] = display.say,
+    shown: Callable[[], AbstractContextManager[Progress]],
+    tell: Callable[[str], None],
     *,
     takes_one_gpu: bool = False,
 ) -> Topology:
@@ -59,8 +57,8 @@ def probed_machine(
 
 def probe_again(
     crew: Crew,
-    shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
-    tell: Callable[[str], None] = display.say,
+    shown: Callable[[], AbstractContextManager[Progress]],
+    tell: Callable[[str], None],
     *,
     takes_one_gpu: bool = False,
 ) -> Topology:

@@ -1,21 +1,17 @@
-"""The command `tuccl probe`: processes, hosts, results and exit codes."""
+"""A probe's processes, hosts, options and faults."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from probes.cluster.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
 from probes.cluster.crew import Crew, LocalCrew
 from probes.cluster.launched import DEFAULT_LAUNCHER, LaunchedCrew
 from probes.cluster.mpi import mpi_tasks, run_with_mpi
-from probes.host.preflight import CheckStatus, check_host
 from probes.host.probe import HostProbeOptions
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import utilisation_of
@@ -27,10 +23,8 @@ from probes.network.racks.rack_map import parse_rack_map
 from probes.network.racks.slurm_topology import parse_slurm_topology
 from probes.network.results import PortPair
 from probes.topology.graph import Topology
-from probes.topology.json_form import topology_to_json
 from tuccl.api.hosts.probe_command import ProbeCommand
 from tuccl.errors import (
-    ExitCode,
     MachineError,
     UsageError,
     exit_code_of,
@@ -38,22 +32,7 @@ from tuccl.errors import (
 from tuccl.options.output_file import check_output
 from tuccl.processes.mpi_workers import ending_job_when_terminated
 from tuccl.search.trials.events import Progress
-from tuccl.views.terminal import display, probe_summary
-from tuccl.views.terminal.json_output import print_json
-from tuccl.views.terminal.progress import shown_progress
-from tuccl.workspace.atomic_file import absolute, require_writable, write_atomically
-
-SCHEMA_VERSION = 1
-
-
-def probe(command: ProbeCommand) -> int:
-    """Run `tuccl probe`; return the exit code."""
-    tasks = mpi_tasks(os.environ)
-    check_options(command, tasks)
-    if command.check:
-        return _check(command)
-    options = cluster_options(command, display.say)
-    return with_crew(command, lambda crew: _lead(crew, command, options))
+from tuccl.workspace.atomic_file import absolute
 
 
 def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
@@ -81,12 +60,12 @@ def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
 
 def probe_for_init(
     crew: Crew,
-    shown: Callable[[], AbstractContextManager[Progress]] = shown_progress,
-    tell: Callable[[str], None] = display.say,
+    shown: Callable[[], AbstractContextManager[Progress]],
+    tell: Callable[[str], None],
 ) -> Topology:
     """Return the machine for `tuccl init` and `tuccl retune`, with all that `tuccl probe` measures.
 
-    Its notes, odd hosts among them, are printed here: they may explain why it cannot be tuned.
+    Its notes, odd hosts among them, may explain why it cannot be tuned.
 
     Args:
         crew: Hosts to probe.
@@ -137,7 +116,8 @@ def check_options(command: ProbeCommand, tasks: int) -> None:
         check_output(command.output, "--output", (*read, command.ibnetdiscover))
 
 
-def _host_options(command: ProbeCommand) -> HostProbeOptions:
+def host_options(command: ProbeCommand) -> HostProbeOptions:
+    """Return the options of a probe of this host."""
     if command.root is not None:
         return HostProbeOptions(absolute(command.root), command.interfaces)
     return HostProbeOptions(interfaces=command.interfaces, measure_p2p=command.p2p)
@@ -170,7 +150,7 @@ def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> Clust
         used = parse_traffic_log(_text(command.traffic_log), str(command.traffic_log))
         utilisation = utilisation_of(used)
     return ClusterOptions(
-        host=_host_options(command),
+        host=host_options(command),
         network=command.network,
         seconds_per_pair=command.seconds_per_pair,
         host_timeout_s=command.host_timeout_s,
@@ -207,22 +187,6 @@ def _text(path: Path) -> str:
         raise UsageError(f"{path} is not UTF-8 text") from error
 
 
-def _lead(crew: Crew, command: ProbeCommand, options: ClusterOptions) -> int:
-    """Probe, write the topology and print the report."""
-    if command.output is not None:
-        require_writable(command.output)
-    with shown_progress() as progress:
-        result = probe_cluster(crew, options, progress)
-    if command.output is not None:
-        write_atomically(command.output, topology_to_json(result.topology))
-        display.say(f"topology written to {command.output}")
-    if command.as_json:
-        print_json(probe_as_dict(result), SCHEMA_VERSION)
-    else:
-        probe_summary.print_probe(result)
-    return ExitCode.OK if is_sound(result) else ExitCode.FINDING
-
-
 def network_faults(result: ClusterProbe) -> dict[str, list[str]]:
     """Return the network's faults: names of ports, connections and hosts by kind of fault."""
     findings, ports = result.findings, result.ports
@@ -244,35 +208,3 @@ def network_faults(result: ClusterProbe) -> dict[str, list[str]]:
 def is_sound(result: ClusterProbe) -> bool:
     """Whether the probe found no fault."""
     return not (result.missing or result.odd_hosts or any(network_faults(result).values()))
-
-
-def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:
-    """Return the document of `--json`."""
-    return {
-        "fingerprint": result.topology.fingerprint(),
-        "missing": [asdict(absent) for absent in result.missing],
-        "odd_hosts": list(result.odd_hosts),
-        "network": {
-            "measurements": 0 if result.findings is None else len(result.findings.results),
-            **network_faults(result),
-        },
-        "gpu_pairs": [
-            {"host": result.topology.hosts[host], **asdict(figures)}
-            for host, figures in enumerate(result.gpu_figures)
-            if figures is not None
-        ],
-        "seconds": {stage: round(took, 3) for stage, took in result.seconds.items()},
-        "topology": json.loads(topology_to_json(result.topology)),
-    }
-
-
-def _check(command: ProbeCommand) -> int:
-    """Run `tuccl probe --check`."""
-    checks = check_host(_host_options(command))
-    if command.as_json:
-        print_json({"checks": [asdict(check) for check in checks]}, SCHEMA_VERSION)
-    else:
-        probe_summary.print_checks(checks)
-    # Without its PCI devices nothing of a host can be told; all else has something in its place.
-    nothing = any(c.subject == "PCI tree" and c.status is CheckStatus.MISSING for c in checks)
-    return ExitCode.FINDING if nothing else ExitCode.OK

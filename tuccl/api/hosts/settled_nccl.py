@@ -16,7 +16,6 @@ from socket import gethostname
 from tuccl.api.hosts.rank_answers import RankAnswers, answer_on_ranks
 from tuccl.errors import ExitCode, MeasurementError, NcclLibraryError, SeveralNcclsError
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
-from tuccl.views.terminal import display
 
 _TAGS = 23, 24
 """MPI tags; 21 and 22 are those of `tuccl.measuring.workers.mpi_places` and
@@ -61,7 +60,7 @@ def tell_nccl(
     hosts: Sequence[HostNccl],
     *,
     required: bool,
-    note: Callable[[Iterable[str]], None] = display.say_notes,
+    note: Callable[[Iterable[str]], None],
 ) -> None:
     """Note which NCCL is used where there was a choice, in one line for equal hosts.
 
@@ -98,6 +97,7 @@ def look_on_all_ranks(
     tasks: int,
     first: Callable[[], None],
     code_of_error: Callable[[BaseException], int],
+    note: Callable[[Iterable[str]], None],
     *,
     measures_nccl: bool,
     required: bool,
@@ -109,6 +109,7 @@ def look_on_all_ranks(
         tasks: Number of tasks that the launcher started.
         first: Further checks on rank 0.
         code_of_error: Returns the exit code of an error.
+        note: Called with the notes of `tell_nccl`.
         measures_nccl: Whether the ranks need to find an NCCL.
         required: As for `tell_nccl`.
         environment: Environment of the future workers.
@@ -125,7 +126,7 @@ def look_on_all_ranks(
     def lead(ranks: RankAnswers[HostNccl]) -> int:
         first()
         if measures_nccl:
-            tell_nccl([own, *ranks.answers], required=required)
+            tell_nccl([own, *ranks.answers], required=required, note=note)
         return ExitCode.OK
 
     data = json.dumps(asdict(own)).encode()

@@ -29,7 +29,7 @@ from tuccl.models.figures import Fabric, machine_figures, uses_sockets
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening
 from tuccl.models.siblings import SiblingMachines
-from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED
+from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, REPLAY, SIMULATED, RunOptions
 from tuccl.runtime import executor_path
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.schedules.candidates import Candidate
@@ -52,7 +52,7 @@ class BackendRequest:
     topology: Topology
     shape: Shape
     """Shape of the communicator of all GPUs."""
-    seed: int = 0
+    options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
     spread: float = 0.0
     """Relative standard deviation of modelled times."""
     model: ModelConstants = SHIPPED
@@ -72,8 +72,6 @@ class BackendRequest:
     """How calls are timed."""
     tunes_nccl: bool = True
     """Whether NCCL's own algorithms are searched."""
-    max_channels: int | None = None
-    """Most channels of a configuration that is searched; None: as many as NCCL has."""
     measures_nccl: bool = False
     """Whether NCCL itself is timed, which reads variables that no model has."""
     tell: Callable[[str], None] = lambda _: None
@@ -150,7 +148,7 @@ def require_backend(name: str, request: BackendRequest) -> None:
 
 def builtins_of(request: BackendRequest, task: Task) -> Space:
     """Return the space of NCCL's settings for a task: the record's, or what NCCL has."""
-    return with_channels_up_to(_all_builtins_of(request, task), request.max_channels)
+    return with_channels_up_to(_all_builtins_of(request, task), request.options.max_channels)
 
 
 def _all_builtins_of(request: BackendRequest, task: Task) -> Space:
@@ -202,7 +200,7 @@ def _simulated(request: BackendRequest) -> Iterator[Backend]:
     yield SimulatedBackend(
         request.topology,
         request.schedules,
-        seed=request.seed,
+        seed=request.options.seed,
         spread=request.spread,
         constants=request.model,
         of_shapes=request.shapes,
@@ -214,7 +212,7 @@ def _simulated(request: BackendRequest) -> Iterator[Backend]:
 def _replay(request: BackendRequest) -> Iterator[Backend]:
     if request.record is None:
         raise UsageError(f"--backend {REPLAY} needs --records FILE: what is to be replayed")
-    yield ReplayBackend(request.record, request.seed)
+    yield ReplayBackend(request.record, request.options.seed)
 
 
 def _workers(

@@ -52,7 +52,7 @@ def read_measurements(path: Path, topology: Topology, operation: Operation | Non
     """
     if is_grid(path) or path.suffix.lower() == ".parquet":
         if operation is not None:
-            raise UsageError(f"{path}: a record names its operations; leave --op away")
+            raise UsageError(f"{path}: a record names its operations; leave --operation away")
         return from_record(_record(path, topology), topology)
     try:
         text = read_regular_file(path).decode(errors="replace")
@@ -142,7 +142,7 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
     """Return the operation: the given one, the output's, or the file name's."""
     if operation is not None and run.operation not in {None, operation}:
         raise InputFileError(
-            f"{source}: output of {run.operation}, not of {operation.value}; leave --op away"
+            f"{source}: output of {run.operation}, not of {operation.value}; leave --operation away"
         )
     named = {name for name in _OPERATIONS_BY_NAME if name in Path(source).name}
     if "all_reduce" in named or "reduce_scatter" in named:
@@ -152,7 +152,8 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
         found = Operation(named.pop())
     if found is None:
         raise InputFileError(
-            f"{source}: it does not say which collective was measured; add --op, as --op all_reduce"
+            f"{source}: it does not say which collective was measured; add --operation, as "
+            "--operation all_reduce"
         )
     if found not in ASKED_ABOUT:
         raise InputFileError(
@@ -172,7 +173,8 @@ def _check_ranks(run: NcclTestsRun, operation: Operation, ranks: int, source: st
     if run.factor is not None and abs(run.factor / expected - 1.0) > _FACTOR_ROUNDING:
         raise InputFileError(
             f"{source}: busbw is {run.factor:.3f} times algbw, but {expected:.3f} times in "
-            f"{operation.value} on the topology's {ranks} GPUs; name topology and --op of that run"
+            f"{operation.value} on the topology's {ranks} GPUs; name topology and --operation of "
+            "that run"
         )
 
 

@@ -7,7 +7,8 @@ tuples, which are made in a fifth of the time of a frozen dataclass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -41,6 +42,31 @@ class Progress(Protocol):
             ValueError: More is done than there is, less is done than before, or the total changed.
             KeyboardInterrupt: Ctrl-C or SIGTERM was dropped on the way.
         """
+
+
+def silent(_stage: str, _done: int, _total: Total, /, share: float | None = None) -> None:
+    """Show nothing."""
+
+
+@contextmanager
+def unseen() -> Iterator[Progress]:
+    """Open a `Progress` that shows nothing."""
+    yield silent
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """The receiver of the lines and of the progress of long work."""
+
+    say: Callable[[str], None] = lambda _: None
+    """Called with each line for people."""
+    progress: Callable[[], AbstractContextManager[Progress]] = unseen
+    """Opens the display of progress; it receives events, too, if it is a `Watcher`."""
+
+    def note(self, notes: Iterable[str]) -> None:
+        """Say notes, a line each."""
+        for note in notes:
+            self.say(f"note: {note}")
 
 
 @dataclass(frozen=True, slots=True)

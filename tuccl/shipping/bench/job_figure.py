@@ -66,6 +66,11 @@ class Figure:
         return median(_number(text, option) for text in found[self.skip :])
 
 
+def figure_text(figure: float) -> str:
+    """Return a run's figure for people."""
+    return f"{figure:,.4g}" if figure < 1e4 else f"{figure:,.0f}"
+
+
 def parse_pattern(text: str) -> re.Pattern[str]:
     r"""Parse a regular expression whose one group is a number, such as `step time (\S+) ms`.
 

@@ -122,7 +122,8 @@ def keys_of(
                 chosen |= dict.fromkeys(tasks)
     if not chosen:
         raise UsageError(
-            f"{found.shipped.name} does not tell what it was tuned for: name --ops and --sizes"
+            f"{found.shipped.name} does not say what it was tuned for: name --operations and "
+            "--sizes"
         )
     return tuple(chosen)
 

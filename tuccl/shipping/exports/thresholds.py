@@ -15,10 +15,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
+from pathlib import Path
 
 from lookup_tables.table import Operation, Shape
+from tuccl.errors import UsageError
 from tuccl.quantities import format_size
-from tuccl.reports.job_gains import JobGains
+from tuccl.reports.job_gains import JobGains, job_gains
+from tuccl.shipping.exports.export_form import Exported, ExportForm, Source
+from tuccl.workloads.recordings.call_csv import CallCsvReader
+from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import Workload
 
 MARK = '{\n "format": "tuccl-thresholds"'
@@ -210,3 +215,31 @@ def thresholds_text(found: Thresholds, machine: str, fingerprint: str) -> str:
         ],
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+def _export(source: Source, _target: Path) -> Exported:
+    """Return the file of a table and an engine's own times.
+
+    Raises:
+        UsageError: The table or the times have nothing to compare.
+        RecordingError: The engine's times cannot be read.
+    """
+    if source.report is None or source.own_times is None:
+        raise UsageError(
+            f"{source.name}: a shipped directory lacks the times of calls that are left to NCCL; "
+            "name the workspace that it was shipped from"
+        )
+    reader = CallCsvReader()
+    with RecordingFile(source.own_times) as file:
+        reader.read(file)
+    own = reader.workload((str(source.own_times),), None)
+    borders = thresholds(job_gains(source.table, source.report, has_executor=False), own)
+    if not borders.found:
+        reasons = "; ".join(borders.notes) or "it has no times (us_per_call) of all_reduce"
+        raise UsageError(f"{source.own_times}: nothing to compare with the table: {reasons}")
+    text = thresholds_text(borders, source.table.topology_name, source.table.fingerprint)
+    said = tuple(each.sentence for each in borders.found)
+    return Exported(text, len(borders.found), said, borders.notes)
+
+
+FORM = ExportForm("all_reduce_thresholds.json", MARK, _export, needs_own_times=True)

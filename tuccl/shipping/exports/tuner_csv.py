@@ -10,12 +10,16 @@ Format: NCCL 2.27 to 2.30, `ext-tuner/example`, later `plugins/tuner/example`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 from lookup_tables.table import Entry, Operation, Table
+from tuccl.errors import UsageError
 from tuccl.quantities import count_of
 from tuccl.reports.choice_text import profile_text
+from tuccl.shipping.exports.export_form import Exported, ExportForm, Source
+from tuccl.workspace.atomic_file import absolute
 
 MARK = "# TuCCL: built-in settings of a table, for NCCL's example tuner"
 """First line of each file."""
@@ -39,22 +43,16 @@ _ANY = -1
 _LONGEST_COMMENT = 200
 
 
-@dataclass(frozen=True, slots=True)
-class TunerCsv:
-    """A file for the example tuner."""
-
-    text: str
-    rows: int
-    notes: tuple[str, ...]
-    """Contents of the table that the file cannot hold, and what its readers do with the rest."""
-
-
-def tuner_csv(table: Table) -> TunerCsv:
+def tuner_csv(source: Source, target: Path) -> Exported:
     """Return the rows of a table, in its order.
 
-    Entries without a built-in setting, of operations that no reader knows and of shapes that the
-    columns cannot tell from another have none.
+    Entries have no row if no built-in setting won, if no reader knows their operation, or if the
+    columns do not distinguish their shape from another.
+
+    Raises:
+        UsageError: The table has no row.
     """
+    table = source.table
     rows: list[str] = []
     left_out: dict[str, int] = {}
     shapes: dict[tuple[int, int], int] = {}
@@ -71,7 +69,15 @@ def tuner_csv(table: Table) -> TunerCsv:
         _COLUMNS,
     ]
     text = "".join(f"{_printable(line)}\n" for line in [*comments, *rows])
-    return TunerCsv(text, len(rows), tuple(_notes(table, rows, left_out)))
+    notes = tuple(_notes(table, rows, left_out))
+    if not rows:
+        reasons = "; ".join(notes) or "it has no entries"
+        raise UsageError(f"{source.name}: the table has no row for tuner-csv: {reasons}")
+    said = (
+        f"{len(rows)} of {len(table.entries)} entries; a job reads it with: "
+        f"NCCL_TUNER_CONFIG_FILE={shlex.quote(str(absolute(target)))}"
+    )
+    return Exported(text, len(rows), (said,), notes)
 
 
 def _obstacle(entry: Entry, shapes: dict[tuple[int, int], int]) -> str:
@@ -147,3 +153,6 @@ def _printable(line: str) -> str:
     """Return a line in ASCII, whose length is that of its bytes, without a line's end in it."""
     plain = line.encode("ascii", "backslashreplace").decode()
     return " ".join(plain.split("\n"))[:_LONGEST_COMMENT]
+
+
+FORM = ExportForm("nccl_tuner.conf", MARK, tuner_csv)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
@@ -12,14 +13,15 @@ from tuccl.errors import UsageError
 from tuccl.measuring.backends.backend_choice import BackendRequest, backend_kind
 from tuccl.measuring.engines.nccl_library import version_here
 from tuccl.measuring.records.record import Record
+from tuccl.measuring.workers.places import Places
 from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import RunOptions
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
 from tuccl.tuning.pipeline.laboratory_options import laboratory_of
 from tuccl.tuning.pipeline.run_options import record_of_options, settings_of_options, with_shapes
-from tuccl.tuning.pipeline.searching.recorded_search import replay_note
-from tuccl.tuning.pipeline.stages import backend_request
+from tuccl.tuning.pipeline.searching.recorded_search import replay_note, takes_recorded_steps
+from tuccl.tuning.pipeline.searching.search_spaces import Candidates
 from tuccl.tuning.pipeline.workload_options import (
     with_workload,
     workload_notes,
@@ -35,7 +37,7 @@ class Prepared:
 
     topology: Topology
     settings: RunSettings
-    record: Record | None
+    record: Record | None = None
     """The record to replay; None: the backend replays none."""
     own_schedules: tuple[OwnSchedule, ...] = ()
     """The user's schedules, which are searched besides the generated ones."""
@@ -43,14 +45,45 @@ class Prepared:
     """The workload whose calls are tuned; None: the options name the keys."""
 
     @property
+    def identity(self) -> str:
+        """The identity of the run, which names its directory."""
+        return self.settings.identity(self.topology)
+
+    @property
     def shape(self) -> Shape:
         """The shape of the communicator of all GPUs."""
         return communicator_shape(self.topology) if self.record is None else self.record.shape
 
-    @property
-    def request(self) -> BackendRequest:
-        """The request that opens the backend, without schedules."""
-        return backend_request(self.topology, self.settings, self.record)
+    def request(
+        self, candidates: Candidates = MappingProxyType({}), places: Places | None = None
+    ) -> BackendRequest:
+        """Return the request that opens the backend, with the schedules of these candidates."""
+        settings = self.settings
+        kind = backend_kind(settings.backend)
+        shapes = {
+            shape: {
+                candidate.content_hash: candidate
+                for found in candidates.get(shape, {}).values()
+                for candidate in found
+            }
+            for shape in settings.shapes_of(self.shape)
+        }
+        return BackendRequest(
+            topology=self.topology,
+            shape=self.shape,
+            options=settings.options,
+            spread=settings.spread,
+            model=settings.model,
+            schedules=shapes.pop(self.shape, {}),
+            shapes=shapes,
+            record=self.record,
+            takes_recorded_steps=takes_recorded_steps(self.record, settings),
+            places=places,
+            laboratory=settings.laboratory,
+            timing=settings.timing,
+            tunes_nccl=kind.tunes_nccl,
+            measures_nccl=kind.measures_nccl,
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

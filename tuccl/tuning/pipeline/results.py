@@ -218,7 +218,7 @@ def build_report(
         ],
         measuring_s=tuning.spent_s,
         budget_s=settings.budget_s,
-        max_channels=settings.options.max_channels,
+        limits=settings.options.limits,
         graphs=timing.graph,
         in_place=timing.in_place,
         computations=timing.computations,

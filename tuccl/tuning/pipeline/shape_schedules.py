@@ -28,7 +28,7 @@ from tuccl.schedules.own_schedules import OwnSchedule, own_candidates, with_own
 from tuccl.schedules.phased_candidates import fastest_us, phased_candidates
 from tuccl.schedules.saved_candidates import load_candidates, save_candidates
 from tuccl.schedules.staged_candidates import staged_candidates
-from tuccl.search.trials.events import Progress, Total
+from tuccl.search.trials.events import Progress, silent
 from tuccl.tuning.pipeline.estimate import schedules_seconds
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.atomic_file import write_atomically
@@ -90,15 +90,11 @@ def saved_schedules(
     """The schedules that a run has made for these shapes."""
     return {
         part.shape: candidates_of(
-            part, settings, sketches_of(part, settings), own_schedules, _no_progress
+            part, settings, sketches_of(part, settings), own_schedules, silent
         )
         for part in parts_of(topology, settings, run)
         if part.shape in shapes
     }
-
-
-def _no_progress(_stage: str, _done: int, _total: Total, /, share: float | None = None) -> None:
-    """Show nothing of what is loaded."""
 
 
 def candidates_of(

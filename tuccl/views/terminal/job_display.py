@@ -6,21 +6,13 @@ import shlex
 from collections.abc import Iterator
 
 from probes.inputs.printable import printable
-from tuccl.quantities import format_elapsed
-from tuccl.shipping.bench.job_figure import Figure
+from tuccl.shipping.bench.job_figure import figure_text
 from tuccl.shipping.bench.job_parts import TrimResult
-from tuccl.shipping.bench.own_job import JobBenchResult, JobRun, StepSaving
+from tuccl.shipping.bench.own_job import JobBenchResult, StepSaving
 
 _LONGEST_JOB = 200
 """Characters of a command that are shown."""
 _HEAD = "part of the table"
-
-
-def run_line(place: str, variant: str, run: JobRun, figure: Figure) -> str:
-    """Return the line of a run that has ended, `place` as in `round 2 of 5`."""
-    unit = "" if figure.unit is None else f" {figure.unit}"
-    shown = "" if figure.pattern is None else f"{_number(run.figure)}{unit}, "
-    return f"{place}, {variant}: {shown}{format_elapsed(run.seconds)}"
 
 
 def job_bench_lines(result: JobBenchResult) -> Iterator[str]:
@@ -30,7 +22,7 @@ def job_bench_lines(result: JobBenchResult) -> Iterator[str]:
     for number, each in enumerate(result.rounds, 1):
         without, own = each.without.figure, each.with_table.figure
         ratio = own / without if result.higher_is_better else without / own
-        yield f"{number:>5} {_number(without):>12} {_number(own):>15} {ratio:>7.3f}"
+        yield f"{number:>5} {figure_text(without):>12} {figure_text(own):>15} {ratio:>7.3f}"
     yield ""
     yield _result_line(result, "the table")
     if result.saving is not None:
@@ -99,7 +91,3 @@ def _saving_line(saving: StepSaving) -> str:
         f"{saving.predicted_us:.0f} us ({saving.predicted_us * share:.1f} %) predicted{overlap} "
         f"(workload {saving.workload})"
     )
-
-
-def _number(figure: float) -> str:
-    return f"{figure:,.4g}" if figure < 1e4 else f"{figure:,.0f}"

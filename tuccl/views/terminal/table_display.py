@@ -268,8 +268,7 @@ def _cost_lines(report: Report) -> list[str]:
     if report.computations:
         line += ", beside computation"
     line = ", ".join([line, *report.laboratory.conditions()])
-    if report.max_channels is not None:
-        line += f", --max-channels {report.max_channels}"
+    line += "".join(f", {option} {limit}" for option, limit in report.limits.items())
     if report.budget_s is None:
         return [line]
     line += f", --budget {format_seconds(report.budget_s)}"

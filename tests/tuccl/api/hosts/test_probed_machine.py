@@ -18,6 +18,7 @@ from tuccl.api.hosts import probing
 from tuccl.api.hosts.probed_machine import keep, probe_again, probed_machine
 from tuccl.errors import InvalidTopologyError
 from tuccl.options.run_options import RunOptions
+from tuccl.search.trials.events import unseen
 from tuccl.workspace.runs import Workspace
 
 pytestmark = pytest.mark.long
@@ -75,7 +76,7 @@ def test_the_kept_machine_is_read_before_anything_is_probed(tmp_path: Path) -> N
     crew = LocalCrew()
     crew.close()
     shutil.copy(MEASURED, tmp_path / "probed.json")
-    assert probed_machine(tmp_path, crew) == read_topology(MEASURED)
+    assert probed_machine(tmp_path, crew, unseen, print) == read_topology(MEASURED)
 
 
 def test_what_is_to_be_noted_about_a_probed_machine_is_said_once(
@@ -136,7 +137,7 @@ def test_a_probe_without_gpus_is_refused() -> None:
     crew = LocalCrew()
     try:
         with pytest.raises(InvalidTopologyError, match="nothing to tune"):
-            probe_again(crew)
+            probe_again(crew, unseen, print)
     finally:
         crew.close()
 

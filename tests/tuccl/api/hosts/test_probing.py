@@ -17,7 +17,7 @@ import pytest
 from probes.files.read import read_topology
 from tests.tuccl.conftest import Run
 from tuccl.api.hosts.probe_command import ProbeCommand
-from tuccl.api.hosts.probing import probe
+from tuccl.cli.probe import probe
 from tuccl.errors import MachineError, UsageError, WorkspaceError
 
 pytestmark = pytest.mark.long
@@ -131,21 +131,21 @@ PLAIN = ProbeCommand(
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises((UsageError, MachineError), match=said):
-        probe(replace(PLAIN, **options))  # type: ignore[arg-type]
+        probe.run(replace(PLAIN, **options))  # type: ignore[arg-type]
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_probed() -> None:
     with pytest.raises(WorkspaceError, match="cannot write /proc/none/here"):
-        probe(replace(PLAIN, output=Path("/proc/none/here.json"), root=Path("/dev")))
+        probe.run(replace(PLAIN, output=Path("/proc/none/here.json"), root=Path("/dev")))
 
 
 def test_a_directory_without_a_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=str(tmp_path)):
-        probe(replace(PLAIN, root=tmp_path))
+        probe.run(replace(PLAIN, root=tmp_path))
 
 
 def test_check_names_every_part_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    code = probe(replace(PLAIN, check=True, as_json=True))
+    code = probe.run(replace(PLAIN, check=True, as_json=True))
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert {"NVML", "LLDP", "Slurm"} <= {check["subject"] for check in checks}
     assert all(check["why"] for check in checks)

@@ -34,7 +34,7 @@ slow) exec sleep 60 ;;
 greeting) echo "Welcome {to} greeting"; exec "$@" ;;
 ring) NCCL_ALGO=Ring exec "$@" ;;
 old) STAND_IN_NCCL_VERSION=22803 exec "$@" ;;
-other) exec "$1" "$2" "$3" "$4" OTHER "$6" ;;
+other) exec "$1" "$2" "$3" "$4" "$5" OTHER "$7" ;;
 *) exec "$@" ;;
 esac
 """

@@ -54,6 +54,7 @@ from tuccl.schedules.staged_candidates import staged_candidates
 from tuccl.search.trials.backend import Backend
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Timing
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
@@ -200,7 +201,7 @@ def test_without_an_executor_no_schedule_is_made_and_what_builds_it_is_named(
     settings = RunSettings((Operation.ALL_REDUCE,), (1024,), RunOptions(backend="executor"))
     workspace = Workspace(tmp_path / "workspace")
     with pytest.raises(MeasurementError, match="`tuccl build-executor`"):
-        initialize(TOPOLOGY, settings, workspace, lambda *_: None)
+        initialize(Prepared(TOPOLOGY, settings), workspace, lambda *_: None)
     assert not list((tmp_path / "workspace").rglob("schedules"))
 
 
@@ -364,7 +365,9 @@ def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
     settings = RunSettings((Operation.ALL_REDUCE,), (4096,), options)
     monkeypatch.setenv("STAND_IN_CHANNELS", "1")
     topology = Uneven((2, 1), 1, "mesh").topology()
-    done = initialize(topology, settings, Workspace(tmp_path), silent, places=UnevenHosts())
+    done = initialize(
+        Prepared(topology, settings), Workspace(tmp_path), silent, places=UnevenHosts()
+    )
     (entry,) = done.table.entries
     assert entry.key.shape == Shape(3, 2, 0)
     assert entry.schedule is not None

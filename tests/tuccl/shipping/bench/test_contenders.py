@@ -139,7 +139,7 @@ def test_keys_are_the_tables_or_those_that_are_named(directory: Path) -> None:
         assert len(keys_of(found, TWO_RANKS, both, None)) == 4, "sizes of the other operation"
         named = keys_of(found, TWO_RANKS, None, (1024,))
         assert [(task.operation, task.size_bytes) for task in named] == [("all_gather", 1024)]
-        with pytest.raises(UsageError, match="name --ops and --sizes"):
+        with pytest.raises(UsageError, match="name --operations and --sizes"):
             keys_of(found, THREE_RANKS, None, None)
 
 

@@ -118,4 +118,6 @@ def test_what_cannot_be_meant_is_one_line(run_inside: Run, tmp_path: Path) -> No
     job = written(tmp_path / "job.json", JOB)
     done = run_inside("bench", "shipped", "--workload", job, "--sizes", "1K")
     assert done.returncode == 2
-    assert "--workload names operations and sizes: leave out --ops and --sizes" in done.stderr
+    assert (
+        "--workload names operations and sizes: leave out --operations and --sizes" in done.stderr
+    )

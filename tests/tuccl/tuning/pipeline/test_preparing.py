@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -12,22 +10,16 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
-from tests.tuccl.silent_progress import silent
 from tuccl.errors import UsageError
 from tuccl.measuring.records.record_file import write_record
 from tuccl.options.run_options import RunOptions
-from tuccl.search.trials.events import Progress
+from tuccl.search.trials.events import Listener
 from tuccl.tuning.pipeline import laboratory_options, preparing, tuning_run
 from tuccl.workspace.runs import Workspace
 
 
 def probe_nothing() -> NoReturn:
     raise AssertionError("the topology is given")
-
-
-@contextmanager
-def unseen() -> Iterator[Progress]:
-    yield silent
 
 
 def identity(control: str, monkeypatch: pytest.MonkeyPatch, given: RunOptions) -> str:
@@ -49,7 +41,7 @@ def test_gpus_are_shared_by_two_nodes_at_least(a100: Path) -> None:
     with pytest.raises(UsageError, match="is one node; name --nodes 2 or more"):
         preparing.prepare(options, probe_nothing)
     two = preparing.prepare(replace(options, nodes=2), probe_nothing)
-    assert two.request.laboratory.devices(two.shape.ranks) == two.shape.ranks // 2
+    assert two.request().laboratory.devices(two.shape.ranks) == two.shape.ranks // 2
     assert two.notes[-1].startswith("each GPU is used by 2 ranks, one of each faked node")
 
 
@@ -75,7 +67,7 @@ def test_the_note_on_congestion_control_comes_before_any_measurement(
         prepared = preparing.prepare(given, probe_nothing)
         messages: list[str] = []
         with pytest.raises(KeyboardInterrupt):
-            tuning_run.run(prepared, Workspace(tmp_path), None, None, unseen, messages.append)
+            tuning_run.run(prepared, Workspace(tmp_path), Listener(messages.append))
         assert "\n".join(messages).count("tcp_congestion_control is bbr") == notes
     assert not capsys.readouterr().err
 

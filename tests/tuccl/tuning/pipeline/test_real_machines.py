@@ -10,6 +10,7 @@ from tests.tuccl.silent_progress import silent
 from tuccl.errors import MachineError
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
@@ -51,7 +52,7 @@ def test_every_machine_of_two_gpus_or_more_is_tuned(path: Path, tmp_path: Path) 
         return
     topology = load_machine(MachineOptions(str(path)))
     workspace = Workspace(tmp_path / "workspace")
-    result = initialize(topology, ONE_KEY, workspace, silent)
+    result = initialize(Prepared(topology, ONE_KEY), workspace, silent)
     assert result.table.fingerprint == topology.fingerprint()
     assert result.run.bundle.stat().st_size > 0
-    assert initialize(topology, ONE_KEY, workspace, silent).already_done
+    assert initialize(Prepared(topology, ONE_KEY), workspace, silent).already_done

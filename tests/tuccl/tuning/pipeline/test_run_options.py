@@ -21,13 +21,13 @@ from tuccl.options.machine_options import MachineOptions
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.presets import SOCKET_THREADS
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.run_options import (
     read_options,
     record_of_options,
     settings_of_options,
     with_shapes,
 )
-from tuccl.tuning.pipeline.stages import backend_request
 from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings
 
 REPLAYED = RunOptions(topology=None, records="r.parquet")
@@ -156,9 +156,9 @@ def test_the_timing_reaches_the_workers_and_makes_another_run() -> None:
     named = RunOptions(topology="x", backend="nccl")
     plain = settings_of_options(replace(named, plain=True), None)
     in_place = settings_of_options(replace(named, in_place=True), None)
-    timing = backend_request(machine(), plain, None).timing
+    timing = Prepared(machine(), plain).request().timing
     assert (timing.graph, timing.in_place) == (False, False)
-    timing = backend_request(machine(), in_place, None).timing
+    timing = Prepared(machine(), in_place).request().timing
     assert (timing.graph, timing.in_place) == (True, True)
     settings = (settings_of_options(named, None), plain, in_place)
     assert len({variant.identity(machine()) for variant in settings}) == 3
@@ -211,11 +211,11 @@ def test_a_backend_is_told_whether_nccl_is_tuned_and_measured(
     backend: str, tunes_nccl: bool, measures_nccl: bool
 ) -> None:
     settings = settings_of_options(RunOptions(topology="x", backend=backend), None)
-    request = backend_request(machine(), settings, None)
+    request = Prepared(machine(), settings).request()
     assert (request.tunes_nccl, request.measures_nccl) == (tunes_nccl, measures_nccl)
     assert request.laboratory == Laboratory()
     faked = replace(settings, laboratory=Laboratory(2))
-    assert backend_request(machine(), faked, None).laboratory.nodes == 2
+    assert Prepared(machine(), faked).request().laboratory.nodes == 2
 
 
 def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:

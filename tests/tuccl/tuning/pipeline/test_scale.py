@@ -11,6 +11,7 @@ from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.silent_progress import silent
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Run, Workspace
@@ -36,7 +37,7 @@ def check_sizes(run: Run) -> None:
 def test_what_a_run_leaves_does_not_grow_with_the_ranks(nodes: int, tmp_path: Path) -> None:
     topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))
     one_key = RunSettings((Operation.ALL_REDUCE,), (1 << 22,))
-    check_sizes(initialize(topology, one_key, Workspace(tmp_path), silent).run)
+    check_sizes(initialize(Prepared(topology, one_key), Workspace(tmp_path), silent).run)
 
 
 @pytest.mark.slow

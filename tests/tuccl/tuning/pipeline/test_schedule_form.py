@@ -16,6 +16,7 @@ from synthesizer.programs.flow import Flow, run_on_symbols
 from synthesizer.programs.staged.program_check import check_programs
 from tests.tuccl.silent_progress import silent
 from tuccl.reports.finished_run import read_table
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
@@ -37,7 +38,7 @@ def test_no_schedule_is_read_from_xml_and_none_compiled_twice(
     monkeypatch.setattr(compiler, "run_on_symbols", counted)
     topology = read_topology(shipped_machines()["h200-4gpu"])
     settings = RunSettings((Operation.ALLTOALL,), (65536,))
-    done = initialize(topology, settings, Workspace(tmp_path), silent)
+    done = initialize(Prepared(topology, settings), Workspace(tmp_path), silent)
     won = {schedule.content_hash: schedule for schedule in done.table.schedules}
     assert won
     assert all(schedule.program and schedule.msccl_xml for schedule in won.values())

@@ -16,6 +16,7 @@ from tuccl.reports.finished_run import FinishedRun
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.tuning.pipeline.carried_table import profile_of
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.measurement_lines import Contents, Recorded
@@ -36,7 +37,7 @@ def tuned(folder: Path, name: str, shape: Shape) -> FinishedRun:
     options = RunOptions(backend="simulated", cycles=1)
     shapes = (NamedShape(ShapeName.PAIRS, shape),)
     settings = RunSettings((Operation.ALL_GATHER,), SIZES, options, floor=None, shapes=shapes)
-    return initialize(machines[name][0], settings, Workspace(folder / "w"), silent)
+    return initialize(Prepared(machines[name][0], settings), Workspace(folder / "w"), silent)
 
 
 def log_of(found: FinishedRun) -> Contents:

@@ -31,7 +31,7 @@ CANDIDATES = phased_candidates(
 
 def schedules_within(max_channels: int | None) -> Space:
     settings = make_settings(RunOptions(topology="shipped:a100-8gpu-8nic"))
-    request = BackendRequest(TOPOLOGY, TASK.shape, max_channels=max_channels)
+    request = BackendRequest(TOPOLOGY, TASK.shape, options=RunOptions(max_channels=max_channels))
     candidates = {TASK.shape: {TASK.operation: CANDIDATES}}
     return search_spaces(settings, candidates, request).schedules(TASK)
 

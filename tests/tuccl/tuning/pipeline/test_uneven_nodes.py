@@ -13,6 +13,7 @@ from tests.tuccl.silent_progress import silent
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.job_gains import Obstacle, gains_of
 from tuccl.reports.keys import Runner
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace
@@ -25,7 +26,7 @@ SIZES = (4 << 10, 4 << 20)
 def test_rounds_win_where_they_are_faster_and_no_headline_counts_them(tmp_path: Path) -> None:
     settings = RunSettings((Operation.ALL_REDUCE,), SIZES, RunOptions(backend="simulated"))
     machine = Uneven((3, 1), 1, "mesh").topology()
-    done = initialize(machine, settings, Workspace(tmp_path), silent)
+    done = initialize(Prepared(machine, settings), Workspace(tmp_path), silent)
     entries = [entry for entry in done.table.entries if entry.schedule is not None]
     assert entries, "all_reduce of 4 KB crosses the network once, NCCL's ring and trees twice"
     used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}

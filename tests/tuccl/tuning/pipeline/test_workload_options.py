@@ -51,7 +51,7 @@ def test_keys_are_those_of_the_calls_on_each_communicator(tmp_path: Path) -> Non
     assert [named.name for named in found.settings.shapes] == [ShapeName.WHOLE, ShapeName.PAIRS]
     alone = prepared(tmp_path, call(ALL_GATHER, 5000, 1.0))
     assert alone.settings.shapes == ()
-    plan = make_plan(found.settings, found.request)
+    plan = make_plan(found.settings, found.request())
     assert plan.keys == 2
     assert plan_lines(plan)[0].startswith("keys: 2 (")
 

@@ -13,7 +13,7 @@ from probes.p2p.report import P2pReport, read_p2p_report
 from probes.topology.graph import Topology
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import report
-from tuccl.api.hosts.probing import probe_as_dict
+from tuccl.cli.probe import probe_as_dict
 from tuccl.views.terminal.display import plain_console
 from tuccl.views.terminal.probe_summary import figures_line, print_topology
 

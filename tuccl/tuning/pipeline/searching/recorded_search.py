@@ -17,6 +17,7 @@ from tuccl import __version__
 from tuccl.measuring.backends.backend_choice import BackendRequest
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule, RecordedSearch
+from tuccl.options.option import SEARCH, counted
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.trials.config import Task
 from tuccl.tuning.pipeline.searching.search_spaces import Candidates, search_spaces
@@ -34,22 +35,18 @@ _LABELS = {
 
 def search_settings(settings: RunSettings) -> dict[str, JsonValue]:
     """Return everything beside the machine that decides the steps of a search."""
-    options, workload = settings.options, settings.workload
+    workload = settings.workload
     return {
         "tuccl": __version__,
         "operations": [operation.value for operation in settings.operations],
         "sizes_bytes": list(settings.sizes_bytes),
         "shapes": [[each.name.value, each.weight] for each in settings.shapes],
         "workload": None if workload is None else _digest(repr(workload.keys)),
-        "strategy": options.strategy,
-        "seed": options.seed,
-        "cycles": options.cycles,
+        **counted(settings.options, SEARCH),
         "budget_s": settings.budget_s,
         "floor": settings.floor,
         "weights": [[operation.value, weight] for operation, weight in settings.weights],
         "schedules": settings.searches_schedules,
-        # Left out where none is given, as in records of releases without it.
-        **({} if options.max_channels is None else {"max_channels": options.max_channels}),
     }
 
 

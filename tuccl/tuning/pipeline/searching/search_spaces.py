@@ -82,7 +82,7 @@ def _schedules_of(
 ) -> Space:
     if task.placement != ANYWHERE:  # The executor sees no estimates.
         return _NO_SCHEDULES
-    most = request.max_channels
+    most = request.options.max_channels
     return with_channels_up_to(_all_schedules_of(settings, candidates, request, task), most)
 
 
@@ -93,8 +93,8 @@ def _all_schedules_of(
         return _recorded_schedules(settings, request, task)
     found = candidates.get(task.shape, {}).get(task.operation, ())
     promising = [c for c in found if c.promises_for(task.size_bytes)]
-    if request.max_channels is not None:
-        promising = [c for c in promising if c.rail_channels <= request.max_channels]
+    if request.options.max_channels is not None:
+        promising = [c for c in promising if c.rail_channels <= request.options.max_channels]
     if not backend_kind(settings.backend).has_executor:
         return modelled_space(promising, task.size_bytes, ll128=request.keeps_128_bytes)
     driven = [c for c in promising if c.lanes <= request.most_lanes]

@@ -1,0 +1,142 @@
+"""`tuccl explain`, `table` and `verify` as people and machines read them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from synthesizer.experts.ring import ring_all_reduce
+from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
+from synthesizer.lower.lowering import lower
+from tests.shared_data import SHARED_DATA, requires_shared_data
+from tests.tuccl.conftest import Run
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.usefixtures("tuned")
+def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) -> None:
+    done = run_tuccl("explain", "all_gather", "4M", "--json")
+    found = json.loads(done.stdout)
+    assert found["entry"]["key"]["min_bytes"] <= 4 << 20 <= found["entry"]["key"]["max_bytes"]
+    assert found["evidence"]["size_bytes"] == 4 << 20
+    assert found["times"] == "modelled"
+    assert found["job"]["apart"]["reason"] == "not_measured"
+    applies = found["job"]["runner"] in {"plugin", "executor"}
+    text = run_tuccl("explain", "AllGather", "4M")
+    assert text.returncode == done.returncode == (0 if applies else 1)
+    first = text.stdout.splitlines()[0]
+    assert first.endswith(found["job"]["runs"])
+    assert found["job"]["apart"]["schedule"] not in first
+    assert f"apart, not run by a job here: {found['job']['apart']['schedule']}" in text.stdout
+    assert "expected by the model at 4M: stock NCCL" in text.stdout
+    assert "measured at" not in text.stdout
+    assert " %), against NCCL under the process profile, modelled" in text.stdout
+    assert "schedule:" not in text.stdout, "schedules are named, not hashed"
+
+
+@pytest.mark.usefixtures("tuned")
+def test_explain_beyond_what_was_tuned_says_that_nccl_chooses(run_tuccl: Run) -> None:
+    done = run_tuccl("explain", "all_reduce", "1G")
+    assert done.returncode == 1
+    assert "no entry, NCCL chooses by itself" in done.stdout
+    assert "this size was not tuned" in done.stdout
+    missing = run_tuccl("explain", "broadcast", "1M")
+    assert missing.returncode == 2
+    assert "not tuned" in missing.stderr
+
+
+@pytest.mark.parametrize("arguments", [("explain", "all_sum", "1M"), ("explain", "reduce", "x")])
+def test_unknown_operation_and_size_are_one_line(run_inside: Run, arguments: list[str]) -> None:
+    done = run_inside(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("tuned")
+def test_the_table_shows_every_key_against_the_default(run_tuccl: Run) -> None:
+    shown = run_tuccl("table").stdout
+    assert shown.count("all_reduce") >= 3
+    assert "geometric mean" in shown
+    assert "process profile" in shown
+    document = json.loads(run_tuccl("table", "--json").stdout)
+    assert {key["operation"] for key in document["keys"]} == {"all_reduce", "all_gather"}
+    assert document["caveats"][0].startswith("Computed by a model")
+    assert f"{document['job']['speedup']:.3f}x, the geometric mean over" in shown
+    assert f"{document['apart']['speedup']:.3f}x over all keys" in shown
+    assert document["job"]["speedup"] < document["apart"]["speedup"]
+
+
+@requires_shared_data
+@pytest.mark.parametrize(
+    ("file", "code", "said"),
+    [
+        ("azure-ndv4/r48ll.xml", 0, "proved"),
+        ("teccl-amd_32.xml", 0, "proved"),
+        ("msccl-tools/experiments_ar_multi_ar_1.xml", 1, "connection"),
+        ("msccl-tools/experiments_alltonext_4in.xml", 1, "custom"),
+    ],
+)
+def test_verify_proves_or_names_the_defect(run_tuccl: Run, file: str, code: int, said: str) -> None:
+    path = SHARED_DATA / "msccl_xml" / file
+    done = run_tuccl("verify", path)
+    assert done.returncode == code
+    assert said in done.stdout
+    document = json.loads(run_tuccl("verify", path, "--json").stdout)
+    assert document["proved"] is (code == 0)
+
+
+@requires_shared_data
+def test_verify_sees_one_dropped_step(run_tuccl: Run, tmp_path: Path) -> None:
+    text = (SHARED_DATA / "msccl_xml" / "azure-ndv4" / "r48ll.xml").read_text()
+    assert read_msccl_xml(text, "r48ll").step_count == 960
+    lines = text.splitlines()
+    dropped = next(i for i, line in enumerate(lines) if 'type="rrs"' in line)
+    broken = tmp_path / "broken.xml"
+    lines[dropped] = lines[dropped].replace('type="rrs"', 'type="rcs"')
+    broken.write_text("\n".join(lines))
+    done = run_tuccl("verify", broken)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_verify_cuts_a_schedule_into_rounds_for_the_nodes_given(
+    run_tuccl: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "ring.xml"
+    path.write_text(write_msccl_xml(lower(ring_all_reduce([(0, 1, 2, 3)]), "ring")))
+    done = run_tuccl("verify", path, "--nodes", "2+2")
+    assert done.returncode == 0
+    assert "across hosts, 2 nodes of 2 ranks: 3 rounds on the network" in done.stdout
+    document = json.loads(run_tuccl("verify", path, "--nodes", "3+1", "--json").stdout)
+    assert document["proved"]
+    assert len(document["across_hosts"]["messages"]) == 4
+    refused = run_tuccl("verify", path, "--nodes", "2+1")
+    assert refused.returncode == 1
+    assert "cannot be cut into rounds: nodes of 2 + 1 ranks do not hold" in refused.stdout
+    for wrong in ("4", "2+", "2+x", "2+-2", "2+99999999999"):
+        done = run_tuccl("verify", path, f"--nodes={wrong}")
+        assert done.returncode == 2
+        assert f"--nodes {wrong}: give the ranks of several nodes" in done.stderr
+
+
+@pytest.mark.parametrize("content", [None, b"", b"<algo>", b"\xff\xfe", b"<system/>"])
+def test_verify_of_no_schedule_is_one_line(
+    run_inside: Run, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "file.xml").write_bytes(content)
+    done = run_inside("verify", "file.xml")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "file.xml" in done.stderr
+
+
+def test_a_device_is_no_schedule_and_standard_input_may_be_one(run_tuccl: Run) -> None:
+    endless = run_tuccl("verify", "/dev/zero")
+    assert endless.returncode == 2
+    assert "a device or pipe, not a file" in endless.stderr
+    given = run_tuccl("verify", "/dev/stdin", input="<algo>")
+    assert given.returncode == 2
+    assert "/dev/stdin" in given.stderr
+    assert "device" not in given.stderr

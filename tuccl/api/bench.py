@@ -1,0 +1,268 @@
+"""A bench: tables against stock NCCL, in jobs of new processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lookup_tables.table import Operation
+from probes.cluster.mpi import mpi_tasks
+from tuccl.api.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
+from tuccl.errors import ExitCode, UsageError, exit_code_of
+from tuccl.measuring.engines.gpu_sharing import require_mps, sharing_variables
+from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
+from tuccl.measuring.engines.nccl_library import find_nccl
+from tuccl.measuring.workers.laboratory import Laboratory
+from tuccl.measuring.workers.mpi_places import run_measuring_ranks
+from tuccl.measuring.workers.places import LocalPlaces, Places
+from tuccl.measuring.workers.seating import whole_shape
+from tuccl.processes.mpi_workers import ending_job_when_terminated
+from tuccl.quantities import count_of, format_about
+from tuccl.search.trials.events import Listener
+from tuccl.search.trials.timing import Computation, Timing
+from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
+from tuccl.shipping.bench.job import Site, divisions_of
+from tuccl.shipping.bench.placed_calls import untimed_note
+from tuccl.shipping.bench.places import (
+    FoundTable,
+    found_tables,
+    keys_of,
+    require_entries,
+)
+from tuccl.shipping.bench.result import BenchResult, bench_result
+from tuccl.shipping.bench.rounds import Bench, Plan
+from tuccl.shipping.bench.step import benched_calls
+from tuccl.shipping.bench.upgrade import Upgrade, UpgradeResult, upgrade_contenders, upgrade_result
+from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
+from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
+from tuccl.workloads.step_calls import StepCalls
+from tuccl.workloads.workload import Workload
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.workspace.runs import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is benched, and how."""
+
+    directories: tuple[Path, ...]
+    """Workspaces or shipped directories of the tables, at most two."""
+    operations: tuple[Operation, ...] | None
+    """None: the table's."""
+    sizes_bytes: tuple[int, ...] | None
+    """None: the table's."""
+    workload: Workload | None
+    plan: Plan
+    environment: Mapping[str, str]
+    """Environment of the jobs: this process's, without a table's variables."""
+    laboratory: Laboratory
+    upgrade: Upgrade | None
+    """The releases to compare; None: one NCCL serves all jobs."""
+    gpus: int | None
+    """The first GPUs of this host; None: all."""
+    with_executor: bool
+    plain: bool | None
+    """Whether calls are timed one by one; None: as the workload or the table says."""
+    in_place: bool
+    alone: bool
+    """Whether calls are timed alone even if those of the table were not."""
+
+
+Deliver = Callable[[BenchResult | UpgradeResult], int]
+"""Takes the result, on one rank, and returns the exit code."""
+
+
+def bench(request: Request, listener: Listener, deliver: Deliver) -> int:
+    """Bench on the GPUs of this host, or on those of the ranks of an MPI job.
+
+    Args:
+        request: What is benched.
+        listener: Told how far it is.
+        deliver: Takes the result.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: The request cannot be met here.
+        MeasurementError: The GPUs cannot be measured.
+    """
+    tasks = mpi_tasks(os.environ)
+    if tasks < 2:
+        return _bench_here(request, listener, deliver)
+    if request.gpus is not None or request.laboratory.nodes > 1:
+        raise UsageError(
+            f"--gpus and --fake-nodes choose among one host's GPUs: here MPI has started {tasks} "
+            "tasks, one for each GPU"
+        )
+
+    def look() -> None:
+        _require_runs(request)
+        check_environment(request.environment)
+
+    code, nccl = look_on_all_ranks(
+        tasks,
+        look,
+        exit_code_of,
+        listener.note,
+        measures_nccl=True,
+        required=True,
+        environment=request.environment,
+    )
+    if code != ExitCode.OK:
+        return code
+
+    def lead(places: Places) -> int:
+        if len({place.host for place in places.places}) > 1 and not all(
+            (directory / ENVIRONMENT_NAME).exists() for directory in request.directories
+        ):
+            raise UsageError(
+                "a workspace's table is on one host: `tuccl ship` it to a directory that all "
+                "hosts see, and name that"
+            )
+        with closing(places), _tables(request) as found:
+            return deliver(_bench(request, found, places, listener))
+
+    return run_measuring_ranks(
+        tasks,
+        ending_job_when_terminated(lead),
+        exit_code_of,
+        environment={**request.environment, **nccl.variables},
+    )
+
+
+def _require_runs(request: Request) -> None:
+    """Require a table in each workspace, before anything is measured.
+
+    Raises:
+        WorkspaceError: One has none.
+    """
+    for directory in request.directories:
+        if directory == DEFAULT_WORKSPACE or (directory / "runs").is_dir():
+            Workspace(directory).current()
+
+
+def _tables(request: Request) -> AbstractContextManager[tuple[FoundTable, ...]]:
+    return found_tables(request.directories, with_executor=request.with_executor)
+
+
+def _bench_here(request: Request, listener: Listener, deliver: Deliver) -> int:
+    """Bench on the GPUs of this host."""
+    _require_runs(request)
+    with _tables(request) as found:
+        check_environment(request.environment)
+        nccl = nccl_of_host(request.environment)
+        tell_nccl([nccl], required=True, note=listener.note)
+        laboratory = request.laboratory
+        gpus = count_gpus(1 if laboratory.share_gpus else request.gpus or 2)
+        wanted_gpus = request.gpus or gpus
+        ranks = laboratory.ranks(wanted_gpus)
+        if laboratory.share_gpus:
+            laboratory = laboratory.on_gpus(ranks, min(gpus, wanted_gpus))
+            require_mps(laboratory.devices(ranks))
+        elif ranks > wanted_gpus:
+            raise UsageError(
+                f"--fake-nodes needs {ranks} GPUs, here are {wanted_gpus}; "
+                "--share-gpus lets each node have them all"
+            )
+        environment = {**request.environment, **nccl.variables}
+        if laboratory.gpus:
+            library = find_nccl(None, environment)
+            environment |= sharing_variables(library, ranks, laboratory.gpus)
+        if laboratory.nodes > 1 or laboratory.gpus:
+            listener.note(laboratory.notes())
+        with closing(LocalPlaces(ranks, laboratory.devices(ranks), environment)) as places:
+            own = replace(request, laboratory=laboratory)
+            return deliver(_bench(own, found, places, listener))
+
+
+def _bench(
+    request: Request, found: tuple[FoundTable, ...], places: Places, listener: Listener
+) -> BenchResult | UpgradeResult:
+    faked = request.laboratory.node_sizes(len(places.places))
+    shape = whole_shape(places.places, faked)
+    tables = [table.shipped for table in found]
+    for table in tables:
+        require_entries(table, shape)
+    listener.note(dict.fromkeys(note for table in found for note in table.notes))
+    unplaced = (untimed_note(table.table, shape) for table in tables)
+    listener.note(dict.fromkeys(filter(None, unplaced)))
+    calls = None
+    if request.workload is None:
+        tasks = keys_of(found[0], shape, request.operations, request.sizes_bytes)
+    else:
+        calls = benched_calls(request.workload, shape, tables)
+        listener.note(calls.left_out_notes)
+        tasks = tuple(key.task for key in calls.keys)
+    timing = _timing(request, calls, found)
+    tables = [_judged(table, timing, listener) for table in found]
+    listener.say(_announcement(request, len(tasks)))
+    site = Site(places, shape, timing, faked, divisions_of(tasks, shape))
+    contenders: tuple[Contender, ...] = (STOCK, *tables)
+    if request.upgrade is not None:
+        contenders = upgrade_contenders(tables[0], request.upgrade)
+    with listener.progress() as progress:
+        measured = Bench(site, contenders, tasks, progress, listener.say).run(request.plan)
+    if request.upgrade is not None:
+        return upgrade_result(measured, tables[0], request.upgrade, shape, timing)
+    return bench_result(measured, tables, shape, timing, calls)
+
+
+def _timing(request: Request, calls: StepCalls | None, found: Sequence[FoundTable]) -> Timing:
+    """Return how calls are timed: as named, else as the workload makes them, else as tuned.
+
+    Beside the computation of the workload they are timed where those of a table were.
+    """
+    plain, in_place = request.plain, request.in_place
+    listed = found[0].listed
+    beside = () if listed is None else listed.computations
+    if calls is not None and request.workload is not None:
+        plain = mostly_outside_graphs(request.workload) if plain is None else plain
+        in_place = in_place or (mostly_in_place(request.workload) and has_place(calls))
+        beside = _beside_workload(calls, found)
+    elif listed is not None:
+        plain = listed.graphs is False if plain is None else plain
+        in_place = in_place or bool(listed.in_place)
+    beside = () if request.alone else beside
+    return Timing(graph=not plain, in_place=in_place, computations=beside)
+
+
+def _beside_workload(calls: StepCalls, found: Sequence[FoundTable]) -> tuple[Computation, ...]:
+    """Return the computation beside a workload's calls: as a table of it was tuned, if one was.
+
+    Another recording of the same calls has other times.
+    """
+    listed = [table.listed for table in found if table.listed and table.listed.computations]
+    of_it = (each for each in listed if each.step and each.step.workload == calls.digest)
+    own = next(of_it, None)
+    if own is not None:
+        return own.computations
+    return calls.computations if listed else ()
+
+
+def _judged(found: FoundTable, timing: Timing, listener: Listener) -> ShippedTable:
+    """Return a table, whose stated gains are not held against it where it was timed otherwise."""
+    tuned_beside = () if found.listed is None else found.listed.computations
+    if tuned_beside == timing.computations:
+        return found.shipped
+    note = (
+        f"{found.shipped.name} was tuned with other computation beside its calls than they are "
+        "timed with here: what it promises is not looked at"
+    )
+    listener.note([note])
+    return replace(found.shipped, timed_alike=False)
+
+
+def _announcement(request: Request, keys: int) -> str:
+    plan, tables = request.plan, len(request.directories)
+    what = "stock NCCL and " + ("the table" if tables == 1 else f"{tables} tables")
+    if request.upgrade is not None:
+        old, new = request.upgrade.old.version_text, request.upgrade.new.version_text
+        what += f", each under NCCL {old} and {new},"
+    rounds = f"{plan.rounds} rounds"
+    if plan.budget_s is not None:
+        rounds = f"rounds for {format_about(plan.budget_s)}"
+    return f"{count_of(keys, 'key')}, {rounds} of new processes for {what} in turn"

@@ -1,1 +1,0 @@
-"""The implementation of every command, without its options."""

@@ -1,1 +1,0 @@
-"""Commands on shipped directories: ship and its versions, doctor, bench, watch."""

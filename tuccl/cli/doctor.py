@@ -1,0 +1,45 @@
+"""The command `tuccl doctor`: whether a job that starts here loads its table, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuccl.cli.command import command
+from tuccl.errors import ExitCode
+from tuccl.options.option import AS_JSON, named_path, option
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """The options of `tuccl doctor`."""
+
+    directory: Path | None = field(
+        default=None,
+        metadata=option(
+            "",
+            "A directory of `tuccl ship`, as if its tuccl.env were sourced; else the environment "
+            "is examined as it is.",
+            "DIR",
+            positional=True,
+            parse=named_path,
+        ),
+    )
+    as_json: bool = field(default=False, metadata=AS_JSON)
+
+
+@command("tuccl doctor /shared/tuccl", ". /shared/tuccl/tuccl.env; tuccl doctor")
+def doctor(options: DoctorOptions) -> int:
+    """Say whether a job that starts here would load its table. Exit code 1: it would not."""
+    from tuccl.shipping.doctor.diagnosis import diagnose
+    from tuccl.views.terminal.display import print_lines
+    from tuccl.views.terminal.findings_display import diagnosis_lines
+    from tuccl.views.terminal.json_output import print_document
+    from tuccl.workspace.atomic_file import absolute
+
+    found = diagnose(None if options.directory is None else absolute(options.directory))
+    if options.as_json:
+        print_document(found)
+    else:
+        print_lines(diagnosis_lines(found))
+    return ExitCode.OK if found.loads else ExitCode.FINDING

@@ -1,0 +1,86 @@
+"""The command `tuccl explain`: what a job runs for a call, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuccl.cli.command import command
+from tuccl.errors import ExitCode, UsageError
+from tuccl.options.option import AS_JSON, SCOPE, WORKSPACE_DIRECTORY, option
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+if TYPE_CHECKING:
+    from lookup_tables.table import Shape
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """The options of `tuccl explain`."""
+
+    operation: str = field(
+        metadata=option("", "As nccl-tests names it: all_reduce.", "OP", positional=True)
+    )
+    size: str = field(metadata=option("", "As 64K, 1M, 1G.", "SIZE", positional=True))
+    directory: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE_DIRECTORY)
+    ranks: int | None = field(
+        default=None,
+        metadata=option(
+            SCOPE, "Ranks of the communicator; if not given, all GPUs of the machine.", "N"
+        ),
+    )
+    nodes: int | None = field(
+        default=None, metadata=option(SCOPE, "Nodes that they are on; if not given, one.", "N")
+    )
+    as_json: bool = field(default=False, metadata=AS_JSON)
+
+
+@command("tuccl explain all_reduce 4M", "tuccl explain all_gather 1M --ranks 8 --nodes 1")
+def explain(options: ExplainOptions) -> int:
+    """Show what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
+    from tuccl.models.figures import communicator_shape
+    from tuccl.quantities import parse_operation, parse_size
+    from tuccl.reports.explanation import explain as explain_call
+    from tuccl.reports.finished_run import current_run, read_machine
+    from tuccl.reports.job_gains import gains_of
+    from tuccl.reports.keys import Runner
+    from tuccl.views.terminal.display import print_lines
+    from tuccl.views.terminal.explanation_display import explanation_lines
+    from tuccl.views.terminal.json_output import print_document
+
+    operation, size_bytes = parse_operation(options.operation), parse_size(options.size)
+    current = current_run(options.directory)
+    whole = communicator_shape(read_machine(current.run))
+    shape = _communicator(options.ranks, options.nodes, whole)
+    found = explain_call(current, operation, size_bytes, shape)
+    gains = gains_of(current)
+    gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
+    if options.as_json:
+        from tuccl.reports.table_result import explained_call
+
+        print_document(explained_call(found, gain, current, gains))
+    else:
+        print_lines(explanation_lines(found, gain, current, gains))
+    applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
+    return ExitCode.OK if applies else ExitCode.FINDING
+
+
+def _communicator(ranks: int | None, nodes: int | None, whole: Shape) -> Shape:
+    """Return the shape that --ranks and --nodes name; ranks alone are on one node.
+
+    Raises:
+        UsageError: There is no such communicator.
+    """
+    from lookup_tables.table import Shape
+
+    if ranks is None:
+        if nodes is not None:
+            raise UsageError(f"--nodes {nodes}: name --ranks, too")
+        return whole
+    nodes = (whole.nodes if ranks == whole.ranks else 1) if nodes is None else nodes
+    if not 1 <= nodes <= ranks:
+        raise UsageError(f"--ranks {ranks} --nodes {nodes}: at least one node, and a rank on each")
+    if (ranks, nodes) == (whole.ranks, whole.nodes):
+        return whole
+    return Shape(ranks, nodes, 0 if ranks % nodes else ranks // nodes)

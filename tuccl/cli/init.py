@@ -1,0 +1,103 @@
+"""The command `tuccl init`: tune a machine, from the probe to the bundle."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuccl.cli.command import command
+from tuccl.errors import ExitCode, UsageError
+from tuccl.options.option import AS_JSON, OUTPUT, WORKSPACE, option
+from tuccl.options.run_options import RunOptions
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+if TYPE_CHECKING:
+    from tuccl.reports.finished_run import FinishedRun
+    from tuccl.tuning.pipeline.record_output import RecordOutput
+
+PLAIN_LOG = option(OUTPUT, "Print lines on a terminal, too, instead of the live view.")
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where a run of `init`, `tune` or `retune` is kept, and how it is shown."""
+
+    record: Path | None = field(
+        default=None,
+        metadata=option(OUTPUT, "Write all measurements to this file.", "FILE.parquet"),
+    )
+    force: bool = field(
+        default=False,
+        metadata=option(OUTPUT, "Let --record replace a file that is not this run's record."),
+    )
+    plain_log: bool = field(default=False, metadata=PLAIN_LOG)
+    workspace: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE)
+    as_json: bool = field(default=False, metadata=AS_JSON)
+
+    def record_output(self, *, dry_run: bool = False) -> RecordOutput | None:
+        """Return the file of the record; None: no record.
+
+        Raises:
+            UsageError: There is nothing to record or to replace.
+        """
+        from tuccl.tuning.pipeline.record_output import RecordOutput
+
+        if self.record is None:
+            if self.force:
+                raise UsageError("--force lets --record replace a file: name one, or leave it out")
+            return None
+        if dry_run:
+            raise UsageError("--record keeps what is measured, and --dry-run measures nothing")
+        return RecordOutput(self.record, self.force)
+
+    @property
+    def ship_command(self) -> str:
+        """The command that ships the table of this workspace."""
+        place = self.workspace
+        named = "" if place == DEFAULT_WORKSPACE else f" --workspace {shlex.quote(str(place))}"
+        return f"tuccl ship DIR{named}"
+
+
+@command(
+    "tuccl init",
+    "mpirun -np 16 tuccl init",
+    "tuccl init --topology topo.xml --nodes 2 --network-gbps 200 --operations all_reduce",
+    without=["strategy"],
+)
+def init(options: RunOptions, output: OutputOptions) -> int:
+    """Tune a machine: probe it, make schedules, search, write table and bundle.
+
+    Without --topology or --records this host is probed, or under MPI all hosts of the job, and
+    measured if it has GPUs and an NCCL. Started again, the same command continues.
+    """
+    return tune_and_print(options, output, resume=False)
+
+
+def tune_and_print(options: RunOptions, output: OutputOptions, *, resume: bool) -> int:
+    """Tune a machine, or continue, and print the table."""
+    from tuccl.api.tuning import begin
+    from tuccl.search.trials.events import Listener
+    from tuccl.views.terminal.display import say
+    from tuccl.views.terminal.live_view import progress_of_probing, progress_of_run
+    from tuccl.views.terminal.table_display import print_result
+
+    def deliver(result: FinishedRun) -> int:
+        if result.already_done:
+            say(f"nothing to do: {output.workspace} holds this table already")
+        else:
+            say(f"table and bundle written to {result.run.root}")
+        print_result(result, output.as_json)
+        say(f"next: {output.ship_command}, then source DIR/tuccl.env in the job")
+        return ExitCode.OK
+
+    return begin(
+        options,
+        output.workspace,
+        output.record_output(),
+        probing=Listener(say, progress_of_probing(plain=output.plain_log)),
+        listener=Listener(say, progress_of_run(plain=output.plain_log)),
+        deliver=deliver,
+        resume=resume,
+    )

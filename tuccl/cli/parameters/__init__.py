@@ -1,1 +1,0 @@
-"""Options and help of commands, from the fields of their dataclasses."""

@@ -1,0 +1,156 @@
+"""The command `tuccl ship`: a table for jobs, or a check that the hosts of a job load it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuccl.cli.command import command
+from tuccl.errors import ExitCode, UsageError, exit_code_of
+from tuccl.options.option import AS_JSON, NETWORK, OUTPUT, WORKSPACE, named_path, option
+from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+
+if TYPE_CHECKING:
+    from tuccl.shipping.doctor.ship_check import CheckedHost
+
+
+@dataclass(frozen=True)
+class ShipOptions:
+    """The options of `tuccl ship`."""
+
+    directory: Path = field(
+        metadata=option("", "Where the job finds it.", "DIR", positional=True, parse=named_path)
+    )
+    force: bool = field(
+        default=False,
+        metadata=option(
+            OUTPUT,
+            "Ship even beside files that are not its own, which stay, or over the table of "
+            "another machine.",
+        ),
+    )
+    forms: str | None = field(
+        default=None,
+        metadata=option(
+            OUTPUT,
+            "Forms beside tuccl.env: env, nccl-conf, slurm, enroot, kubernetes.",
+            "FORM,...",
+            names=("--to",),
+        ),
+    )
+    place: Path | None = field(
+        default=None,
+        metadata=option(
+            OUTPUT,
+            "Where jobs find the directory, if not at DIR.",
+            "PATH",
+            names=("--at",),
+            parse=named_path,
+        ),
+    )
+    check: bool = field(
+        default=False,
+        metadata=option(
+            NETWORK,
+            "Write nothing; check whether jobs on this host, the hosts of an MPI job or --hosts "
+            "would load what was shipped.",
+        ),
+    )
+    hosts: str | None = field(
+        default=None, metadata=option(NETWORK, "Hosts to check, as node[01-16],login.", "LIST")
+    )
+    launcher: str = field(
+        default="",
+        metadata=option(
+            NETWORK, "Command that starts another on a host; ssh if not given.", "COMMAND"
+        ),
+    )
+    remote_python: str = field(
+        default="",
+        metadata=option(NETWORK, "Python on the hosts; the path of this one if not given.", "PATH"),
+    )
+    workspace: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE)
+    as_json: bool = field(default=False, metadata=AS_JSON)
+
+
+@command(
+    "tuccl ship /shared/tuccl",
+    ". /shared/tuccl/tuccl.env",
+    "tuccl ship /shared/tuccl --to slurm,enroot --at /opt/tuccl",
+    "srun --mpi=pmix --ntasks-per-node=1 tuccl ship /shared/tuccl --check",
+)
+def ship(options: ShipOptions) -> int:
+    """Write bundle, plugin and a tuccl.env that a job sources; --to adds other forms of it.
+
+    With --check exit code 1: jobs on these hosts would not all load one table.
+    """
+    from tuccl.shipping import shipment
+    from tuccl.shipping.forms import parse_forms
+    from tuccl.views.terminal import display
+    from tuccl.views.terminal.json_output import print_document
+    from tuccl.workspace.runs import Workspace
+
+    if options.check:
+        return _check(options)
+    if options.hosts or options.launcher or options.remote_python:
+        raise UsageError("--hosts, --launcher and --remote-python are for --check: add it")
+    shipped = shipment.ship(
+        Workspace(options.workspace).current(),
+        options.directory,
+        force=options.force,
+        forms=() if options.forms is None else parse_forms(options.forms),
+        place=options.place,
+    )
+    if options.as_json:
+        print_document(shipped)
+    else:
+        for path in shipped.files:
+            print(path)
+        display.say(f"a job loads it with: . {shlex.quote(str(shipped.files[-1]))}")
+    display.say_notes(shipped.caveats)
+    return ExitCode.OK
+
+
+def _check(options: ShipOptions) -> int:
+    """Check whether jobs would load the table, on the hosts of an MPI job or those named.
+
+    Raises:
+        UsageError: Hosts are named within an MPI job, or nothing says how to reach them.
+    """
+    from probes.cluster.mpi import mpi_tasks
+    from probes.network.racks.hostlist import expand_host_list
+    from tuccl.api.hosts import shipped_hosts
+    from tuccl.shipping.doctor.ship_check import ShipCheck
+    from tuccl.views.terminal.display import print_lines
+    from tuccl.views.terminal.findings_display import check_lines
+    from tuccl.views.terminal.json_output import print_document
+    from tuccl.workspace.atomic_file import absolute
+
+    if options.force or options.forms is not None or options.place is not None:
+        raise UsageError("--check writes nothing: leave out --to, --at and --force")
+    shipped, tasks = absolute(options.directory), mpi_tasks(os.environ)
+    hosts, launcher, python = options.hosts, options.launcher, options.remote_python
+
+    def judge(verdicts: Sequence[CheckedHost]) -> int:
+        checked = ShipCheck(shipped, tuple(verdicts))
+        if options.as_json:
+            print_document(checked)
+        else:
+            print_lines(check_lines(checked))
+        return ExitCode.OK if checked.loads else ExitCode.FINDING
+
+    if hosts and tasks > 1:
+        raise UsageError(f"--hosts within {tasks} tasks of MPI: start it once, or without the list")
+    if (launcher or python) and not hosts:
+        raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
+    if tasks > 1:
+        return shipped_hosts.verdicts_of_ranks(shipped, tasks, judge, exit_code_of)
+    if not hosts:
+        return judge([shipped_hosts.verdict_here(shipped)])
+    names = tuple(dict.fromkeys(expand_host_list(hosts)))
+    reach = shipped_hosts.Reach(names, launcher, python)
+    return judge(shipped_hosts.verdicts_of_hosts(shipped, reach))

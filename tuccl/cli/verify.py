@@ -1,0 +1,66 @@
+"""The command `tuccl verify`: read a schedule, prove it right or name its defect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuccl.cli.command import command
+from tuccl.errors import ExitCode, UsageError
+from tuccl.options.option import AS_JSON, NETWORK, option
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """The options of `tuccl verify`."""
+
+    file: Path = field(metadata=option("", "MSCCL XML.", "FILE", positional=True))
+    nodes: str | None = field(
+        default=None,
+        metadata=option(
+            NETWORK,
+            "Ranks of each node, as 4+4 or 3+1: also cut it into rounds on the network.",
+            "SIZES",
+        ),
+    )
+    as_json: bool = field(default=False, metadata=AS_JSON)
+
+
+@command("tuccl verify schedule.xml")
+def verify(options: VerifyOptions) -> int:
+    """Prove a schedule right. Exit code 0: proved; 1: the defect is named."""
+    from synthesizer.ir.msccl_limits import check_limits
+    from synthesizer.prove.verifier import verify as prove
+    from tuccl.schedules.across_hosts import Verification, across_hosts
+    from tuccl.schedules.schedule_files import read_schedule_file
+    from tuccl.views.terminal import display
+    from tuccl.views.terminal.json_output import print_document
+
+    file = options.file
+    sizes = None if options.nodes is None else _node_sizes(options.nodes)
+    algorithm = read_schedule_file(file)
+    verdict = prove(algorithm)
+    limits = check_limits(algorithm)
+    across = None if sizes is None else across_hosts(algorithm, sizes)
+    if options.as_json:
+        print_document(
+            Verification(
+                file, algorithm.name, verdict.proved, verdict.defects, tuple(limits), across
+            )
+        )
+    else:
+        subject = f"{algorithm.name}, {algorithm.collective.value} on {algorithm.ranks} ranks"
+        print(f"{file}: {subject}: {verdict.describe()}")
+        if across is not None:
+            print(f"{file}: {across.as_text()}")
+        for limit in limits:
+            display.say(f"note: an MSCCL runtime would not run it: {limit}")
+    whole = verdict.proved and (across is None or across.why_not is None)
+    return ExitCode.OK if whole else ExitCode.FINDING
+
+
+def _node_sizes(text: str) -> tuple[int, ...]:
+    sizes = text.split("+")
+    if len(sizes) < 2 or not all(size.isdecimal() and len(size) < 10 for size in sizes):
+        raise UsageError(f"--nodes {text}: give the ranks of several nodes, as 4+4 or 3+1")
+    return tuple(map(int, sizes))
