@@ -30,9 +30,9 @@ sys.path.insert(0, str(ROOT))
 from measuring_job import JobError, without_tables  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.engines.gpu_sharing import sharing_variables  # noqa: E402
 from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
+from tuccl.measuring.engines.nccl_workers import sharing_variables  # noqa: E402
 from tuccl.runtime import PROFILER_NAME  # noqa: E402
 from tuccl.search.statistics.intervals import median_interval  # noqa: E402
 from tuccl.workloads.workload_file import read_workload  # noqa: E402

@@ -21,10 +21,10 @@ from random_calls import Wanted
 
 from lookup_tables.bundles.bundle import load_bundle
 from tuccl.errors import TucclError
-from tuccl.measuring.engines.gpu_sharing import sharing_variables
 from tuccl.measuring.engines.nccl_environment import count_gpus
 from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
+from tuccl.measuring.engines.nccl_workers import sharing_variables
 from tuccl.measuring.workers.laboratory import Laboratory, parse_node_sizes
 from tuccl.measuring.workers.seating import appearing_as
 from tuccl.quantities import parse_size

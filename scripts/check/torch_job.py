@@ -27,9 +27,9 @@ sys.path.insert(0, str(ROOT))
 from measuring_job import JobError, wait_for_all  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.engines.gpu_sharing import sharing_variables  # noqa: E402
 from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
 from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
+from tuccl.measuring.engines.nccl_workers import sharing_variables  # noqa: E402
 from tuccl.measuring.workers.seating import appearing_as  # noqa: E402
 
 TRAININGS = ("training", "sharded", "mesh", "tensor_parallel")

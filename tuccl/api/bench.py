@@ -12,9 +12,9 @@ from lookup_tables.table import Operation
 from probes.cluster.mpi import mpi_tasks
 from tuccl.api.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
 from tuccl.errors import ExitCode, UsageError, exit_code_of
-from tuccl.measuring.engines.gpu_sharing import require_mps, sharing_variables
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import find_nccl
+from tuccl.measuring.engines.nccl_workers import require_mps, sharing_variables
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.mpi_places import run_measuring_ranks
 from tuccl.measuring.workers.places import LocalPlaces, Places

@@ -21,8 +21,8 @@ from tests.tuccl.tuning.test_tune import (
     winners,
 )
 from tuccl.errors import ProfileLostError
+from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.run.results import SearchSpaces, TuningResult
 from tuccl.tuning.run.tune import tune, tune_again
 from tuccl.tuning.run_keys import keys_of

@@ -35,10 +35,9 @@ from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_programs
 from tuccl.search.trials.backend import Backend
-from tuccl.search.trials.channel_bound import with_channels_up_to
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.presets import MIN_CHANNELS, SOCKET_THREADS, nccl_space, stock_space
-from tuccl.search.trials.space import Space
+from tuccl.search.trials.space import Space, with_channels_up_to
 from tuccl.search.trials.timing import Timing
 
 _OPENING = 4

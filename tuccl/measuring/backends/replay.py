@@ -15,9 +15,8 @@ from itertools import pairwise
 from lookup_tables.provenance import Provenance
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.records.record import NOT_RECORDED, Record, Request, Row
-from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.backend import Measured, RunningProfiles
 from tuccl.search.trials.config import Config, ProcessProfile, Task
-from tuccl.search.trials.running_profiles import RunningProfiles
 from tuccl.search.trials.space import Space, space_of
 from tuccl.search.trials.timing import Timing
 

@@ -48,10 +48,9 @@ from tuccl.models.placements import PlacementClass, placements
 from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.call_slices import slices_of_call
 from tuccl.schedules.candidates import Candidate
-from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.backend import Measured, RunningProfiles
 from tuccl.search.trials.config import PHASES_PREFIX, Config, ProcessProfile, Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
-from tuccl.search.trials.running_profiles import RunningProfiles
 from tuccl.search.trials.timing import Timing
 
 _Schedule = tuple[Shape, str]

@@ -28,9 +28,8 @@ from tuccl.measuring.workers.groups import Communicator, Groups
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.places import Places
 from tuccl.measuring.workers.seating import whole_shape
-from tuccl.search.trials.backend import Measured
+from tuccl.search.trials.backend import STOCK_PROFILE, Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.search.trials.running_profiles import STOCK_PROFILE
 from tuccl.search.trials.timing import Timing
 
 _Result = TypeVar("_Result")

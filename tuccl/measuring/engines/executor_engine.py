@@ -16,7 +16,7 @@ from tuccl.measuring.engines.control_block import NO_OVERRIDE
 from tuccl.measuring.engines.measure_library import NativeCall
 from tuccl.measuring.engines.nccl_engine import NcclEngine
 from tuccl.measuring.workers.engine import Call
-from tuccl.runtime.executor_library import Choice, ExecutorLibrary, unpack_bundle
+from tuccl.runtime.executor_library import Choice, ExecutorLibrary, is_preloaded, unpack_bundle
 
 _EXECUTOR_WORD = 1 << 63
 """Flag that keeps words of the executor's choices apart from those of overrides."""
@@ -100,3 +100,12 @@ def _describe(call: Call) -> str:
     """`5a5a LL ch8 th256 buf65536 for all_reduce of 1024 bytes`."""
     config = f"{call.schedule} {call.protocol} ch{call.nchannels} th{call.nthreads}"
     return f"{config} buf{call.buffer_bytes} for {call.operation} of {call.size_bytes} bytes"
+
+
+def job_engine() -> NcclEngine:
+    """Return an engine with the environment's plugin, and with the executor if it is preloaded.
+
+    Raises:
+        EngineError: This installation has no compiled library.
+    """
+    return (ExecutorEngine if is_preloaded() else NcclEngine)(controlled=False)

@@ -18,7 +18,7 @@ from tuccl.search.trials.config import DEFAULT_ALGORITHM
 
 ENGINES = {
     "executor": "tuccl.measuring.engines.executor_engine:ExecutorEngine",
-    "job": "tuccl.measuring.engines.job_engine:job_engine",
+    "job": "tuccl.measuring.engines.executor_engine:job_engine",
     "nccl": "tuccl.measuring.engines.nccl_engine:NcclEngine",
     "sockets": "tuccl.measuring.sockets.sockets_engine:SocketsEngine",
 }

@@ -6,7 +6,7 @@ what a job's communicators share. A shape whose siblings would leave ranks over 
 own.
 
 A process reads its variables once, so each profile has its own workers. The previous group has left
-the devices when the next one starts (`tuccl.search.trials.running_profiles` says why).
+the devices when the next one starts (`tuccl.search.trials.backend` says why).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.leader import GOODBYE_S, GroupVersions, Leader, Seat
 from tuccl.measuring.workers.places import Places
 from tuccl.measuring.workers.seating import seats_of
+from tuccl.search.trials.backend import STOCK_PROFILE
 from tuccl.search.trials.config import ProcessProfile
 from tuccl.search.trials.placement import ANYWHERE, Placement
-from tuccl.search.trials.running_profiles import STOCK_PROFILE
 from tuccl.search.trials.shapes import memberships
 
 _MOST_STARTS = 4

@@ -7,12 +7,14 @@ it gains.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from lookup_tables.table import Entry, Shape
 from tuccl.search.strategies.meter import Meter
 from tuccl.search.strategies.strategy import Stop
-from tuccl.search.trials.config import Config
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.space import AXES, Space
 
 _LOOK = 3
@@ -58,3 +60,23 @@ def _beside(space: Space, config: Config, axis: int) -> list[Config]:
     line = space.line(config, axis)
     here = line.index(config)
     return line[max(0, here - 1) : here] + line[here + 1 : here + 2]
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """Keys to tune again, and the configurations to begin with."""
+
+    profile: ProcessProfile
+    """Process profile of the earlier table, which stays."""
+    tasks: tuple[Task, ...]
+    """Keys to tune again, in the order of a run."""
+    contenders: Mapping[Task, tuple[Config, ...]]
+    """Configurations of the earlier run to try first, under its profile, the best first."""
+    before: Mapping[Task, tuple[Config, ...]]
+    """Choices of jobs under the earlier table: the winner, then those where it cannot run."""
+    kept: Mapping[tuple[Shape, Placement], tuple[Entry, ...]] = field(default_factory=dict)
+    """Entries of communicators that are not measured again, by their shape and where they sit."""
+
+    def contenders_of(self, task: Task) -> tuple[Config, ...]:
+        """Return the configurations to try first for a key, wherever its ranks sit."""
+        return self.contenders.get(replace(task, placement=ANYWHERE), ())

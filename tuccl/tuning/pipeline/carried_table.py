@@ -15,6 +15,7 @@ from tuccl.errors import WorkspaceError
 from tuccl.models.figures import communicator_shape
 from tuccl.reports.finished_run import FinishedRun, read_machine
 from tuccl.reports.report import KeyReport, Report, RetunedKey, RetunedReport
+from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import (
     PHASES_PREFIX,
     SCHEDULE_PREFIX,
@@ -23,7 +24,6 @@ from tuccl.search.trials.config import (
     Task,
 )
 from tuccl.search.trials.shapes import ShapeName
-from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.pipeline.retune_plan import RetunePlan, from_the_beginning
 from tuccl.tuning.placing.kept import KeptEntries
 from tuccl.tuning.run.results import AgainstBefore

@@ -7,8 +7,8 @@ from contextlib import suppress
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
+from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import Config, ProcessProfile, Task
-from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.decision import Decision
 from tuccl.tuning.run.results import AgainstBefore
 from tuccl.tuning.spending import Spending

@@ -9,11 +9,10 @@ from tuccl.search.strategies.meter import Meter
 from tuccl.search.strategies.mraco import Mraco, MracoOptions
 from tuccl.search.strategies.strategies import make_strategy
 from tuccl.search.strategies.strategy import SearchResult, Strategy, run_search
-from tuccl.search.strategies.warm import Warm
+from tuccl.search.strategies.warm import Warm, WarmStart
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.events import Progress, Watch
 from tuccl.search.trials.space import Space
-from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.run.results import SearchSpaces
 from tuccl.tuning.run_keys import (
     KeyWeights,

@@ -9,12 +9,12 @@ from functools import partial
 
 from tuccl.errors import ProfileLostError
 from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import AtMost, KeyDecided, Progress, Watch
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import SPELLED_OUT, Space
-from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning import breakpoints, confirmation, served_keys
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio

@@ -29,10 +29,10 @@ from collections.abc import Mapping, Sequence
 from lookup_tables.table import Shape
 from tuccl.errors import ProfileLostError
 from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.events import Progress, Watch, unwatched
 from tuccl.search.trials.space import with_profile
-from tuccl.search.trials.warm_start import WarmStart
 from tuccl.tuning.guaranteed_minimum import KeyRatio
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.run.results import SearchSpaces, Tuned, TuningResult

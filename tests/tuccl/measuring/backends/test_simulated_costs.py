@@ -7,8 +7,8 @@ from tests.tuccl.measuring.records.small_record import machine
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.models.figures import communicator_shape
+from tuccl.search.trials.backend import RunningProfiles
 from tuccl.search.trials.config import STOCK, Config, Task
-from tuccl.search.trials.running_profiles import RunningProfiles
 
 TOPOLOGY = machine()
 TASK = Task(Operation.ALL_REDUCE, 4096, communicator_shape(TOPOLOGY))

@@ -19,7 +19,8 @@ from tuccl.workspace.runs import Workspace
 pytestmark = pytest.mark.long
 
 LOOK = """
-from tuccl.measuring.engines.gpu_sharing import MeasurementError, require_mps
+from tuccl.errors import MeasurementError
+from tuccl.measuring.engines.nccl_workers import require_mps
 try:
     print(require_mps({gpus}))
 except MeasurementError as error:
@@ -76,7 +77,8 @@ def test_the_driver_is_asked_about_each_gpu_that_is_needed(
 
 SHARE = """
 from pathlib import Path
-from tuccl.measuring.engines.gpu_sharing import MeasurementError, sharing_variables
+from tuccl.errors import MeasurementError
+from tuccl.measuring.engines.nccl_workers import sharing_variables
 from tuccl.measuring.engines.nccl_library import NcclLibrary
 try:
     print(sharing_variables(NcclLibrary(Path("libnccl.so.2"), {version}, "named"), {ranks}, 2))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.tuccl.search.strategies.surfaces import measure_of
-from tuccl.search.strategies.convergence import Convergence, divergence, elite_marginals
 from tuccl.search.strategies.meter import Meter
+from tuccl.search.strategies.mraco import Convergence, divergence, elite_marginals
 from tuccl.search.trials.config import Config
 from tuccl.search.trials.space import Family, Space
 

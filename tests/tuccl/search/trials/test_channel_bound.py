@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
-from tuccl.search.trials.channel_bound import with_channels_up_to
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, PHASES_PREFIX, STOCK, Config
 from tuccl.search.trials.presets import (
     UNSLICED,
@@ -12,7 +11,7 @@ from tuccl.search.trials.presets import (
     pattern_families,
     staged_families,
 )
-from tuccl.search.trials.space import Space, space_of
+from tuccl.search.trials.space import Space, space_of, with_channels_up_to
 
 NCCL = nccl_space(Operation.ALL_GATHER, Shape(4, 4, 1))
 SCHEDULES = Space(

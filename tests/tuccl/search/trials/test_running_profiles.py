@@ -1,5 +1,5 @@
+from tuccl.search.trials.backend import RunningProfiles
 from tuccl.search.trials.config import Config, ProcessProfile
-from tuccl.search.trials.running_profiles import RunningProfiles
 
 A, B = (ProcessProfile(nthreads=count) for count in (64, 128))
 

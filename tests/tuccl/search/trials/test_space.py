@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lookup_tables.table import Operation, Shape
 from tuccl.search.strategies.opening import star
-from tuccl.search.strategies.unseen import Unseen
+from tuccl.search.strategies.tpe import Unseen
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile
 from tuccl.search.trials.presets import (
     ASKED_ABOUT,

@@ -18,10 +18,9 @@ from tuccl.models.placements import PlacementClass, placements
 from tuccl.quantities import count_of
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.executor_schedules import executor_space, modelled_space
-from tuccl.search.trials.channel_bound import with_channels_up_to
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
-from tuccl.search.trials.space import Space
+from tuccl.search.trials.space import Space, with_channels_up_to
 from tuccl.tuning.placing.seen import Estimate
 from tuccl.tuning.run.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
