@@ -1,4 +1,4 @@
-"""A release: its bill of materials, and the checkout that is looked at first."""
+"""A release: the checkout is looked at first."""
 
 from __future__ import annotations
 
@@ -7,58 +7,12 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
-from write_sbom import sbom_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RELEASED = ("CITATION.cff", "CHANGELOG.md", "pyproject.toml", "packaging", "scripts/make")
-
-
-def wheel(folder: Path, files: dict[str, bytes]) -> Path:
-    path = folder / "tuccl-0.1.0-py3-none-linux_x86_64.whl"
-    metadata = (
-        "Metadata-Version: 2.4\nName: tuccl\nVersion: 0.1.0\nSummary: Tunes\n"
-        "License-Expression: Apache-2.0\nRequires-Dist: numpy>=1.26\n"
-        "Requires-Dist: pulp<4,>=2.9\nRequires-Dist: mpi4py>=4; extra == 'mpi'\n"
-    )
-    with ZipFile(path, "w") as packed:
-        packed.writestr("tuccl-0.1.0.dist-info/METADATA", metadata)
-        for name, content in files.items():
-            packed.writestr(name, content)
-    return path
-
-
-def test_the_bill_of_materials_names_what_is_linked_in(tmp_path: Path) -> None:
-    cuda = b"\x7fELF libcudart_static_955d0e854921d49ef397edbaffbaf12e1afbf272\0"
-    cuda += b"Cuda compilation tools, release 13.0, V13.0.88\0St9exception\0libstdc++.so.6\0"
-    static = b"\x7fELF St9exception\0GCC: (Debian 10.2.1-6) 10.2.1 20210110\0"
-    files = {"tuccl/a.so": b"\x7fELF", "tuccl/b.so": cuda, "tuccl/c.so": static, "d.py": b"St9"}
-    path = wheel(tmp_path, files)
-    sbom = sbom_of(path)
-    assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.5")
-    own = sbom["metadata"]["component"]
-    assert own["purl"] == "pkg:pypi/tuccl@0.1.0"
-    assert own["licenses"] == [{"expression": "Apache-2.0"}]
-    components = {each["name"]: each for each in sbom["components"]}
-    assert list(components) == ["numpy", "pulp", "tuccl/a.so", "tuccl/b.so", "tuccl/c.so"]
-    assert components["pulp"]["properties"] == [{"name": "tuccl:versions", "value": "<4,>=2.9"}]
-    assert "components" not in components["tuccl/a.so"]
-    (runtime,) = components["tuccl/b.so"]["components"]
-    assert runtime["version"] == "13.0.88"
-    named = runtime["licenses"][0]["license"]["name"]
-    assert named == "NVIDIA CUDA Toolkit End User License Agreement"
-    assert named in (ROOT / "NOTICE").read_text(encoding="utf-8")
-    (library,) = components["tuccl/c.so"]["components"]
-    assert library["licenses"] == [{"expression": "GPL-3.0-or-later WITH GCC-exception-3.1"}]
-    references = [each["bom-ref"] for each in sbom["components"]]
-    assert sbom["dependencies"] == [{"ref": own["bom-ref"], "dependsOn": references}]
-    assert sbom_of(path) == sbom
-    (tmp_path / "empty.whl").write_bytes(b"PK\5\6" + bytes(18))
-    with pytest.raises(ValueError, match="is no wheel"):
-        sbom_of(tmp_path / "empty.whl")
 
 
 def git(folder: Path, *words: str) -> None:

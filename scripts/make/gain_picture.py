@@ -1,17 +1,85 @@
-"""The picture of gain by size, from the table of docs/lab/executor.md."""
+"""Draw the picture of gain by size from the table of docs/lab/executor.md.
+
+    python scripts/make/gain_picture.py
+
+A test compares docs/pictures/gain-by-size.svg with this script.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from html import escape
 from math import log10
 from pathlib import Path
 
-from svg_drawing import AMBER, INK, LINE, TEAL, VIOLET, Drawing
-
-NOTES = Path(__file__).resolve().parents[2] / "docs" / "lab" / "executor.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+NOTES = DOCS / "lab" / "executor.md"
+PICTURE = DOCS / "pictures" / "gain-by-size.svg"
 _ROW = re.compile(r"^\| (\d+ [KMG]B) \|((?: [^|]+\|){4})$", re.MULTILINE)
 _CELL = re.compile(r"([\d.]+) → ([\d.]+) \(([\d.]+)\)")
+INK, QUIET, LINE = "#1e293b", "#64748b", "#94a3b8"
+TEAL, AMBER, VIOLET, RED = "#0d9488", "#d97706", "#7c3aed", "#dc2626"
+_STYLE = (
+    "text{font-family:Inter,'Segoe UI','DejaVu Sans',Helvetica,Arial,sans-serif;font-size:13px;"
+    f"fill:{INK}}}.quiet{{fill:{QUIET};font-size:12px}}.strong{{font-weight:600}}"
+)
 OPERATIONS = {"all_reduce": TEAL, "all_gather": AMBER, "reduce_scatter": VIOLET}
+
+
+@dataclass(slots=True)
+class Drawing:
+    """An SVG picture that grows from the back to the front."""
+
+    width: int
+    height: int
+    title: str
+    """Description for readers who cannot see it."""
+    _parts: list[str] = field(default_factory=list)
+
+    def text(self, x: float, y: float, words: str, kind: str = "", at: str = "middle") -> None:
+        """Write a line with its base at y."""
+        self._parts.append(
+            f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{at}">{escape(words)}</text>'
+        )
+
+    def line(
+        self,
+        points: Iterable[tuple[float, float]],
+        colour: str,
+        *,
+        width: float,
+        dashes: str = "",
+    ) -> None:
+        """Draw a line through points."""
+        path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+        self._parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" '
+            f'stroke-width="{width:g}"{dashed}/>'
+        )
+
+    def bar(self, x: float, y: float, size: tuple[float, float], colour: str) -> None:
+        """Draw a filled bar."""
+        width, height = size
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{colour}"/>'
+        )
+
+    def dot(self, x: float, y: float, colour: str, radius: float) -> None:
+        """Draw a dot."""
+        self._parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="{radius:g}" fill="{colour}"/>')
+
+    def svg(self) -> str:
+        """The picture as a file's text."""
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+            f'role="img"><title>{escape(self.title)}</title><style>{_STYLE}</style>'
+            f'<rect width="{self.width}" height="{self.height}" rx="10" fill="#ffffff"/>'
+        )
+        return "\n".join([head, *self._parts, "</svg>"]) + "\n"
 
 
 def gains(notes: str) -> dict[str, list[tuple[str, float]]]:
@@ -54,3 +122,14 @@ def gain_by_size() -> Drawing:
     drawing.text(left, 318, note, "quiet", "start")
     drawing.line([(left, bottom), (right, bottom)], INK, width=1)
     return drawing
+
+
+def main() -> None:
+    """Write the picture."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    PICTURE.write_text(gain_by_size().svg(), encoding="utf-8")
+    print(PICTURE)
+
+
+if __name__ == "__main__":
+    main()

@@ -39,6 +39,20 @@ heading=$(grep -m 1 "^## $version\b" CHANGELOG.md || true)
 echo "version $version of $(git rev-parse --short HEAD)"
 [ -z "$look" ] || exit 0
 
+# The wheel with the packages that it needs, as pip settles them; NOTICE has what is linked in.
+bill_of_materials() {
+  local work
+  work=$(mktemp -d)
+  "${PYTHON:-python3}" -m venv "$work/wheel"
+  "$work/wheel/bin/pip" install -q "$wheel"
+  "$work/wheel/bin/pip" uninstall -q -y pip setuptools 2> /dev/null
+  "${PYTHON:-python3}" -m venv "$work/tool"
+  "$work/tool/bin/pip" install -q cyclonedx-bom
+  "$work/tool/bin/cyclonedx-py" environment --output-reproducible --pyproject pyproject.toml \
+    -o "$output/tuccl-$version.cdx.json" "$work/wheel"
+  rm -rf "$work"
+}
+
 mkdir -p "$1"
 output=$(realpath "$1")
 [ -z "$(ls -A "$output")" ] || fail "$output is not empty: name a new folder"
@@ -49,6 +63,6 @@ else
   bash scripts/make/build_wheel.sh "$output"
 fi
 wheel=$(ls "$output"/tuccl-"$version"-*.whl) || fail "no wheel of version $version"
-"${PYTHON:-python3}" scripts/make/write_sbom.py "$wheel" -o "$output/tuccl-$version.cdx.json"
+bill_of_materials
 cp CHANGELOG.md NOTICE LICENSE "$output"
 (cd "$output" && sha256sum -- * > SHA256SUMS && cat SHA256SUMS)
