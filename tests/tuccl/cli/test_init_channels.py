@@ -41,6 +41,7 @@ def test_nothing_that_takes_more_is_searched_or_chosen(
     assert all(1 <= config["nchannels"] <= 8 for config in chosen)
 
 
+@pytest.mark.long
 def test_a_bound_without_channels_is_refused(run_tuccl: Run, h200: Path) -> None:
     done = run_tuccl("init", "--topology", h200, *KEYS, "--max-channels", "0")
     assert done.returncode == 2
