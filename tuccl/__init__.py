@@ -30,6 +30,7 @@ _HOMES = {
         "read_topology",
         "write_topology",
     ),
+    "tuccl.api.measurements": ("read_bench", "read_record"),
     "tuccl.api.schedules": (
         "Simulation",
         "Synthesis",
@@ -59,6 +60,8 @@ _HOMES = {
         "UsageError",
         "WorkspaceError",
     ),
+    "tuccl.measuring.records.record": ("Record",),
+    "tuccl.shipping.bench.result": ("BenchResult",),
     "tuccl.shipping.shipment": ("Shipped",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -11,6 +11,8 @@ from tuccl.api.machines import compare as compare
 from tuccl.api.machines import probe as probe
 from tuccl.api.machines import read_topology as read_topology
 from tuccl.api.machines import write_topology as write_topology
+from tuccl.api.measurements import read_bench as read_bench
+from tuccl.api.measurements import read_record as read_record
 from tuccl.api.schedules import Simulation as Simulation
 from tuccl.api.schedules import Synthesis as Synthesis
 from tuccl.api.schedules import expert_schedules as expert_schedules
@@ -35,7 +37,9 @@ from tuccl.errors import TableError as TableError
 from tuccl.errors import TucclError as TucclError
 from tuccl.errors import UsageError as UsageError
 from tuccl.errors import WorkspaceError as WorkspaceError
+from tuccl.measuring.records.record import Record as Record
 from tuccl.options.run_options import RunOptions as RunOptions
+from tuccl.shipping.bench.result import BenchResult as BenchResult
 from tuccl.shipping.shipment import Shipped as Shipped
 
 PACKAGES: tuple[str, ...]
@@ -45,6 +49,7 @@ def foreign_package() -> str: ...
 
 __all__ = [
     "Algorithm",
+    "BenchResult",
     "BuiltinConfig",
     "Call",
     "Confirmation",
@@ -53,6 +58,7 @@ __all__ = [
     "MeasurementError",
     "Probe",
     "Provenance",
+    "Record",
     "RunOptions",
     "ScheduleConfig",
     "ScheduleError",
@@ -74,6 +80,8 @@ __all__ = [
     "expert_schedules",
     "lookup",
     "probe",
+    "read_bench",
+    "read_record",
     "read_schedule",
     "read_table",
     "read_topology",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import isnan, nan
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lookup_tables import table as core
 from lookup_tables.bundle_layout import MAGIC
-from lookup_tables.bundles.bundle import Bundle, load_bundle
+from lookup_tables.bundles.bundle import Bundle, BundleEntry, load_bundle
 from lookup_tables.confirmation import Confirmation
 from lookup_tables.lookup import lookup as core_lookup
 from lookup_tables.provenance import Provenance
@@ -23,6 +23,7 @@ from tuccl.reports.choice_text import (
     describe_builtin,
     describe_schedule,
 )
+from tuccl.reports.entries import entries_of, entry_figures
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.explanation import reason
 from tuccl.reports.finished_run import (
@@ -32,9 +33,12 @@ from tuccl.reports.finished_run import (
     read_table_file,
 )
 from tuccl.reports.job_gains import Obstacle, gains_of, obstacle_to
-from tuccl.reports.keys import Runner
+from tuccl.reports.keys import Runner, frame_of
 from tuccl.runtime import has_executor
 from tuccl.shipping.shipped_directory import TABLE_NAME
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNKNOWN = "unknown"
 """`Table.times` of a bundle, which does not record how its times were taken."""
@@ -120,10 +124,21 @@ class Table:
     """Geometric mean of a job's speedups over `calls`; None without them."""
     caveats: tuple[str, ...] = ()
     """Reasons not to rely on the table, and why its schedules do not run here."""
-    contents: core.Table = field(repr=False, compare=False, kw_only=True)
-    """The table as the plugin and the Parquet file have it."""
+    contents: core.Table | Bundle = field(repr=False, compare=False, kw_only=True)
+    """The table as the Parquet file or the bundle has it."""
     run: FinishedRun | None = field(default=None, repr=False, compare=False)
     """The run that made the table; None for a table outside of a workspace."""
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The table as a pandas frame: of a workspace a row for each key, else for each entry.
+
+        `stock_us` and `table_us` are times, `gain` their ratio with the bounds `low` and `high`;
+        of a workspace `table_us` is the time of a job here, else that of the winner.
+        """
+        if self.run is not None:
+            return gains_of(self.run).frame
+        return frame_of(tuple(entries_of(self.contents)))
 
 
 def read_table(path: str | Path) -> Table:
@@ -147,7 +162,7 @@ def read_table(path: str | Path) -> Table:
         with path.open("rb") as file:
             is_bundle = path.is_file() and file.read(len(MAGIC)) == MAGIC
         if is_bundle:
-            return _of_bundle(load_bundle(path))
+            return _table(load_bundle(path), UNKNOWN)
         table = read_table_file(path)
     except OSError as error:
         raise UsageError(
@@ -192,7 +207,7 @@ def table_of_run(run: FinishedRun) -> Table:
     return replace(plain, calls=calls, speedup=gains.speedup, caveats=gains.caveats)
 
 
-def _table(table: core.Table, times: str, run: FinishedRun | None = None) -> Table:
+def _table(table: core.Table | Bundle, times: str, run: FinishedRun | None = None) -> Table:
     shapes = {entry.key.shape for entry in table.entries}
     if run is not None:  # It says so even where it has no entry.
         shapes = set(run.report.shapes.values()) or {_whole(run)}
@@ -213,37 +228,8 @@ def _whole(run: FinishedRun) -> Shape:
     return communicator_shape(read_machine(run.run))
 
 
-def _of_bundle(bundle: Bundle) -> Table:
-    """Return the table of a bundle; times that it does not keep are NaN, and show as None."""
-    entries = tuple(
-        core.Entry(
-            key=entry.key,
-            tuned_bytes=entry.key.min_bytes,
-            builtin=entry.builtin,
-            schedule=entry.schedule,
-            time_us=nan if entry.schedule else entry.builtin_time_us,
-            builtin_time_us=entry.builtin_time_us if entry.builtin else None,
-            default_time_us=entry.default_time_us,
-            samples=0,
-            spread=0.0,
-            tuned_at="",
-        )
-        for entry in bundle.entries
-    )
-    table = core.Table(
-        bundle.topology_name,
-        bundle.fingerprint,
-        bundle.gpu_models,
-        entries,
-        bundle.profile,
-        bundle.schedules,
-    )
-    return _table(table, UNKNOWN)
-
-
-def _entry(entry: core.Entry, table: core.Table) -> Entry:
-    key = entry.key
-    runs = describe_schedule(entry, table) if entry.schedule else describe_builtin(entry)
+def _entry(entry: core.Entry | BundleEntry, table: core.Table | Bundle) -> Entry:
+    key, figures = entry.key, entry_figures(entry, table)
     return Entry(
         operation=key.operation.value,
         min_bytes=key.min_bytes,
@@ -252,12 +238,12 @@ def _entry(entry: core.Entry, table: core.Table) -> Entry:
         nodes=key.shape.nodes,
         builtin=entry.builtin,
         schedule=entry.schedule,
-        runs=runs,
-        stock_us=entry.default_time_us,
-        time_us=None if isnan(entry.time_us) else entry.time_us,
-        builtin_us=entry.builtin_time_us,
-        confirmation=entry.confirmation,
-        provenance=entry.provenance,
+        runs=figures.runs,
+        stock_us=figures.stock_us,
+        time_us=figures.table_us,
+        builtin_us=entry.builtin_time_us if entry.builtin else None,
+        confirmation=entry.confirmation if isinstance(entry, core.Entry) else None,
+        provenance=figures.provenance,
     )
 
 
@@ -279,7 +265,11 @@ def _shape(table: Table, ranks: int | None, nodes: int | None) -> Shape:
 
 
 def _call(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> Call:
-    entry = core_lookup(table.contents, operation, size_bytes, shape)
+    entry: core.Entry | BundleEntry | None
+    if isinstance(table.contents, Bundle):
+        entry = table.contents.lookup(operation, size_bytes, shape)
+    else:
+        entry = core_lookup(table.contents, operation, size_bytes, shape)
     named = (operation.value, size_bytes, shape.ranks, shape.nodes)
     shown = None if entry is None else _entry(entry, table.contents)
     run = table.run
@@ -308,7 +298,7 @@ def _call(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> 
 
 
 def _stated(
-    table: Table, entry: core.Entry, shown: Entry, named: tuple[str, int, int, int]
+    table: Table, entry: core.Entry | BundleEntry, shown: Entry, named: tuple[str, int, int, int]
 ) -> Call:
     """Return an entry's answer to a call, without the report of its run."""
     times = Evidence.MEASURED if table.times == UNKNOWN else Evidence(table.times)
@@ -342,7 +332,9 @@ def _why_none(table: Table, operation: Operation, size_bytes: int, shape: Shape)
     return f"no entry of the table holds {operation} of {size_bytes} bytes"
 
 
-def _apart(entry: core.Entry | None, obstacle: Obstacle | None, table: core.Table) -> str:
+def _apart(
+    entry: core.Entry | BundleEntry | None, obstacle: Obstacle | None, table: core.Table | Bundle
+) -> str:
     if entry is None or obstacle is None:
         return ""
     return f"{describe_schedule(entry, table)}: {obstacle.sentence}"

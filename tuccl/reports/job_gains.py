@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.confirmation import Reference
 from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, Table
@@ -186,7 +187,7 @@ def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
 
 
 def obstacle_to(
-    entry: Entry, table: Table, evidence: Evidence, *, has_executor: bool
+    entry: Entry | BundleEntry, table: Table | Bundle, evidence: Evidence, *, has_executor: bool
 ) -> Obstacle | None:
     """Why a job here does not run the entry's schedule; None: it runs, or the entry has none."""
     shape = entry.key.shape

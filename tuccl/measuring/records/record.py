@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from math import isfinite
+from math import isfinite, nan
+from statistics import median
+from typing import TYPE_CHECKING
 
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
@@ -20,6 +22,9 @@ from tuccl.measuring.records.recorded_run import RecordedRun
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.timing import Timing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOT_RECORDED = "not in the record"
 """Reason of a replay's failure for a configuration that its record lacks."""
@@ -131,6 +136,30 @@ class Record:
             if task.placement == ANYWHERE
             and (task in keys if keys else any(not config.is_default for config in rows))
         )
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each configuration on a key, with its samples and their `median_us`.
+
+        The median is NaN if the configuration failed before its first sample.
+        """
+        import pandas as pd  # noqa: PLC0415 - slow
+
+        rows = [
+            {
+                **asdict(row.task.shape),
+                "placement": row.task.placement.text,
+                "operation": row.operation.value,
+                "size_bytes": row.size_bytes,
+                **asdict(row.config),
+                "samples_us": row.samples_us,
+                "median_us": median(row.samples_us) if row.samples_us else nan,
+                "seconds": row.seconds,
+                "failed": row.failed,
+            }
+            for row in self.rows
+        ]
+        return pd.DataFrame(rows)
 
     def configs(self, task: Task) -> tuple[Config, ...]:
         """Return the configurations tried on a task, failed ones included, ascending."""
