@@ -3,7 +3,7 @@
 #ifndef TUCCL_CONTROL_H
 #define TUCCL_CONTROL_H
 
-#include "selection.h"
+#include "choice.h"
 
 #include <stdbool.h>
 #include <stddef.h>

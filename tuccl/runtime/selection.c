@@ -1,6 +1,5 @@
 #include "selection.h"
 #include "control.h"
-#include "tuner_abi.h"
 
 #include <math.h>
 #include <sys/mman.h>
@@ -10,11 +9,6 @@ static uint32_t count_builtin(const struct tuccl_bundle *bundle, struct tuccl_ra
     for (uint32_t i = 0; i < range.count; i++)
         count += bundle->entries[range.first + i].algorithm != TUCCL_NO_CODE;
     return count;
-}
-
-bool tuccl_channels_are_unbounded(uint8_t algorithm, size_t nodes) {
-    return algorithm == NCCL_ALGO_COLLNET_DIRECT || algorithm == NCCL_ALGO_COLLNET_CHAIN ||
-           (algorithm == NCCL_ALGO_NVLS && nodes > 1);
 }
 
 static struct tuccl_choice choice_of(const struct tuccl_entry_record *entry, uint32_t nodes) {

@@ -3,6 +3,7 @@
 #define TUCCL_SELECTION_H
 
 #include "bundle.h"
+#include "choice.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,17 +13,6 @@ enum {
     /* ncclFunc_t 0 to 4: broadcast, reduce, all_gather, reduce_scatter, all_reduce. NCCL asks
      * tuners for these only; other values mean different operations in different releases. */
     TUCCL_FUNCTIONS = 5,
-};
-
-/* A built-in configuration, by NCCL's cost table indices. */
-struct tuccl_choice {
-    uint64_t min_bytes;
-    uint64_t max_bytes;
-    uint8_t algorithm;
-    uint8_t protocol;
-    uint16_t nchannels; /* 0: NCCL's own count. */
-    float builtin_time_us;
-    float default_time_us;
 };
 
 struct tuccl_choices {
@@ -62,10 +52,6 @@ struct tuccl_selection {
     void (*explain)(int level, unsigned long flags, const char *file, int line, const char *format,
                     ...);
 };
-
-/* Returns whether NCCL takes a tuner's channel count for this algorithm without a bound (NCCL 2.30
- * src/enqueue.cc), even above the communicator's channels. */
-bool tuccl_channels_are_unbounded(uint8_t algorithm, size_t nodes);
 
 /* Copies the entries of one shape into read-only pages, so that lookups from any thread need no
  * lock. Entries without a built-in configuration are left out: there NCCL decides. Without `placed`
