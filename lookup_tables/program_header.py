@@ -1,9 +1,9 @@
 """The header of a compiled program, with its checksums and limits of size.
 
-Tables treat the rest of a program as opaque bytes: `synthesizer.programs.layout` describes it,
+Tables treat the rest of a program as opaque bytes. `synthesizer.programs.layout` describes it,
 `synthesizer.programs.compiler` writes it, and the C loader (`tuccl/runtime/program.c`) checks all
-of it before an executor uses any. `tuccl/runtime/program_layout.h` declares the same records for
-C, and docs/reference/bundle-format.md describes them. All integers are little-endian.
+of it before an executor uses any. `tuccl/runtime/program_layout.h` declares the same records for C,
+and docs/reference/bundle-format.md describes them. All integers are little-endian.
 """
 
 from __future__ import annotations
@@ -12,25 +12,40 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from lookup_tables.table import Shape, StoredSchedule
 
 MAGIC = b"TUCCLPRG"
 VERSION = 1
-"""Version of a program: steps of the ranks of one host."""
-PHASED_VERSION = 2
-"""Version of a phased program: a schedule across hosts, as `synthesizer.programs.phase_layout`
-describes it."""
-STAGED_VERSION = 3
-"""Version of a staged program: any schedule across hosts, as stages inside nodes and rounds on the
-network. `synthesizer.programs.staged.staged_layout` describes it."""
-_VERSIONS = (VERSION, PHASED_VERSION, STAGED_VERSION)
 
-HEADER = struct.Struct("<8sII8sIIBBBBIIIIIIHHII")
-"""Fields: magic, version, crc32, content address, bytes, features; operation, pattern, flags, root;
-ranks, chunks per loop, threadblocks, steps; largest of any rank: threadblocks, connections; chunks
-of the largest message, steps of the longest threadblock; most scratch chunks of any rank, zero.
-The headers of phased and staged programs are as long, and equal as far as the ranks."""
+HEADER = struct.Struct("<8sII8sIIBBHIIIIIIIIIIIHHI")
+"""Fields: magic, version, crc32, content address, bytes, features; then those of `Header`; zero."""
+
+
+class Header(NamedTuple):
+    """What a program's header says of its records."""
+
+    operation: int
+    flags: int
+    root: int
+    ranks: int
+    nodes: int
+    chunks: int
+    """Chunks of a rank's part, or of the whole buffer if ranks do not divide it."""
+    phases: int
+    lanes: int
+    """Communicators of each rail."""
+    threadblocks: int
+    steps: int
+    statements: int
+    most_scratch_chunks: int
+    most_threadblocks: int
+    most_connections: int
+    largest_message: int
+    longest_threadblock: int
+
+
 CRC_OFFSET = 12
 CRC_BYTES = 4
 ADDRESS_OFFSET = 16
@@ -54,10 +69,7 @@ SECTION_RECORD = struct.Struct("<QII8s")
 
 
 def executor_serves(shape: Shape) -> bool:
-    """Return whether an executor runs schedules on communicators of this shape.
-
-    On several nodes it runs phased programs, where these have equal sizes, and staged ones.
-    """
+    """Return whether an executor runs schedules on communicators of this shape."""
     if shape.nodes > 1:
         return shape.ranks_per_node <= MOST_RANKS
     return 2 <= shape.ranks <= MOST_RANKS
@@ -90,21 +102,16 @@ def runs_across_hosts(schedules: Iterable[StoredSchedule], content_hash: str) ->
     """
     programs = {schedule.content_hash: schedule.program for schedule in schedules}
     program = programs.get(content_hash, b"")
-    return bool(program) and (is_phased(program) or is_staged(program))
+    return bool(program) and header_of(program).nodes > 1
 
 
-def is_phased(data: bytes) -> bool:
-    """Return whether a program, whose seal is right, is a phased one."""
-    return bool(HEADER.unpack_from(data)[1] == PHASED_VERSION)
-
-
-def is_staged(data: bytes) -> bool:
-    """Return whether a program, whose seal is right, is a staged one."""
-    return bool(HEADER.unpack_from(data)[1] == STAGED_VERSION)
+def header_of(data: bytes) -> Header:
+    """Return the header of a program whose seal is right."""
+    return Header(*HEADER.unpack_from(data)[6:-1])
 
 
 def check_seal(data: bytes) -> None:
-    """Check that bytes are an unchanged program of a known version.
+    """Check that bytes are an unchanged program of this version.
 
     Raises:
         ValueError: They are not; the text says why.
@@ -114,10 +121,10 @@ def check_seal(data: bytes) -> None:
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         raise ValueError("it is no program")
     _, version, crc, address, size, features = HEADER.unpack_from(data)[:6]
-    if version not in _VERSIONS or features != 0:
+    if version != VERSION or features != 0:
         raise ValueError(
             f"it is of version {version} with features {features:#x}, "
-            f"this release reads {VERSION} to {STAGED_VERSION} without any"
+            f"this release reads version {VERSION} without any"
         )
     if size != len(data) or crc != program_crc(data) or address != content_address(data):
         raise ValueError("its size, sum or content address is wrong")

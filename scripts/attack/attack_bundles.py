@@ -17,21 +17,15 @@ from pathlib import Path
 from attack_findings import Findings
 
 from lookup_tables.bundles.program_section import programs_section
-from synthesizer.ir.algorithm import Algorithm
 from synthesizer.programs.compiler import compile_program
-from synthesizer.programs.phase_compiler import compile_phases
-from synthesizer.programs.staged.staged_compiler import compile_staged
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_choose import choice_fuzzer_of
 from tests.runtime.test_native import MEMORY, NATIVE
-from tests.runtime.test_phased_rules import phase_fuzzer_of
 from tests.runtime.test_program_rules import fuzzer_of
-from tests.runtime.test_staged_rules import staged_fuzzer_of
 from tests.runtime.write_bundles import write_bundles
+from tests.synthesizer.programs.phased_schedules import EVERY, all_plans, over_gateways
 from tests.synthesizer.programs.schedules import chain, exchange, halves
-from tests.synthesizer.programs.staged.test_staged_compiler import COLLECTIVES, staged_over_gateways
-from tests.synthesizer.programs.test_phase_plans import all_plans
 
 INPUTS_A_ROUND = 5_000
 MOST_ROUND_S = 120.0
@@ -95,29 +89,18 @@ def fuzzers(folder: Path) -> list[Fuzzer]:
     of_programs = fuzzer_of(folder)
     bundle, _ = write_bundles(folder)
     found = [_fuzzer(f"{kind} bundles", of_bundles, bundle, kind) for kind in ("sealed", "damaged")]
-    schedules: tuple[Algorithm, ...] = (exchange(), halves(), chain())
-    programs = [compile_program(schedule) for schedule in schedules]
-    for name, data in zip(("exchange", "halves", "chain"), programs, strict=True):
-        program = folder / f"{name}.program"
+    programs = {
+        **{each.name: compile_program(each) for each in (exchange(), halves(), chain())},
+        **{f"{plan.collective} {plan.name}": compile_program(plan) for plan in all_plans(2, 2)},
+        **{f"{each} in rounds": compile_program(over_gateways(each)) for each in EVERY},
+    }
+    for number, (name, data) in enumerate(programs.items()):
+        program = folder / f"{number}.program"
         program.write_bytes(data)
         found.append(_fuzzer(f"programs ({name})", of_programs, program))
-    of_phases = phase_fuzzer_of(folder)
-    phased = [compile_phases(plan) for plan in all_plans(2, 2)]
-    for number, data in enumerate(phased):
-        program = folder / f"phases_{number}.program"
-        program.write_bytes(data)
-        found.append(_fuzzer(f"phased programs ({number})", of_phases, program))
-    of_stages = staged_fuzzer_of(folder)
-    staged = [compile_staged(staged_over_gateways(collective)) for collective in COLLECTIVES]
-    for number, data in enumerate(staged):
-        program = folder / f"stages_{number}.program"
-        program.write_bytes(data)
-        found.append(_fuzzer(f"staged programs ({number})", of_stages, program))
     section = folder / "section"
-    section.write_bytes(programs_section([*programs, *phased, *staged]))
+    section.write_bytes(programs_section([*programs.values()]))
     found.append(_fuzzer("sections", of_programs, section, "s"))
-    found.append(_fuzzer("phased sections", of_phases, section, "s"))
-    found.append(_fuzzer("staged sections", of_stages, section, "s"))
     table = folder / "chosen.tuccl"
     table.write_bytes(chosen_table())
     return [*found, _fuzzer("choices", choice_fuzzer_of(folder), table)]

@@ -6,19 +6,19 @@ Scripts that choose schedules call by call write them to a bundle without entrie
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 
 from staged_schedules import staged_schedules
 
-from lookup_tables.program_header import HEADER, content_address, sealed
+from lookup_tables.program_header import content_address
 from lookup_tables.table import StoredSchedule
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.compiler import compile_program, pattern_in
-from synthesizer.programs.layout import Pattern
-from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.layout import Pattern, pattern_in, unpacked
 from synthesizer.programs.phase_plans import phased_plans
 
 KERNELS = {
@@ -30,7 +30,6 @@ KERNELS = {
 """Patterns that the executor has a kernel for."""
 Hashes = dict[str, dict[str, dict[str, str]]]
 """Content hashes of schedules that kernels run, by ranks, operation and pattern."""
-_PATTERN_FIELD = 7
 _LANES = 2
 """Lanes of plans across nodes: more need more cores than four ranks have on sixteen (cores.h)."""
 PHASED = "phased "
@@ -67,10 +66,9 @@ def stored(algorithm: Algorithm) -> StoredSchedule:
 
 
 def with_pattern(program: bytes, pattern: Pattern) -> bytes:
-    """The program with another pattern in its header; with `Pattern.NONE` it is interpreted."""
-    fields = list(HEADER.unpack_from(program))
-    fields[_PATTERN_FIELD] = pattern
-    return sealed(HEADER.pack(*fields) + program[HEADER.size :])
+    """The program with another pattern; with `Pattern.NONE` it is interpreted."""
+    records = unpacked(program)
+    return replace(records, phases=(records.phases[0]._replace(pattern=pattern),)).packed()
 
 
 def kernel_schedules(ranks: int) -> dict[tuple[str, str], StoredSchedule]:
@@ -91,7 +89,7 @@ def phased_schedules(nodes: int, local_ranks: int) -> dict[tuple[str, str], Stor
     for collective in KERNELS:
         plans = phased_plans(collective, nodes, local_ranks)
         for plan in (*plans, *(plan.with_lanes(_LANES) for plan in plans)):
-            program = compile_phases(plan)
+            program = compile_program(plan)
             content_hash = content_address(program).hex()
             found[collective.value, f"{PHASED}{plan.name}"] = StoredSchedule(
                 content_hash, plan.name, "", program

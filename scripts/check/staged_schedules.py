@@ -14,9 +14,9 @@ from synthesizer.experts.ring import ring_all_reduce
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
-from synthesizer.programs.staged.cutting import cut
-from synthesizer.programs.staged.staged_compiler import compile_staged
-from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.cutting import cut
+from synthesizer.programs.phases import PhasedSchedule
 
 COLLECTIVES = tuple(each for each in Collective if each is not Collective.CUSTOM)
 STAGED = "staged "
@@ -74,7 +74,7 @@ def random_all_reduce(dice: np.random.Generator, ranks: int, chunks: int) -> Pro
     return program
 
 
-def staged_of(collective: Collective, sizes: Sequence[int], root: int = 0) -> list[StagedSchedule]:
+def staged_of(collective: Collective, sizes: Sequence[int], root: int = 0) -> list[PhasedSchedule]:
     """These programs in stages and rounds."""
     root = root if collective.has_root else 0
     return [
@@ -82,9 +82,9 @@ def staged_of(collective: Collective, sizes: Sequence[int], root: int = 0) -> li
     ]
 
 
-def stored_staged(staged: StagedSchedule, name: str) -> StoredSchedule:
+def stored_staged(staged: PhasedSchedule, name: str) -> StoredSchedule:
     """A schedule in its form for a bundle."""
-    program = compile_staged(staged)
+    program = compile_program(staged)
     return StoredSchedule(content_address(program).hex(), name, "", program)
 
 

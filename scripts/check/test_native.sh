@@ -1,6 +1,6 @@
 #!/bin/sh
-# The native tests at length: a million mutated bundles, as many programs, phased programs, staged
-# ones and chosen entries, under AddressSanitizer and UBSan from a seed of one's choice, then starts
+# The native tests at length: a million mutated bundles, as many programs of all forms, and chosen
+# entries, under AddressSanitizer and UBSan from a seed of one's choice, then starts
 # from several threads under ThreadSanitizer, and calls of the profiler plugin under all three.
 # Needs cmake, cc, and python3 with this project's packages.
 #   scripts/check/test_native.sh [SEED]
@@ -23,7 +23,7 @@ PYTHONPATH=. "${PYTHON:-python3}" scripts/make/write_programs.py "$work/programs
 import sys
 from pathlib import Path
 
-for form in ("phased", "staged"):
+for form in ("uniform", "rounds"):
     golden = Path(f"tests/synthesizer/programs/golden/{form}.program.hex").read_text()
     Path(sys.argv[1], f"{form}.program").write_bytes(bytes.fromhex(golden))
 END
@@ -34,8 +34,8 @@ build threads thread
 for program in "$work"/programs/3/all_reduce_*.program; do
     "$work/memory/tests/runtime/native/fuzz_program" "$program" 200000 "$seed"
 done
-"$work/memory/tests/runtime/native/fuzz_phased" "$work/phased.program" 1000000 "$seed"
-"$work/memory/tests/runtime/native/fuzz_staged" "$work/staged.program" 200000 "$seed"
+"$work/memory/tests/runtime/native/fuzz_program" "$work/uniform.program" 1000000 "$seed"
+"$work/memory/tests/runtime/native/fuzz_program" "$work/rounds.program" 200000 "$seed"
 "$work/memory/tests/runtime/native/fuzz_choose" "$work/tables/chosen.tuccl" 200000 "$seed"
 "$work/memory/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"
 "$work/threads/tests/runtime/native/concurrent_init" "$work/good.tuccl" "$work/damaged.tuccl"

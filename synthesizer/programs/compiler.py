@@ -1,33 +1,41 @@
-"""Compiler from schedules to the bytes that an executor runs.
+"""Compiler from schedules to the bytes that an executor runs, and their reader.
 
 There is no intermediate format between the synthesizer and the kernel's loader: tables and bundles
 carry these bytes, and `tuccl/runtime/program.c` checks them. A schedule is compiled only after a
-symbolic run has shown that it computes its operation.
+symbolic run has shown that it computes its operation. The reader makes a schedule of the bytes
+again and compiles it once more: bytes that differ from the result are refused.
 """
 
 from __future__ import annotations
 
-from lookup_tables import program_header as header
-from lookup_tables.bundle_layout import OPERATIONS
-from lookup_tables.table import Operation
-from synthesizer.ir.algorithm import (
-    Algorithm,
-    Buffer,
-    ChunkRef,
-    GpuProgram,
-    Step,
-    StepRef,
-    StepType,
-)
-from synthesizer.ir.wiring import READS_SRC, SENDING, WRITES_DST
-from synthesizer.programs import layout
-from synthesizer.programs.flow import Flow, StepPlace, run_on_symbols
-from synthesizer.programs.layout import Pattern
-from synthesizer.programs.order import with_explicit_order
-from synthesizer.programs.pattern import pattern_of
-from tuccl.errors import NoProgramError
+import struct
+from collections.abc import Iterable
 
-_NOWHERE = ChunkRef(Buffer.INPUT, 0)
+from lookup_tables import program_header
+from lookup_tables.table import StoredSchedule
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.programs import layout, phase_records, step_records
+from synthesizer.programs.flow import run_on_symbols
+from synthesizer.programs.layout import PhaseKind
+from synthesizer.programs.order import with_explicit_order
+from synthesizer.programs.phases import PhasedSchedule
+from synthesizer.programs.proof import prove
+from tuccl.errors import NoProgramError, TableError
+
+
+def compile_program(schedule: Algorithm | PhasedSchedule) -> bytes:
+    """Return the program of a schedule: steps of the ranks of one node, or phases across hosts.
+
+    Raises:
+        NoProgramError: No executor can run the schedule; the message says why.
+    """
+    if isinstance(schedule, PhasedSchedule):
+        return phase_records.records_of(schedule, prove(schedule)).packed()
+    flow = run_on_symbols(schedule)
+    ordered = with_explicit_order(schedule, flow.order)
+    if ordered is not schedule:
+        return packed(ordered)
+    return step_records.records_of(schedule, flow).packed()
 
 
 def program_of(algorithm: Algorithm) -> bytes:
@@ -38,108 +46,58 @@ def program_of(algorithm: Algorithm) -> bytes:
         return b""
 
 
-def compile_program(algorithm: Algorithm) -> bytes:
-    """Return the program of a schedule.
-
-    Raises:
-        NoProgramError: No executor can run the schedule; the message says why.
-    """
-    flow = run_on_symbols(algorithm)
-    ordered = with_explicit_order(algorithm, flow.order)
-    return _pack(algorithm, flow) if ordered is algorithm else packed(ordered)
-
-
 def packed(algorithm: Algorithm) -> bytes:
     """Return the program of exactly these steps, without added dependences.
 
     Raises:
         NoProgramError: As in `compile_program`.
     """
-    return _pack(algorithm, run_on_symbols(algorithm))
+    return step_records.records_of(algorithm, run_on_symbols(algorithm)).packed()
 
 
-def pattern_in(program: bytes) -> Pattern:
-    """Return the pattern whose kernel runs a program; `Pattern.NONE`: it is interpreted."""
-    return Pattern(header.HEADER.unpack_from(program)[7])
+def program_hash(phased: PhasedSchedule) -> str:
+    """Return 16 hex digits that identify what a phased schedule does, whatever its name.
+
+    Schedules that differ in the configuration of their rails alone have one data flow, and so the
+    same content hash as MSCCL-IR.
+
+    Raises:
+        NoProgramError: As in `compile_program`.
+    """
+    return program_header.content_address(compile_program(phased)).hex()
 
 
-def arriving(gpu: GpuProgram) -> list[tuple[int, int]]:
-    """Return sender and channel of the connections that arrive at a rank, by number."""
-    return [
-        (block.recv_peer, block.channel)
-        for block in gpu.threadblocks
-        if block.recv_peer != layout.NO_PEER
-    ]
+def read_program(data: bytes, source: str) -> Algorithm | PhasedSchedule:
+    """Return the schedule of a program, which has no name, protocol or sizes.
+
+    Raises:
+        TableError: The program is damaged, of another version, or inconsistent.
+    """
+    try:
+        program_header.check_seal(data)
+        records = layout.unpacked(data)
+        schedule: Algorithm | PhasedSchedule
+        if records.phases[0].kind == PhaseKind.STEPS:
+            schedule = step_records.algorithm_of(records)
+            again = packed(schedule)
+        else:
+            schedule = phase_records.schedule_of(records)
+            again = compile_program(schedule)
+        if again != data:
+            raise ValueError("its bytes differ from those of its schedule")
+    except (struct.error, ValueError, IndexError, NoProgramError) as error:
+        raise TableError(
+            f"{source}: the program is damaged ({error}); write the bundle again with `tuccl ship`"
+        ) from error
+    return schedule
 
 
-def _pack(algorithm: Algorithm, flow: Flow) -> bytes:
-    gpus = algorithm.programs
-    blocks = [block for gpu in gpus for block in gpu.threadblocks]
-    steps = (_pack_steps(gpu, flow) for gpu in gpus)
-    body = b"".join([_pack_ranks(algorithm), _pack_blocks(algorithm), *steps])
-    total = header.HEADER.size + len(body)
-    if total > header.MOST_BYTES:
-        raise NoProgramError(f"it takes {total} bytes, at most {header.MOST_BYTES} are allowed")
-    operation = OPERATIONS.index(Operation(algorithm.collective.value))
-    messages = [step.count for block in blocks for step in block.steps if step.type in SENDING]
-    root = algorithm.root if algorithm.collective.has_root else 0
-    flags = layout.RUNS_IN_PLACE * algorithm.in_place | layout.AVERAGES * flow.divisible
-    fields = (
-        *(operation, pattern_of(algorithm, flow), flags, root),
-        *(algorithm.ranks, algorithm.chunks_per_loop, len(blocks), algorithm.step_count),
-        *(max(len(gpu.threadblocks) for gpu in gpus), max(len(arriving(gpu)) for gpu in gpus)),
-        *(max(messages, default=0), max((len(block.steps) for block in blocks), default=0)),
-        *(max(gpu.scratch_chunks for gpu in gpus), 0),
-    )
-    head = (header.MAGIC, header.VERSION, 0, bytes(header.HASH_BYTES), total, 0)
-    return header.sealed(header.HEADER.pack(*head, *fields) + body)
+def check_programs(schedules: Iterable[StoredSchedule], source: str) -> None:
+    """Check that every program of a table or bundle computes its operation.
 
-
-def _pack_ranks(algorithm: Algorithm) -> bytes:
-    records, first = [], 0
-    for gpu in algorithm.programs:
-        numbers = (first, len(gpu.threadblocks), len(arriving(gpu)), gpu.scratch_chunks)
-        records.append(layout.RANK.pack(*numbers))
-        first += len(gpu.threadblocks)
-    return b"".join(records)
-
-
-def _pack_blocks(algorithm: Algorithm) -> bytes:
-    records, first = [], 0
-    for gpu in algorithm.programs:
-        for block in gpu.threadblocks:
-            outgoing = incoming = layout.NO_CONNECTION
-            if block.send_peer != layout.NO_PEER:
-                at_peer = arriving(algorithm.programs[block.send_peer])
-                outgoing = at_peer.index((gpu.rank, block.channel))
-            if block.recv_peer != layout.NO_PEER:
-                incoming = arriving(gpu).index((block.recv_peer, block.channel))
-            peers = (block.send_peer, block.recv_peer, block.channel, 0)
-            steps = (first, len(block.steps), 0)
-            records.append(layout.THREADBLOCK.pack(*peers, outgoing, incoming, *steps))
-            first += len(block.steps)
-    return b"".join(records)
-
-
-def _pack_steps(gpu: GpuProgram, flow: Flow) -> bytes:
-    awaited = {step.depends for block in gpu.threadblocks for step in block.steps}
-    return b"".join(
-        _pack_step(step, (gpu.rank, block.id, at), awaited, flow)
-        for block in gpu.threadblocks
-        for at, step in enumerate(block.steps)
-    )
-
-
-def _pack_step(step: Step, place: StepPlace, awaited: set[StepRef | None], flow: Flow) -> bytes:
-    flags = layout.HAS_DEPENDENT * (StepRef(*place[1:]) in awaited)
-    flags |= layout.COMPLETES * (flow.divisible and place in flow.completing)
-    # Unused operands are not packed, so that equal steps have equal bytes.
-    src = step.src if step.type in READS_SRC else _NOWHERE
-    dst = step.dst if step.type in WRITES_DST else _NOWHERE
-    count = 1 if step.type is StepType.NOP else step.count
-    buffers = (layout.BUFFERS.index(src.buffer), layout.BUFFERS.index(dst.buffer))
-    depends = (layout.NO_DEPENDENCE, 0)
-    if step.depends is not None:
-        depends = (step.depends.threadblock, step.depends.step)
-    codes = (layout.STEP_TYPES.index(step.type), *buffers, flags)
-    return layout.STEP.pack(*codes, src.offset, dst.offset, count, *depends)
+    Raises:
+        TableError: A program is damaged, or does not compute its operation.
+    """
+    for schedule in schedules:
+        if schedule.program:
+            read_program(schedule.program, f"{source}: schedule {schedule.content_hash}")

@@ -43,7 +43,7 @@ from synthesizer.programs.layout import (
 )
 from tuccl.errors import NoProgramError
 
-_REDUCING = frozenset({Collective.REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE})
+REDUCING = frozenset({Collective.REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE})
 _OPERATIONS = frozenset(operation.value for operation in OPERATIONS)
 
 
@@ -255,7 +255,7 @@ class _Machine:
         return sums
 
     def _sum(self, worker: _Worker, left: Sum, right: Sum) -> Sum:
-        if self.algorithm.collective not in _REDUCING:
+        if self.algorithm.collective not in REDUCING:
             raise NoProgramError(f"{worker.name()} adds, but {self.algorithm.collective} does not")
         if left.chunk != right.chunk or left.ranks & right.ranks:
             raise NoProgramError(f"{worker.name()} adds chunks that do not belong together")

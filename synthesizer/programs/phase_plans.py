@@ -10,16 +10,8 @@ from lookup_tables.program_header import MOST_RANKS
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.layout import Pattern
-from synthesizer.programs.phase_layout import MOST_LANES, MOST_NODES
-from synthesizer.programs.phases import (
-    LANES_MARK,
-    RAILS_MARK,
-    Phase,
-    PhasedSchedule,
-    PhaseKind,
-    Place,
-)
+from synthesizer.programs.layout import MOST_LANES, MOST_NODES, Pattern, PhaseKind
+from synthesizer.programs.phases import LANES_MARK, RAILS_MARK, CallPhase, PhasedSchedule, Place
 from tuccl.errors import NoProgramError
 
 _ALL_REDUCE, _ALL_GATHER = Collective.ALL_REDUCE, Collective.ALL_GATHER
@@ -117,12 +109,24 @@ def _all_reduce_plans(nodes: int, local_ranks: int) -> tuple[PhasedSchedule, ...
 
 
 def _all_reduce(
-    name: str, nodes: int, local_ranks: int, chunks: int, scratch: int, *phases: Phase
+    name: str, nodes: int, local_ranks: int, chunks: int, scratch: int, *phases: CallPhase
 ) -> PhasedSchedule:
-    return PhasedSchedule(name, _ALL_REDUCE, nodes, local_ranks, chunks, chunks, scratch, phases)
+    return _plan(name, _ALL_REDUCE, (nodes, local_ranks), chunks, scratch, *phases)
 
 
-def _exchange(nodes: int, own: Place, first: int, target: Place) -> tuple[Phase, Phase]:
+def _plan(
+    name: str,
+    collective: Collective,
+    grid: tuple[int, int],
+    chunks: int,
+    scratch: int,
+    *phases: CallPhase,
+) -> PhasedSchedule:
+    nodes, local_ranks = grid
+    return PhasedSchedule(name, collective, (local_ranks,) * nodes, chunks, (scratch,), phases)
+
+
+def _exchange(nodes: int, own: Place, first: int, target: Place) -> tuple[CallPhase, CallPhase]:
     """Return the phases that gather a chunk of all nodes in scratch memory and add them up."""
     gathered = _scratch(first)
     return _rail(_ALL_GATHER, own, gathered), _sum(gathered, target, nodes)
@@ -135,17 +139,13 @@ def _all_gather_plans(nodes: int, local_ranks: int) -> tuple[PhasedSchedule, ...
         _rail(_ALL_GATHER, _INPUT, _scratch(0)),
         _local(_ALL_GATHER, _scratch(0), _OUTPUT, nodes, (1, local_ranks)),
     )
-    ranks = nodes * local_ranks
-    return (
-        PhasedSchedule("rails_first", _ALL_GATHER, nodes, local_ranks, 1, ranks, nodes, phases),
-    )
+    return (_plan("rails_first", _ALL_GATHER, (nodes, local_ranks), 1, nodes, *phases),)
 
 
 def _reduce_scatter_plans(nodes: int, local_ranks: int) -> tuple[PhasedSchedule, ...]:
-    ranks = nodes * local_ranks
     if local_ranks == 1:
         phases = (_rail(_ALLTOALL, _INPUT, _scratch(0)), _sum(_scratch(0), _OUTPUT, nodes))
-        return (PhasedSchedule("exchange", _REDUCE_SCATTER, nodes, 1, ranks, 1, nodes, phases),)
+        return (_plan("exchange", _REDUCE_SCATTER, (nodes, 1), 1, nodes, *phases),)
     scatter = _local(_REDUCE_SCATTER, _INPUT, _scratch(0), nodes, (local_ranks, 1))
     last = (scatter, _rail(_REDUCE_SCATTER, _scratch(0), _OUTPUT))
     exchange = (
@@ -153,10 +153,10 @@ def _reduce_scatter_plans(nodes: int, local_ranks: int) -> tuple[PhasedSchedule,
         _rail(_ALLTOALL, _scratch(0), _scratch(nodes)),
         _sum(_scratch(nodes), _OUTPUT, nodes),
     )
-    grid = (_REDUCE_SCATTER, nodes, local_ranks, ranks, 1)
+    grid = (nodes, local_ranks)
     return (
-        PhasedSchedule("rails_last", *grid, nodes, last),
-        PhasedSchedule("exchange", *grid, 2 * nodes, exchange),
+        _plan("rails_last", _REDUCE_SCATTER, grid, 1, nodes, *last),
+        _plan("exchange", _REDUCE_SCATTER, grid, 1, 2 * nodes, *exchange),
     )
 
 
@@ -168,9 +168,7 @@ def _alltoall_plans(nodes: int, local_ranks: int) -> tuple[PhasedSchedule, ...]:
         _local(_ALLTOALL, _INPUT, _scratch(0), nodes, strides),
         _rail(_ALLTOALL, _scratch(0), _OUTPUT, local_ranks),
     )
-    return (
-        PhasedSchedule("rails_last", _ALLTOALL, nodes, local_ranks, ranks, ranks, ranks, phases),
-    )
+    return (_plan("rails_last", _ALLTOALL, (nodes, local_ranks), 1, ranks, *phases),)
 
 
 def _scratch(chunk: int) -> Place:
@@ -184,13 +182,15 @@ def _local(
     repeats: int = 1,
     strides: tuple[int, int] = (0, 0),
     pattern: Pattern = Pattern.DIRECT,
-) -> Phase:
-    return Phase(PhaseKind.LOCAL, collective, source, target, 1, repeats, *strides, pattern=pattern)
+) -> CallPhase:
+    return CallPhase(
+        PhaseKind.LOCAL, collective, source, target, 1, repeats, *strides, pattern=pattern
+    )
 
 
-def _rail(collective: Collective, source: Place, target: Place, chunks: int = 1) -> Phase:
-    return Phase(PhaseKind.RAIL, collective, source, target, chunks)
+def _rail(collective: Collective, source: Place, target: Place, chunks: int = 1) -> CallPhase:
+    return CallPhase(PhaseKind.RAIL, collective, source, target, chunks)
 
 
-def _sum(source: Place, target: Place, summands: int) -> Phase:
-    return Phase(PhaseKind.SUM, Collective.REDUCE, source, target, repeats=summands)
+def _sum(source: Place, target: Place, summands: int) -> CallPhase:
+    return CallPhase(PhaseKind.SUM, Collective.REDUCE, source, target, repeats=summands)

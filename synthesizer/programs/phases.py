@@ -1,45 +1,38 @@
-"""`PhasedSchedule`: a schedule across hosts, as a list of phases that all ranks run alike.
+"""`PhasedSchedule`: a schedule across hosts, as a list of phases.
 
-Between kernels inside each node, chunks cross the network in rounds: NCCL's own collectives on
-rails. The ranks of a communicator form a grid: `nodes` nodes of `local_ranks` ranks each, and rank
-`node * local_ranks + local` has place `local` in its node. The ranks with equal places form a
-rail.
+All ranks take the phases in one order. There are two kinds of such schedules.
 
-Phases run one after the other on every rank. A phase is one collective call, or several with equal
-strides between their buffers: inside each node (`LOCAL`), or along each rail (`RAIL`); or a sum of
-several chunks of one rank (`SUM`), which needs no other rank. Offsets count chunks of the call's
-buffers and do not depend on the rank, so the form has the same size for any number of ranks.
+- A uniform schedule is for nodes of equal size, and its phases are alike on all ranks: collectives
+  inside each node (`LOCAL`) or along each rail (`RAIL`), one call or several with equal strides
+  between their buffers; and sums of several chunks of a rank (`SUM`). Rank `node * local_ranks +
+  local` has place `local` in its node, and the ranks with equal places form a rail. Offsets do not
+  depend on the rank, so the schedule has the same size for any number of ranks.
+- Any other schedule consists of statements (`synthesizer.ir.program`) over the buffers of all
+  ranks. A stage (`STAGE`) runs inside every node, one statement after the other; a round (`ROUND`)
+  sends chunks between nodes, all at once, as a group of ncclSend and ncclRecv does. They take
+  turns: stage 0, round 1, stage 1 and so on. Nodes may differ in size, and ranks in their work.
 
-Chunks: all_reduce divides its buffer into `input_chunks`; of all_gather, reduce_scatter and
-alltoall a chunk is what NCCL's `count` says, so that the larger buffer has one for each rank.
+Both have the caller's input and output, and scratch memory that keeps its chunks from phase to
+phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 from lookup_tables.table import BuiltinConfig
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
-from synthesizer.programs.layout import BUFFERS, Pattern
+from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.program import Program, Statement
+from synthesizer.programs.layout import BUFFERS, Pattern, PhaseKind
 
 RAILS_MARK = "@"
 """Between the name of a plan and the configuration of its rails."""
 LANES_MARK = "*"
 """Separator of a plan's name and the number of its lanes."""
 
-
-class PhaseKind(IntEnum):
-    """The ranks that take part in a phase; the values are codes of the binary form."""
-
-    LOCAL = 0
-    """A collective of the ranks of each node, by the executor's kernels."""
-    RAIL = 1
-    """A collective of the ranks of each rail, by NCCL."""
-    SUM = 2
-    """The reduction of adjacent chunks of one rank."""
+Statements = tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,8 +44,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """One phase, alike on all ranks."""
+class CallPhase:
+    """Collectives or sums, alike on all ranks."""
 
     kind: PhaseKind
     collective: Collective
@@ -68,7 +61,7 @@ class Phase:
     """Chunks from the source of one call to that of the next."""
     target_stride: int = 0
     pattern: Pattern = Pattern.NONE
-    """Kernel of `LOCAL`, as in a program's header."""
+    """Kernel of `LOCAL`."""
     rail: BuiltinConfig | None = None
     """Configuration of `RAIL` that the tuner plugin chooses; None: NCCL's own choice. NCCL does not
     ask about alltoall."""
@@ -96,18 +89,31 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementPhase:
+    """A stage or a round."""
+
+    kind: PhaseKind
+    statements: Statements
+
+
+Phase = CallPhase | StatementPhase
+
+
+@dataclass(frozen=True, slots=True)
 class PhasedSchedule:
-    """A schedule for nodes of equal size."""
+    """A schedule across hosts."""
 
     name: str
-    """Name of the plan, unique among those for one collective."""
+    """Of a uniform schedule: name of the plan, unique among those for one collective."""
     collective: Collective
-    nodes: int
-    local_ranks: int
-    input_chunks: int
-    output_chunks: int
-    scratch_chunks: int
+    node_sizes: tuple[int, ...]
+    """Ranks of each node, which follow one another."""
+    chunks: int
+    """Chunks of a rank's part, or of the whole buffer if ranks do not divide it."""
+    scratch_chunks: tuple[int, ...]
+    """Scratch chunks of each rank; one number if the schedule is uniform."""
     phases: tuple[Phase, ...]
+    root: int = 0
     lanes: int = 1
     """Communicators of each rail. Slices of a call are spread over them, so that several threads of
     NCCL drive the network at once."""
@@ -115,17 +121,100 @@ class PhasedSchedule:
     @property
     def ranks(self) -> int:
         """Number of ranks of the communicator."""
-        return self.nodes * self.local_ranks
+        return sum(self.node_sizes)
 
-    def group(self, phase: Phase) -> int:
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.node_sizes)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all ranks do the same."""
+        return any(isinstance(phase, CallPhase) for phase in self.phases)
+
+    @property
+    def local_ranks(self) -> int:
+        """Ranks of a node of a uniform schedule."""
+        return self.node_sizes[0]
+
+    @property
+    def calls(self) -> tuple[CallPhase, ...]:
+        """The phases of a uniform schedule; none of another one."""
+        return tuple(phase for phase in self.phases if isinstance(phase, CallPhase))
+
+    @property
+    def stages(self) -> tuple[Statements, ...]:
+        """Statements of each stage; none of a uniform schedule."""
+        return self._statements_of(PhaseKind.STAGE)
+
+    @property
+    def rounds(self) -> tuple[Statements, ...]:
+        """Statements of each round, copies between ranks of different nodes."""
+        return self._statements_of(PhaseKind.ROUND)
+
+    def _statements_of(self, kind: PhaseKind) -> tuple[Statements, ...]:
+        return tuple(
+            phase.statements
+            for phase in self.phases
+            if isinstance(phase, StatementPhase) and phase.kind is kind
+        )
+
+    @property
+    def larger_chunks(self) -> int:
+        """Chunks of the larger of a rank's input and output."""
+        return self.chunks * (self.ranks if self.collective.divides_by_ranks else 1)
+
+    @property
+    def must_run_in_place(self) -> bool:
+        """Whether calls may be in place; NCCL's alltoall is never."""
+        return self.collective is not Collective.ALLTOALL
+
+    def node_of_rank(self) -> tuple[int, ...]:
+        """Return the node of each rank."""
+        return tuple(node for node, size in enumerate(self.node_sizes) for _ in range(size))
+
+    def group(self, phase: CallPhase) -> int:
         """Return the ranks that take part in a call of a phase."""
         members = {PhaseKind.LOCAL: self.local_ranks, PhaseKind.RAIL: self.nodes}
         return members.get(phase.kind, 1)
 
-    def chunks_of(self, buffer: Buffer) -> int:
-        """Return the chunks of a buffer of each rank."""
-        sizes = (self.input_chunks, self.output_chunks, self.scratch_chunks)
-        return sizes[BUFFERS.index(buffer)]
+    def chunks_of(self, buffer: Buffer, rank: int = 0) -> int:
+        """Return the chunks of a rank's buffer."""
+        if buffer is Buffer.SCRATCH:
+            return self.scratch_chunks[0 if len(self.scratch_chunks) == 1 else rank]
+        count = input_chunks if buffer is Buffer.INPUT else output_chunks
+        return count(self.collective, self.ranks, self.larger_chunks, rank, self.root)
+
+    def addresses(self, rank: int, *, in_place: bool) -> dict[Buffer, int]:
+        """Return the first address of each buffer in a rank's memory, in chunks.
+
+        In place input and output share memory as NCCL has it.
+        """
+        inputs, outputs, _ = (self.chunks_of(buffer, rank) for buffer in BUFFERS)
+        if not in_place:
+            return {Buffer.INPUT: 0, Buffer.OUTPUT: inputs, Buffer.SCRATCH: inputs + outputs}
+        part = rank * self.chunks
+        return {
+            Buffer.INPUT: part if self.collective is Collective.ALL_GATHER else 0,
+            Buffer.OUTPUT: part if self.collective is Collective.REDUCE_SCATTER else 0,
+            Buffer.SCRATCH: max(inputs, outputs),
+        }
+
+    def program(self, statements: Statements) -> Program:
+        """Return statements as a program of all ranks, whose scratch chunks outlive it."""
+        program = Program(
+            self.collective,
+            self.ranks,
+            self.chunks,
+            self.root,
+            in_place=self.must_run_in_place,
+            keeps_scratch=True,
+            statements=list(statements),
+        )
+        for rank in range(self.ranks):
+            program.scratch(rank, self.chunks_of(Buffer.SCRATCH, rank))
+        return program
 
     def with_rails(self, rail: BuiltinConfig) -> PhasedSchedule:
         """Return the schedule with a configuration for all calls along rails that NCCL asks about.
@@ -136,7 +225,7 @@ class PhasedSchedule:
             replace(phase, rail=rail)
             if phase.kind is PhaseKind.RAIL and phase.collective is not Collective.ALLTOALL
             else phase
-            for phase in self.phases
+            for phase in self.calls
         )
         words = (rail.algorithm.value, rail.protocol.value, str(rail.nchannels))
         return replace(self, name=f"{self.name}{RAILS_MARK}{'-'.join(words)}", phases=phases)
@@ -149,7 +238,15 @@ class PhasedSchedule:
         return replace(self, name=f"{self.name}{LANES_MARK}{lanes}", lanes=lanes)
 
 
-def groups(phased: PhasedSchedule, phase: Phase) -> Iterator[range]:
+def in_turn(stages: tuple[Statements, ...], rounds: tuple[Statements, ...]) -> tuple[Phase, ...]:
+    """Return stages and rounds as phases; there is one stage more than rounds."""
+    phases = [StatementPhase(PhaseKind.STAGE, stages[0])]
+    for sent, stage in zip(rounds, stages[1:], strict=True):
+        phases += [StatementPhase(PhaseKind.ROUND, sent), StatementPhase(PhaseKind.STAGE, stage)]
+    return tuple(phases)
+
+
+def groups(phased: PhasedSchedule, phase: CallPhase) -> Iterator[range]:
     """Return the ranks of each node, of each rail, or each rank by itself."""
     local_ranks, ranks = phased.local_ranks, phased.ranks
     if phase.kind is PhaseKind.SUM:

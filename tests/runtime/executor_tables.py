@@ -16,7 +16,7 @@ from kernel_schedules import kernel_schedules, switched, with_pattern
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.program_header import HEADER
+from lookup_tables.program_header import header_of
 from lookup_tables.table import (
     Entry,
     NcclProtocol,
@@ -29,7 +29,6 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern
-from synthesizer.programs.phase_compiler import compile_phases
 from synthesizer.programs.phases import PhasedSchedule
 from tests.lookup_tables.tables import make_entry, make_table
 
@@ -52,8 +51,8 @@ def entry_of(
         protocol: It was tuned with.
         cut: Channels, threads and bytes of a buffer.
     """
-    fields = HEADER.unpack_from(schedule.program)
-    operation, ranks = layout.OPERATIONS[fields[6]], fields[10]
+    header = header_of(schedule.program)
+    operation, ranks = layout.OPERATIONS[header.operation], header.ranks
     config = ScheduleConfig(schedule.content_hash, protocol, *cut)
     return make_entry(operation, *sizes, None, shape=Shape(ranks, 1, ranks), schedule=config)
 
@@ -61,7 +60,7 @@ def entry_of(
 def phased_schedule(plan: PhasedSchedule) -> StoredSchedule:
     """Return a plan across hosts with its program; its content hash is unique among the plans."""
     hashed = zlib.crc32(f"{plan.collective} {plan.name} {plan.nodes} {plan.local_ranks}".encode())
-    return StoredSchedule(f"{hashed:x}", plan.name, "", compile_phases(plan))
+    return StoredSchedule(f"{hashed:x}", plan.name, "", compile_program(plan))
 
 
 def phased_entry(
@@ -151,8 +150,8 @@ def phased_table() -> bytes:
     """No entry, and a schedule whose program's header is of one across hosts."""
     made = kernel(2, "all_reduce", "two_phase")
     bundle = bundle_of([], [made])
-    version = bundle.index(made.program) + 8
-    return sealed(bundle[:version] + struct.pack("<I", 2) + bundle[version + 4 :])
+    nodes = bundle.index(made.program) + 40
+    return sealed(bundle[:nodes] + struct.pack("<I", 2) + bundle[nodes + 4 :])
 
 
 def sealed(bundle: bytes) -> bytes:

@@ -22,11 +22,10 @@ CXX = os.environ.get("CXX", "c++")
 NATIVE = Path(__file__).resolve().parent / "native"
 CC_SOURCES = ("moves_launch.cc", "program_moves.cc", "program_plan.cc")
 C_SOURCES = (
-    "phased.c",
     "program.c",
-    "program_rehearsal.c",
-    "program_section.c",
-    "staged.c",
+    "program_phases.c",
+    "program_statements.c",
+    "program_steps.c",
     "crc32.c",
 )
 TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")

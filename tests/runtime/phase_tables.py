@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lookup_tables.program_header import sealed
+from lookup_tables.program_header import HEADER, sealed
 from lookup_tables.table import (
     BuiltinConfig,
     Entry,
@@ -13,10 +13,9 @@ from lookup_tables.table import (
 )
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.layout import Pattern
-from synthesizer.programs.phase_layout import HEADER
+from synthesizer.programs.layout import PHASE, RANK, Pattern, PhaseKind
 from synthesizer.programs.phase_plans import phased_plans
-from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
+from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
 from tests.runtime.executor_tables import (
     LL,
     LL128,
@@ -55,25 +54,27 @@ def tables_of(nodes: int, local_ranks: int) -> dict[str, list[PhasedSchedule]]:
 def rail_first(nodes: int, local_ranks: int) -> PhasedSchedule:
     """Return an all_reduce that crosses the network before it leaves the rank."""
     chunks = local_ranks
-    across = Phase(
+    across = CallPhase(
         *(PhaseKind.RAIL, Collective.ALL_GATHER, Place(Buffer.INPUT, 0), Place(Buffer.SCRATCH, 0)),
         chunks=chunks,
     )
-    total = Phase(
+    total = CallPhase(
         *(PhaseKind.SUM, Collective.REDUCE),
         *(Place(Buffer.SCRATCH, 0), Place(Buffer.SCRATCH, nodes * chunks)),
         chunks=chunks,
         repeats=nodes,
     )
-    inside = Phase(
+    inside = CallPhase(
         *(PhaseKind.LOCAL, Collective.ALL_REDUCE),
         *(Place(Buffer.SCRATCH, nodes * chunks), Place(Buffer.OUTPUT, 0)),
         chunks=chunks,
         pattern=Pattern.TWO_PHASE,
     )
     phases = (across, total, inside)
-    grid = nodes, local_ranks, chunks, chunks, (nodes + 1) * chunks
-    return PhasedSchedule("rail_first", Collective.ALL_REDUCE, *grid, phases)
+    scratch = ((nodes + 1) * chunks,)
+    return PhasedSchedule(
+        "rail_first", Collective.ALL_REDUCE, (local_ranks,) * nodes, chunks, scratch, phases
+    )
 
 
 def write_phase_tables(folder: Path, nodes: int, local_ranks: int) -> None:
@@ -134,6 +135,6 @@ def damaged_table() -> bytes:
     plan = phased_plans(Collective.ALL_REDUCE, 2, 2)[0]
     schedule = phased_schedule(plan)
     program = bytearray(schedule.program)
-    program[HEADER.size] = len(PhaseKind)
+    program[HEADER.size + RANK.size + PHASE.size] = len(PhaseKind)
     broken = replace(schedule, program=sealed(bytes(program)))
     return bundle_of([phased_entry(plan, schedule, SIZES)], [broken])

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -23,15 +22,16 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
-from synthesizer.programs.staged.completion import Completion
-from synthesizer.programs.staged.cutting import cut
-from synthesizer.programs.staged.staged_compiler import compile_staged
-from synthesizer.programs.staged.staged_form import check_staged_form
-from synthesizer.programs.staged.staged_layout import packed_staged
-from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.cutting import cut
+from synthesizer.programs.form import check_form
+from synthesizer.programs.phase_records import records_of
+from synthesizer.programs.phases import PhasedSchedule, StatementPhase
+from synthesizer.programs.proof import Proof
 from tests.lookup_tables.tables import make_entry
 from tests.runtime.executor_tables import LL, LL128, bundle_of
 from tests.synthesizer.hand_sketches import switched
+from tests.synthesizer.programs.phased_schedules import with_statements
 from tuccl.errors import NoProgramError
 
 SIZES = (1, 40_000)
@@ -43,7 +43,7 @@ NodeSizes = tuple[int, ...]
 
 
 @cache
-def schedules_of(collective: Collective, sizes: NodeSizes) -> tuple[StagedSchedule, ...]:
+def schedules_of(collective: Collective, sizes: NodeSizes) -> tuple[PhasedSchedule, ...]:
     """Return `TABLES` proved schedules: over gateways, random, and experts' of equal nodes."""
     found = staged_of(collective, sizes, ROOT)
     if len(set(sizes)) == 1:
@@ -54,12 +54,12 @@ def schedules_of(collective: Collective, sizes: NodeSizes) -> tuple[StagedSchedu
 
 
 @cache
-def stored(staged: StagedSchedule) -> StoredSchedule:
+def stored(staged: PhasedSchedule) -> StoredSchedule:
     """Return a schedule as tables keep it; one that is wrong, too."""
     try:
-        program = compile_staged(staged)
+        program = compile_program(staged)
     except NoProgramError:
-        program = packed_staged(staged, Completion(frozenset(), is_whole=False))
+        program = records_of(staged, Proof(staged.must_run_in_place, False)).packed()
     return StoredSchedule(content_address(program).hex(), "staged", "", program)
 
 
@@ -68,7 +68,7 @@ def shape_of(sizes: NodeSizes) -> Shape:
     return Shape(sum(sizes), len(sizes), sizes[0] if len(set(sizes)) == 1 else 0)
 
 
-def staged_entry(staged: StagedSchedule, protocol: NcclProtocol = LL) -> Entry:
+def staged_entry(staged: PhasedSchedule, protocol: NcclProtocol = LL) -> Entry:
     """Return an entry won by a schedule."""
     config = ScheduleConfig(stored(staged).content_hash, protocol, 2, 64, 1024)
     operation = Operation(staged.collective.value)
@@ -76,27 +76,29 @@ def staged_entry(staged: StagedSchedule, protocol: NcclProtocol = LL) -> Entry:
     return make_entry(operation, *SIZES, None, shape=shape, schedule=config)
 
 
-def table_of(chosen: Sequence[StagedSchedule], protocol: NcclProtocol = LL) -> bytes:
+def table_of(chosen: Sequence[PhasedSchedule], protocol: NcclProtocol = LL) -> bytes:
     """Return a table that gives operations to schedules, one each."""
     entries = [staged_entry(staged, protocol) for staged in chosen]
     return bundle_of(entries, [stored(staged) for staged in chosen])
 
 
-def mutated(staged: StagedSchedule, dice: random.Random) -> StagedSchedule:
+def mutated(staged: PhasedSchedule, dice: random.Random) -> PhasedSchedule:
     """Return a schedule that keeps the form, whose statements have other operands."""
     proved = staged
     for attempt in range(600):
         if attempt >= 60 and staged != proved:
             break
-        items = [list(statements) for _, statements in staged.in_order()]
+        items = [
+            list(phase.statements) for phase in staged.phases if isinstance(phase, StatementPhase)
+        ]
         item = dice.choice([each for each in items if each])
         at = dice.randrange(len(item))
         item[at] = _mutated_statement(item[at], staged.ranks, dice)
-        changed = replace(
+        changed = with_statements(
             staged, stages=tuple(map(tuple, items[::2])), rounds=tuple(map(tuple, items[1::2]))
         )
         with suppress(NoProgramError):
-            check_staged_form(changed)
+            check_form(changed)
             staged = changed
     return staged
 

@@ -7,10 +7,11 @@ import pytest
 
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.layout import Pattern
-from synthesizer.programs.phase_layout import packed_phases
+from synthesizer.programs.layout import Pattern, PhaseKind
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
-from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind, Place
+from synthesizer.programs.phase_records import records_of
+from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
+from synthesizer.programs.proof import Proof
 from tests.runtime.conftest import RUNTIME
 from tests.runtime.executor_tables import LL, bundle_of, phased_entry, phased_schedule
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
@@ -39,7 +40,7 @@ class Show:
     ) -> tuple[list[int], list[str]]:
         """Return slices, elements, left over, window, windows, scratch bytes; and the calls."""
         file = self._folder / "program"
-        file.write_bytes(packed_phases(phased, in_place=True))
+        file.write_bytes(records_of(phased, Proof(True, False)).packed())
         first, *calls = self._run("call", file, count, type_, buffer_bytes)
         return [int(word) for word in first.split()], calls
 
@@ -113,12 +114,12 @@ def test_calls_smaller_than_a_chunk_are_left_over_alone(show: Show) -> None:
 
 def test_many_chunks_leave_many_elements_over(show: Show) -> None:
     """A plan of its own may divide a buffer into so many chunks that they need their room."""
-    scatter = Phase(
+    scatter = CallPhase(
         *(PhaseKind.LOCAL, REDUCE_SCATTER, Place(Buffer.INPUT, 0), Place(Buffer.SCRATCH, 0)),
         chunks=500,
         pattern=Pattern.DIRECT,
     )
-    phased = PhasedSchedule("by hand", ALL_REDUCE, 2, 2, 1000, 1000, 500, (scatter,))
+    phased = PhasedSchedule("by hand", ALL_REDUCE, (2, 2), 1000, (500,), (scatter,))
     figures, calls = show.call(phased, 1999, FLOAT64)
     assert figures == [1, 1000, 999, 4096, 1, 4096 + 8192]
     assert calls[1:] == ["local i8000 s4096 999 0", "rail s4096 o8000 999 0"]
@@ -164,14 +165,14 @@ def test_what_lies_apart_in_the_jobs_buffers_is_not_sliced(show: Show) -> None:
 
 
 def test_what_is_read_from_the_output_is_not_sliced_either(show: Show) -> None:
-    gathers = Phase(
+    gathers = CallPhase(
         *(PhaseKind.LOCAL, ALL_GATHER, Place(Buffer.INPUT, 0), Place(Buffer.OUTPUT, 0)),
         pattern=Pattern.DIRECT,
     )
-    crosses = Phase(
+    crosses = CallPhase(
         *(PhaseKind.RAIL, ALL_GATHER, Place(Buffer.OUTPUT, 0), Place(Buffer.SCRATCH, 0)), chunks=2
     )
-    phased = PhasedSchedule("by hand", ALL_GATHER, 2, 2, 1, 4, 4, (gathers, crosses))
+    phased = PhasedSchedule("by hand", ALL_GATHER, (2, 2), 1, (4,), (gathers, crosses))
     figures, calls = show.call(phased, 100, UINT8, 100)
     assert figures[0] == 1
     assert calls == ["0 0 i0 o0 100 0", "0 1 o0 s0 200 0"]

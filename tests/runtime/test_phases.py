@@ -45,40 +45,27 @@ CALLS, FAILURES, CONNECTIONS = (
 )
 
 
-@pytest.fixture(
-    scope="module",
-    params=["memory", pytest.param("threads", marks=pytest.mark.slow)],
-)
-def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("phases")
+def built_job(folder: Path, sanitizer: str) -> Path:
+    """Return the job that plays scenarios across hosts."""
     flags = [
-        *sanitizer_flags(request.param, folder),
+        *sanitizer_flags(sanitizer, folder),
         *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
         "-DTUCCL_MOST_STAGE_LINES_BYTES=8192",
     ]
     build_nccl(folder, *flags)
     own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]
     objects = compile_all(folder, [*own, *host_sources()], flags)
-    for hosts, grid in GRIDS.items():
-        write_phase_tables(folder / hosts, *grid)
     return link(folder / "phase_job", objects, "-rdynamic", *libraries(folder), *flags)
 
 
-def play(job: Path, scenario: str, hosts: str, **environment: str) -> str:
-    grid = GRIDS.get(hosts, (2, 2))
-    one_lane, several_lanes = program_places(*grid)
+def run_job(job: Path, scenario: str, hosts: str, places: list[int], **environment: str) -> str:
+    """Play a scenario; `places`: of the programs of one and of several lanes."""
+    one_lane, several_lanes = map(str, places)
+    choices = {"ONE_LANE": one_lane, "SEVERAL_LANES": several_lanes}
+    library = {"LD_LIBRARY_PATH": str(job.parent), "NCCL_DEBUG": "INFO"}
     done = subprocess.run(
         [job, scenario, hosts],
-        env={
-            **os.environ,
-            "LD_LIBRARY_PATH": str(job.parent),
-            "NCCL_DEBUG": "INFO",
-            "TEST_TABLES": str(job.parent / (hosts if hosts in GRIDS else "aabb")),
-            "PLANS": " ".join(plan_names(*grid)),
-            "ONE_LANE": str(one_lane),
-            "SEVERAL_LANES": str(several_lanes),
-            **environment,
-        },
+        env={**os.environ, **library, **choices, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -86,6 +73,24 @@ def play(job: Path, scenario: str, hosts: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.fixture(
+    scope="module",
+    params=["memory", pytest.param("threads", marks=pytest.mark.slow)],
+)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("phases")
+    for hosts, grid in GRIDS.items():
+        write_phase_tables(folder / hosts, *grid)
+    return built_job(folder, request.param)
+
+
+def play(job: Path, scenario: str, hosts: str, **environment: str) -> str:
+    grid = GRIDS.get(hosts, (2, 2))
+    tables = str(job.parent / (hosts if hosts in GRIDS else "aabb"))
+    given = {"TEST_TABLES": tables, "PLANS": " ".join(plan_names(*grid)), **environment}
+    return run_job(job, scenario, hosts, program_places(*grid), **given)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 Stages are run by the executor's own interpreter, on host threads.
 """
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,8 @@ from tests.runtime.staged_tables import (
     table_names,
     write_staged_tables,
 )
-from tests.runtime.test_executor import (
-    FOLDER,
-    SANITIZERS,
-    build_nccl,
-    compile_all,
-    host_sources,
-    libraries,
-    link,
-    sanitizer_flags,
-)
+from tests.runtime.test_executor import SANITIZERS
+from tests.runtime.test_phases import SHAPES, built_job, run_job
 
 pytestmark = pytest.mark.long
 
@@ -66,8 +56,6 @@ QUICK = {
 }
 """Scenarios that are played in every run of the tests, on one kind of nodes."""
 NODES = {"aaab": (3, 1), "aab": (2, 1), "abcd": (1, 1, 1, 1), "aabb": (2, 2), "abbccc": (1, 2, 3)}
-SHAPES = 3 * 9 * 2
-"""Calls of a reducing operation: three types, nine reductions and sizes, in place and not."""
 
 
 def slow_unless(quick: bool, *values: str) -> ParameterSet:
@@ -77,43 +65,18 @@ def slow_unless(quick: bool, *values: str) -> ParameterSet:
 
 @pytest.fixture(scope="module", params=[slow_unless(name == "memory", name) for name in SANITIZERS])
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("staged")
-    flags = [
-        *sanitizer_flags(request.param, folder),
-        *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
-        "-DTUCCL_MOST_STAGE_LINES_BYTES=8192",
-    ]
-    build_nccl(folder, *flags)
-    own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]
-    objects = compile_all(folder, [*own, *host_sources()], flags)
+    folder = tmp_path_factory.mktemp("rounds")
     for hosts, sizes in NODES.items():
         write_staged_tables(folder / hosts, sizes)
-    return link(folder / "phase_job", objects, "-rdynamic", *libraries(folder), *flags)
+    return built_job(folder, request.param)
 
 
 def play(job: Path, scenario: str, hosts: str, tables: str = "", **environment: str) -> str:
     tables = tables or hosts
-    first, second = program_places(NODES[tables])
-    done = subprocess.run(
-        [job, scenario, hosts],
-        env={
-            **os.environ,
-            "LD_LIBRARY_PATH": str(job.parent),
-            "NCCL_DEBUG": "INFO",
-            "TEST_TABLES": str(job.parent / tables),
-            "TUCCL_BUNDLE": str(job.parent / tables / "staged0.tuccl"),
-            "PLANS": " ".join(table_names()),
-            "ONE_LANE": str(first),
-            "SEVERAL_LANES": str(second),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    folder = job.parent / tables
+    given = {"TEST_TABLES": str(folder), "TUCCL_BUNDLE": str(folder / "staged0.tuccl")}
+    given |= {"PLANS": " ".join(table_names()), **environment}
+    return run_job(job, scenario, hosts, program_places(NODES[tables]), **given)
 
 
 @pytest.mark.parametrize("hosts", [slow_unless(hosts == "aaab", hosts) for hosts in NODES])

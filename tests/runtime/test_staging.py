@@ -22,14 +22,15 @@ MIB = 1 << 20
 CUT = (8, 512, 0)
 C_SOURCES = (
     *("bundle.c", "bundle_file.c", "crc32.c"),
-    *("phased.c", "program.c", "program_rehearsal.c", "program_section.c", "staged.c"),
+    *("program.c", "program_phases.c", "program_statements.c", "program_steps.c"),
 )
 CC_SOURCES = (
     "bundle_rules.cc",
     "decision.cc",
-    "phase_plan.cc",
+    "grid.cc",
+    "uniform_plan.cc",
     "program_plan.cc",
-    "staged_plan.cc",
+    "statement_plan.cc",
     "staging_need.cc",
 )
 

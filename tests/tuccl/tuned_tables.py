@@ -17,7 +17,7 @@ from lookup_tables.table import (
     Table,
 )
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import plan_by_name
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
 
@@ -29,7 +29,7 @@ PHASED = StoredSchedule(
     "5a5a",
     "all_reduce_exchange",
     "<algo/>",
-    compile_phases(plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 4)),
+    compile_program(plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 4)),
 )
 
 

@@ -1,10 +1,11 @@
 /* The compiled program's records, byte by byte. lookup_tables/program_header.py and
- * synthesizer/programs/layout.py declare them for Python, docs/reference/bundle-format.md describes the
- * format. All integers are little-endian; kernels read the records in place. */
+ * synthesizer/programs/layout.py declare them for Python, docs/reference/bundle-format.md describes
+ * the format. All integers are little-endian; kernels read the records in place. */
 #ifndef TUCCL_PROGRAM_LAYOUT_H
 #define TUCCL_PROGRAM_LAYOUT_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define TUCCL_PROGRAM_MAGIC "TUCCLPRG"
@@ -12,8 +13,16 @@
 enum {
     TUCCL_PROGRAM_VERSION = 1,
     TUCCL_PROGRAM_HASH_BYTES = 8,
+    /* Of a node. */
     TUCCL_PROGRAM_MOST_RANKS = 8,
+    TUCCL_PROGRAM_MOST_NODES = 1 << 12,
+    /* Of a buffer. */
     TUCCL_PROGRAM_MOST_CHUNKS = 1 << 16,
+    TUCCL_PROGRAM_MOST_ROUNDS = 64,
+    TUCCL_PROGRAM_MOST_PHASES = 2 * TUCCL_PROGRAM_MOST_ROUNDS + 1,
+    TUCCL_PROGRAM_MOST_LANES = 8,
+    /* Chunks of all statements together. */
+    TUCCL_PROGRAM_MOST_MOVED = 1 << 18,
     /* Per rank: this many blocks run at once on every supported GPU. */
     TUCCL_PROGRAM_MOST_THREADBLOCKS = 80,
     /* Steps per threadblock, and chunks per step. */
@@ -31,10 +40,48 @@ enum {
     TUCCL_NO_DEPENDENCE = -1,
 };
 
+enum tuccl_operation {
+    TUCCL_BROADCAST = 0,
+    TUCCL_REDUCE = 1,
+    TUCCL_ALL_GATHER = 2,
+    TUCCL_REDUCE_SCATTER = 3,
+    TUCCL_ALL_REDUCE = 4,
+    TUCCL_ALLTOALL = 5,
+    TUCCL_OPERATIONS = 6,
+};
+
+/* The kernel of a call: one written for a pattern, or the interpreter of a program. The compiler of
+ * programs recognises patterns (docs/reference/programs.md). */
+enum tuccl_pattern {
+    TUCCL_PATTERN_NONE = 0,
+    /* all_reduce: every rank sends all data to every rank. */
+    TUCCL_PATTERN_ONE_PHASE = 1,
+    /* all_reduce: every rank reduces a shard and sends it to every rank. */
+    TUCCL_PATTERN_TWO_PHASE = 2,
+    /* All other operations: every rank sends directly to the ranks that need its data. */
+    TUCCL_PATTERN_DIRECT = 3,
+    TUCCL_PATTERNS = 4,
+};
+
 /* Flags of a program. */
 enum {
     TUCCL_PROGRAM_RUNS_IN_PLACE = 1,
-    TUCCL_PROGRAM_AVERAGES = 2, /* The steps that complete a sum are marked. */
+    TUCCL_PROGRAM_AVERAGES = 2,
+    /* All ranks do the same in nodes of equal size: one record stands for all of them. */
+    TUCCL_PROGRAM_IS_UNIFORM = 4,
+};
+
+enum tuccl_phase_kind {
+    /* Steps of the threadblocks of all ranks, which are on one node. The only phase. */
+    TUCCL_PHASE_STEPS = 0,
+    /* Of a uniform program: */
+    TUCCL_PHASE_LOCAL = 1, /* A collective of the ranks of each node, by the executor's kernels. */
+    TUCCL_PHASE_RAIL = 2,  /* A collective of the ranks of each rail, by NCCL. */
+    TUCCL_PHASE_SUM = 3,   /* The reduction of adjacent chunks of each rank. */
+    /* Of nodes of any sizes: */
+    TUCCL_PHASE_STAGE = 4, /* Statements inside nodes, which have effect one after the other. */
+    TUCCL_PHASE_ROUND = 5, /* Copies between nodes, which have effect at once. */
+    TUCCL_PHASE_KINDS = 6,
 };
 
 /* Flags of a step. */
@@ -42,6 +89,12 @@ enum {
     TUCCL_STEP_HAS_DEPENDENT = 1,
     /* Its sum holds every rank's part: an average is divided here. */
     TUCCL_STEP_COMPLETES = 2,
+};
+
+/* Flags of a statement. */
+enum {
+    TUCCL_STATEMENT_ADDS = 1,      /* The target becomes the operand and the source added up. */
+    TUCCL_STATEMENT_COMPLETES = 2, /* As TUCCL_STEP_COMPLETES. */
 };
 
 enum tuccl_step_type {
@@ -64,6 +117,8 @@ enum tuccl_buffer {
     TUCCL_BUFFERS = 3,
 };
 
+/* The records follow it: ranks (one of a uniform program), phases, threadblocks, steps,
+ * statements. */
 struct tuccl_program_header {
     char magic[8];
     uint32_t version;
@@ -72,27 +127,59 @@ struct tuccl_program_header {
     uint32_t bytes;
     uint32_t features; /* Bits for later releases, such as NVLink multicast; 0 now. */
     uint8_t operation;
-    uint8_t pattern;
     uint8_t flags;
-    uint8_t root;
+    uint16_t root;
     uint32_t ranks;
-    uint32_t chunks_per_loop;
+    uint32_t nodes;
+    uint32_t chunks; /* Of a rank's part, or of the whole buffer if ranks do not divide it. */
+    uint32_t phase_count;
+    uint32_t lanes; /* Communicators of each rail, over which the slices of a call are spread. */
     uint32_t threadblock_count;
     uint32_t step_count;
-    /* Maxima over all ranks, which determine the layout of every rank's staging area. */
+    uint32_t statement_count;
+    /* Maxima over all ranks, which determine the layout of every rank's memory. */
+    uint32_t most_scratch_chunks;
     uint32_t most_threadblocks;
     uint32_t most_connections;
-    uint16_t largest_message; /* Chunks. */
+    uint16_t largest_message; /* Chunks of a step's. */
     uint16_t longest_threadblock;
-    uint32_t most_scratch_chunks;
     uint32_t zero;
 };
 
 struct tuccl_program_rank {
-    uint32_t first_threadblock;
-    uint32_t threadblocks;
-    uint32_t connections; /* Connections that arrive at this rank. */
+    uint32_t node; /* The ranks of a node follow one another. */
     uint32_t scratch_chunks;
+    uint32_t first_threadblock;
+    uint16_t threadblocks;
+    uint16_t connections; /* Connections that arrive at this rank. */
+};
+
+/* synthesizer/programs/phases.py says what the fields mean. Fields that a kind does not use are 0.
+ */
+struct tuccl_phase {
+    uint8_t kind;
+    /* Of LOCAL, RAIL and SUM, for which it is TUCCL_REDUCE. */
+    uint8_t operation;
+    uint8_t source_buffer;
+    uint8_t target_buffer;
+    union {
+        uint32_t source;
+        uint32_t first_statement; /* Of STAGE and ROUND. */
+    };
+    uint32_t target;
+    union {
+        uint32_t chunks;
+        uint32_t statements; /* Of STAGE and ROUND; 0: no rank has anything to do. */
+    };
+    uint32_t repeats;
+    uint32_t source_stride;
+    uint32_t target_stride;
+    uint8_t pattern; /* Of STEPS and LOCAL. */
+    /* Of RAIL, the configuration that the tuner plugin chooses: algorithm + 1 (0: NCCL's own
+     * choice), protocol, channels (0: NCCL's count); by NCCL's codes, as in an entry. */
+    uint8_t rail_algorithm;
+    uint8_t rail_protocol;
+    uint8_t rail_nchannels;
 };
 
 struct tuccl_program_threadblock {
@@ -119,6 +206,20 @@ struct tuccl_program_step {
     uint32_t awaited_step;
 };
 
+/* Copies chunks, or adds them up. */
+struct tuccl_statement {
+    uint8_t flags;
+    uint8_t source_buffer;
+    uint8_t target_buffer;
+    uint8_t operand_buffer; /* Of the target's rank. */
+    uint32_t source;
+    uint32_t target;
+    uint32_t operand;
+    uint16_t source_rank;
+    uint16_t target_rank;
+    uint32_t chunks;
+};
+
 /* Head of the bundle's section of programs; a record for each schedule follows. */
 struct tuccl_programs_head {
     uint32_t count;
@@ -132,11 +233,108 @@ struct tuccl_programs_record {
     unsigned char content_address[TUCCL_PROGRAM_HASH_BYTES];
 };
 
-static_assert(sizeof(struct tuccl_program_header) == 72, "header");
+static_assert(sizeof(struct tuccl_program_header) == 88, "header");
 static_assert(sizeof(struct tuccl_program_rank) == 16, "rank");
+static_assert(sizeof(struct tuccl_phase) == 32, "phase");
 static_assert(sizeof(struct tuccl_program_threadblock) == 24, "threadblock");
 static_assert(sizeof(struct tuccl_program_step) == 24, "step");
+static_assert(sizeof(struct tuccl_statement) == 24, "statement");
 static_assert(sizeof(struct tuccl_programs_head) == 8, "section");
 static_assert(sizeof(struct tuccl_programs_record) == 24, "section record");
+
+/* A program in memory. */
+struct tuccl_program {
+    const struct tuccl_program_header *header;
+    const struct tuccl_program_rank *ranks;
+    const struct tuccl_phase *phases;
+    const struct tuccl_program_threadblock *threadblocks;
+    const struct tuccl_program_step *steps;
+    const struct tuccl_statement *statements;
+};
+
+static inline bool tuccl_program_is_uniform(const struct tuccl_program_header *header) {
+    return (header->flags & TUCCL_PROGRAM_IS_UNIFORM) != 0;
+}
+
+/* Whether the larger buffer of an operation has a part for each rank. */
+static inline bool tuccl_is_divided(uint32_t operation) {
+    return operation == TUCCL_ALL_GATHER || operation == TUCCL_REDUCE_SCATTER ||
+           operation == TUCCL_ALLTOALL;
+}
+
+static inline bool tuccl_is_reduction(uint32_t operation) {
+    return operation == TUCCL_REDUCE || operation == TUCCL_REDUCE_SCATTER ||
+           operation == TUCCL_ALL_REDUCE;
+}
+
+static inline bool tuccl_has_root(uint32_t operation) {
+    return operation == TUCCL_BROADCAST || operation == TUCCL_REDUCE;
+}
+
+/* Parts of the larger buffer. */
+static inline uint32_t tuccl_program_parts(const struct tuccl_program_header *header) {
+    return tuccl_is_divided(header->operation) ? header->ranks : 1;
+}
+
+/* The chunks of a rank's buffer; 0 if the caller may pass a null pointer. */
+static inline uint32_t tuccl_program_buffer_chunks(const struct tuccl_program *program,
+                                                   uint32_t rank, uint32_t buffer) {
+    const struct tuccl_program_header *header = program->header;
+    if (buffer == TUCCL_BUFFER_SCRATCH)
+        return program->ranks[tuccl_program_is_uniform(header) ? 0 : rank].scratch_chunks;
+    bool input = buffer == TUCCL_BUFFER_INPUT;
+    if (header->operation == (input ? TUCCL_ALL_GATHER : TUCCL_REDUCE_SCATTER))
+        return header->chunks;
+    if (header->operation == (input ? TUCCL_BROADCAST : TUCCL_REDUCE) && rank != header->root)
+        return 0;
+    return header->chunks * tuccl_program_parts(header);
+}
+
+/* The ranks of a node of a uniform program. */
+static inline uint32_t tuccl_program_local_ranks(const struct tuccl_program_header *header) {
+    return header->ranks / header->nodes;
+}
+
+/* Whether a program has stages and rounds. */
+static inline bool tuccl_program_has_statements(const struct tuccl_program *program) {
+    return program->phases[0].kind >= TUCCL_PHASE_STAGE;
+}
+
+/* Properties of a step's type. */
+static inline bool tuccl_step_sends(uint32_t type) {
+    return type == TUCCL_STEP_S || type == TUCCL_STEP_RCS || type == TUCCL_STEP_RRS ||
+           type == TUCCL_STEP_RRCS;
+}
+static inline bool tuccl_step_receives(uint32_t type) {
+    return type >= TUCCL_STEP_R && type <= TUCCL_STEP_RRCS;
+}
+static inline bool tuccl_step_reads(uint32_t type) {
+    return type == TUCCL_STEP_S || (type >= TUCCL_STEP_RRC && type <= TUCCL_STEP_CPY);
+}
+static inline bool tuccl_step_writes(uint32_t type) {
+    return type != TUCCL_STEP_S && type != TUCCL_STEP_RRS && type != TUCCL_STEP_NOP;
+}
+
+/* Calls of a phase of a uniform program, the ranks that take part in one, and the chunks that it
+ * reads and writes. */
+static inline uint32_t tuccl_phase_calls(const struct tuccl_phase *phase) {
+    return phase->kind == TUCCL_PHASE_SUM ? 1 : phase->repeats;
+}
+static inline uint32_t tuccl_phase_group(const struct tuccl_program_header *header,
+                                         const struct tuccl_phase *phase) {
+    if (phase->kind == TUCCL_PHASE_LOCAL)
+        return tuccl_program_local_ranks(header);
+    return phase->kind == TUCCL_PHASE_RAIL ? header->nodes : 1;
+}
+static inline uint64_t tuccl_phase_source_chunks(const struct tuccl_phase *phase, uint32_t group) {
+    if (phase->kind == TUCCL_PHASE_SUM)
+        return (uint64_t)phase->chunks * phase->repeats;
+    bool spreads = phase->operation == TUCCL_REDUCE_SCATTER || phase->operation == TUCCL_ALLTOALL;
+    return (uint64_t)phase->chunks * (spreads ? group : 1);
+}
+static inline uint64_t tuccl_phase_target_chunks(const struct tuccl_phase *phase, uint32_t group) {
+    bool spreads = phase->operation == TUCCL_ALL_GATHER || phase->operation == TUCCL_ALLTOALL;
+    return (uint64_t)phase->chunks * (spreads ? group : 1);
+}
 
 #endif

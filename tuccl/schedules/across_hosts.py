@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.programs.staged.cutting import cut
-from synthesizer.programs.staged.data_flow import chunks_moved
-from synthesizer.programs.staged.staged_proof import prove_staged
+from synthesizer.programs.cutting import cut
+from synthesizer.programs.data_flow import chunks_moved
+from synthesizer.programs.proof import prove
 from synthesizer.prove.defects import Defect
 from tuccl.errors import NoProgramError
 from tuccl.quantities import count_of
@@ -73,15 +73,15 @@ def across_hosts(algorithm: Algorithm, node_sizes: Sequence[int]) -> AcrossHosts
     """Cut a schedule into stages and rounds, and prove the result."""
     sizes = tuple(node_sizes)
     try:
-        staged = cut(algorithm, sizes)
-        prove_staged(staged)
+        phased = cut(algorithm, sizes)
+        prove(phased)
     except NoProgramError as error:
         return AcrossHosts(sizes, why_not=str(error))
     return AcrossHosts(
         node_sizes=sizes,
-        messages=tuple(map(len, staged.rounds)),
-        stages=sum(1 for stage in staged.stages if stage),
-        scratch_chunks=max(staged.scratch_chunks),
+        messages=tuple(map(len, phased.rounds)),
+        stages=sum(1 for stage in phased.stages if stage),
+        scratch_chunks=max(phased.scratch_chunks),
     )
 
 

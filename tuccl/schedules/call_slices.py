@@ -2,7 +2,7 @@
 
 The executor runs slices one behind the other, so that the network carries one while kernels work on
 another, and spreads them over the lanes of a rail. Its scratch memory has a window for each slice
-that is under way, which limits the size of slices. `tuccl/runtime/executor/phase_plan.cc` divides
+that is under way, which limits the size of slices. `tuccl/runtime/executor/uniform_plan.cc` divides
 calls, `staging_need.h` limits the memory.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind
-from synthesizer.programs.staged.call_cut import MOST_SCRATCH_BYTES
+from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES
+from synthesizer.programs.layout import PhaseKind
+from synthesizer.programs.phases import CallPhase, PhasedSchedule
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.search.trials.presets import KIB, UNSLICED
 
@@ -63,7 +64,7 @@ def can_be_sliced(phased: PhasedSchedule) -> bool:
     return all(
         (phase.source.buffer is not Buffer.INPUT or _reads_slices(phase))
         and (phase.target.buffer is not Buffer.OUTPUT or _writes_slices(phase))
-        for phase in phased.phases
+        for phase in phased.calls
     )
 
 
@@ -84,14 +85,14 @@ def _fits(phased: PhasedSchedule, slice_bytes: int, size_bytes: int) -> bool:
 
 def _scratch_bytes(phased: PhasedSchedule, slice_bytes: int, size_bytes: int) -> int:
     """Bytes of scratch memory that a call takes."""
-    chunks = max(phased.input_chunks, phased.output_chunks)
-    window = min(slice_bytes, size_bytes) * phased.scratch_chunks // chunks
-    rails = sum(phase.kind is PhaseKind.RAIL for phase in phased.phases)
+    chunks = phased.larger_chunks
+    window = min(slice_bytes, size_bytes) * max(phased.scratch_chunks) // chunks
+    rails = sum(phase.kind is PhaseKind.RAIL for phase in phased.calls)
     windows = min(len(phased.phases) + rails * (phased.lanes - 1), MOST_WINDOWS)
     return window * min(windows, -(-size_bytes // slice_bytes)) + LEFT_OVER_BYTES
 
 
-def _reads_slices(phase: Phase) -> bool:
+def _reads_slices(phase: CallPhase) -> bool:
     is_local = phase.kind is PhaseKind.LOCAL
     return phase.chunks == 1 and (
         phase.collective is Collective.ALL_GATHER
@@ -99,7 +100,7 @@ def _reads_slices(phase: Phase) -> bool:
     )
 
 
-def _writes_slices(phase: Phase) -> bool:
+def _writes_slices(phase: CallPhase) -> bool:
     is_local = phase.kind is PhaseKind.LOCAL
     return phase.chunks == 1 and (
         phase.collective is Collective.REDUCE_SCATTER

@@ -17,12 +17,9 @@ from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.compiler import program_of
-from synthesizer.programs.phase_compiler import compile_phases, phased_hash
+from synthesizer.programs.compiler import compile_program, program_hash, program_of
+from synthesizer.programs.cutting import cut
 from synthesizer.programs.phases import PhasedSchedule
-from synthesizer.programs.staged.cutting import cut
-from synthesizer.programs.staged.staged_compiler import compile_staged
-from synthesizer.programs.staged.staged_schedule import StagedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
 from tuccl.errors import InfeasibleError, ScheduleError
 from tuccl.processes.workers import IN_PROCESS, Workers
@@ -112,7 +109,7 @@ class Candidate:
     @property
     def rail_channels(self) -> int:
         """Most channels that its calls along rails ask NCCL for; 0: NCCL's own count, or none."""
-        phases = () if self.phases is None else self.phases.phases
+        phases = () if self.phases is None else self.phases.calls
         return max((phase.rail.nchannels for phase in phases if phase.rail is not None), default=0)
 
     @property
@@ -124,32 +121,30 @@ class Candidate:
     def content_hash(self) -> str:
         """Hash that identifies the schedule in configurations and in the table."""
         if self.phases is not None:
-            return phased_hash(self.phases)
+            return program_hash(self.phases)
         if self.node_sizes:
             return content_address(self.program).hex()
         return self.steps.content_hash()
 
     @cached_property
-    def staged(self) -> StagedSchedule | None:
-        """Stages and rounds of steps that run across hosts in this form; None: they do not.
+    def phased(self) -> PhasedSchedule | None:
+        """Phases of a schedule that runs across hosts; None on one node.
 
         Raises:
-            NoProgramError: The steps have no such form.
+            NoProgramError: Its steps have no form in stages and rounds.
         """
-        return cut(self.steps, self.node_sizes) if self.node_sizes else None
+        if self.phases is not None or not self.node_sizes:
+            return self.phases
+        return cut(self.steps, self.node_sizes)
 
     @cached_property
     def program(self) -> bytes:
-        """Program of the executor; empty where it cannot run the schedule.
+        """Program of the executor; empty if it cannot run the schedule.
 
         Raises:
             NoProgramError: It is to run in stages and rounds, and has no such form.
         """
-        if self.phases is not None:
-            return compile_phases(self.phases)
-        if self.staged is not None:
-            return compile_staged(self.staged)
-        return program_of(self.steps)
+        return program_of(self.steps) if self.phased is None else compile_program(self.phased)
 
     @property
     def msccl_xml(self) -> str:

@@ -22,10 +22,9 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.reach import beyond_experts
-from synthesizer.programs.compiler import compile_program, pattern_in
-from synthesizer.programs.layout import Pattern
-from synthesizer.programs.phases import PhaseKind
-from synthesizer.programs.staged.call_cut import has_scratch_for
+from synthesizer.programs.call_cut import has_scratch_for
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.layout import Pattern, PhaseKind, pattern_in
 from tuccl.errors import NoProgramError
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
 from tuccl.schedules.call_slices import slice_sizes, staged_slice_sizes
@@ -106,21 +105,19 @@ def executor_space(
     kernels: list[str] = []
     interpreted: list[str] = []
     for candidate in candidates:
-        content_hash, phases = candidate.content_hash, candidate.phases
-        if candidate.staged is not None:
-            if has_scratch_for(candidate.staged, size_bytes):
-                slices = staged_slice_sizes(size_bytes)
-                across += staged_families(content_hash, size_bytes, slices, ll128=ll128)
-            continue
-        if phases is None:
+        content_hash, phased = candidate.content_hash, candidate.phased
+        if phased is None:
             pattern = pattern_of_candidate(candidate)
             (kernels if pattern else interpreted).append(content_hash)
-            continue
-        has_kernels = any(phase.kind is PhaseKind.LOCAL for phase in phases.phases)
-        slices = slice_sizes(phases, size_bytes)
-        across += phased_families(
-            content_hash, size_bytes, slices, has_kernels=has_kernels, ll128=ll128
-        )
+        elif phased.is_uniform:
+            has_kernels = any(phase.kind is PhaseKind.LOCAL for phase in phased.calls)
+            slices = slice_sizes(phased, size_bytes)
+            across += phased_families(
+                content_hash, size_bytes, slices, has_kernels=has_kernels, ll128=ll128
+            )
+        elif has_scratch_for(phased, size_bytes):
+            slices = staged_slice_sizes(size_bytes)
+            across += staged_families(content_hash, size_bytes, slices, ll128=ll128)
     families = (
         *across,
         *pattern_families(kernels, ll128=ll128),

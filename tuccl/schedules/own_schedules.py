@@ -25,8 +25,8 @@ from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
-from synthesizer.programs.staged.cutting import cut
-from synthesizer.programs.staged.staged_compiler import compile_staged
+from synthesizer.programs.compiler import compile_program
+from synthesizer.programs.cutting import cut
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import compile_schedule
 from tuccl.errors import InfeasibleError, NoProgramError, ProgramError, ScheduleError, UsageError
@@ -303,7 +303,7 @@ def _not_run(algorithm: Algorithm, machine: Sketch) -> str | None:
     if not sizes:
         return "TuCCL's executor cannot run it: a node's ranks do not follow one another"
     try:
-        compile_staged(cut(algorithm, sizes))
+        compile_program(cut(algorithm, sizes))
     except NoProgramError as error:
         return f"TuCCL's executor cannot run it in rounds across hosts: {error}"
     return None

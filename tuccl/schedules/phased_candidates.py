@@ -17,9 +17,10 @@ from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Oper
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.ir.collectives import Collective
+from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phase_plans import phased_plans
-from synthesizer.programs.phase_proof import is_within_reach
-from synthesizer.programs.phases import PhasedSchedule, PhaseKind
+from synthesizer.programs.phases import PhasedSchedule
+from synthesizer.programs.proof import is_within_reach
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters, wires_us
 from tuccl.models.executor_model import KernelParameters
 from tuccl.models.grid_figures import GridFigures
@@ -149,7 +150,7 @@ def _is_one_call(plan: PhasedSchedule) -> bool:
 
 def _steered(plan: PhasedSchedule, rails: Sequence[BuiltinConfig]) -> Iterator[PhasedSchedule]:
     """The plan with each configuration that one of its calls along rails can take."""
-    asked = {phase.collective for phase in plan.phases if phase.kind is PhaseKind.RAIL}
+    asked = {phase.collective for phase in plan.calls if phase.kind is PhaseKind.RAIL}
     asked.discard(Collective.ALLTOALL)
     for rail in rails:
         takes_pat = asked <= {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}

@@ -2,7 +2,7 @@
 
 Plans of phases need nodes of equal size, and take it that every GPU has a NIC. Where nodes differ,
 or have fewer NICs than GPUs, expert algorithms of the machine, and those over the gateways of its
-sketches, are cut (`synthesizer.programs.staged`). Those are tried at a size that the model of
+sketches, are cut (`synthesizer.programs.cutting`). Those are tried at a size that the model of
 stages and rounds takes to be near the fastest; on nodes of different sizes, where there are no
 plans, also the one with the fewest rounds at every size, since no round has been measured on such
 nodes yet.
@@ -28,7 +28,7 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.reach import beyond_experts
-from synthesizer.programs.staged.call_cut import has_scratch_for
+from synthesizer.programs.call_cut import has_scratch_for
 from tuccl.errors import NoProgramError
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
@@ -157,7 +157,7 @@ def _cut(
     sizes = node_sizes_of(machine)
     candidate = Candidate(algorithm, machine, "expert in rounds", node_sizes=sizes)
     try:
-        staged = candidate.staged
+        staged = candidate.phased
     except NoProgramError:
         return None
     if staged is None:

@@ -374,7 +374,7 @@ def _checked_table(run: Run) -> Table:
         WorkspaceError: There is none, or it is damaged.
     """
     # What `tuccl table` imports too needs no compiler there.
-    from synthesizer.programs.staged.program_check import check_programs  # noqa: PLC0415
+    from synthesizer.programs.compiler import check_programs  # noqa: PLC0415
 
     table = read_table(run)
     try:

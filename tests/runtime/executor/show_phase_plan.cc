@@ -12,9 +12,9 @@
 // prints the memory between phases that the table needs and the staging figures, and then a line
 // for each call of its ranges, of many sizes and all types, that needs more.
 #include "bundle_rules.h"
-#include "phase_plan.h"
 #include "staging.h"
 #include "staging_need.h"
+#include "uniform_plan.h"
 
 extern "C" {
 #include "bundle.h"
@@ -54,27 +54,27 @@ int show_call(char **arguments) {
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     std::vector<uint64_t> words((bytes.size() + 7) / 8);
     std::memcpy(words.data(), bytes.data(), bytes.size());
-    tuccl_phased phased;
+    tuccl_program program;
     char why[200];
-    if (!tuccl_phased_check(words.data(), bytes.size(), &phased, why, sizeof why)) {
+    if (!tuccl_program_check(words.data(), bytes.size(), &program, why, sizeof why)) {
         std::fprintf(stderr, "%s\n", why);
         return 2;
     }
     tuccl_call call = {};
     call.send = reinterpret_cast<const void *>(kInput);
     call.receive = reinterpret_cast<void *>(kOutput);
-    call.operation = phased.header->operation;
+    call.operation = program.header->operation;
     call.count = std::strtoull(arguments[1], nullptr, 10);
     call.type = static_cast<uint8_t>(std::atoi(arguments[2]));
     call.buffer_bytes = std::strtoull(arguments[3], nullptr, 10);
-    const tuccl::Slicing slicing = tuccl::slice_call(phased, call);
+    const tuccl::Slicing slicing = tuccl::slice_call(program, call);
     std::printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n", slicing.slices,
                 slicing.slice_elements, slicing.left_over, slicing.window_bytes, slicing.windows,
                 slicing.scratch_bytes());
-    const tuccl::PhaseOperands operands(phased, call, slicing, reinterpret_cast<char *>(kScratch));
+    const tuccl::PhaseOperands operands(program, call, slicing, reinterpret_cast<char *>(kScratch));
     for (uint64_t slice = 0; slice < slicing.slices; slice++)
-        for (uint32_t i = 0; i < phased.header->phase_count; i++) {
-            const tuccl_phase &phase = phased.phases[i];
+        for (uint32_t i = 0; i < program.header->phase_count; i++) {
+            const tuccl_phase &phase = program.phases[i];
             for (uint32_t repeat = 0; repeat < tuccl_phase_calls(&phase); repeat++)
                 show((std::to_string(slice) + " " + std::to_string(i)).c_str(),
                      operands.of(phase, slice, repeat));
@@ -114,18 +114,18 @@ uint64_t message_of(const tuccl_phase &phase, uint64_t count, uint64_t element, 
 }
 
 // Why the staging memory does not hold what a call sends in one launch; empty if it does.
-std::string lacking(const tuccl_staging &staging, const tuccl_phased &phased,
+std::string lacking(const tuccl_staging &staging, const tuccl_program &program,
                     const tuccl::Rule &rule, const tuccl_call &call, uint64_t element,
                     const tuccl::Slicing &slicing) {
-    const uint32_t ranks = phased.header->local_ranks;
+    const uint32_t ranks = tuccl_program_local_ranks(program.header);
     const bool low_latency = rule.protocol == TUCCL_LL;
     const uint64_t part = low_latency ? staging.ll_part : staging.ll128_part;
     const uint32_t rounds = low_latency ? staging.ll_phases : staging.ll128_phases;
     const uint64_t most =
         tuccl::most_part(low_latency ? tuccl::kMostLlAreaBytes : tuccl::kMostLl128AreaBytes, ranks);
-    const tuccl::PhaseOperands operands(phased, call, slicing, nullptr);
-    for (uint32_t i = 0; i < phased.header->phase_count && slicing.slices > 0; i++) {
-        const tuccl_phase &phase = phased.phases[i];
+    const tuccl::PhaseOperands operands(program, call, slicing, nullptr);
+    for (uint32_t i = 0; i < program.header->phase_count && slicing.slices > 0; i++) {
+        const tuccl_phase &phase = program.phases[i];
         if (phase.kind != TUCCL_PHASE_LOCAL)
             continue;
         const uint64_t message = message_of(phase, operands.of(phase, 0, 0).count, element, ranks);
@@ -154,8 +154,8 @@ int show_need(char **arguments) {
     static constexpr uint64_t kElements[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
     uint64_t calls = 0;
     plan.decision.for_each([&](uint32_t operation, const tuccl::Rule &rule) {
-        tuccl_phased phased;
-        if (!tuccl_phased_at(bundle->programs, rule.program, &phased))
+        tuccl_program program;
+        if (!tuccl_programs_at(bundle->programs, rule.program, &program))
             std::exit(2);
         for (const uint64_t bytes : sizes_of(rule))
             for (uint8_t type = 0; type < TUCCL_TYPES; type++) {
@@ -169,12 +169,12 @@ int show_need(char **arguments) {
                 if (call.count == 0 || counted < rule.min_bytes)
                     continue;
                 calls++;
-                const tuccl::Slicing slicing = tuccl::slice_call(phased, call);
+                const tuccl::Slicing slicing = tuccl::slice_call(program, call);
                 if (slicing.scratch_bytes() > scratch && scratch < tuccl::kMostScratchBytes)
                     std::printf("%u %" PRIu64 " type %u: %" PRIu64 " of scratch memory\n",
                                 operation, counted, type, slicing.scratch_bytes());
                 const std::string lacks =
-                    lacking(staging, phased, rule, call, kElements[type], slicing);
+                    lacking(staging, program, rule, call, kElements[type], slicing);
                 if (!lacks.empty())
                     std::printf("%u %" PRIu64 " type %u: %s\n", operation, counted, type,
                                 lacks.c_str());

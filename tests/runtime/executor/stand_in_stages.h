@@ -4,8 +4,8 @@
 #define TUCCL_TEST_STAND_IN_STAGES_H
 
 #include "interpreter_stages.h"
-#include "staged_plan.h"
 #include "stand_in_shared.h"
+#include "statement_plan.h"
 
 #include <algorithm>
 #include <cstring>

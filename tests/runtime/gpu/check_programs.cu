@@ -37,7 +37,7 @@ Case random_case(std::mt19937_64 &random, const Group &group, size_t most_blocks
     Case one = {};
     one.ranks = static_cast<uint32_t>(group.devices.size());
     const auto index = static_cast<uint32_t>(pick(random, group.names.size() - 1));
-    const tuccl_program_header &header = group.header(index);
+    const tuccl_program_header &header = *group.at(index).header;
     one.call = gpu::call_of(group, index, static_cast<uint8_t>(pick(random, TUCCL_SIMPLE)));
     one.call.type = static_cast<uint8_t>(pick(random, TUCCL_TYPES - 1));
     one.call.reduction = static_cast<uint8_t>(pick(random, TUCCL_REDUCTIONS - 1));
@@ -80,7 +80,7 @@ int run_cases(std::vector<Group> &groups, size_t cases, uint64_t seed, const Opt
         const auto ranks = static_cast<uint32_t>(group.devices.size());
         const size_t sharing = gpu::sharing(ranks);
         const Case one = random_case(random, group, sharing > 1 ? 100 / sharing : 80, options);
-        const tuccl_program_header &header = group.header(one.call.program);
+        const tuccl_program_header &header = *group.at(one.call.program).header;
         if (options.rank != gpu::kAllRanks && options.rank >= ranks)
             continue;
         const Device &any = group.devices[options.rank == gpu::kAllRanks ? 0 : options.rank];

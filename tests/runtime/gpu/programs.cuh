@@ -13,11 +13,11 @@ struct Group {
     std::string section;
     std::vector<Device> devices;
 
-    const tuccl_program_header &header(uint32_t index) const {
+    tuccl_program at(uint32_t index) const {
         tuccl_program program;
         if (!tuccl_programs_at(section.data(), index, &program))
             std::exit(2);
-        return *program.header;
+        return program;
     }
 };
 
@@ -102,8 +102,8 @@ inline std::vector<Group> load_groups(const std::filesystem::path &folder, uint3
 
 inline tuccl_call call_of(const Group &group, uint32_t index, uint8_t protocol) {
     tuccl_call call = {};
-    call.operation = group.header(index).operation;
-    call.root = group.header(index).root;
+    call.operation = group.at(index).header->operation;
+    call.root = static_cast<uint8_t>(group.at(index).header->root);
     call.protocol = protocol;
     call.program = index;
     return call;

@@ -11,7 +11,9 @@
 static const uint32_t telling_values[] = {0,  1,    2,      3,          7,          8,
                                           80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF};
 
-static void mutate(unsigned char *data, size_t bytes, size_t record_bytes, uint64_t *state) {
+static const size_t record_sizes[] = {8, 16, 24, 32};
+
+static void mutate(unsigned char *data, size_t bytes, uint64_t *state) {
     size_t at = (size_t)random_below(state, bytes);
     switch (random_below(state, 4)) {
     case 0:
@@ -26,8 +28,8 @@ static void mutate(unsigned char *data, size_t bytes, size_t record_bytes, uint6
         break;
     }
     default: { /* A record over another. */
-        size_t from = (size_t)random_below(state, bytes) / record_bytes * record_bytes,
-               to = at / record_bytes * record_bytes;
+        size_t record_bytes = record_sizes[random_below(state, 4)],
+               from = (size_t)random_below(state, bytes) / 8 * 8, to = at / 8 * 8;
         if (from + record_bytes <= bytes && to + record_bytes <= bytes)
             memmove(data + to, data + from, record_bytes);
         break;
@@ -37,14 +39,14 @@ static void mutate(unsigned char *data, size_t bytes, size_t record_bytes, uint6
 
 /* Returns the first `bytes` of a program in memory of exactly this size, so that no read behind it
  * is missed: cut off in places, with none to three changes. */
-static unsigned char *mutated(const unsigned char *original, size_t whole, size_t record_bytes,
-                              uint64_t *state, size_t *bytes) {
+static unsigned char *mutated(const unsigned char *original, size_t whole, uint64_t *state,
+                              size_t *bytes) {
     *bytes = random_below(state, 20) ? whole : (size_t)random_below(state, whole);
     unsigned char *data = malloc(*bytes + 1);
     CHECK(data != NULL);
     memcpy(data, original, *bytes);
     for (uint64_t n = random_below(state, 4); n > 0 && *bytes >= 4; n--)
-        mutate(data, *bytes / 4 * 4, record_bytes, state);
+        mutate(data, *bytes / 4 * 4, state);
     return data;
 }
 
@@ -63,8 +65,7 @@ static void seal(unsigned char *data, size_t bytes, uint64_t *state) {
     set_sum(data, bytes);
 }
 
-int fuzz(int count_of_arguments, char **arguments, size_t record_bytes, look at_section,
-         look at_program) {
+int fuzz(int count_of_arguments, char **arguments, look at_section, look at_program) {
     CHECK(count_of_arguments == 4 || count_of_arguments == 5);
     size_t whole = 0;
     unsigned char *original = read_whole(arguments[1], &whole);
@@ -74,7 +75,7 @@ int fuzz(int count_of_arguments, char **arguments, size_t record_bytes, look at_
     for (long i = 0; i < count; i++) {
         struct cost before = cost_so_far();
         size_t bytes = 0;
-        unsigned char *data = mutated(original, whole, record_bytes, &state, &bytes);
+        unsigned char *data = mutated(original, whole, &state, &bytes);
         if (!section)
             seal(data, bytes, &state);
         accepted += (section ? at_section : at_program)(data, bytes);

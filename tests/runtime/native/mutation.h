@@ -1,4 +1,4 @@
-/* Mutated programs of any version, whose sum is set again. */
+/* Mutated programs, whose sum is set again. */
 #ifndef TUCCL_TEST_MUTATION_H
 #define TUCCL_TEST_MUTATION_H
 
@@ -15,7 +15,6 @@ typedef bool (*look)(const unsigned char *data, size_t bytes);
  *   SECTION COUNT SEED s   a bundle's section of programs; sums are left as they are
  *
  * Prints the number of mutated and of accepted inputs. */
-int fuzz(int count_of_arguments, char **arguments, size_t record_bytes, look at_section,
-         look at_program);
+int fuzz(int count_of_arguments, char **arguments, look at_section, look at_program);
 
 #endif

@@ -4,9 +4,7 @@
  * Like the real one it knows no Simple patterns. With
  * STAND_IN_EXECUTOR_SPOILS its all_gather leaves out half of what it is to send. */
 #include "bundle.h"
-#include "phased.h"
 #include "program.h"
-#include "staged.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALL_GATHER = 2, ALL_REDUCE = 4, ALLTOALL = 5, SIMPLE = 2 };
+enum { SIMPLE = 2 };
 
 static struct tuccl_entry_record chosen;
 static bool has_chosen;
@@ -62,19 +60,12 @@ static void *find(const char *name) {
 
 static bool is_for(const struct tuccl_entry_record *entry, uint8_t operation, bool *has_phases) {
     struct tuccl_program program;
-    struct tuccl_phased phased;
-    if (bundle.programs == NULL || entry->schedule >= tuccl_programs_count(bundle.programs) ||
-        entry->schedule_protocol == SIMPLE)
+    if (bundle.programs == NULL || entry->schedule_protocol == SIMPLE ||
+        !tuccl_programs_at(bundle.programs, entry->schedule, &program) ||
+        program.header->operation != operation)
         return false;
-    if (tuccl_programs_at(bundle.programs, entry->schedule, &program))
-        return program.header->operation == operation;
-    struct tuccl_staged staged;
-    bool taken = tuccl_phased_at(bundle.programs, entry->schedule, &phased)
-                     ? phased.header->operation == operation
-                     : tuccl_staged_at(bundle.programs, entry->schedule, &staged) &&
-                           staged.header->operation == operation;
-    *has_phases |= taken;
-    return taken;
+    *has_phases |= program.header->nodes > 1;
+    return true;
 }
 
 static void let_nccl_take_channels(bool many) {
@@ -99,7 +90,7 @@ EXPORTED int ncclAllReduce(const void *send, void *receive, size_t count, int ty
                            void *communicator, void *stream) {
     int (*real)(const void *, void *, size_t, int, int, void *, void *);
     *(void **)&real = find("ncclAllReduce");
-    (void)takes(ALL_REDUCE);
+    (void)takes(TUCCL_ALL_REDUCE);
     return real(send, receive, count, type, reduction, communicator, stream);
 }
 
@@ -107,7 +98,7 @@ EXPORTED int ncclAllGather(const void *send, void *receive, size_t count, int ty
                            void *communicator, void *stream) {
     int (*real)(const void *, void *, size_t, int, void *, void *);
     *(void **)&real = find("ncclAllGather");
-    bool spoils = takes(ALL_GATHER) && getenv("STAND_IN_EXECUTOR_SPOILS") != NULL;
+    bool spoils = takes(TUCCL_ALL_GATHER) && getenv("STAND_IN_EXECUTOR_SPOILS") != NULL;
     return real(send, receive, spoils ? count / 2 : count, type, communicator, stream);
 }
 
@@ -115,6 +106,6 @@ EXPORTED int ncclAlltoAll(const void *send, void *receive, size_t count, int typ
                           void *communicator, void *stream) {
     int (*real)(const void *, void *, size_t, int, void *, void *);
     *(void **)&real = find("ncclAlltoAll");
-    (void)takes(ALLTOALL);
+    (void)takes(TUCCL_ALLTOALL);
     return real(send, receive, count, type, communicator, stream);
 }

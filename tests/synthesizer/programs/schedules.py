@@ -17,6 +17,7 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.programs.compiler import read_program
 
 RawStep = tuple[str, str, int, str, int, int, tuple[int, int]]
 """Type, source buffer and offset, destination buffer and offset, count, awaited step."""
@@ -133,3 +134,10 @@ def chain() -> Algorithm:
     ]
     ranks[0].append((-1, -1, [("cpy", "i", 0, "o", 0, 2, ALONE)]))
     return by_hand(Collective.BROADCAST, 2, ranks)
+
+
+def read_steps(program: bytes) -> Algorithm:
+    """Return the schedule of a program of one node."""
+    schedule = read_program(program, "p")
+    assert isinstance(schedule, Algorithm)
+    return schedule

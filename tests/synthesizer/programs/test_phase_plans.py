@@ -9,11 +9,10 @@ import pytest
 from lookup_tables.program_header import HEADER
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.phase_compiler import compile_phases, phased_hash
+from synthesizer.programs.compiler import compile_program, program_hash
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
-from synthesizer.programs.phase_proof import prove
-from synthesizer.programs.phases import PhasedSchedule
-from tests.synthesizer.programs.phase_schedule import as_algorithm
+from synthesizer.programs.proof import prove
+from tests.synthesizer.programs.phased_schedules import all_plans
 from tuccl.errors import NoProgramError
 
 NAMES = {
@@ -24,16 +23,10 @@ NAMES = {
 }
 
 
-def all_plans(nodes: int, local_ranks: int) -> list[PhasedSchedule]:
-    return [
-        plan for collective in Collective for plan in phased_plans(collective, nodes, local_ranks)
-    ]
-
-
 @pytest.mark.parametrize("local_ranks", range(1, 9))
 def test_every_plan_is_proved_in_place_too(local_ranks: int) -> None:
     for nodes in range(2, 6):
-        assert all(prove(plan) for plan in all_plans(nodes, local_ranks))
+        assert all(prove(plan).in_place for plan in all_plans(nodes, local_ranks))
 
 
 @pytest.mark.parametrize("collective", Collective)
@@ -80,9 +73,8 @@ def test_configurations_of_rails_have_hashes_of_their_own() -> None:
     plan = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 4)
     rails = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL)
     plans = [plan, *(plan.with_rails(replace(rails, nchannels=n)) for n in range(5))]
-    assert len({phased_hash(plan) for plan in plans}) == 6
-    assert phased_hash(replace(plan, name="")) == phased_hash(plan)
-    assert len({as_algorithm(plan).content_hash() for plan in plans}) == 1
+    assert len({program_hash(plan) for plan in plans}) == 6
+    assert program_hash(replace(plan, name="")) == program_hash(plan)
 
 
 def test_different_plans_have_different_addresses() -> None:
@@ -92,5 +84,5 @@ def test_different_plans_have_different_addresses() -> None:
         for local_ranks in (1, 2, 8)
         for plan in all_plans(nodes, local_ranks)
     ]
-    addresses = {HEADER.unpack_from(compile_phases(plan))[3] for plan in plans}
+    addresses = {HEADER.unpack_from(compile_program(plan))[3] for plan in plans}
     assert len(addresses) == len(plans)

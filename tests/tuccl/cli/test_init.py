@@ -16,11 +16,11 @@ import pandas as pd
 import pytest
 
 from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.program_header import is_phased
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
+from tests.synthesizer.programs.phased_schedules import is_uniform
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
 from tuccl.options.machine import load_machine
@@ -526,7 +526,7 @@ def test_modelled_schedules_stand_apart_and_are_those_that_an_executor_runs(
     assert BEYOND not in told
     run = Workspace(tmp_path / "tuccl-workspace").current()
     (stored,) = read_bundle(run.bundle.read_bytes(), "bundle").schedules
-    assert is_phased(stored.program) is (nodes != "1")
+    assert is_uniform(stored.program) is (nodes != "1")
     shipped = run_tuccl("ship", "shipped")
     assert shipped.returncode == 0, shipped.stderr
     written = list((tmp_path / "shipped" / "schedules").glob("*.xml"))

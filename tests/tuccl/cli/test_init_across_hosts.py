@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.program_header import is_phased
 from lookup_tables.table import Operation, Shape
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
+from tests.synthesizer.programs.phased_schedules import is_uniform
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tuccl.workspace.runs import Workspace
@@ -86,7 +86,7 @@ def test_plans_of_phases_win_are_shipped_and_run(
     assert found.schedule is not None
     (stored,) = bundle.schedules
     assert stored.name.startswith("all_gather_rails_first")
-    assert is_phased(stored.program)
+    assert is_uniform(stored.program)
     assert not list(run.root.glob("sketches/*")), "no schedule is made on a sketch"
     table = tuccl("table")
     assert "by schedules on the executor" in table.stdout

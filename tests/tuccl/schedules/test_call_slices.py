@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from synthesizer.ir.collectives import Collective
+from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES
 from synthesizer.programs.phase_plans import plan_by_name
-from synthesizer.programs.staged.call_cut import MOST_SCRATCH_BYTES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.schedules import call_slices
 from tuccl.schedules.call_slices import slice_sizes, slices_of_call
@@ -21,7 +21,7 @@ EXCHANGE = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 2)
 
 
 def test_the_executor_has_these_limits() -> None:
-    plan = (EXECUTOR / "phase_plan.h").read_text()
+    plan = (EXECUTOR / "uniform_plan.h").read_text()
     need = (EXECUTOR / "staging_need.h").read_text()
     assert f"kMostSlices = {call_slices.MOST_SLICES};" in plan
     assert f"kMostWindows = {MOST_WINDOWS};" in plan

@@ -14,7 +14,7 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.staged import cutting
+from synthesizer.programs import cutting
 from tests.sketches.machines import cluster
 from tuccl.errors import UsageError
 from tuccl.models.figures import communicator_shape

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.program_header import is_phased
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs import phase_proof
-from synthesizer.programs.phase_compiler import compile_phases, read_phases
+from synthesizer.programs import proof
+from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
-from synthesizer.programs.phase_proof import is_within_reach
+from synthesizer.programs.proof import is_within_reach
 from tests.sketches.machines import cluster
-from tests.synthesizer.programs.phase_schedule import as_algorithm
+from tests.synthesizer.programs.phased_schedules import is_uniform, read_phases
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.models.figures import communicator_shape
@@ -95,9 +94,9 @@ def test_the_program_of_a_candidate_is_that_of_its_phases() -> None:
     assert programs.content_hashes == {each.content_hash for each in found}
     for each in found:
         assert each.phases is not None
-        assert is_phased(each.program)
-        assert each.program == compile_phases(each.phases)
-        assert read_phases(each.program, "test").phases == each.phases.phases
+        assert is_uniform(each.program)
+        assert each.program == compile_program(each.phases)
+        assert read_phases(each.program).phases == each.phases.phases
 
 
 def test_parameters_of_kernels_are_searched_where_there_are_kernels() -> None:
@@ -175,7 +174,7 @@ def test_plans_that_no_proof_has_room_for_are_no_candidates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (plan,) = phased_plans(Collective.ALLTOALL, 2, 2)
-    monkeypatch.setattr(phase_proof, "MOST_CELLS", 4 * (4 + 4 + 4) - 1)
+    monkeypatch.setattr(proof, "MOST_CELLS", 4 * (4 + 4 + 4) - 1)
     assert not is_within_reach(plan)
     assert candidates(Operation.ALLTOALL) == ()
     assert len(candidates(Operation.ALL_GATHER)) > 1
@@ -187,8 +186,6 @@ def test_a_plan_has_no_steps_and_no_xml_of_them() -> None:
     with pytest.raises(ValueError, match="all_gather_rails_first has phases, no steps of ranks"):
         _ = plain.steps
     assert plain.msccl_xml == ""
-    own = replace(plain, algorithm=as_algorithm(plain.phases, "own"), phases=None)
-    assert (own.name, own.msccl_xml) == ("own", ""), "a user's own, for as many nodes"
 
 
 def test_the_fastest_plan_is_the_fastest_of_all_that_are_tried() -> None:

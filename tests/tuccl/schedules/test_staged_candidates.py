@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.program_header import executor_serves, is_staged, runs_across_hosts
+from lookup_tables.program_header import executor_serves, runs_across_hosts
 from lookup_tables.table import Operation, Shape, StoredSchedule
 from sketches.candidates import whole_machine
-from synthesizer.programs.staged import cutting
-from synthesizer.programs.staged.program_check import check_programs
-from synthesizer.programs.staged.staged_compiler import read_staged
+from synthesizer.programs import cutting
+from synthesizer.programs.compiler import check_programs
 from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from tests.synthesizer.programs.phased_schedules import has_rounds, read_phases
 from tuccl.errors import WorkspaceError
 from tuccl.models.figures import communicator_shape
 from tuccl.schedules.candidates import Candidate
@@ -43,7 +43,7 @@ def candidates(operation: Operation = Operation.ALL_REDUCE) -> tuple[Candidate, 
 def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Operation) -> None:
     assert communicator_shape(TOPOLOGY) == Shape(4, 2, 0)
     found = candidates(operation)
-    staged = [read_staged(each.program, each.name) for each in found]
+    staged = [read_phases(each.program) for each in found]
     assert {each.node_sizes for each in staged} == {(3, 1)}
     assert {each.collective for each in staged} == {each.collective for each in found}
     assert len({each.content_hash for each in found}) == len(found)
@@ -70,7 +70,7 @@ def test_an_executor_serves_nodes_of_different_sizes_and_runs_rounds_there() -> 
     assert not executor_serves(Shape(32, 2, 16))
     (first, *_) = candidates()
     stored = StoredSchedule(first.content_hash, first.name, "", first.program)
-    assert is_staged(first.program)
+    assert has_rounds(first.program)
     assert runs_across_hosts([stored], first.content_hash)
     check_programs([stored], "table")
 
@@ -127,7 +127,7 @@ def test_a_schedule_of_the_user_runs_in_rounds_on_any_nodes(topology: object) ->
     machine = MACHINE if topology is TOPOLOGY else whole_machine(cluster(2, 2, 1))
     (candidate,) = own_candidates([own], [], machine, SIZES, in_rounds=True)[Operation.ALL_REDUCE]
     assert candidate.node_sizes == node_sizes_of(machine)
-    assert read_staged(candidate.program, "own").node_sizes == candidate.node_sizes
+    assert read_phases(candidate.program).node_sizes == candidate.node_sizes
 
 
 def test_a_schedule_of_the_user_without_rounds_keeps_its_steps(

@@ -25,7 +25,6 @@ from lookup_tables.table import NcclProtocol, Shape
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from synthesizer.programs.phases import PhasedSchedule
-from synthesizer.programs.staged.staged_schedule import StagedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, compile_schedule
 from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, InfeasibleError, MachineError, MeasurementError
@@ -110,17 +109,11 @@ class SimulatedBackend:
             for content_hash in own
             if (shape, content_hash) in self._compiled
         }
-        self._staged: dict[_Schedule, StagedSchedule] = {
-            (shape, content_hash): schedule.staged
-            for shape, own in of_shape.items()
-            for content_hash, schedule in own.items()
-            if schedule.staged is not None
-        }
         self._phased: dict[_Schedule, PhasedSchedule] = {
-            (shape, content_hash): schedule.phases
+            (shape, content_hash): schedule.phased
             for shape, own in of_shape.items()
             for content_hash, schedule in own.items()
-            if schedule.phases is not None
+            if schedule.phased is not None
         }
         self._classes = lru_cache(maxsize=None)(self._classes_of)
         self._phased_model = lru_cache(maxsize=None)(self._model_of_shape)
@@ -182,8 +175,6 @@ class SimulatedBackend:
 
     def _alone_us(self, task: Task, config: Config) -> float:
         if config.algorithm.startswith(PHASES_PREFIX):
-            if (task.shape, config.schedule) in self._staged:
-                return self._staged_us(task, config)
             return self._phased_us(task, config)
         if config.is_schedule:
             return self._schedule_us(task, config)
@@ -228,22 +219,19 @@ class SimulatedBackend:
             raise _unknown(config)
         _require_known(0, config.profile)
         kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
+        if not phased.is_uniform:
+            staged = self._staged_model(task.shape, task.placement, config.schedule)
+            return staged.time_us(task.size_bytes, kernels, config.buffer_bytes)
         slices = slices_of_call(phased, task.size_bytes, config.buffer_bytes)
         parameters = PhaseParameters(kernels, slices, config.profile)
         model = self._phased_model(task.shape, task.placement)
         return model.time_us(phased, task.size_bytes, parameters)
 
-    def _staged_us(self, task: Task, config: Config) -> float:
-        _require_known(0, config.profile)
-        kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
-        model = self._staged_model(task.shape, task.placement, config.schedule)
-        return model.time_us(task.size_bytes, kernels, config.buffer_bytes)
-
     def _model_of_staged(
         self, shape: Shape, placement: Placement, content_hash: str
     ) -> StagedModel:
-        staged = self._staged[shape, content_hash]
-        return StagedModel(staged, self._machine_at(shape, placement), self._constants)
+        phased = self._phased[shape, content_hash]
+        return StagedModel(phased, self._machine_at(shape, placement), self._constants)
 
     def _model_of_shape(self, shape: Shape, placement: Placement) -> PhasedModel:
         return PhasedModel(grid_figures(self._machine_at(shape, placement)), self._constants)

@@ -1,10 +1,11 @@
 """Time of a call across hosts, from the times of its phases for one slice.
 
-The executor enqueues phases step by step (`tuccl/runtime/executor/phase_runner.cc`): at each step,
-of the slices that have a phase then, the oldest goes first. Kernels and sums follow one another on
-the call's stream. Rounds on rails have a stream for each lane, so that rounds of several slices run
-at once beside the kernels of others, and share the network. A slice starts when an earlier one has
-left its window of scratch memory. A call in one piece runs phase by phase.
+The executor enqueues phases step by step (`tuccl/runtime/executor/program_runner.cc`): at each
+step, of the slices that have a phase then, the oldest goes first. Kernels and sums follow one
+another on the call's stream. Phases on the network have a stream for each lane, so that those of
+several slices run at once beside the kernels of others, and share the network. A slice of a uniform
+schedule starts when an earlier one has left its window of scratch memory; slices of stages and
+rounds share no memory. A call in one piece runs phase by phase.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from synthesizer.programs.phases import PhasedSchedule, PhaseKind
+from synthesizer.programs.layout import PhaseKind
+from synthesizer.programs.phases import PhasedSchedule
 
 MOST_WINDOWS = 16
-"""Windows of scratch memory of a call (`tuccl/runtime/executor/phase_plan.h`)."""
+"""Windows of scratch memory of a call (`tuccl/runtime/executor/uniform_plan.h`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,13 @@ def pipelined_us(phased: PhasedSchedule, times: Sequence[PhaseTime], slices: int
     """
     if slices == 1:
         return sum(time.time_us for time in times)
-    on_rail = [phase.kind is PhaseKind.RAIL for phase in phased.phases]
-    before = [number + (phased.lanes - 1) * sum(on_rail[:number]) for number in range(len(times))]
-    windows = min(len(times) + (phased.lanes - 1) * sum(on_rail), MOST_WINDOWS, slices)
+    on_network = [phase.kind in {PhaseKind.RAIL, PhaseKind.ROUND} for phase in phased.phases]
+    before = [
+        number + (phased.lanes - 1) * sum(on_network[:number]) for number in range(len(times))
+    ]
+    windows = slices
+    if phased.is_uniform:
+        windows = min(len(times) + (phased.lanes - 1) * sum(on_network), MOST_WINDOWS, slices)
     lanes = min(slices, phased.lanes)
     kernels_free_us = network_free_us = 0.0
     lane_free_us = [0.0] * lanes
@@ -53,7 +59,7 @@ def pipelined_us(phased: PhasedSchedule, times: Sequence[PhaseTime], slices: int
             start_us = ends_us[piece]
             if number == 0 and piece >= windows:
                 start_us = ends_us[piece - windows]
-            if on_rail[number]:
+            if on_network[number]:
                 start_us = max(start_us, lane_free_us[piece % lanes])
                 network_free_us = max(start_us, network_free_us) + times[number].network_us
                 end_us = max(start_us + times[number].time_us, network_free_us)

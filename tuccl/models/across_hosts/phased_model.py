@@ -19,8 +19,8 @@ from functools import lru_cache
 
 from lookup_tables.table import BuiltinConfig, NcclProtocol, Operation
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.layout import Pattern
-from synthesizer.programs.phases import Phase, PhasedSchedule, PhaseKind
+from synthesizer.programs.layout import Pattern, PhaseKind
+from synthesizer.programs.phases import CallPhase, PhasedSchedule
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
 from tuccl.models.executor_model import KernelParameters, kernel_us
 from tuccl.models.grid_figures import GridFigures
@@ -80,12 +80,16 @@ class PhasedModel:
         chunk_bytes = _chunk_bytes(phased, size_bytes) / parameters.slices
         times = [
             self._phase_time(phased, phase, chunk_bytes * phase.chunks, parameters)
-            for phase in phased.phases
+            for phase in phased.calls
         ]
         return pipelined_us(phased, times, parameters.slices)
 
     def _phase_time(
-        self, phased: PhasedSchedule, phase: Phase, count_bytes: float, parameters: PhaseParameters
+        self,
+        phased: PhasedSchedule,
+        phase: CallPhase,
+        count_bytes: float,
+        parameters: PhaseParameters,
     ) -> PhaseTime:
         if phase.kind is PhaseKind.RAIL:
             group = phased.nodes if phase.collective in _SPREAD else 1
@@ -100,7 +104,7 @@ class PhasedModel:
     def _kernel_us(
         self,
         phased: PhasedSchedule,
-        phase: Phase,
+        phase: CallPhase,
         count_bytes: float,
         kernels: KernelParameters,
     ) -> float:
@@ -119,7 +123,7 @@ class PhasedModel:
             launch_us=self._constants.phase_launch_us,
         )
 
-    def _sum_us(self, phase: Phase, count_bytes: float) -> float:
+    def _sum_us(self, phase: CallPhase, count_bytes: float) -> float:
         moved_bytes = (phase.repeats + 1) * count_bytes
         gb_per_s = self._grid.memory_gb_per_s * self._constants.memory_efficiency
         return self._constants.phase_launch_us + moved_bytes / (1e3 * gb_per_s)
@@ -143,7 +147,7 @@ def wires_us(phased: PhasedSchedule, size_bytes: int, grid: GridFigures) -> floa
     """Return the time of the transfers alone, phase after phase, without any other cost."""
     chunk_bytes = _chunk_bytes(phased, size_bytes)
     total_us = 0.0
-    for phase in phased.phases:
+    for phase in phased.calls:
         group = phased.group(phase)
         sent_bytes = phase.calls * phase.chunks * chunk_bytes * (group - 1)
         if phase.collective is Collective.ALL_REDUCE and phase.kind is PhaseKind.RAIL:
@@ -158,7 +162,7 @@ def wires_us(phased: PhasedSchedule, size_bytes: int, grid: GridFigures) -> floa
 
 def _chunk_bytes(phased: PhasedSchedule, size_bytes: int) -> float:
     divided = phased.collective.divides_by_ranks
-    return size_bytes / (phased.ranks if divided else phased.input_chunks)
+    return size_bytes / (phased.ranks if divided else phased.chunks)
 
 
 def _config(rail: BuiltinConfig) -> Config:

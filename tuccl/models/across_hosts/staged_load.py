@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from synthesizer.ir.program import Statement
-from synthesizer.programs.staged.staged_schedule import StagedSchedule, Statements
+from synthesizer.programs.phases import PhasedSchedule, Statements
 from tuccl.models.across_hosts.gpu_ways import GpuWays, shared_us_per_byte
 
 _HALF = 0.5
@@ -56,13 +56,13 @@ class StagedLoad:
     """Most chunks that arrive at one rank in one stage, which share the staging memory."""
 
 
-def staged_load(staged: StagedSchedule, ways: GpuWays) -> StagedLoad:
+def staged_load(phased: PhasedSchedule, ways: GpuWays) -> StagedLoad:
     """Return what a schedule asks of a machine."""
-    nodes = staged.node_of_rank()
+    nodes = phased.node_of_rank()
     return StagedLoad(
-        tuple(_slowest_node(stage, nodes, ways) for stage in staged.stages),
-        tuple(_round_load(sent, ways) for sent in staged.rounds),
-        max((_arrivals(stage) for stage in staged.stages), default=0),
+        tuple(_slowest_node(stage, nodes, ways) for stage in phased.stages),
+        tuple(_round_load(sent, ways) for sent in phased.rounds),
+        max((_arrivals(stage) for stage in phased.stages), default=0),
     )
 
 

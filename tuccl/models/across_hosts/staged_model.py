@@ -15,19 +15,19 @@ at the same time. docs/lab/model.md says how far to trust it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from probes.topology.graph import Topology
-from synthesizer.programs.staged.call_cut import (
+from synthesizer.programs.call_cut import (
     Slices,
     chunk_bytes_of,
     has_scratch_for,
     slices_of_call,
 )
-from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.across_hosts.gpu_ways import gpu_ways
+from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
 from tuccl.models.across_hosts.staged_load import RoundLoad, StagedLoad, StageLoad, staged_load
 from tuccl.models.executor_model import KernelParameters, stage_us
 from tuccl.models.figures import machine_figures
@@ -46,19 +46,19 @@ class StagedModel:
     """Times one schedule in stages and rounds on one machine."""
 
     def __init__(
-        self, staged: StagedSchedule, topology: Topology, constants: ModelConstants = SHIPPED
+        self, phased: PhasedSchedule, topology: Topology, constants: ModelConstants = SHIPPED
     ) -> None:
         """Model a schedule.
 
         Args:
-            staged: The schedule.
+            phased: The schedule.
             topology: The machine, whose nodes have the schedule's sizes.
             constants: Constants of the model.
         """
-        self._staged = staged
+        self._phased = phased
         self._machine = machine_figures(topology)
         self._constants = constants
-        self._load = staged_load(staged, gpu_ways(topology))
+        self._load = staged_load(phased, gpu_ways(topology))
 
     def time_us(
         self, size_bytes: int, kernels: KernelParameters, slice_bytes: int | None = None
@@ -73,19 +73,19 @@ class StagedModel:
         Raises:
             ConfigurationFailedError: The executor leaves such a call to NCCL.
         """
-        if not has_scratch_for(self._staged, size_bytes):
+        if not has_scratch_for(self._phased, size_bytes):
             raise ConfigurationFailedError("the executor has not the scratch memory that it needs")
         if kernels.protocol not in _DATA_SHARE:
             raise ConfigurationFailedError(f"stages do not run with {kernels.protocol.value}")
-        slices = slices_of_call(self._staged, size_bytes, slice_bytes or max(1, size_bytes))
+        slices = slices_of_call(self._phased, size_bytes, slice_bytes or max(1, size_bytes))
         times_us = [self._stage_us(self._load.stages[0], slices, kernels)]
         for sent, stage in zip(self._load.rounds, self._load.stages[1:], strict=True):
             times_us += [self._round_us(sent, slices), self._stage_us(stage, slices, kernels)]
-        return _pipelined_us(times_us, slices.count)
+        return pipelined_us(self._phased, list(map(PhaseTime, times_us)), slices.count)
 
     def wires_us(self, size_bytes: int) -> float:
         """Return the time of the transfers alone, one stage or round after the other."""
-        chunk_bytes = chunk_bytes_of(self._staged, size_bytes)
+        chunk_bytes = chunk_bytes_of(self._phased, size_bytes)
         inside_us = sum(stage.wire_us_per_byte for stage in self._load.stages if stage is not None)
         across_us = sum(sent.network_us_per_byte for sent in self._load.rounds)
         waits_us = len(self._load.rounds) * self._machine.network_latency_us
@@ -119,23 +119,6 @@ class StagedModel:
             self._machine,
         )
         return float(work_time_us(work, NcclAlgorithm.RING, protocol, self._constants))
-
-
-def _pipelined_us(times_us: Sequence[float], slices: int) -> float:
-    """Return the time of a call from those of a slice's stages and rounds, which take turns.
-
-    The executor enqueues step by step (`tuccl/runtime/executor/staged_runner.cc`): all stages on
-    one stream, all rounds on another, of the slices that have one then the oldest first.
-    """
-    free_us = [0.0, 0.0]
-    ends_us = [0.0] * slices
-    for step in range(slices + len(times_us) - 1):
-        for number in reversed(range(len(times_us))):
-            piece, stream = step - number, number % 2
-            if 0 <= piece < slices:
-                ends_us[piece] = max(ends_us[piece], free_us[stream]) + times_us[number]
-                free_us[stream] = ends_us[piece]
-    return max(ends_us)
 
 
 def _launches(load: StagedLoad, chunk_bytes: int, protocol: NcclProtocol) -> int:

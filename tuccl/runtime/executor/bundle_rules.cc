@@ -1,10 +1,7 @@
 #include "bundle_rules.h"
 
-#include "staged_plan.h"
-
 extern "C" {
 #include "bundle.h"
-#include "phased.h"
 #include "program.h"
 }
 
@@ -17,71 +14,33 @@ namespace {
 
 constexpr uint32_t kMostThreads = 1024;
 
-bool has_root(uint32_t operation) {
-    return operation == TUCCL_BROADCAST || operation == TUCCL_REDUCE;
-}
-
-bool is_for(const tuccl_phased &phased, const Grid &grid) {
-    return grid.has_equal_nodes() && phased.header->nodes == grid.nodes &&
-           phased.header->local_ranks == grid.local_ranks;
-}
-
-bool is_across(const void *programs, uint32_t index, const Grid &grid) {
-    tuccl_phased phased;
-    tuccl_staged staged;
-    return (tuccl_phased_at(programs, index, &phased) && is_for(phased, grid)) ||
-           (tuccl_staged_at(programs, index, &staged) && is_for(staged, grid));
-}
-
 // Returns whether any of the checked programs is for such a communicator.
 bool has_program_for(const void *programs, const Grid &grid) {
     tuccl_program program;
     for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
-        if (grid.nodes == 1 ? tuccl_programs_at(programs, index, &program) &&
-                                  program.header->ranks == grid.local_ranks
-                            : is_across(programs, index, grid))
+        if (tuccl_programs_at(programs, index, &program) && is_for(program, grid))
             return true;
     return false;
-}
-
-// Plans of phases have no roots.
-bool make_rule_across(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
-                      const Grid &grid, Rule *rule) {
-    tuccl_phased phased;
-    tuccl_staged staged;
-    rule->pattern = TUCCL_PATTERN_NONE;
-    rule->root = kAnyRoot;
-    if (!is_across(programs, entry.schedule, grid))
-        return false;
-    if (tuccl_phased_at(programs, entry.schedule, &phased))
-        return phased.header->operation == operation;
-    if (!tuccl_staged_at(programs, entry.schedule, &staged) || staged.header->root >= kAnyRoot)
-        return false;
-    if (has_root(operation))
-        rule->root = static_cast<uint8_t>(staged.header->root);
-    return staged.header->operation == operation;
-}
-
-bool make_local_rule(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
-                     uint32_t ranks, Rule *rule) {
-    tuccl_program program;
-    if (!tuccl_programs_at(programs, entry.schedule, &program) ||
-        program.header->operation != operation || program.header->ranks != ranks)
-        return false;
-    rule->pattern = program.header->pattern;
-    // Patterns serve every root, a program only its own.
-    const bool any_root = !has_root(operation) || rule->pattern != TUCCL_PATTERN_NONE;
-    rule->root = any_root ? kAnyRoot : program.header->root;
-    return true;
 }
 
 } // namespace
 
 bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint32_t operation,
                const Grid &grid, Rule *rule) {
-    if (entry.schedule >= tuccl_programs_count(bundle.programs) ||
-        entry.schedule_nthreads > kMostThreads)
+    tuccl_program program;
+    if (entry.schedule_nthreads > kMostThreads ||
+        !tuccl_programs_at(bundle.programs, entry.schedule, &program) || !is_for(program, grid) ||
+        program.header->operation != operation)
         return false;
+    const tuccl_phase &first = program.phases[0];
+    rule->pattern = first.kind == TUCCL_PHASE_STEPS ? first.pattern : uint8_t{TUCCL_PATTERN_NONE};
+    // Patterns serve every root, a program only its own.
+    rule->root = kAnyRoot;
+    if (tuccl_has_root(operation) && rule->pattern == TUCCL_PATTERN_NONE) {
+        if (program.header->root >= kAnyRoot)
+            return false;
+        rule->root = static_cast<uint8_t>(program.header->root);
+    }
     rule->min_bytes = entry.min_bytes;
     rule->max_bytes = entry.max_bytes;
     rule->buffer_bytes = entry.schedule_buffer_bytes;
@@ -89,16 +48,14 @@ bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint
     rule->nchannels = entry.schedule_nchannels;
     rule->nthreads = static_cast<uint16_t>(entry.schedule_nthreads);
     rule->protocol = entry.schedule_protocol;
-    return grid.nodes == 1
-               ? make_local_rule(entry, bundle.programs, operation, grid.local_ranks, rule)
-               : make_rule_across(entry, bundle.programs, operation, grid, rule);
+    return true;
 }
 
 bool keep_within(const ScheduleBounds &bounds, const void *programs, Rule *rule) {
     rule->nchannels = std::min(rule->nchannels, bounds.blocks);
-    tuccl_phased phased;
-    return !tuccl_phased_at(programs, rule->program, &phased) ||
-           phased.header->lanes <= bounds.lanes;
+    tuccl_program program;
+    return !tuccl_programs_at(programs, rule->program, &program) ||
+           !tuccl_program_is_uniform(program.header) || program.header->lanes <= bounds.lanes;
 }
 
 std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, const Grid &grid,
@@ -129,10 +86,10 @@ std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle,
 
 uint32_t most_lanes(const void *programs, const Grid &grid) {
     uint32_t most = 1;
-    tuccl_phased phased;
+    tuccl_program program;
     for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
-        if (tuccl_phased_at(programs, index, &phased) && is_for(phased, grid))
-            most = std::max(most, phased.header->lanes);
+        if (tuccl_programs_at(programs, index, &program) && is_for(program, grid))
+            most = std::max(most, program.header->lanes);
     return most;
 }
 
@@ -173,12 +130,12 @@ bool has_program_across_nodes(const tuccl_bundle &bundle) {
         if (bundle.program_bytes - at < sizeof record)
             return false;
         std::memcpy(&record, section + at, sizeof record);
-        tuccl_phased_header header;
+        tuccl_program_header header;
         if (record.bytes < sizeof header || record.offset > bundle.program_bytes ||
             bundle.program_bytes - record.offset < sizeof header)
             continue;
         std::memcpy(&header, section + record.offset, sizeof header);
-        if (header.version == TUCCL_PHASED_VERSION || header.version == TUCCL_STAGED_VERSION)
+        if (header.version == TUCCL_PROGRAM_VERSION && header.nodes > 1)
             return true;
     }
     return false;

@@ -98,7 +98,7 @@ std::string make_communicators(const RailOwner &owner, const NetworkNeed &need,
 std::string connect(const RailOwner &owner, const Rule &rule, Agreement *agreement) {
     const Exchange &exchange = agreement->exchange();
     const char *fault =
-        owner.rails.connect(missing_calls(owner, rule), owner.phases.memory(owner.device_number),
+        owner.rails.connect(missing_calls(owner, rule), owner.runner.memory(owner.device_number),
                             [&exchange] { return exchange.obstacle(); });
     return agreement->round(fault);
 }
@@ -134,7 +134,7 @@ const char *prepare_rails(const RailOwner &owner, const Rule &rule, const Networ
     if (!fault.empty())
         owner.rails.abort();
     owner.rails.set_preparing(false);
-    owner.phases.use(owner.rails.lanes(), owner.rails.request());
+    owner.runner.use(owner.rails);
     tuccl_device_leave(&before);
     if (fault.empty()) {
         tell(owner);

@@ -3,7 +3,7 @@
 #define TUCCL_EXECUTOR_CHOSEN_RAILS_H
 
 #include "grid.h"
-#include "phase_runner.h"
+#include "program_runner.h"
 #include "rails.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@ struct RailOwner {
     const Grid &grid;
     const std::atomic<bool> &gave_up; // Set by a thread that is about to abort it.
     const void *programs;
-    PhaseRunner &phases;
+    ProgramRunner &runner;
     Rails &rails;
 };
 

@@ -11,7 +11,6 @@ extern "C" {
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <thread>
 
 namespace tuccl {
@@ -31,24 +30,11 @@ bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32
     return keep_within(serving.bounds, serving.bundle->programs, rule);
 }
 
-// The operation of a schedule across hosts; nothing for another one.
-std::optional<uint32_t> operation_across(const void *programs, uint32_t index) {
-    tuccl_phased phased;
-    tuccl_staged staged;
-    if (tuccl_phased_at(programs, index, &phased))
-        return phased.header->operation;
-    if (tuccl_staged_at(programs, index, &staged))
-        return staged.header->operation;
-    return std::nullopt;
-}
-
 } // namespace
 
 bool Communicator::supports(const tuccl_call &call) const {
-    if (serving_.phases == nullptr)
-        return tuccl_device_supports(serving_.device, &call) != 0;
-    return serving_.stages->has(call.program) ? serving_.stages->supports(call)
-                                              : serving_.phases->supports(call);
+    return serving_.runner != nullptr ? serving_.runner->supports(call)
+                                      : tuccl_device_supports(serving_.device, &call) != 0;
 }
 
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
@@ -90,27 +76,23 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
 
 const char *Communicator::prepare(const tuccl_entry_record &choice) {
     Rule rule;
-    if (!serving_.chooses || serving_.phases == nullptr)
+    tuccl_program program;
+    if (!serving_.chooses || serving_.runner == nullptr)
         return nullptr;
     const void *programs = serving_.bundle->programs;
-    const auto operation = operation_across(programs, choice.schedule);
-    if (!operation || !make_rule(choice, *serving_.bundle, *operation, serving_.grid, &rule))
+    if (!tuccl_programs_at(programs, choice.schedule, &program) ||
+        !make_rule(choice, *serving_.bundle, program.header->operation, serving_.grid, &rule))
         return nullptr;
-    const char *fault = prepare_rails({nccl(), serving_.device_number, serving_.grid, gave_up_,
-                                       programs, *serving_.phases, *serving_.rails},
-                                      rule, network_need_of(rule, programs));
-    serving_.stages->use(serving_.rails->network());
-    return fault;
+    return prepare_rails({nccl(), serving_.device_number, serving_.grid, gave_up_, programs,
+                          *serving_.runner, *serving_.rails},
+                         rule, network_need_of(rule, programs));
 }
 
 int Communicator::launch(const tuccl_call &call, ncclStream stream) {
     if (serving_.order.before(serving_.device, stream) != 0)
         return kNcclUnhandledCudaError;
-    if (serving_.phases != nullptr) {
-        const int failed = serving_.stages->has(call.program)
-                               ? serving_.stages->run(call, stream, gave_up_)
-                               : serving_.phases->run(call, stream, gave_up_);
-        if (failed != kNcclSuccess)
+    if (serving_.runner != nullptr) {
+        if (const int failed = serving_.runner->run(call, stream, gave_up_))
             return failed;
     } else if (tuccl_device_launch(serving_.device, &call, stream) != 0) {
         return kNcclUnhandledCudaError;

@@ -6,9 +6,8 @@
 #include "grid.h"
 #include "local_ranks.h"
 #include "nccl_call.h"
-#include "phase_runner.h"
+#include "program_runner.h"
 #include "schedule_bounds.h"
-#include "staged_runner.h"
 #include "stream_order.h"
 
 #include <atomic>
@@ -30,11 +29,10 @@ struct Serving {
     // Bundle of its programs; NULL on one node unless the process makes choices.
     std::shared_ptr<const tuccl_bundle> bundle;
     bool chooses = false;
-    ScheduleBounds bounds;               // Of choices; the decision is within them.
-    std::unique_ptr<PhaseRunner> phases; // NULL on one node.
-    std::unique_ptr<StagedRunner> stages;
-    std::shared_ptr<Rails> rails; // Created for this communicator; NULL on one node.
-    uint64_t number = 0;          // The same on all ranks.
+    ScheduleBounds bounds;                 // Of choices; the decision is within them.
+    std::unique_ptr<ProgramRunner> runner; // NULL on one node.
+    std::shared_ptr<Rails> rails;          // Created for this communicator; NULL on one node.
+    uint64_t number = 0;                   // The same on all ranks.
     StreamOrder order;
 };
 
@@ -60,8 +58,8 @@ class Communicator {
     void wait_for_calls() const;
 
     // Whether its calls contain calls of NCCL, which must not be in a group.
-    bool runs_phases() const {
-        return serving_.phases != nullptr;
+    bool calls_nccl() const {
+        return serving_.runner != nullptr;
     }
     // Makes and connects what a choice needs along the rail, so that its calls do not wait for
     // that. All ranks call it alike, and not beside a call. Returns NULL, or why they cannot.

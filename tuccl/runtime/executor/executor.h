@@ -6,6 +6,8 @@
 #ifndef TUCCL_EXECUTOR_H
 #define TUCCL_EXECUTOR_H
 
+#include "program_layout.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,16 +19,6 @@ enum {
     TUCCL_MAX_RANKS = 8,
     /* Size of the handle by which peers map a rank's staging area. */
     TUCCL_HANDLE_BYTES = 128,
-};
-
-/* As in the bundle (docs/reference/bundle-format.md). */
-enum tuccl_operation {
-    TUCCL_BROADCAST = 0,
-    TUCCL_REDUCE = 1,
-    TUCCL_ALL_GATHER = 2,
-    TUCCL_REDUCE_SCATTER = 3,
-    TUCCL_ALL_REDUCE = 4,
-    TUCCL_ALLTOALL = 5,
 };
 
 enum tuccl_protocol { TUCCL_LL = 0, TUCCL_LL128 = 1, TUCCL_SIMPLE = 2 };
@@ -54,19 +46,6 @@ enum tuccl_reduction {
     TUCCL_MIN = 3,
     TUCCL_AVG = 4,
     TUCCL_REDUCTIONS = 5,
-};
-
-/* The kernel of a call: one written for a pattern, or the interpreter of a program. The compiler of
- * programs recognises patterns (docs/reference/programs.md). */
-enum tuccl_pattern {
-    TUCCL_PATTERN_NONE = 0,
-    /* all_reduce: every rank sends all data to every rank. */
-    TUCCL_PATTERN_ONE_PHASE = 1,
-    /* all_reduce: every rank reduces a shard and sends it to every rank. */
-    TUCCL_PATTERN_TWO_PHASE = 2,
-    /* all_gather, reduce_scatter, alltoall, broadcast, reduce: everybody sends to whom it concerns.
-     */
-    TUCCL_PATTERN_DIRECT = 3,
 };
 
 /* One collective call. Pointers are device pointers, of any alignment. */
@@ -148,7 +127,7 @@ int tuccl_device_launch(struct tuccl_device_comm *comm, const struct tuccl_call 
 /* For schedules across hosts: memory of this communicator for what lies between phases, streams
  * beside the job's, and events. Called once, after connecting; freed with the communicator. NULL on
  * success, else the reason in half a sentence. */
-enum { TUCCL_DEVICE_MARKS = 160, TUCCL_DEVICE_SIDE_STREAMS = 16 };
+enum { TUCCL_DEVICE_MARKS = 96, TUCCL_DEVICE_SIDE_STREAMS = 16 };
 const char *tuccl_device_prepare_phases(struct tuccl_device_comm *comm, size_t scratch_bytes,
                                         uint32_t streams);
 void *tuccl_device_scratch(const struct tuccl_device_comm *comm);
@@ -163,7 +142,7 @@ int tuccl_device_await(struct tuccl_device_comm *comm, uint32_t mark, void *stre
 int tuccl_device_sum(struct tuccl_device_comm *comm, const void *source, void *target, size_t count,
                      uint32_t summands, uint8_t type, uint8_t reduction, void *stream);
 
-/* A step of a rank in a stage of a schedule in stages and rounds (tuccl/runtime/staged_layout.h).
+/* A step of a rank in a stage (tuccl/runtime/program_layout.h).
  * Each message of a stage has lines of its own at its receiver. */
 struct tuccl_stage_step {
     uint8_t type;  /* enum tuccl_step_type: S, R, RRC (source and message), RE or CPY. */

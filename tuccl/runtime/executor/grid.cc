@@ -65,4 +65,18 @@ std::string find_grid(const std::vector<Greeting> &greetings, uint32_t rank, Gri
     return {};
 }
 
+bool is_for(const tuccl_program &program, const Grid &grid) {
+    if (program.header->nodes != grid.nodes || program.header->ranks != grid.ranks())
+        return false;
+    if (tuccl_program_is_uniform(program.header))
+        return grid.has_equal_nodes();
+    std::vector<uint32_t> sizes(grid.nodes);
+    for (uint32_t rank = 0; rank < grid.ranks(); rank++)
+        sizes[program.ranks[rank].node]++;
+    for (uint32_t node = 0; node < grid.nodes; node++)
+        if (sizes[node] != grid.size_of(node))
+            return false;
+    return true;
+}
+
 } // namespace tuccl

@@ -3,6 +3,7 @@
 #define TUCCL_EXECUTOR_GRID_H
 
 #include "agreement.h"
+#include "program_layout.h"
 
 #include <cstdint>
 #include <string>
@@ -44,6 +45,9 @@ struct Grid {
 // Finds the grid from all ranks' greetings. Returns why the executor cannot serve it, empty if it
 // can; the same on every rank.
 std::string find_grid(const std::vector<Greeting> &greetings, uint32_t rank, Grid *grid);
+
+// Whether a program is for the nodes of a communicator.
+bool is_for(const tuccl_program &program, const Grid &grid);
 
 } // namespace tuccl
 

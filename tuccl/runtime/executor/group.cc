@@ -78,7 +78,7 @@ int run_part(Part *part) {
     const InUse use(communicator, part->nccl);
     if (!use)
         return release_to_nccl(part);
-    part->waits = communicator->runs_phases();
+    part->waits = communicator->calls_nccl();
     part->number = communicator->number();
     if (!part->waits)
         if (const int result = launch_held(*part, communicator))

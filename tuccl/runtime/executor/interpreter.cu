@@ -95,7 +95,7 @@ bool plan_call(const tuccl_device_comm &comm, const tuccl_call &call, tuccl_prog
                ProgramLaunch *launch) {
     return comm.programs.here != nullptr && (call.protocol != TUCCL_LL128 || comm.nvlink) &&
            tuccl_programs_at(comm.programs.here, call.program, program) &&
-           program->header->ranks == comm.peers.ranks &&
+           program->header->nodes == 1 && program->header->ranks == comm.peers.ranks &&
            plan_program(*program, call, comm.programs.rearranged[call.program].need, launch) &&
            (has_room<ManyMoves>(comm.programs.rearranged[call.program].need) ||
             has_room_for_threadblocks(*program, call)) &&
@@ -119,7 +119,7 @@ std::vector<Programs::Rearranged> rearrange(const void *section, uint32_t rank) 
     uint64_t comparisons = kMostComparisons;
     for (uint32_t i = 0; i < all.size(); i++) {
         tuccl_program program;
-        if (!tuccl_programs_at(section, i, &program))
+        if (!tuccl_programs_at(section, i, &program) || program.header->nodes > 1)
             continue;
         Moves moves = moves_of(program, &comparisons);
         const MovesNeed need = need_of(moves);

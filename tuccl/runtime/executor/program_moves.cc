@@ -208,7 +208,7 @@ class Joining {
   private:
     // Position of a chunk in an in-place call, where input and output share memory.
     uint32_t in_place(const MovePlace &place) const {
-        const uint32_t part = rank_ * tuccl_program_part_chunks(program_.header);
+        const uint32_t part = rank_ * program_.header->chunks;
         const bool input = place.buffer == TUCCL_BUFFER_INPUT;
         const bool moves =
             program_.header->operation == (input ? TUCCL_ALL_GATHER : TUCCL_REDUCE_SCATTER);

@@ -133,7 +133,7 @@ bool plan_program(const tuccl_program &program, const tuccl_call &call, const Mo
     const Cut cut = cut_of(header, call);
     if (cut.most_tile_bytes == 0)
         return false;
-    const uint64_t part_chunks = tuccl_program_part_chunks(&header);
+    const uint64_t part_chunks = header.chunks;
     launch->part_bytes = call.count * type_bytes(call.type);
     launch->chunk_bytes = round_up((launch->part_bytes + part_chunks - 1) / part_chunks, kGrain);
     launch->instance_bytes =

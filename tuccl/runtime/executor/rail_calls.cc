@@ -1,6 +1,6 @@
 #include "rail_calls.h"
 
-#include "phase_plan.h"
+#include "uniform_plan.h"
 
 #include <algorithm>
 #include <iterator>
@@ -47,11 +47,11 @@ RailCall call_of(const tuccl_phase &phase, uint32_t lanes, bool obeys) {
 
 // Elements that do not divide into chunks are reduced beside the first call along the rail, or
 // alone where there are no others.
-void add_left_over(const tuccl_phased &phased, const RailCall &first,
+void add_left_over(const tuccl_program &program, const RailCall &first,
                    std::vector<RailCall> *calls) {
-    const tuccl_phased_header &header = *phased.header;
-    if (header.operation != TUCCL_ALL_REDUCE || header.input_chunks == 1 ||
-        phased.phases[0].kind != TUCCL_PHASE_LOCAL)
+    const tuccl_program_header &header = *program.header;
+    if (header.operation != TUCCL_ALL_REDUCE || header.chunks == 1 ||
+        program.phases[0].kind != TUCCL_PHASE_LOCAL)
         return;
     RailCall beside = first;
     beside.operation = TUCCL_ALL_REDUCE;
@@ -59,39 +59,38 @@ void add_left_over(const tuccl_phased &phased, const RailCall &first,
     alone.operation = TUCCL_ALL_REDUCE;
     alone.lanes = 1;
     for (RailCall call : {beside, alone}) {
-        call.most_bytes = is_chosen_by_size(call) ? header.input_chunks * kMostElement : 0;
+        call.most_bytes = is_chosen_by_size(call) ? header.chunks * kMostElement : 0;
         add(call, calls);
     }
 }
 
-bool add_rounds(const Rule &rule, const void *programs, std::vector<RailCall> *calls) {
-    tuccl_staged staged;
-    if (!tuccl_staged_at(programs, rule.program, &staged))
-        return false;
+void add_rounds(const tuccl_program &program, std::vector<RailCall> *calls) {
     RailCall call = {};
     call.operation = kSend;
-    call.pairs = pairs_of(staged);
+    call.pairs = pairs_of(program);
     add(call, calls);
-    return true;
 }
 
 } // namespace
 
 void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
                     std::vector<RailCall> *calls) {
-    tuccl_phased phased;
-    if (programs == nullptr || add_rounds(rule, programs, calls) ||
-        !tuccl_phased_at(programs, rule.program, &phased))
+    tuccl_program program;
+    if (programs == nullptr || !tuccl_programs_at(programs, rule.program, &program))
         return;
-    const tuccl_phased_header &header = *phased.header;
+    if (tuccl_program_has_statements(&program)) {
+        add_rounds(program, calls);
+        return;
+    }
+    const tuccl_program_header &header = *program.header;
     uint64_t chunk_bytes = 0;
-    for_largest_calls(phased, rule.max_bytes, rule.buffer_bytes,
+    for_largest_calls(program, rule.max_bytes, rule.buffer_bytes,
                       [&](const Slicing &slicing, uint64_t) {
-                          chunk_bytes = std::max(chunk_bytes, largest_chunk(phased, slicing));
+                          chunk_bytes = std::max(chunk_bytes, largest_chunk(program, slicing));
                       });
     bool is_first = true;
     for (uint32_t i = 0; i < header.phase_count; i++) {
-        const tuccl_phase &phase = phased.phases[i];
+        const tuccl_phase &phase = program.phases[i];
         if (phase.kind != TUCCL_PHASE_RAIL)
             continue;
         RailCall call = call_of(phase, header.lanes, obeys);
@@ -100,7 +99,7 @@ void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
             call.most_bytes = phase.chunks * chunk_bytes * blocks * phase.repeats;
         add(call, calls);
         if (is_first)
-            add_left_over(phased, call, calls);
+            add_left_over(program, call, calls);
         is_first = false;
     }
 }

@@ -5,7 +5,7 @@
 
 #include "decision.h"
 #include "nccl_call.h"
-#include "staged_plan.h"
+#include "statement_plan.h"
 
 #include <cstdint>
 #include <vector>
@@ -25,7 +25,7 @@ struct RailCall {
     RankPairs pairs = {};
 };
 
-// Adds the calls of a rule, whose program is phased or staged, each kind of call once. `obeys`:
+// Adds the calls of a rule, each kind of call once. `obeys`:
 // whether NCCL takes the requested configurations; the same on all ranks.
 void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
                     std::vector<RailCall> *calls);

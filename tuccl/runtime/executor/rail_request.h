@@ -2,8 +2,8 @@
 #ifndef TUCCL_EXECUTOR_RAIL_REQUEST_H
 #define TUCCL_EXECUTOR_RAIL_REQUEST_H
 
-#include "../phase_layout.h"
 #include "../rail_request.h"
+#include "program_layout.h"
 
 #include <cstdint>
 #include <functional>

@@ -5,13 +5,11 @@
 #include "exchange.h"
 #include "host_identity.h"
 #include "log.h"
-#include "phase_runner.h"
 #include "rails.h"
 #include "random_number.h"
 #include "real_nccl.h"
 #include "register.h"
 #include "rendezvous.h"
-#include "staged_runner.h"
 #include "staging_need.h"
 #include "watchdog.h"
 
@@ -75,21 +73,21 @@ Greeting greet(const Plan &plan, uint16_t most_blocks) {
     return greeting;
 }
 
-// Returns NULL, or the reason of a failure. `stages`: NULL on one node.
+// Returns NULL, or the reason of a failure. `runner`: NULL on one node.
 const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &grid,
-                    const std::vector<Greeting> &greetings, StagedRunner *stages) {
+                    const std::vector<Greeting> &greetings, ProgramRunner *runner) {
     unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES] = {};
     for (uint32_t local = 0; local < grid.local_ranks; local++)
         std::memcpy(handles[local], greetings[grid.first_of_node() + local].handle,
                     TUCCL_HANDLE_BYTES);
     if (const char *fault = tuccl_device_comm_connect(device, handles))
         return fault;
-    if (stages == nullptr)
+    if (runner == nullptr)
         return tuccl_device_comm_load_programs(device, plan.bundle->programs,
                                                plan.bundle->program_bytes);
     const uint32_t lanes = plan.stream_lanes();
     const char *fault = tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * lanes);
-    return fault != nullptr ? fault : stages->load(device, plan.staging, plan.scratch_bytes, lanes);
+    return fault != nullptr ? fault : runner->load(device, plan.staging, plan.scratch_bytes, lanes);
 }
 
 void warn_off(const Place &place, const std::string &reason) {
@@ -193,8 +191,8 @@ struct Parts {
     Plan plan;
     tuccl_device_comm *device = nullptr;
     std::shared_ptr<LocalRanks> local;
-    std::shared_ptr<Rails> rails;         // NULL on one node,
-    std::unique_ptr<StagedRunner> stages; // and this.
+    std::shared_ptr<Rails> rails;          // NULL on one node,
+    std::unique_ptr<ProgramRunner> runner; // and this.
     uint64_t number = 0;
     ~Parts() {
         if (rails != nullptr && rails->is_stuck())
@@ -239,9 +237,9 @@ const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const char *fault = nullptr;
     if (grid.nodes > 1) {
         parts->rails = std::make_shared<Rails>(grid);
-        parts->stages =
-            std::make_unique<StagedRunner>(grid, parts->plan.bundle->programs,
-                                           parts->plan.chooses ? nullptr : &parts->plan.decision);
+        parts->runner =
+            std::make_unique<ProgramRunner>(grid, parts->plan.bundle->programs,
+                                            parts->plan.chooses ? nullptr : &parts->plan.decision);
         // First, because the others wait inside NCCL for this rank.
         fault = parts->rails->make(comm, parts->plan.network);
     }
@@ -310,7 +308,7 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     parts->local = LocalRanks::join(number + parts->grid.node); // The same on all ranks of a node.
     mine.obeys_requests = parts->rails != nullptr && parts->rails->obey_requests() ? 1 : 0;
     if (const char *fault =
-            connect(parts->device, parts->plan, parts->grid, greetings, parts->stages.get()))
+            connect(parts->device, parts->plan, parts->grid, greetings, parts->runner.get()))
         set_fault(&mine, fault);
     mine.lacks_nvlink = tuccl_device_has_nvlink(parts->device) != 0 ? 0 : 1;
     wait_for_this_process(greetings, mine, 1, gives_up);
@@ -345,12 +343,8 @@ Serving serving_of(Parts *parts) {
     serving.rails = parts->rails;
     serving.number = parts->number;
     if (parts->grid.nodes > 1) {
-        serving.phases =
-            std::make_unique<PhaseRunner>(parts->device, parts->plan.stream_lanes(),
-                                          parts->plan.scratch_bytes, parts->plan.bundle->programs);
-        serving.phases->use(parts->rails->lanes(), parts->rails->request());
-        serving.stages = std::move(parts->stages);
-        serving.stages->use(parts->rails->network());
+        serving.runner = std::move(parts->runner);
+        serving.runner->use(*parts->rails);
     }
     if (parts->plan.chooses || parts->grid.nodes > 1)
         serving.bundle = std::move(parts->plan.bundle);

@@ -26,11 +26,10 @@ set(executor_host_sources
   ${executor_folder}/network_roll.cc
   ${executor_folder}/new_communicators.cc
   ${executor_folder}/origin.cc
-  ${executor_folder}/phase_plan.cc
-  ${executor_folder}/phase_runner.cc
   ${executor_folder}/own_sockets.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
+  ${executor_folder}/program_runner.cc
   ${executor_folder}/rail_calls.cc
   ${executor_folder}/rail_request.cc
   ${executor_folder}/rail_warm_up.cc
@@ -47,22 +46,21 @@ set(executor_host_sources
   ${executor_folder}/roll_table.cc
   ${executor_folder}/set_up.cc
   ${executor_folder}/sha256.cc
-  ${executor_folder}/staged_plan.cc
   ${executor_folder}/side_streams.cc
-  ${executor_folder}/staged_runner.cc
   ${executor_folder}/staging_need.cc
+  ${executor_folder}/statement_plan.cc
   ${executor_folder}/stream_order.cc
+  ${executor_folder}/uniform_plan.cc
   ${executor_folder}/watchdog.cc)
 set(executor_table_sources
   ${executor_folder}/../bundle.c
   ${executor_folder}/../bundle_file.c
   ${executor_folder}/../crc32.c
   ${executor_folder}/../machine.c
-  ${executor_folder}/../phased.c
   ${executor_folder}/../program.c
-  ${executor_folder}/../program_rehearsal.c
-  ${executor_folder}/../program_section.c
-  ${executor_folder}/../staged.c)
+  ${executor_folder}/../program_phases.c
+  ${executor_folder}/../program_statements.c
+  ${executor_folder}/../program_steps.c)
 set(executor_device_sources
   ${executor_folder}/device_comm.cu
   ${executor_folder}/device_exchange.cu

@@ -1,10 +1,10 @@
 #include "staging_need.h"
 
 #include "byte_counts.h"
-#include "phase_plan.h"
 #include "program_plan.h"
-#include "staged_plan.h"
 #include "staging.h"
+#include "statement_plan.h"
+#include "uniform_plan.h"
 
 #include <algorithm>
 
@@ -19,6 +19,11 @@ namespace tuccl {
 namespace {
 
 constexpr uint64_t kMostStageLinesBytes = TUCCL_MOST_STAGE_LINES_BYTES;
+
+// The program of a rule; false without one.
+bool find(const void *programs, const Rule &rule, tuccl_program *program) {
+    return programs != nullptr && tuccl_programs_at(programs, rule.program, program);
+}
 
 // Data and wire bytes of LL's lines and LL128's pieces.
 struct Unit {
@@ -57,15 +62,12 @@ void add_pattern_need(uint32_t operation, const Rule &rule, uint32_t ranks, tucc
     *wanted_phases = std::max(*wanted_phases, phases);
 }
 
-void add_interpreter_need(uint32_t operation, const Rule &rule, const void *programs,
+void add_interpreter_need(uint32_t operation, const Rule &rule, const tuccl_program &program,
                           tuccl_staging *need) {
-    tuccl_program program;
-    if (programs == nullptr || !tuccl_programs_at(programs, rule.program, &program))
-        return;
     tuccl_call call = {};
     call.operation = static_cast<uint8_t>(operation);
     call.type = TUCCL_UINT8;
-    call.root = program.header->root;
+    call.root = static_cast<uint8_t>(program.header->root);
     call.protocol = rule.protocol;
     call.nchannels = rule.nchannels;
     call.nthreads = rule.nthreads;
@@ -73,17 +75,14 @@ void add_interpreter_need(uint32_t operation, const Rule &rule, const void *prog
     (void)add_program_need(program, call, need); // What it cannot be is NCCL's.
 }
 
-void add_phased_need(const Rule &rule, const void *programs, const Grid &grid,
-                     tuccl_staging *need) {
-    tuccl_phased phased;
-    if (programs == nullptr || !tuccl_phased_at(programs, rule.program, &phased))
-        return;
+void add_uniform_need(const Rule &rule, const tuccl_program &program, const Grid &grid,
+                      tuccl_staging *need) {
     for_largest_calls(
-        phased, rule.max_bytes, rule.buffer_bytes, [&](const Slicing &slicing, uint64_t) {
-            const tuccl_phased_header &header = *phased.header;
-            const uint64_t chunk_bytes = largest_chunk(phased, slicing);
+        program, rule.max_bytes, rule.buffer_bytes, [&](const Slicing &slicing, uint64_t) {
+            const tuccl_program_header &header = *program.header;
+            const uint64_t chunk_bytes = largest_chunk(program, slicing);
             for (uint32_t i = 0; i < header.phase_count; i++) {
-                const tuccl_phase &phase = phased.phases[i];
+                const tuccl_phase &phase = program.phases[i];
                 if (phase.kind != TUCCL_PHASE_LOCAL)
                     continue;
                 const uint32_t blocks = phase.operation == TUCCL_ALL_REDUCE ? 1 : grid.local_ranks;
@@ -95,15 +94,13 @@ void add_phased_need(const Rule &rule, const void *programs, const Grid &grid,
         });
 }
 
-void add_staged_need(const Rule &rule, const void *programs, tuccl_staging *need) {
-    tuccl_staged staged;
-    if (programs == nullptr || !tuccl_staged_at(programs, rule.program, &staged))
-        return;
+void add_statement_need(const Rule &rule, const tuccl_program &program, tuccl_staging *need) {
     const bool low_latency = rule.protocol == TUCCL_LL;
-    const ChunkCut cut = largest_cut(*staged.header, rule.max_bytes);
+    const ChunkCut cut = largest_cut(*program.header, rule.max_bytes);
     const uint64_t most = std::min<uint64_t>(
         kMostStageLinesBytes, low_latency ? kMostProgramLlBytes : kMostProgramLl128Bytes);
-    const uint64_t lines = stage_lines_bytes(rule.protocol, most_arrivals(staged), cut.chunk_bytes);
+    const uint64_t lines =
+        stage_lines_bytes(rule.protocol, most_arrivals(program), cut.chunk_bytes);
     uint64_t *half = low_latency ? &need->program_ll_bytes : &need->program_ll128_bytes;
     *half = std::max(*half, round_up(std::min(lines, most), kPartGrain));
 }
@@ -113,14 +110,17 @@ void add_staged_need(const Rule &rule, const void *programs, tuccl_staging *need
 tuccl_staging staging_need(const Decision &decision, const void *programs, const Grid &grid) {
     tuccl_staging need = {};
     decision.for_each([&](uint32_t operation, const Rule &rule) {
-        if (grid.nodes > 1) {
-            add_phased_need(rule, programs, grid, &need);
-            add_staged_need(rule, programs, &need);
-        } else if (has_pattern_kernel(operation, rule.pattern, rule.protocol)) {
+        tuccl_program program;
+        if (grid.nodes == 1 && has_pattern_kernel(operation, rule.pattern, rule.protocol))
             add_pattern_need(operation, rule, grid.local_ranks, &need);
-        } else {
-            add_interpreter_need(operation, rule, programs, &need);
-        }
+        else if (!find(programs, rule, &program))
+            return;
+        else if (grid.nodes == 1)
+            add_interpreter_need(operation, rule, program, &need);
+        else if (tuccl_program_has_statements(&program))
+            add_statement_need(rule, program, &need);
+        else
+            add_uniform_need(rule, program, grid, &need);
     });
     return need;
 }
@@ -128,24 +128,26 @@ tuccl_staging staging_need(const Decision &decision, const void *programs, const
 uint64_t scratch_need(const Decision &decision, const void *programs) {
     uint64_t need = 0;
     decision.for_each([&](uint32_t, const Rule &rule) {
-        tuccl_phased phased;
-        tuccl_staged staged;
-        if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))
-            need = std::max(need, most_scratch(phased, rule.max_bytes, rule.buffer_bytes));
-        if (programs != nullptr && tuccl_staged_at(programs, rule.program, &staged))
-            need = std::max(need, staged_scratch_bytes(
-                                      *staged.header, largest_cut(*staged.header, rule.max_bytes)));
+        tuccl_program program;
+        if (!find(programs, rule, &program))
+            return;
+        const uint64_t of_rule =
+            tuccl_program_has_statements(&program)
+                ? statement_scratch_bytes(*program.header,
+                                          largest_cut(*program.header, rule.max_bytes))
+                : most_scratch(program, rule.max_bytes, rule.buffer_bytes);
+        need = std::max(need, of_rule);
     });
     return std::min(need, kMostScratchBytes);
 }
 
 NetworkNeed network_need_of(const Rule &rule, const void *programs) {
     NetworkNeed need;
-    tuccl_phased phased;
-    tuccl_staged staged;
-    if (programs != nullptr && tuccl_phased_at(programs, rule.program, &phased))
-        need.lanes = phased.header->lanes;
-    need.has_rounds = programs != nullptr && tuccl_staged_at(programs, rule.program, &staged);
+    tuccl_program program;
+    if (!find(programs, rule, &program))
+        return need;
+    need.has_rounds = tuccl_program_has_statements(&program);
+    need.lanes = need.has_rounds ? 0 : program.header->lanes;
     return need;
 }
 

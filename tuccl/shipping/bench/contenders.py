@@ -19,7 +19,7 @@ from lookup_tables.confirmation import Reference
 from lookup_tables.lookup import TableIndex
 from lookup_tables.program_header import executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, SeenPlacement, Table
-from synthesizer.programs.staged.program_check import check_programs
+from synthesizer.programs.compiler import check_programs
 from tuccl.errors import HostError, TableError, UsageError
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.choice_text import runs_text

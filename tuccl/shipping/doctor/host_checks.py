@@ -10,10 +10,9 @@ from itertools import combinations
 from pathlib import Path
 
 from lookup_tables.bundles.bundle import Bundle
-from lookup_tables.program_header import is_phased
+from lookup_tables.program_header import header_of
 from probes.host.probe import HostProbeOptions, probe_host
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
-from synthesizer.programs.phase_layout import unpacked_phases
 from tuccl.errors import MachineError
 from tuccl.measuring.workers.cores import cores_for, lanes_on
 from tuccl.quantities import count_of
@@ -67,9 +66,9 @@ def check_cores(
             may be to others; None: all are given.
     """
     lanes_of = {
-        schedule.content_hash: unpacked_phases(schedule.program).lanes
+        schedule.content_hash: header_of(schedule.program).lanes
         for schedule in bundle.schedules
-        if schedule.program and is_phased(schedule.program)
+        if schedule.program
     }
     laned = [
         (lanes, entry.key.shape.ranks_per_node or entry.key.shape.ranks)

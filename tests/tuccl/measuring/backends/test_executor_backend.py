@@ -14,7 +14,6 @@ import pytest
 import tuccl.runtime
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.program_header import is_staged
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
@@ -22,10 +21,11 @@ from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.formats import msccl_xml
+from synthesizer.programs.compiler import check_programs
 from synthesizer.programs.layout import Pattern
-from synthesizer.programs.staged.program_check import check_programs
 from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from tests.synthesizer.programs.phased_schedules import has_rounds
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
@@ -375,7 +375,7 @@ def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
     check_programs(bundle.schedules, "bundle")
     (stored,) = bundle.schedules
     assert stored.content_hash == entry.schedule.schedule
-    assert is_staged(stored.program)
+    assert has_rounds(stored.program)
 
 
 def test_nodes_that_the_executor_does_not_serve_are_named() -> None:

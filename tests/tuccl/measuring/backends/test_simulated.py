@@ -137,12 +137,12 @@ def test_stages_and_rounds_take_what_their_model_says() -> None:
     topology = Uneven((2, 1), 1, "mesh").topology()
     machine, whole = whole_machine(topology), Shape(3, 2, 0)
     (found, *_) = staged_candidates(Operation.ALL_REDUCE, topology, machine, (MIB,))
-    assert found.staged is not None
+    assert found.phased is not None
     constants = replace(SHIPPED, network_hop_us=20.0, phase_launch_us=3.0)
     schedules = {found.content_hash: found}
     backend = SimulatedBackend(topology, schedules, seed=0, spread=0.0, constants=constants)
     config = Config(f"phases:{found.content_hash}", "LL128", 8, 512, 1 << 30)
-    model = StagedModel(found.staged, topology, constants)
+    model = StagedModel(found.phased, topology, constants)
     kernels = KernelParameters(NcclProtocol.LL128, 8, 512)
     expected = model.time_us(MIB, kernels)
     assert time_us(backend, MIB, config, whole) == pytest.approx(expected)

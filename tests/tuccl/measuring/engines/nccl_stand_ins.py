@@ -76,7 +76,7 @@ def build_stand_ins(base: Path) -> StandIns:
         build_libraries(stand_ins.libraries)
         stand_ins.executor.parent.mkdir(parents=True)
         loader = [RUNTIME / name for name in ("bundle.c", "bundle_file.c", "crc32.c")]
-        loader += [*sorted(RUNTIME.glob("program*.c")), RUNTIME / "phased.c", RUNTIME / "staged.c"]
+        loader += sorted(RUNTIME.glob("program*.c"))
         # What is its own alone is seen: the plugin in the same process has the same loader.
         hidden = ("-fvisibility=hidden", "-ldl")
         compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c", *loader], *shared, *hidden)

@@ -34,8 +34,7 @@ from staged_schedules import STAGED
 
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.table import NcclProtocol
-from synthesizer.programs.compiler import pattern_in
-from synthesizer.programs.layout import Pattern
+from synthesizer.programs.layout import Pattern, pattern_in
 from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns
 from tuccl.errors import TucclError
 from tuccl.schedules.executor_schedules import programs_bundle

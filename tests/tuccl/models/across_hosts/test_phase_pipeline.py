@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthesizer.ir.collectives import Collective
+from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phase_plans import plan_by_name
-from synthesizer.programs.phases import PhasedSchedule, PhaseKind
+from synthesizer.programs.phases import PhasedSchedule
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
 
 ALL_REDUCE = plan_by_name(Collective.ALL_REDUCE, "rail_all_reduce", 2, 2)

@@ -13,9 +13,9 @@ from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
+from synthesizer.programs.cutting import cut
 from synthesizer.programs.phase_plans import plan_by_name
-from synthesizer.programs.staged.cutting import cut
-from synthesizer.programs.staged.staged_schedule import StagedSchedule
+from synthesizer.programs.phases import PhasedSchedule
 from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import ConfigurationFailedError
@@ -37,18 +37,18 @@ MACHINE = Uneven((2, 1), 1, "mesh").topology()
 CLOCK, LATENCY_US = 0.71, 2 * 0.85
 
 
-def staged_of(collective: Collective, name: str, topology: Topology = MACHINE) -> StagedSchedule:
+def staged_of(collective: Collective, name: str, topology: Topology = MACHINE) -> PhasedSchedule:
     machine = whole_machine(topology)
     (found,) = (each for each in expert_algorithms(collective, machine) if each.name == name)
     return cut(found, node_sizes_of(machine))
 
 
-def exchange() -> StagedSchedule:
+def exchange() -> PhasedSchedule:
     """Rank 1 sends to 0, 0 and 2 exchange, both add, and 0 sends the sum to 1."""
     return staged_of(Collective.ALL_REDUCE, "all_reduce_recursive_doubling")
 
 
-def load(staged: StagedSchedule, topology: Topology = MACHINE) -> StagedLoad:
+def load(staged: PhasedSchedule, topology: Topology = MACHINE) -> StagedLoad:
     return staged_load(staged, gpu_ways(topology))
 
 

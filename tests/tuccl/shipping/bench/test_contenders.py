@@ -15,7 +15,7 @@ from lookup_tables.table import (
     StoredSchedule,
 )
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import plan_by_name
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
@@ -88,7 +88,7 @@ def test_across_hosts_a_table_promises_the_schedules_of_phases(
     kernel = ScheduleConfig("5a5a", NcclProtocol.LL, 8, 512, M)
     entry = replace(all_gather_entry(8, shape=two_nodes), schedule=kernel, time_us=16.0)
     task = Task(Operation.ALL_GATHER, 2 * M, two_nodes)
-    for program, gain in ((compile_phases(plan), 4.0), (b"", 1.5)):
+    for program, gain in ((compile_program(plan), 4.0), (b"", 1.5)):
         stored = StoredSchedule("5a5a", "all_gather_rails_first", "<algo/>", program)
         folder = tmp_path / str(len(program))
         ship_entries(folder, stand_ins, entry, executor=True, schedules=(stored,))

@@ -17,7 +17,7 @@ from lookup_tables.bundles.bundle import load_bundle, read_bundle
 from lookup_tables.table import StoredSchedule
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.phase_compiler import compile_phases
+from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
 from tests.runtime.conftest import compile_c
 from tests.runtime.executor_tables import bundle_of, phased_entry
@@ -394,7 +394,7 @@ def test_cores_are_counted_for_the_lanes_of_schedules() -> None:
     plan = phased_plans(Collective.ALL_REDUCE, 2, 4)[0]
     laned = [plan.with_lanes(lanes) for lanes in (2, 4)]
     schedules = [
-        StoredSchedule(f"{number}", "", "", compile_phases(p)) for number, p in enumerate(laned)
+        StoredSchedule(f"{number}", "", "", compile_program(p)) for number, p in enumerate(laned)
     ]
     entries = [
         phased_entry(p, schedule, sizes)

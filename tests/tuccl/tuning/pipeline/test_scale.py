@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
-from lookup_tables.program_header import is_phased
 from lookup_tables.table import Operation
+from tests.synthesizer.programs.phased_schedules import is_uniform
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.silent_progress import silent
 from tuccl.options.machine import load_machine
@@ -26,7 +26,7 @@ def check_sizes(run: Run) -> None:
     bundle = load_bundle(run.bundle)
     entries = len(bundle.entries)
     assert entries > 0
-    assert all(is_phased(schedule.program) for schedule in bundle.schedules)
+    assert all(is_uniform(schedule.program) for schedule in bundle.schedules)
     assert run.bundle.stat().st_size <= BUNDLE_BYTES + ENTRY_BYTES * entries
     assert run.table.stat().st_size <= (16 << 10) + 2 * ENTRY_BYTES * entries
     assert not list(run.schedules.rglob("*.xml")), "steps of all ranks"

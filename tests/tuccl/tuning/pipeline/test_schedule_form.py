@@ -12,8 +12,8 @@ from probes.files.shipped import shipped_machines
 from synthesizer.formats import msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.programs import compiler
+from synthesizer.programs.compiler import check_programs
 from synthesizer.programs.flow import Flow, run_on_symbols
-from synthesizer.programs.staged.program_check import check_programs
 from tests.tuccl.silent_progress import silent
 from tuccl.reports.finished_run import read_table
 from tuccl.tuning.pipeline.preparing import Prepared

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.program_header import is_staged
 from lookup_tables.table import Operation
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
+from tests.synthesizer.programs.phased_schedules import has_rounds
 from tests.tuccl.silent_progress import silent
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.job_gains import Obstacle, gains_of
@@ -31,7 +31,7 @@ def test_rounds_win_where_they_are_faster_and_no_headline_counts_them(tmp_path: 
     assert entries, "all_reduce of 4 KB crosses the network once, NCCL's ring and trees twice"
     used = {entry.schedule.schedule for entry in entries if entry.schedule is not None}
     programs = {each.content_hash: each.program for each in done.table.schedules}
-    assert all(is_staged(programs[content_hash]) for content_hash in used)
+    assert all(has_rounds(programs[content_hash]) for content_hash in used)
     assert all(entry.time_us < entry.default_time_us for entry in entries)
     gains = gains_of(done)
     assert set(gains.obstacles) == {Obstacle.NOT_MEASURED}

@@ -1,0 +1,159 @@
+"""The cut: any proved schedule as stages inside nodes and rounds on the network.
+
+The cut follows the schedule's data flow alone. Threadblocks, channels and the order of steps are
+found anew for each stage, by the same lowering as everywhere. The rounds are as few as the data
+flow allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lookup_tables.program_header import MOST_RANKS
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Chunk, Program, Statement
+from synthesizer.programs.data_flow import data_flow_of
+from synthesizer.programs.layout import MOST_CHUNKS, MOST_ROUNDS
+from synthesizer.programs.merging import merged
+from synthesizer.programs.phases import PhasedSchedule, in_turn
+from synthesizer.programs.placing import Places, places_of
+from synthesizer.programs.timing import Timing, timing_of
+from tuccl.errors import NoProgramError
+
+_LEAST_NODES = 2
+
+
+class _Work(NamedTuple):
+    stages: list[list[Statement]]
+    rounds: list[list[Statement]]
+
+
+def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
+    """Cut a schedule into stages and rounds, for calls in place and out of place.
+
+    Args:
+        algorithm: The schedule.
+        node_sizes: Ranks of each node; the ranks of a node follow one another.
+
+    Raises:
+        NoProgramError: The schedule is not proved, has no result to keep, or exceeds a limit.
+    """
+    _check(algorithm, node_sizes)
+    node_of_rank = [node for node, size in enumerate(node_sizes) for _ in range(size)]
+    flow = data_flow_of(algorithm)
+    timing = timing_of(flow, node_of_rank)
+    if timing.rounds > MOST_ROUNDS:
+        raise NoProgramError(
+            f"a chunk crosses between nodes {timing.rounds} times, one after the second; "
+            f"at most {MOST_ROUNDS} rounds are allowed"
+        )
+    collective = algorithm.collective
+    parts = algorithm.ranks if collective.divides_by_ranks else 1
+    chunks, root = algorithm.chunks_per_loop // parts, algorithm.root
+    in_place = collective is not Collective.ALLTOALL
+    buffers = Program(collective, algorithm.ranks, chunks, root, in_place=in_place)
+    places = places_of(timing, buffers)
+    if max(places.scratch_chunks) > MOST_CHUNKS:
+        raise NoProgramError(
+            f"a rank needs {max(places.scratch_chunks)} scratch chunks, at most {MOST_CHUNKS} "
+            "are allowed"
+        )
+    work = _work(timing, places)
+    return PhasedSchedule(
+        name="",
+        collective=collective,
+        node_sizes=tuple(node_sizes),
+        chunks=chunks,
+        scratch_chunks=tuple(places.scratch_chunks),
+        phases=in_turn(
+            tuple(merged(stage, buffers) for stage in work.stages),
+            tuple(merged(sorted(sent, key=_by_peers), buffers) for sent in work.rounds),
+        ),
+        root=root,
+    )
+
+
+def _check(algorithm: Algorithm, node_sizes: Sequence[int]) -> None:
+    if algorithm.collective is Collective.CUSTOM:
+        raise NoProgramError("a custom operation has no known result to keep")
+    if sum(node_sizes) != algorithm.ranks or min(node_sizes, default=0) < 1:
+        raise NoProgramError(
+            f"nodes of {_listed(node_sizes)} ranks do not hold its {algorithm.ranks} ranks"
+        )
+    if len(node_sizes) < _LEAST_NODES:
+        raise NoProgramError("one node has no network to cross")
+    if max(node_sizes) > MOST_RANKS:
+        raise NoProgramError(
+            f"a node has {max(node_sizes)} ranks, an executor serves at most {MOST_RANKS}"
+        )
+    if algorithm.chunks_per_loop > MOST_CHUNKS:
+        raise NoProgramError(
+            f"it has {algorithm.chunks_per_loop} chunks, at most {MOST_CHUNKS} are allowed"
+        )
+
+
+def _listed(node_sizes: Sequence[int]) -> str:
+    return " + ".join(map(str, node_sizes))
+
+
+def _by_peers(statement: Statement) -> tuple[object, ...]:
+    src, dst = statement.src, statement.dst
+    return (src.rank, dst.rank, src.buffer, dst.buffer, src.offset, dst.offset)
+
+
+def _work(timing: Timing, places: Places) -> _Work:
+    """Return the statements of all stages and rounds, one chunk each."""
+    work = _Work([[] for _ in range(timing.rounds + 1)], [[] for _ in range(timing.rounds)])
+    absorbed = set(places.fused.values())
+    copied = _copied_inputs(timing, places)
+    for number, value in enumerate(timing.flow.values):
+        if not timing.needed[number] or value.is_input or number in absorbed:
+            continue
+        at = timing.made[number]
+        if timing.crosses(number):
+            work.rounds[at // 2].append(_message(timing, places, number, copied))
+        elif value.is_arrival:
+            work.stages[at // 2].append(_arrival(timing, places, number))
+        else:
+            work.stages[at // 2] += _sum(timing, places, number)
+    for stage, number, target in places.late:
+        work.stages[stage].append(Statement(places.place[number], target, None, 0))
+    return work
+
+
+def _copied_inputs(timing: Timing, places: Places) -> dict[int, Chunk]:
+    """Return the output chunks that hold input values from the first stage on."""
+    values = timing.flow.values
+    return {number: chunk for _, number, chunk in places.late if values[number].is_input}
+
+
+def _message(timing: Timing, places: Places, number: int, copied: Mapping[int, Chunk]) -> Statement:
+    """Return the copy to another node, from the output where that holds the same.
+
+    What was gathered from other ranks lies beside it there, and both are one message.
+    """
+    (source,) = timing.flow.values[number].operands
+    return Statement(copied.get(source, places.place[source]), places.place[number], None, 0)
+
+
+def _arrival(timing: Timing, places: Places, number: int) -> Statement:
+    (source,) = timing.flow.values[number].operands
+    return Statement(places.place[source], places.place[number], None, 0)
+
+
+def _sum(timing: Timing, places: Places, number: int) -> list[Statement]:
+    """Return the statements that add two values at the place of their sum."""
+    target = places.place[number]
+    left, right = timing.flow.values[number].operands
+    fused, head = places.fused.get(number), places.head.get(number)
+    if fused is not None:
+        (source,) = timing.flow.values[fused].operands
+        second = places.place[left if fused == right else right]
+        return [Statement(places.place[source], target, second, 0)]
+    if head is not None:
+        second = places.place[left if head == right else right]
+        return [Statement(second, target, target, 0)]
+    first, second = places.place[left], places.place[right]
+    return [Statement(first, target, None, 0), Statement(second, target, target, 0)]

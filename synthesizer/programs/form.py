@@ -1,0 +1,252 @@
+"""The rules of the form of phased schedules, which compiler and C loader check alike.
+
+A schedule that keeps them cannot make an executor reach outside a buffer, write to the caller's
+input, give a call operands that NCCL does not allow, wait for ever, or receive a chunk in a round
+that uses it otherwise. `tuccl/runtime/program_phases.c` and `program_statements.c` have the same
+rules. They say nothing of the result: `synthesizer.programs.proof` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lookup_tables.program_header import MOST_RANKS
+from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.collectives import Collective
+from synthesizer.ir.program import Statement
+from synthesizer.programs.layout import (
+    BUFFERS,
+    MOST_CHUNKS,
+    MOST_CHUNKS_MOVED,
+    MOST_LANES,
+    MOST_NODES,
+    MOST_PHASES,
+    MOST_ROUNDS,
+    Pattern,
+    PhaseKind,
+)
+from synthesizer.programs.phases import CallPhase, PhasedSchedule, StatementPhase, Statements
+from tuccl.errors import NoProgramError
+
+REDUCING = frozenset({Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE})
+_OF_GROUPS = frozenset(
+    {
+        Collective.ALL_REDUCE,
+        Collective.REDUCE_SCATTER,
+        Collective.ALL_GATHER,
+        Collective.ALLTOALL,
+    }
+)
+"""Operations of uniform schedules and of their calls."""
+_PATTERNS = {
+    Collective.ALL_REDUCE: {Pattern.ONE_PHASE, Pattern.TWO_PHASE},
+    Collective.ALL_GATHER: {Pattern.DIRECT},
+    Collective.REDUCE_SCATTER: {Pattern.DIRECT},
+    Collective.ALLTOALL: {Pattern.DIRECT},
+}
+"""Kernels of a node's collectives."""
+_LEAST_NODES = 2
+_LEAST_SUMMANDS = 2
+MOST_RAIL_CHANNELS = 64
+
+
+def check_form(phased: PhasedSchedule) -> None:
+    """Check a schedule against the rules of the form.
+
+    Raises:
+        NoProgramError: It breaks one; the message says which.
+    """
+    _check_numbers(phased)
+    if phased.is_uniform:
+        _check_uniform(phased)
+    else:
+        _check_statements(phased)
+
+
+def _check_numbers(phased: PhasedSchedule) -> None:
+    collective, sizes = phased.collective, phased.node_sizes
+    if collective is Collective.CUSTOM:
+        raise NoProgramError("a custom operation has no known result to keep")
+    if not (_LEAST_NODES <= len(sizes) <= MOST_NODES and 1 <= min(sizes) <= max(sizes)):
+        raise NoProgramError(f"{len(sizes)} nodes, allowed are {_LEAST_NODES} to {MOST_NODES}")
+    if max(sizes) > MOST_RANKS:
+        raise NoProgramError(f"a node has {max(sizes)} ranks, at most {MOST_RANKS} are allowed")
+    if not (phased.chunks >= 1 and phased.larger_chunks <= MOST_CHUNKS):
+        raise NoProgramError(f"{phased.larger_chunks} chunks, allowed are 1 to {MOST_CHUNKS}")
+    scratch = phased.scratch_chunks
+    records = 1 if phased.is_uniform else phased.ranks
+    if len(scratch) != records or not 0 <= min(scratch) <= max(scratch) <= MOST_CHUNKS:
+        raise NoProgramError(f"a rank has more than {MOST_CHUNKS} scratch chunks, or less than 0")
+    if not 0 <= phased.root < (phased.ranks if collective.has_root else 1):
+        raise NoProgramError(f"root {phased.root} of {collective} on {phased.ranks} ranks")
+    if not 1 <= len(phased.phases) <= MOST_PHASES:
+        raise NoProgramError(f"{len(phased.phases)} phases, allowed are 1 to {MOST_PHASES}")
+    if not 1 <= phased.lanes <= (MOST_LANES if phased.is_uniform else 1):
+        raise NoProgramError(f"{phased.lanes} lanes, allowed are 1 to {MOST_LANES}")
+
+
+def _check_uniform(phased: PhasedSchedule) -> None:
+    if phased.collective not in _OF_GROUPS:
+        raise NoProgramError(f"{phased.collective} has no uniform schedules")
+    if len(set(phased.node_sizes)) > 1 or len(phased.calls) != len(phased.phases):
+        raise NoProgramError("its nodes differ in size, or it has stages or rounds")
+    if phased.collective.divides_by_ranks and phased.chunks > 1:
+        raise NoProgramError(f"{phased.chunks} chunks of a rank's part, allowed is 1")
+    for number, phase in enumerate(phased.calls):
+        fault = (
+            _fault_of_kind(phased, phase)
+            or _fault_of_numbers(phase)
+            or _fault_of_places(phased, phase)
+        )
+        if fault:
+            raise NoProgramError(f"phase {number} {fault}")
+
+
+def _fault_of_kind(phased: PhasedSchedule, phase: CallPhase) -> str:
+    if phase.kind is PhaseKind.SUM:
+        known = phase.collective is Collective.REDUCE and phase.pattern is Pattern.NONE
+    elif phase.kind is PhaseKind.RAIL:
+        known = phase.collective in _OF_GROUPS and phase.pattern is Pattern.NONE
+    else:
+        known = phase.pattern in _PATTERNS.get(phase.collective, set())
+        if phased.local_ranks == 1:
+            return "is a node's, and nodes have one rank"
+    asks = phase.kind is PhaseKind.RAIL and phase.collective is not Collective.ALLTOALL
+    if phase.rail is not None and not (asks and 0 <= phase.rail.nchannels <= MOST_RAIL_CHANNELS):
+        return "has a configuration of a rail that NCCL does not take"
+    if not known:
+        return f"cannot be {phase.collective} with pattern {phase.pattern.name}"
+    if phase.collective in REDUCING and phased.collective not in REDUCING:
+        return f"adds, but {phased.collective} does not"
+    return ""
+
+
+def _fault_of_numbers(phase: CallPhase) -> str:
+    strides = (phase.source_stride, phase.target_stride)
+    numbers = (phase.source.chunk, phase.target.chunk, *strides)
+    if min(*numbers, phase.chunks - 1, phase.repeats - 1) < 0:
+        return "has a negative number, or nothing to do"
+    if max(*numbers, phase.chunks, phase.repeats) > MOST_CHUNKS:
+        return f"has a number above {MOST_CHUNKS}"
+    if phase.calls == 1 and strides != (0, 0):
+        return "has strides, and is one call"
+    if phase.kind is PhaseKind.SUM and phase.repeats < _LEAST_SUMMANDS:
+        return "has one summand"
+    return ""
+
+
+def _fault_of_places(phased: PhasedSchedule, phase: CallPhase) -> str:
+    group, last = phased.group(phase), phase.calls - 1
+    target_chunks = phase.target_chunks(group)
+    source_end = phase.source.chunk + last * phase.source_stride + phase.source_chunks(group)
+    target_end = phase.target.chunk + last * phase.target_stride + target_chunks
+    if source_end > phased.chunks_of(phase.source.buffer):
+        return f"reads {source_end} chunks of buffer {phase.source.buffer}"
+    if target_end > phased.chunks_of(phase.target.buffer):
+        return f"writes {target_end} chunks of buffer {phase.target.buffer}"
+    if phase.target.buffer is Buffer.INPUT:
+        return "writes to the input"
+    if last and phase.target_stride < target_chunks:
+        return "has calls that write the same chunks"
+    apart = source_end <= phase.target.chunk or target_end <= phase.source.chunk
+    shared = phase.source.buffer is phase.target.buffer and not apart
+    return "reads what it writes" if shared and not _is_in_place(phase) else ""
+
+
+def _is_in_place(phase: CallPhase) -> bool:
+    """Return whether each call has one buffer on all ranks, as NCCL allows for all_reduce."""
+    return (
+        phase.collective is Collective.ALL_REDUCE
+        and phase.source == phase.target
+        and phase.source_stride == phase.target_stride
+    )
+
+
+def _check_statements(phased: PhasedSchedule) -> None:
+    turn = [(PhaseKind.STAGE, PhaseKind.ROUND)[i % 2] for i in range(len(phased.phases))]
+    if [phase.kind for phase in phased.phases] != turn or len(turn) % 2 == 0 or len(turn) == 1:
+        raise NoProgramError(
+            f"{len(phased.rounds)} rounds and {len(phased.stages)} stages that do not take turns; "
+            f"allowed are 1 to {MOST_ROUNDS} rounds"
+        )
+    nodes = phased.node_of_rank()
+    sizes = [
+        {buffer: phased.chunks_of(buffer, rank) for buffer in BUFFERS}
+        for rank in range(phased.ranks)
+    ]
+    addresses = [
+        phased.addresses(rank, in_place=phased.must_run_in_place) for rank in range(phased.ranks)
+    ]
+    moved = 0
+    for number, phase in enumerate(phased.phases):
+        if isinstance(phase, StatementPhase):
+            name = name_of(number)
+            for statement in phase.statements:
+                fault = _fault_of_ranks(
+                    statement, nodes, is_round=phase.kind is PhaseKind.ROUND
+                ) or _fault_of_operands(phased.collective, statement, sizes)
+                if fault:
+                    raise NoProgramError(f"{name} {fault}")
+                moved += statement.dst.count
+            if phase.kind is PhaseKind.ROUND:
+                _check_round(phase.statements, addresses, name)
+    if moved > MOST_CHUNKS_MOVED:
+        raise NoProgramError(f"{moved} chunks are moved, at most {MOST_CHUNKS_MOVED} are allowed")
+
+
+def name_of(number: int) -> str:
+    """Return the name of a stage or round by the number of its phase."""
+    return f"round {(number + 1) // 2}" if number % 2 else f"stage {number // 2}"
+
+
+def _fault_of_ranks(statement: Statement, nodes: Sequence[int], *, is_round: bool) -> str:
+    src, dst = statement.src.rank, statement.dst.rank
+    if not (0 <= src < len(nodes) and 0 <= dst < len(nodes)):
+        return f"has a message from rank {src} to rank {dst}"
+    crosses = nodes[src] != nodes[dst]
+    if is_round and (statement.operand is not None or not crosses):
+        return "does more than to copy chunks to other nodes"
+    return "has a message to another node" if crosses and not is_round else ""
+
+
+def _fault_of_operands(
+    collective: Collective, statement: Statement, sizes: Sequence[dict[Buffer, int]]
+) -> str:
+    src, dst, operand = statement.src, statement.dst, statement.operand
+    if dst.buffer is Buffer.INPUT:
+        return "writes to the input"
+    if operand is not None:
+        if collective not in REDUCING:
+            return f"adds, but {collective} does not"
+        if operand.rank != dst.rank or (src.rank == dst.rank and operand != dst):
+            return "adds to a chunk that is not its target"
+    for chunk in (src, dst, *([] if operand is None else [operand])):
+        size = sizes[chunk.rank][chunk.buffer]
+        if chunk.count != dst.count or chunk.count < 1:
+            return f"has operands of {chunk.count} and {dst.count} chunks"
+        if not 0 <= chunk.offset <= size - chunk.count:
+            return f"uses chunks behind the {size} of buffer {chunk.buffer} of rank {chunk.rank}"
+    return ""
+
+
+def _check_round(sent: Statements, addresses: Sequence[dict[Buffer, int]], name: str) -> None:
+    """Check that what a round writes is neither read nor written otherwise."""
+    previous = -1
+    end = written_end = 0
+    for rank, first, after, is_written in sorted(_uses(sent, addresses)):
+        if rank != previous:
+            previous, end, written_end = rank, 0, 0
+        if first < (end if is_written else written_end):
+            raise NoProgramError(f"{name} uses a chunk of rank {rank} that it receives")
+        end = max(end, after)
+        written_end = max(written_end, after if is_written else 0)
+
+
+def _uses(
+    sent: Statements, addresses: Sequence[dict[Buffer, int]]
+) -> Iterator[tuple[int, int, int, bool]]:
+    """Yield rank, first address, end, and whether it is written, of each operand."""
+    for statement in sent:
+        for chunk, is_written in ((statement.src, False), (statement.dst, True)):
+            first = addresses[chunk.rank][chunk.buffer] + chunk.offset
+            yield chunk.rank, first, first + chunk.count, is_written

@@ -1,1 +1,0 @@
-"""Schedules across hosts in stages: any schedule cut into work inside nodes and network rounds."""

@@ -1,0 +1,163 @@
+"""Schedules of one node as records of a program, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lookup_tables.bundle_layout import OPERATIONS
+from lookup_tables.program_header import MOST_RANKS
+from lookup_tables.table import Operation
+from synthesizer.ir.algorithm import (
+    Algorithm,
+    Buffer,
+    ChunkRef,
+    GpuProgram,
+    Protocol,
+    Step,
+    StepRef,
+    StepType,
+    Threadblock,
+)
+from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.wiring import READS_SRC, WRITES_DST
+from synthesizer.programs import layout
+from synthesizer.programs.flow import REDUCING, Flow, StepPlace, part_chunks
+from synthesizer.programs.layout import (
+    PhaseKind,
+    PhaseRecord,
+    RankRecord,
+    Records,
+    StepRecord,
+    ThreadblockRecord,
+)
+from synthesizer.programs.pattern import pattern_of
+
+_NOWHERE = ChunkRef(Buffer.INPUT, 0)
+
+
+def records_of(algorithm: Algorithm, flow: Flow) -> Records:
+    """Return the records of a schedule that passed its symbolic run."""
+    averages = flow.divisible and algorithm.collective in REDUCING
+    return Records(
+        operation=OPERATIONS.index(Operation(algorithm.collective.value)),
+        flags=layout.RUNS_IN_PLACE * algorithm.in_place | layout.AVERAGES * averages,
+        root=algorithm.root if algorithm.collective.has_root else 0,
+        ranks=algorithm.ranks,
+        nodes=1,
+        chunks=part_chunks(algorithm),
+        rank_records=tuple(_rank_records(algorithm)),
+        phases=(PhaseRecord(PhaseKind.STEPS, pattern=pattern_of(algorithm, flow)),),
+        threadblocks=tuple(_threadblock_records(algorithm)),
+        steps=tuple(step for gpu in algorithm.programs for step in _step_records(gpu, flow)),
+    )
+
+
+def algorithm_of(records: Records) -> Algorithm:
+    """Return the schedule of a program with steps, which has no name, protocol or sizes.
+
+    Raises:
+        ValueError: A code is unknown, or there are too many ranks.
+        IndexError: As ValueError.
+    """
+    if not 1 <= records.ranks <= MOST_RANKS:
+        raise ValueError(f"{records.ranks} ranks")
+    steps = [_step(record) for record in records.steps]
+    collective = Collective(OPERATIONS[records.operation].value)
+    chunks = records.chunks * (records.ranks if collective.divides_by_ranks else 1)
+    buffers = (collective, records.ranks, chunks)
+    return Algorithm(
+        name="",
+        collective=collective,
+        protocol=Protocol.SIMPLE,
+        channels=1 + max((block.channel for block in records.threadblocks), default=0),
+        chunks_per_loop=chunks,
+        in_place=bool(records.flags & layout.RUNS_IN_PLACE),
+        out_of_place=True,
+        programs=tuple(
+            GpuProgram(
+                number,
+                input_chunks(*buffers, number, records.root),
+                output_chunks(*buffers, number, records.root),
+                rank.scratch_chunks,
+                tuple(_threadblocks(records, rank, steps)),
+            )
+            for number, rank in enumerate(records.rank_records)
+        ),
+        root=records.root,
+    )
+
+
+def _arriving(gpu: GpuProgram) -> list[tuple[int, int]]:
+    """Return sender and channel of the connections that arrive at a rank, by number."""
+    return [
+        (block.recv_peer, block.channel)
+        for block in gpu.threadblocks
+        if block.recv_peer != layout.NO_PEER
+    ]
+
+
+def _rank_records(algorithm: Algorithm) -> Iterator[RankRecord]:
+    first = 0
+    for gpu in algorithm.programs:
+        blocks = len(gpu.threadblocks)
+        yield RankRecord(0, gpu.scratch_chunks, first, blocks, len(_arriving(gpu)))
+        first += blocks
+
+
+def _threadblock_records(algorithm: Algorithm) -> Iterator[ThreadblockRecord]:
+    first = 0
+    for gpu in algorithm.programs:
+        for block in gpu.threadblocks:
+            outgoing = incoming = layout.NO_CONNECTION
+            if block.send_peer != layout.NO_PEER:
+                at_peer = _arriving(algorithm.programs[block.send_peer])
+                outgoing = at_peer.index((gpu.rank, block.channel))
+            if block.recv_peer != layout.NO_PEER:
+                incoming = _arriving(gpu).index((block.recv_peer, block.channel))
+            peers = (block.send_peer, block.recv_peer, block.channel, 0)
+            yield ThreadblockRecord(*peers, outgoing, incoming, first, len(block.steps))
+            first += len(block.steps)
+
+
+def _step_records(gpu: GpuProgram, flow: Flow) -> Iterator[StepRecord]:
+    awaited = {step.depends for block in gpu.threadblocks for step in block.steps}
+    for block in gpu.threadblocks:
+        for at, step in enumerate(block.steps):
+            yield _step_record(step, (gpu.rank, block.id, at), awaited, flow)
+
+
+def _step_record(
+    step: Step, place: StepPlace, awaited: set[StepRef | None], flow: Flow
+) -> StepRecord:
+    flags = layout.HAS_DEPENDENT * (StepRef(*place[1:]) in awaited)
+    flags |= layout.COMPLETES * (flow.divisible and place in flow.completing)
+    # Unused operands are not packed, so that equal steps have equal bytes.
+    src = step.src if step.type in READS_SRC else _NOWHERE
+    dst = step.dst if step.type in WRITES_DST else _NOWHERE
+    count = 1 if step.type is StepType.NOP else step.count
+    buffers = (layout.BUFFERS.index(src.buffer), layout.BUFFERS.index(dst.buffer))
+    depends = (layout.NO_DEPENDENCE, 0)
+    if step.depends is not None:
+        depends = (step.depends.threadblock, step.depends.step)
+    codes = (layout.STEP_TYPES.index(step.type), *buffers, flags)
+    return StepRecord(*codes, src.offset, dst.offset, count, *depends)
+
+
+def _threadblocks(records: Records, rank: RankRecord, steps: list[Step]) -> Iterator[Threadblock]:
+    first = rank.first_threadblock
+    for number, block in enumerate(records.threadblocks[first : first + rank.threadblocks]):
+        own = steps[block.first_step : block.first_step + block.steps]
+        yield Threadblock(number, block.send_peer, block.receive_peer, block.channel, tuple(own))
+
+
+def _step(record: StepRecord) -> Step:
+    depends = None
+    if record.awaited_threadblock != layout.NO_DEPENDENCE:
+        depends = StepRef(record.awaited_threadblock, record.awaited_step)
+    return Step(
+        layout.STEP_TYPES[record.type],
+        ChunkRef(layout.BUFFERS[record.source_buffer], record.source),
+        ChunkRef(layout.BUFFERS[record.target_buffer], record.target),
+        record.chunks,
+        depends,
+    )

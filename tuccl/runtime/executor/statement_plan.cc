@@ -1,0 +1,199 @@
+#include "statement_plan.h"
+
+#include "byte_counts.h"
+
+#include <algorithm>
+
+namespace tuccl {
+
+namespace {
+
+constexpr uint64_t kGrain = 16;
+constexpr uint64_t kLl128DataBytes = 480;
+constexpr uint64_t kLl128PieceBytes = 512;
+// Of a launch: fits 32 bits.
+constexpr uint64_t kMostSliceBytes = uint64_t{1} << 30;
+
+bool is_round(const tuccl_phase &phase) {
+    return phase.kind == TUCCL_PHASE_ROUND;
+}
+
+template <typename Visit>
+void for_each_statement(const tuccl_program &program, const tuccl_phase &phase, Visit visit) {
+    for (uint32_t i = 0; i < phase.statements; i++)
+        visit(program.statements[phase.first_statement + i]);
+}
+
+// Chunks that have arrived so far at each rank of a node in a stage.
+using Lines = std::vector<uint32_t>;
+
+class Planner {
+  public:
+    Planner(const tuccl_program &program, const Grid &grid, std::vector<tuccl_stage_step> *steps)
+        : program_(program), grid_(grid), steps_(*steps) {
+    }
+
+    StatementPhase stage(const tuccl_phase &phase) {
+        StatementPhase item = {};
+        item.first_step = static_cast<uint32_t>(steps_.size());
+        Lines lines(grid_.local_ranks);
+        for_each_statement(program_, phase, [&](const tuccl_statement &statement) {
+            if (program_.ranks[statement.target_rank].node == grid_.node)
+                add_steps(statement, &lines, &item);
+        });
+        item.steps = static_cast<uint32_t>(steps_.size()) - item.first_step;
+        return item;
+    }
+
+    StatementPhase round(const tuccl_phase &phase) const {
+        StatementPhase item = {};
+        item.is_round = true;
+        for_each_statement(program_, phase, [&](const tuccl_statement &statement) {
+            const bool is_sent = statement.source_rank == grid_.rank();
+            if (is_sent || statement.target_rank == grid_.rank())
+                item.messages.push_back(
+                    {is_sent, is_sent ? statement.target_rank : uint32_t{statement.source_rank},
+                     statement.source_buffer, statement.target_buffer, statement.source,
+                     statement.target, statement.chunks});
+        });
+        return item;
+    }
+
+  private:
+    void add_steps(const tuccl_statement &statement, Lines *lines, StatementPhase *item) {
+        const uint32_t first = grid_.first_of_node();
+        const bool adds = (statement.flags & TUCCL_STATEMENT_ADDS) != 0;
+        item->runs = true;
+        tuccl_stage_step step = {};
+        step.flags = (statement.flags & TUCCL_STATEMENT_COMPLETES) != 0 ? TUCCL_STEP_COMPLETES : 0;
+        step.source_buffer = statement.source_buffer;
+        step.target_buffer = statement.target_buffer;
+        step.source = statement.source;
+        step.target = statement.target;
+        step.chunks = statement.chunks;
+        if (statement.source_rank == statement.target_rank) {
+            step.type = adds ? TUCCL_STEP_RE : TUCCL_STEP_CPY;
+            if (statement.target_rank == grid_.rank())
+                steps_.push_back(step);
+            return;
+        }
+        uint32_t &line = lines->at(statement.target_rank - first);
+        step.line = line;
+        line += statement.chunks;
+        if (statement.source_rank == grid_.rank()) {
+            step.type = TUCCL_STEP_S;
+            step.flags = 0;
+            step.receiver = statement.target_rank - first;
+            item->receivers |= 1U << step.receiver;
+            steps_.push_back(step);
+        } else if (statement.target_rank == grid_.rank()) {
+            step.type = adds ? TUCCL_STEP_RRC : TUCCL_STEP_R;
+            step.source_buffer = statement.operand_buffer;
+            step.source = statement.operand;
+            steps_.push_back(step);
+        }
+    }
+
+    const tuccl_program &program_;
+    const Grid &grid_;
+    std::vector<tuccl_stage_step> &steps_;
+};
+
+} // namespace
+
+ChunkCut::Reach ChunkCut::find(uint8_t buffer, uint32_t chunk) const {
+    if (buffer == TUCCL_BUFFER_SCRATCH)
+        return {chunk * chunk_bytes, chunk_bytes};
+    const uint64_t offset = std::min(chunk % part_chunks * chunk_bytes, part_bytes);
+    return {chunk / part_chunks * part_bytes + offset, std::min(chunk_bytes, part_bytes - offset)};
+}
+
+ChunkCut cut_chunks(const tuccl_program_header &header, const tuccl_call &call) {
+    ChunkCut cut = {};
+    cut.part_bytes = call.count * type_bytes(call.type);
+    cut.part_chunks = header.chunks;
+    cut.chunk_bytes = round_up(divided_up(cut.part_bytes, header.chunks), kGrain);
+    return cut;
+}
+
+ChunkCut largest_cut(const tuccl_program_header &header, uint64_t largest) {
+    tuccl_call call = {};
+    call.type = TUCCL_UINT8;
+    call.count = largest / tuccl_program_parts(&header);
+    return cut_chunks(header, call);
+}
+
+ChunkSlices slice_chunks(const tuccl_program_header &header, const ChunkCut &cut,
+                         uint64_t buffer_bytes) {
+    const uint64_t bytes = cut.part_bytes * tuccl_program_parts(&header);
+    uint64_t wanted = 1;
+    if (buffer_bytes > 0 && bytes > 0)
+        wanted = std::min(divided_up(bytes, buffer_bytes), kMostChunkSlices);
+    ChunkSlices slices = {1, cut.chunk_bytes};
+    if (wanted > 1) { // Of whole pieces of LL128, which are whole lines of LL, too.
+        slices.bytes = round_up(divided_up(cut.chunk_bytes, wanted), kLl128DataBytes);
+        slices.slices = divided_up(cut.chunk_bytes, slices.bytes);
+    }
+    return slices;
+}
+
+uint64_t statement_scratch_bytes(const tuccl_program_header &header, const ChunkCut &cut) {
+    return header.most_scratch_chunks * cut.chunk_bytes;
+}
+
+uint32_t most_arrivals(const tuccl_program &program) {
+    uint32_t most = 0;
+    for (uint32_t number = 0; number < program.header->phase_count; number++) {
+        const tuccl_phase &phase = program.phases[number];
+        if (is_round(phase))
+            continue;
+        std::vector<uint32_t> arrived(program.header->ranks);
+        for_each_statement(program, phase, [&](const tuccl_statement &statement) {
+            if (statement.source_rank != statement.target_rank)
+                most = std::max(most, arrived[statement.target_rank] += statement.chunks);
+        });
+    }
+    return most;
+}
+
+StatementPlan plan_statements(const tuccl_program &program, const Grid &grid,
+                              std::vector<tuccl_stage_step> *steps) {
+    StatementPlan plan = {{}, most_arrivals(program)};
+    Planner planner(program, grid, steps);
+    for (uint32_t number = 0; number < program.header->phase_count; number++) {
+        const tuccl_phase &phase = program.phases[number];
+        plan.phases.push_back(is_round(phase) ? planner.round(phase) : planner.stage(phase));
+    }
+    return plan;
+}
+
+RankPairs pairs_of(const tuccl_program &program) {
+    RankPairs pairs;
+    for (uint32_t number = 0; number < program.header->phase_count; number++)
+        if (is_round(program.phases[number]))
+            for_each_statement(program, program.phases[number],
+                               [&](const tuccl_statement &statement) {
+                                   pairs.emplace_back(statement.source_rank, statement.target_rank);
+                               });
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    return pairs;
+}
+
+uint64_t stage_lines_bytes(uint32_t protocol, uint32_t arrivals, uint64_t chunk_bytes) {
+    return arrivals * (protocol == TUCCL_LL
+                           ? 2 * chunk_bytes
+                           : divided_up(chunk_bytes, kLl128DataBytes) * kLl128PieceBytes);
+}
+
+uint64_t stage_slice_bytes(const tuccl_staging &staging, uint32_t protocol, uint32_t arrivals,
+                           uint64_t chunk_bytes) {
+    uint64_t most = kMostSliceBytes;
+    if (arrivals > 0 && protocol == TUCCL_LL)
+        most = staging.program_ll_bytes / arrivals / (2 * kGrain) * kGrain;
+    else if (arrivals > 0)
+        most = staging.program_ll128_bytes / arrivals / kLl128PieceBytes * kLl128DataBytes;
+    return std::min(most, chunk_bytes);
+}
+
+} // namespace tuccl
