@@ -47,7 +47,7 @@ from synthesizer.experts.rail_exchange import rail_exchange
 from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.options.option import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 NODES = (2, 4, 8, 16, 32, 64, 128)

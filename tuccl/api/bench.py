@@ -19,6 +19,7 @@ from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.measuring.workers.mpi_places import run_measuring_ranks
 from tuccl.measuring.workers.places import LocalPlaces, Places
 from tuccl.measuring.workers.seating import whole_shape
+from tuccl.options.option import DEFAULT_WORKSPACE
 from tuccl.processes.mpi_workers import ending_job_when_terminated
 from tuccl.quantities import count_of, format_about
 from tuccl.search.trials.events import Listener
@@ -40,7 +41,6 @@ from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 

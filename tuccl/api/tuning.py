@@ -19,7 +19,7 @@ from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
 from tuccl.api.tables import Table, table_of_run
 from tuccl.errors import ExitCode
 from tuccl.measuring.workers.places import Places
-from tuccl.options.option import options_of
+from tuccl.options.option import DEFAULT_WORKSPACE, options_of
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.search.trials.events import Listener
@@ -31,7 +31,6 @@ from tuccl.tuning.pipeline.record_output import RecordOutput
 from tuccl.tuning.pipeline.resuming import require_begun
 from tuccl.tuning.pipeline.tuning_run import run
 from tuccl.workspace.atomic_file import absolute, write_atomically
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 from tuccl.workspace.runs import Workspace
 
 

@@ -12,6 +12,7 @@ from tuccl.cli.command import command
 from tuccl.errors import ExitCode, NcclLibraryError, SeveralNcclsError, UsageError
 from tuccl.options.option import (
     AS_JSON,
+    DEFAULT_WORKSPACE,
     LABORATORY,
     MACHINE,
     MEASURING,
@@ -21,7 +22,6 @@ from tuccl.options.option import (
     option,
 )
 from tuccl.options.run_options import IN_PLACE, SHARE_GPUS
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 if TYPE_CHECKING:
     from tuccl.api.bench import Request

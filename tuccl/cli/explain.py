@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
-from tuccl.options.option import AS_JSON, SCOPE, WORKSPACE_DIRECTORY, option
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, SCOPE, WORKSPACE_DIRECTORY, option
 
 if TYPE_CHECKING:
     from lookup_tables.table import Shape

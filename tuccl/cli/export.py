@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
-from tuccl.options.option import AS_JSON, OUTPUT, OUTPUT_FILE, TABLE_DIRECTORY, named_path, option
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.options.option import (
+    AS_JSON,
+    DEFAULT_WORKSPACE,
+    OUTPUT,
+    OUTPUT_FILE,
+    TABLE_DIRECTORY,
+    named_path,
+    option,
+)
 
 if TYPE_CHECKING:
     from tuccl.shipping.exports.export_form import ExportForm

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
-from tuccl.options.option import AS_JSON, OUTPUT, WORKSPACE, option
+from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, OUTPUT, WORKSPACE, option
 from tuccl.options.run_options import RunOptions
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 if TYPE_CHECKING:
     from tuccl.reports.finished_run import FinishedRun

@@ -10,6 +10,7 @@ from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import (
     AS_JSON,
+    DEFAULT_WORKSPACE,
     OUTPUT,
     OUTPUT_FILE,
     SCOPE,
@@ -17,7 +18,6 @@ from tuccl.options.option import (
     named_path,
     option,
 )
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
 
 DEFAULT_PAGE = Path("tuccl-report.html")
 _HEAD_BYTES = 4096

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError, exit_code_of
-from tuccl.options.option import AS_JSON, NETWORK, OUTPUT, WORKSPACE, named_path, option
-from tuccl.workspace.default_place import DEFAULT_WORKSPACE
+from tuccl.options.option import (
+    AS_JSON,
+    DEFAULT_WORKSPACE,
+    NETWORK,
+    OUTPUT,
+    WORKSPACE,
+    named_path,
+    option,
+)
 
 if TYPE_CHECKING:
     from tuccl.shipping.doctor.ship_check import CheckedHost

@@ -13,6 +13,9 @@ from typing import Any
 
 from tuccl.errors import UsageError
 
+DEFAULT_WORKSPACE = Path("tuccl-workspace")
+"""Directory of the runs if no other is named; the help of commands shows it."""
+
 MACHINE = "Machine"
 SCOPE = "What is tuned"
 MEASURING = "How it is measured"

@@ -2,7 +2,7 @@ from statistics import median
 
 import numpy as np
 
-from tuccl.models.noise import noisy_samples
+from tuccl.measuring.backends.simulated import noisy_samples
 
 
 def test_samples_depend_on_their_number_not_on_how_they_were_asked_for() -> None:
