@@ -2,7 +2,7 @@
 
 `read_bundle` refuses every bundle that the plugin refuses;
 `lookup_tables.bundles.bundle_writer` is the writer. Of programs only the checksums are
-checked here; `synthesizer.programs.reader` unpacks them. Format: docs/reference/bundle-format.md.
+checked here; `synthesizer.programs.compiler` reads them. Format: docs/reference/bundle-format.md.
 """
 
 from __future__ import annotations
