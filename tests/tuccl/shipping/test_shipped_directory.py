@@ -4,14 +4,10 @@ import fcntl
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -414,41 +410,3 @@ def test_the_command_refuses_and_forces(
     assert (target / "notes.txt").read_text() == "mine"
     assert bundle_name(sourced_bundle(target).crc) in {path.name for path in target.iterdir()}
     assert tuned.root.exists()
-
-
-@pytest.mark.slow
-def test_after_18_kills_a_ship_leaves_what_one_ship_leaves(
-    tuccl_command: str, finished_init: TunedWorkspace, tmp_path: Path
-) -> None:
-    command = [tuccl_command, "ship", "--workspace", str(finished_init.root)]
-    subprocess.run([*command, "whole"], cwd=tmp_path, check=True, capture_output=True)
-    rng = random.Random(0)
-    kills = left_over = 0
-    for _ in range(200):
-        before = entries_of(tmp_path / "killed")
-        with subprocess.Popen(
-            [*command, "killed"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            # It is loaded for much longer than it writes.
-            while process.poll() is None and entries_of(tmp_path / "killed") == before:
-                time.sleep(0.0005)
-            time.sleep(rng.uniform(0.0, 0.01))
-            process.kill()
-        kills += process.returncode == -signal.SIGKILL
-        left_over += any(PARTIAL_PREFIX in name for name, _ in entries_of(tmp_path / "killed"))
-        if kills == 18:
-            break
-    assert kills == 18
-    assert left_over > 0, "no kill hit a write"
-    subprocess.run([*command, "killed"], cwd=tmp_path, check=True, capture_output=True)
-    names = {name for name, _ in entries_of(tmp_path / "killed")}
-    assert names == {name for name, _ in entries_of(tmp_path / "whole")}
-
-
-def entries_of(directory: Path) -> set[tuple[str, int]]:
-    """Paths below a directory, and which file each of them is."""
-    found = set()
-    for path in directory.rglob("*"):
-        with suppress(FileNotFoundError):
-            found.add((str(path.relative_to(directory)), path.stat().st_ino))
-    return found

@@ -23,7 +23,7 @@ from tuccl.search.trials import events
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.events import Progress
 from tuccl.views.terminal.display import say
-from tuccl.views.terminal.live_view import EVERY_S, LiveView, progress_of_run, shown_run
+from tuccl.views.terminal.live_view import EVERY_S, LiveView, shown_run
 from tuccl.views.terminal.progress import EVERY_VARIABLE
 
 pytestmark = pytest.mark.long
@@ -154,15 +154,6 @@ def test_lines_are_printed_where_the_bar_has_no_characters(
                 progress("stock NCCL", 1, 3)
                 opened.wait_for("stock NCCL: 1 of 3 (33 %)")
             monkeypatch.undo()
-        assert "\x1b" not in opened.text
-
-
-def test_plain_log_prints_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    with stderr_on_a_terminal() as opened:
-        monkeypatch.setenv(EVERY_VARIABLE, "20ms")
-        with progress_of_run(plain=True)() as progress:
-            progress("stock NCCL", 1, 3)
-            opened.wait_for("stock NCCL: 1 of 3 (33 %)")
         assert "\x1b" not in opened.text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pty
 import re
@@ -268,21 +267,3 @@ def test_a_terminal_shows_a_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) 
 
 def test_rank_0_of_an_mpi_job_prints_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "━" not in on_a_terminal({"OMPI_COMM_WORLD_RANK": "0"}, monkeypatch)
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_count_that_cannot_be_true_costs_a_line_and_not_the_run(
-    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
-) -> None:
-    class Stream(io.StringIO):
-        def isatty(self) -> bool:
-            return is_terminal
-
-    stream = Stream()
-    monkeypatch.setattr(sys, "stderr", stream)
-    with shown_progress({}) as progress:
-        for done in (14, 15):
-            progress("process profiles", done, 1)
-        progress("process profiles", 1, 1)
-    assert stream.getvalue().count("14 done of 1") == 1
-    assert "15 done of 1" not in stream.getvalue()
