@@ -78,11 +78,6 @@ def test_code_names_existing_documents_and_scripts() -> None:
     assert gone == set()
 
 
-def test_a_path_is_found_within_backticks_and_commands() -> None:
-    text = "`scripts/test.sh`, ../tuccl/x.py, tuccl/__main__.py; tests/runtime, not a/docs/x.md"
-    assert named_paths(text) == {"scripts/test.sh", "tuccl/__main__.py"}
-
-
 def test_a_link_needs_its_file_and_its_heading(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text(
         "# A title\n```\n# no heading\n```\n## `tuccl init`, and so on\n"

@@ -115,20 +115,6 @@ def test_a_failure_is_told_each_time(
     assert len(compilations) == 2
 
 
-def test_objects_count_by_what_is_in_them(compilations: list[list[str]], tmp_path: Path) -> None:
-    (tmp_path / "main.c").write_text("int word(void);\nint main(void) { return word(); }\n")
-    answers = []
-    for turn, answer in enumerate((1, 2, 1)):
-        part = tmp_path / f"part{turn}"
-        part.with_suffix(".c").write_text(f"int word(void) {{ return {answer}; }}\n")
-        object_file = f"{part}.o"
-        assert compile_kept([CC, "-c", "-o", object_file, f"{part}.c"]).returncode == 0
-        command = [CC, "-o", str(tmp_path / "main"), str(tmp_path / "main.c"), object_file]
-        assert compile_kept(command).returncode == 0
-        answers.append(subprocess.run([tmp_path / "main"], check=False).returncode)
-    assert answers == [1, 2, 1]
-
-
 def test_of_two_at_once_one_waits(compilations: list[list[str]]) -> None:
     filled = []
 

@@ -111,9 +111,3 @@ def test_the_search_works_from_a_disk_and_asks_for_nothing(tmp_path: Path) -> No
     assert found is not None
     assert int(found[1]) > 3
     assert asked == []
-
-
-def test_an_address_that_a_browser_would_fetch_is_found() -> None:
-    assert FETCHED.findall('<script async src="https://unpkg.com/shim"></script>')
-    assert FETCHED.findall("<img src=//example.org/a.png>")
-    assert not FETCHED.findall('<a href="https://example.org">x</a><script src="../a.js"></script>')

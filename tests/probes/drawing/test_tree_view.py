@@ -46,13 +46,6 @@ def test_a_host_is_a_tree_in_which_every_figure_names_its_source() -> None:
     ]
 
 
-def test_amds_architectures_have_their_names() -> None:
-    numbers = {908: "gfx908", 910: "gfx90a", 942: "gfx942", 90: "sm 90"}
-    gpus = [replace(gpu(index), compute_capability=number) for index, number in enumerate(numbers)]
-    lines = tree_lines(Topology("mixed", tuple(gpus), ()))
-    assert [line.partition("  ")[2] for line in lines[-4:]] == list(numbers.values())
-
-
 def test_measured_figures_limits_and_notes_show() -> None:
     machine = replace(
         _measured(H200, 386.0),
@@ -72,16 +65,6 @@ def test_measured_figures_limits_and_notes_show() -> None:
     ]
 
 
-def test_a_gpu_with_fewer_links_stands_apart() -> None:
-    links = tuple(
-        replace(link, lanes=17) if "n0/gpu2" in (link.src, link.dst) and link.lanes == 18 else link
-        for link in H200.links
-    )
-    lines = tree_lines(replace(H200, links=links))
-    assert "├── NVSwitch: gpu[0-1,3] x 18 links, 450 GB/s (spec) each" in lines
-    assert "└── NVSwitch: gpu2 x 17 links, 450 GB/s (spec) each" in lines
-
-
 def test_a_mesh_is_a_matrix_of_link_counts() -> None:
     lines = tree_lines(rings([[0, 1, 2, 3]]))
     start = lines.index("└── NVLink between GPUs: 25 GB/s per link, spec")
@@ -99,20 +82,6 @@ def test_hosts_alike_are_shown_once_and_switches_by_their_ports() -> None:
     assert "16 hosts alike: node[01-16]; the figures are those of node01" in lines
     assert lines[-1] == "- 8 switches with 16 NICs each, 25 GB/s (sysfs): rail[0-7]"
     assert len(lines) < 40
-
-
-def test_many_kinds_of_host_are_bounded() -> None:
-    cluster = replicate(shipped(), 12, Network(1.7))
-    kept = tuple(
-        device
-        for device in cluster.devices
-        if device.kind is not DeviceKind.NIC or device.index >= min(device.node, 8)
-    )
-    names = {device.name for device in kept}
-    links = tuple(link for link in cluster.links if {link.src, link.dst} <= names)
-    lines = tree_lines(replace(cluster, devices=kept, links=links))
-    assert sum(line.startswith("host ") for line in lines) == 8
-    assert "and 4 hosts of other kinds: n[8-11]" in lines
 
 
 def test_c2c_and_a_machine_without_gpus() -> None:

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.files.machine_file import machine_from_bytes, read_machine_file
-from probes.pci.listings.lspci import parse_lspci
-from probes.pci.relation import Relation, relation
 from probes.topology.graph import LinkKind, Topology
 from probes.topology.json_form import topology_to_json
 from probes.topology.paths import Proximity, local_path, pcie_distance
@@ -292,21 +290,3 @@ def test_each_h100_of_an_xe9680_pairs_with_the_connectx_7_on_its_switch() -> Non
         assert widths.keys() - best <= DECOYS
         pairs[gpu.bus_id] = best[0]
     assert pairs == PAIRS
-
-
-@requires_shared_data
-def test_the_bridge_tree_of_an_xe9680_has_these_pairs_and_no_others() -> None:
-    inventory = parse_lspci(DELL.read_text("utf-8"), "dell")
-    switched = {
-        gpu: {
-            port.function
-            for port in inventory.ports
-            if port.function and relation(inventory, gpu, port.function) is Relation.SWITCH
-        }
-        for gpu in PAIRS
-    }
-    assert {gpu: nics - DECOYS for gpu, nics in switched.items()} == {
-        gpu: {nic} for gpu, nic in PAIRS.items()
-    }
-    fast = {address for nics in switched.values() for address in nics} - DECOYS
-    assert {inventory.by_address[address].device for address in fast} == {0x1021}

@@ -1,7 +1,6 @@
 """The check of a host: this machine, and hosts made for the tests."""
 
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -63,13 +62,6 @@ def test_this_machine_is_checked_in_every_part() -> None:
             assert text.isprintable()
 
 
-@pytest.mark.skipif(shutil.which("ping") is None, reason="no ping here")
-def test_the_ping_of_this_machine_is_tried() -> None:
-    answers = subprocess.run(["ping", "-c1", "127.0.0.1"], capture_output=True, check=False)
-    status = OK if answers.returncode == 0 else LIMITED
-    assert checks()["ping"].status is status
-
-
 def test_missing_tools_are_named_with_their_packages(path: Path) -> None:
     found = checks()
     for subject, package in (
@@ -110,13 +102,6 @@ def test_a_slurm_topology_file_and_a_run_under_mpi_are_seen(path: Path) -> None:
     found = checks(environment=environment)
     assert (found["Slurm"].status, found["Slurm"].why) == (OK, str(path / "topology.conf"))
     assert found["MPI"].why.endswith("this is rank 3")
-
-
-def test_hidden_gpus_are_a_limit_of_the_host() -> None:
-    check = checks(environment={"CUDA_VISIBLE_DEVICES": "0,\n1"})["whole host"]
-    assert check.status is LIMITED
-    assert "CUDA_VISIBLE_DEVICES='0,\\n1'" in check.why
-    assert "unset CUDA_VISIBLE_DEVICES" in check.remedy
 
 
 def test_the_benchmark_program_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from probes.topology.graph import (
     DeviceKind,
     Link,
     LinkKind,
-    PairLimit,
     Provenance,
     Topology,
 )
@@ -244,38 +243,6 @@ def test_what_cannot_be_written_is_refused() -> None:
         topology_to_nccl_xml(bare)
     with pytest.raises(MachineError, match="has no GPU"):
         topology_to_nccl_xml(Topology("empty", (Device("cpu", DeviceKind.CPU, 0),), ()))
-
-
-def test_losses_are_named() -> None:
-    machine = shipped("h200-4gpu")
-    nvlink = [link for link in machine.links if link.kind is LinkKind.NVLINK]
-    measured = replace(
-        machine,
-        devices=tuple(
-            replace(device, memory_bytes=141 * 10**9) if device.kind is DeviceKind.GPU else device
-            for device in machine.devices
-        ),
-        links=tuple(
-            replace(link, bandwidth_gb_per_s=386.0, provenance=Provenance.MEASURED)
-            if link in nvlink
-            else link
-            for link in machine.links
-        ),
-        hosts=("node01",),
-    )
-    assert export_losses(machine) == ()
-    assert export_losses(measured) == (
-        "Not in the file: the bandwidth measured on 8 links.",
-        "Not in the file: the memory of 4 GPUs.",
-        "Not in the file: the names of hosts.",
-    )
-    limit = PairLimit("n0/gpu0", "n0/gpu1", 20.0)
-    assert export_losses(replace(machine, limits=(limit,))) == (
-        "Not in the file: the limit of 1 pair.",
-    )
-    assert export_losses(shipped()) == (
-        "The make of 2 CPUs was chosen by the bandwidth between them.",
-    )
 
 
 def test_a_link_that_the_file_cannot_represent_is_named_as_read_back() -> None:

@@ -226,17 +226,6 @@ def test_without_peer_access_pairs_are_limited_to_what_the_host_forwards() -> No
     assert {limit.bandwidth_gb_per_s for limit in found.topology.limits} == {11.0}
 
 
-def test_failures_become_one_note_per_cause() -> None:
-    text = content(H200, h200_figures())
-    for measurement in text["measurements"]:
-        if measurement["gpus"][0] == 2 and measurement["what"] == "copy_engine":
-            measurement.update({"status": "failed", "samples": [], "detail": "it broke"})
-    text["notes"] = ["the time was up"]
-    found = apply_p2p(shipped("h200-4gpu"), read_p2p_report(json.dumps(text)))
-    broken = ", ".join(f"'n0/gpu2 -> n0/gpu{i} (copy_engine)'" for i in (0, 1, 3))
-    assert found.topology.notes[-2:] == (f"Not measured: {broken}: it broke.", "the time was up")
-
-
 def test_hidden_and_reordered_gpus_are_matched_by_address() -> None:
     figures: Figures = {("copy_engine", (0, 1)): 100.0, ("copy_engine", (1, 0)): 350.0}
     found = apply_p2p(shipped("h200-4gpu"), report(["00000000:00:09.0", "0000:00:07.0"], figures))

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from probes.nccl_xml.parser import parse_nccl_xml
 from probes.nccl_xml.records import GpuRecord
 from probes.pci.inventory import (
-    Gap,
     NicPort,
     NumaNode,
     PcieLink,
@@ -23,7 +22,6 @@ from probes.pci.inventory import (
 )
 from probes.pci.records import (
     SILENT_TREE,
-    gap_notes,
     host_topology,
     is_tree_silent,
 )
@@ -35,8 +33,6 @@ from probes.topology.paths import Proximity, local_path, pcie_distance
 from tests.probes.machines import shipped, shipped_text
 from tests.probes.pci.sysfs_tree import ETHERNET, GPU, SysfsTree
 from tests.shared_data import SHARED_DATA, requires_shared_data
-
-H100 = ("0x10de", "0x2330")
 
 
 def _inventory(tree: SysfsTree, *interfaces: str) -> PciInventory:
@@ -442,16 +438,6 @@ def test_a_host_that_holds_nothing_of_interest_is_one_cpu() -> None:
     topology = host_topology(PciInventory("x", (), hostname="node7"), "x")
     assert [device.name for device in topology.devices] == ["n0/cpu0"]
     assert topology.hosts == ("node7",)
-
-
-def test_gaps_of_one_kind_are_one_note() -> None:
-    gaps = [Gap(f"file{number}", "is empty") for number in range(6)]
-    assert gap_notes([*gaps, Gap("other", "is gone")]) == [
-        "'file0', 'file1', 'file2', 'file3' and 2 more: is empty.",
-        "other: is gone.",
-    ]
-    many = gap_notes(Gap("x", f"reason {number}") for number in range(60))
-    assert (len(many), many[-1]) == (51, "10 more gaps of this kind.")
 
 
 def test_the_console_chip_of_a_server_board_is_no_gpu() -> None:

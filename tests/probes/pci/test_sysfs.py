@@ -467,15 +467,6 @@ def test_domains_of_more_than_four_digits() -> None:
     ]
 
 
-def test_this_machine_is_read_or_refused_with_a_reason() -> None:
-    try:
-        inventory = read_sysfs(DirectoryTree("/"), "/")
-    except MachineError as error:
-        assert "no PCI devices" in str(error)  # noqa: PT017 - a machine may show none
-        return
-    assert inventory.functions or inventory.ports
-
-
 def test_one_tree_read_twice_is_one_inventory(tree: SysfsTree, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(tree.root / "sys", copy / "sys", symlinks=True)

@@ -32,27 +32,6 @@ def test_rules_are_read() -> None:
     assert read(ALONE).connections == {}
 
 
-def test_what_has_no_meaning_here_is_noted() -> None:
-    rules = read(
-        RELAYED,
-        **switches([0, 1], [1, 0], switch_hyperedge_strategy=["uc-max", "uc-max"]),
-        **relaying(enforce_ordering=True),
-        author="me",
-    )
-    assert rules.switches == ((0, 1),)
-    assert [note.split(" ")[0] for note in rules.notes] == [
-        "switch_hyperedge_strategy",
-        "equal",
-        "enforce_ordering",
-        "keys",
-    ]
-    tied = read(ALONE, **switches(strategy="minmax"), **relaying())
-    assert tied.notes == (
-        "intranode strategy minmax only breaks ties in TACCL: passed over",
-        "internode_sketch is passed over, because nnodes is 1",
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -71,14 +71,6 @@ def test_slow_links_alone_are_no_sign_of_scaled_times() -> None:
     assert read(SWITCHED, alpha=5, node_betas_list=[100], node_invbws_list=[105]).alpha_us == 5
 
 
-def test_sums_that_contradict_and_unknown_keys_are_noted() -> None:
-    notes = read(SWITCHED, remote_invbw=99, comment="mine").notes
-    assert notes[1:] == (
-        "remote_invbw is 99, alpha and beta give 66: alpha and beta are used",
-        "keys that TACCL does not know are passed over: 'comment'",
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -118,11 +110,6 @@ def test_a_cluster_has_nodes_alike_on_one_fabric() -> None:
         if link.kind is LinkKind.PCIE and link.src.startswith("n0/gpu")
     ]
     assert paired == [(f"n0/gpu{gpu}", f"n0/nic{gpu // 2}") for gpu in range(4)]
-
-
-def test_several_nodes_need_figures_of_a_network() -> None:
-    with pytest.raises(MachineError, match="2 nodes and no network; add nics_per_node"):
-        taccl_cluster(read(LINKED), 2)
 
 
 def test_files_are_told_apart() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -261,15 +260,3 @@ def test_the_same_call_gives_the_same_time() -> None:
         compile_schedule(_ring_all_gather(8, channels=4), switched(1, 8)) for _ in range(2)
     )
     assert first.time_us(1 << 26, model) == second.time_us(1 << 26, model)
-
-
-def test_a_search_can_afford_thousands_of_calls() -> None:
-    compiled = compile_schedule(_ring_all_gather(8, channels=24), switched(1, 8))
-    compiled.time_us(1 << 20, IDEAL)
-    spent = []
-    for _ in range(5):
-        start = time.perf_counter()
-        compiled.time_us(1 << 20, IDEAL)
-        spent.append(time.perf_counter() - start)
-    # 3 ms where this was written; ten times that means that something is broken.
-    assert min(spent) < 0.03

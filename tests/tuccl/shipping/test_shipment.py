@@ -120,13 +120,6 @@ def test_the_lines_that_are_comments_load_the_executor_without_their_marks(tmp_p
     assert sourced(path, "LD_PRELOAD") == [str(executor)]
 
 
-def test_a_table_without_schedules_does_not_speak_of_the_executor(tmp_path: Path) -> None:
-    assert shipped_executor(TABLE, Evidence.MEASURED, tmp_path) is None
-    text = environment_file(TABLE, tmp_path, 0)
-    assert "LD_PRELOAD" not in text
-    assert "executor" not in text
-
-
 def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
     path = tmp_path / "tuccl.env"
     path.write_text(environment_file(TABLE, tmp_path, 0))
@@ -154,26 +147,6 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> N
     assert f"{bundle_crc(Path(bundle).read_bytes()):08x}" == crc
     for schedule in (shipped / "schedules").iterdir():
         assert run_tuccl("verify", schedule).returncode == 0
-
-
-@pytest.mark.long
-def test_nothing_to_ship_is_one_line(run_tuccl: Run, tmp_path: Path) -> None:
-    done = run_tuccl("ship", "shipped")
-    assert done.returncode == 3
-    assert "run `tuccl init` there first" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("tuned")
-@pytest.mark.parametrize(("directory", "said"), [("", "it is empty"), ("file", "file is a file")])
-def test_no_directory_to_ship_to_is_one_line(
-    run_inside: Run, tmp_path: Path, directory: str, said: str
-) -> None:
-    (tmp_path / "file").write_text("kept")
-    done = run_inside("ship", directory)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert said in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "tuccl-workspace"}
 
 
 @pytest.mark.usefixtures("tuned")

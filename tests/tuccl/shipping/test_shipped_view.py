@@ -14,7 +14,6 @@ from json_reference import schema_of
 from lookup_tables.provenance import NcclVersion, Provenance
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
-from tuccl.errors import UsageError
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.finished_run import read_table
 from tuccl.reports.table_parts import parts_of
@@ -151,25 +150,6 @@ def test_a_manifest_of_a_newer_release_is_not_read(shipped: Path) -> None:
     assert read_manifest(shipped / MANIFEST_NAME) == (None, 9)
     (problem,) = view_shipped(shipped).problems
     assert "is of version 9, this release reads 3" in problem
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (shutil.rmtree, "is no directory"),
-        (spoil("tuccl.env", os.unlink), "tuccl.env is missing or names no table"),
-        (spoil("tuccl.env", lambda path: path.write_bytes(b"\xff")), "names no table"),
-        (spoil("bundle-*", os.unlink), "No such file"),
-        (spoil("bundle-*", lambda path: path.write_bytes(b"TUCCLBND")), "bundle"),
-    ],
-)
-def test_what_is_no_shipped_directory_is_refused_in_one_line(
-    shipped: Path, change: Callable[[Path], object], said: str
-) -> None:
-    change(shipped)
-    with pytest.raises(UsageError, match=said) as error:
-        view_shipped(shipped)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.long

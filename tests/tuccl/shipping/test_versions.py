@@ -1,6 +1,5 @@
 """Tables that a shipped directory keeps: history, rollback, kills, full disks, jobs meanwhile."""
 
-import json
 import os
 import re
 import shutil
@@ -488,11 +487,3 @@ def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(
     assert rolled > 3
     assert len(seen) > 1, "no job started after a rollback"
     whole(target)
-
-
-def test_the_record_of_a_version_is_json(directory: Directory) -> None:
-    directory.ship(0)
-    (version,) = versions_of(directory.target)
-    record = json.loads((version.folder / "tuccl-version.json").read_text())
-    assert record["schema_version"] == 1
-    assert record["number"] == 1

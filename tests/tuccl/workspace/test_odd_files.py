@@ -13,7 +13,6 @@ from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.workspace.test_measurement_log import Counting
 from tuccl.errors import ExitCode, WorkspaceError
 from tuccl.shipping.shipped_directory import look_at
-from tuccl.workspace.atomic_file import PARTIAL_PREFIX
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
 from tuccl.workspace.runs import Workspace
 
@@ -144,14 +143,3 @@ def test_a_directory_with_odd_files_can_be_shipped_to_or_says_why(
         assert manifest.is_file()
         assert not manifest.is_symlink()
         json.loads(manifest.read_bytes())
-
-
-def test_a_folder_named_like_a_partial_file_is_left_alone(
-    run_inside: Run, workspace: Path, tmp_path: Path
-) -> None:
-    run = Workspace(workspace).current()
-    for folder in (run.root, tmp_path / "shipped"):
-        (folder / f"{PARTIAL_PREFIX}folder").mkdir(parents=True)
-    with Workspace(workspace).lock(run.root.name):
-        pass
-    assert run_inside("ship", "shipped").returncode == 0

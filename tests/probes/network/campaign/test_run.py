@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -155,29 +155,6 @@ def test_a_dead_port_is_skipped_and_its_verdict_is_the_same() -> None:
     assert max(tried.values()) >= 4
 
 
-def silent_notes(ports: Sequence[NetworkPort], dead: Callable[[NetworkPort], bool]) -> list[str]:
-    def answer(client: NetworkPort, server: NetworkPort) -> tuple[float, float] | None:
-        return None if dead(client) or dead(server) else same_subnet(client, server)
-
-    findings = run_campaign(ports, answering(ports, answer))
-    return [note for note in findings.notes if "not reached" in note]
-
-
-def test_a_dead_rail_a_dead_rack_and_a_dead_switch_are_one_sentence_each() -> None:
-    ports = cluster(24, 4)
-    assert silent_notes(ports, lambda p: p.nic == 2) == [
-        "mlx5_2 of node[0-23] (24 ports) are not reached by any peer."
-    ]
-    assert silent_notes(ports, lambda p: 8 <= p.host < 16) == [
-        "8 hosts are not reached on any port: node[8-15]."
-    ]
-    loose = "node9/mlx5_3"
-    assert silent_notes(ports, lambda p: (p.nic < 2 and p.host < 4) or p.label == loose) == [
-        "mlx5_[0-1] of node[0-3] (8 ports) are not reached by any peer.",
-        "mlx5_3 of node9 is not reached by any peer.",
-    ]
-
-
 def test_two_hosts_cannot_tell_which_end_is_slow() -> None:
     ports = cluster(2, 8)
 
@@ -326,46 +303,6 @@ def test_missing_tools_make_no_port_slow() -> None:
     assert not findings.unreachable_ports
     assert not findings.slow_ports
     assert [(f.tool, f.failure) for f in findings.failures] == [("bandwidth", Failure.TOOL_MISSING)]
-
-
-def test_ports_that_answer_without_bandwidth_are_named() -> None:
-    ports = cluster(6)
-
-    def measure(pairs: Sequence[PortPair]) -> list[PairResult]:
-        return [
-            PairResult(p, None, 4.0, "ib_write_bw", "ping", Failure.TIMEOUT)
-            if 2 in (p.client, p.server)
-            else PairResult(p, 48.0, 4.0, "ib_write_bw", "ping")
-            for p in pairs
-        ]
-
-    assert "without a measured bandwidth: node2/mlx5_0." in notes(run_campaign(ports, measure))
-
-
-def test_a_port_without_figures_is_named_and_not_slow() -> None:
-    ports = cluster(12)
-
-    def measure(pairs: Sequence[PortPair]) -> list[PairResult]:
-        no = Failure.UNREADABLE
-        return [
-            PairResult(p, None, None, "ib_write_bw", "ib_write_lat", no, no, "Couldn't allocate MR")
-            if 7 in (p.client, p.server)
-            else PairResult(p, 48.0, 4.0, "ib_write_bw", "ib_write_lat")
-            for p in pairs
-        ]
-
-    findings = run_campaign(ports, measure)
-    assert "Ports without a measured bandwidth: node7/mlx5_0." in findings.notes
-    assert not findings.unreachable_ports
-    assert findings.unmeasured_ports == (7,)
-
-
-def test_ports_that_cannot_be_measured_are_named() -> None:
-    ports = (*cluster(4), port(4, address=""), port(5, 1, line_rate_gb_per_s=12.5))
-    findings = run_campaign(ports, answering(ports, same_subnet))
-    assert findings.unmeasured_ports == (4, 5)
-    assert "Ports without an address are not measured: node4/mlx5_0." in findings.notes
-    assert "without a peer in their network: node5/mlx5_1." in notes(findings)
 
 
 def test_a_port_that_negotiated_less_is_named_and_no_outlier() -> None:

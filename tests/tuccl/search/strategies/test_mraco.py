@@ -1,7 +1,5 @@
 """MRACO and its proposer on surfaces whose optimum is known."""
 
-from itertools import pairwise
-
 import pytest
 
 from tests.tuccl.search.strategies.surfaces import Noisy, measure_of, surface_us
@@ -10,7 +8,6 @@ from tuccl.search.strategies.mraco import Mraco, MracoOptions
 from tuccl.search.strategies.strategy import Stop, run_search
 from tuccl.search.strategies.tpe import TpeProposer
 from tuccl.search.trials.config import Config
-from tuccl.search.trials.events import Event, RungBegins
 from tuccl.search.trials.presets import paper_space
 from tuccl.search.trials.space import Family, Space
 
@@ -86,22 +83,3 @@ def test_proposer_gives_every_configuration_once() -> None:
     assert sorted(proposed) == sorted(space)
     with pytest.raises(ValueError, match="every configuration of small"):
         proposer.propose()
-
-
-def test_rungs_are_told_with_fewer_configurations_and_more_samples_each() -> None:
-    told: list[Event] = []
-    meter = Meter(Noisy(1), 27, watch=told.append)
-    run_search(ONE_CYCLE, paper_space("ring"), meter, seed=1)
-    rungs = [event for event in told if isinstance(event, RungBegins)]
-    assert len(rungs) == len(told)
-    parts = list(dict.fromkeys(event.part for event in rungs))
-    assert parts[0] == "first configurations"
-    assert [f"bracket {number} of 4" for number in (1, 2, 3, 4)] == [
-        part for part in parts if part.startswith("bracket")
-    ]
-    for before, after in pairwise(rungs):
-        if after.rung > 1:
-            assert (after.part, after.rung) == (before.part, before.rung + 1)
-            assert after.configs < before.configs
-            assert after.repeats > before.repeats
-    assert all(event.configs >= 1 for event in rungs)

@@ -18,7 +18,7 @@ from tuccl.search.trials.presets import (
     paper_space,
     pattern_families,
 )
-from tuccl.search.trials.space import Family, Knob, Scope, Space, space_of, with_profile
+from tuccl.search.trials.space import Family, Knob, Space, space_of, with_profile
 
 ROOT = Path(__file__).resolve().parents[4]
 SPACE = Space(
@@ -91,12 +91,6 @@ def test_what_is_not_a_configuration_of_the_space_is_not_in_it() -> None:
         SPACE.positions(Config("pat", "LL", 1, 0, 0))
 
 
-def test_descriptions_are_for_people() -> None:
-    assert Config("ring", "LL128", 16, 0, 0).describe() == "ring LL128 ch16"
-    assert Config("tree", "Simple", 2, 256, 1 << 20).describe() == "tree Simple ch2 th256 buf1M"
-    assert STOCK.describe() == "default"
-
-
 def test_a_recorded_space_under_a_profile_is_what_was_recorded_under_it() -> None:
     under = [Config("ring", "LL", count, 128) for count in (1, 4)]
     space = space_of("record", [*under, Config("ring", "LL", 4, 256), STOCK])
@@ -135,13 +129,6 @@ def test_the_joint_space_of_nccl_holds_its_own_choice_under_every_profile() -> N
     assert Config("ring", "Simple", 64, 0, 1 << 20, 64) in space
     assert Config("default", "LL") not in space
     assert {config.algorithm for config in nccl_space(Operation.ALLTOALL)} == {"default"}
-
-
-def test_what_a_change_of_a_parameter_costs_is_data() -> None:
-    builtin, schedule = SPACE.families[0], SPACE.families[-1]
-    assert builtin.scopes["nchannels"] is Scope.CALL
-    assert builtin.scopes["nthreads"] is Scope.PROCESS
-    assert set(schedule.scopes.values()) == {Scope.CALL}
 
 
 def test_a_recorded_space_is_what_was_recorded_in_ascending_effect() -> None:

@@ -141,14 +141,6 @@ def test_what_keeps_a_job_from_its_table_is_an_error_with_its_remedy(
     assert mend in wrong.mend
 
 
-def test_a_setting_in_a_file_is_told_with_the_file(shipped: Path, tmp_path: Path) -> None:
-    (tmp_path / ".nccl.conf").write_text("NCCL_ALGO=Tree\n")
-    found = diagnose(shipped)
-    (wrong,) = [each for each in found.findings if each.severity is Severity.ERROR]
-    assert f"is set in {tmp_path}/.nccl.conf" in wrong.text
-    assert wrong.mend == f"remove the line NCCL_ALGO= from {tmp_path}/.nccl.conf"
-
-
 @pytest.mark.parametrize(
     ("variables", "said", "mend"),
     [

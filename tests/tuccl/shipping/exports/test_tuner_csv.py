@@ -108,29 +108,6 @@ def test_the_first_match_of_each_call_is_its_entry() -> None:
         assert not any(rule.matches("allreduce", size_bytes, TWO_HOSTS) for rule in found)
 
 
-def test_notes_say_what_is_missing() -> None:
-    table, _ = tuned(FOUR_GPUS, profile=PROFILE)
-    alltoall = replace(
-        table.entries[0], key=replace(table.entries[0].key, operation=Operation.ALLTOALL)
-    )
-    uneven = replace(table.entries[0], key=replace(table.entries[0].key, shape=Shape(4, 1, 0)))
-    found = exported(replace(table, entries=(*table.entries, alltoall, uneven)))
-    assert found.rows == 2
-    said = "\n".join(found.notes)
-    assert "1 entry without a row: a schedule won" in said
-    assert "1 entry without a row: alltoall is unknown to the tuner" in said
-    assert "1 entry without a row: another shape has as many ranks" in said
-    assert "set NCCL_NTHREADS=256 NCCL_BUFFSIZE=8388608 for every process" in said
-    assert "change `*nChannels = 1` to 0" in said
-
-
-def test_names_of_machines_stay_in_their_comment() -> None:
-    table, _ = tuned(FOUR_GPUS)
-    text = exported(replace(table, topology_name="m\nallreduce,0,1,ring,ll,1,1,4 é" * 40)).text
-    assert len(rules(text)) == 2
-    assert text.isascii()
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("tuned")
 def test_a_workspace_and_its_shipped_directory_are_exported_alike(

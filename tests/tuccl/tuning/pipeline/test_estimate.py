@@ -17,7 +17,6 @@ from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
 from tuccl.tuning.pipeline.dry_run import SearchPlan
 from tuccl.tuning.pipeline.estimate import (
-    Estimate,
     measuring_seconds,
     schedules_seconds,
     search_seconds,
@@ -25,18 +24,6 @@ from tuccl.tuning.pipeline.estimate import (
 
 SIZES = tuple(4**n for n in range(5, 16))
 THREE = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
-
-
-def test_an_estimate_of_more_than_a_minute_is_a_line() -> None:
-    assert Estimate(184.0, 59.0, measures=True).line() == (
-        "this will take roughly 4 min (schedules 3 min, measuring 60 s); "
-        "interrupted, the same command continues"
-    )
-    assert Estimate(0.0, 7200.0, measures=False, begun=True).line() == (
-        "this will take at most roughly 2.0 h (search in the model 2.0 h); "
-        "interrupted, the same command continues"
-    )
-    assert Estimate(30.0, 29.0, measures=True).line() is None
 
 
 @pytest.mark.parametrize(

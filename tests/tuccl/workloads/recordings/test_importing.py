@@ -19,7 +19,6 @@ from tests.tuccl.workloads.recordings.written_logs import (
     workload,
 )
 from tuccl.errors import InputFileError, TucclError
-from tuccl.search.trials.events import Total
 from tuccl.workloads.recordings.importing import Imported, import_recordings
 from tuccl.workloads.workload import SourceKind, Workload
 
@@ -135,20 +134,6 @@ def test_logs_of_one_rank_each_are_merged(tmp_path: Path) -> None:
     found = workload(tmp_path, *texts)
     assert [(each.calls_per_step, each.nodes) for each in found.calls] == [(3, 1)]
     assert len(found.source.files) == 2
-
-
-def test_progress_ends_at_all_that_was_read(tmp_path: Path) -> None:
-    told: list[tuple[int, Total]] = []
-
-    def tell(stage: str, done: int, total: Total, /, share: float | None = None) -> None:
-        told.append((done, total))
-
-    path = tmp_path / "log"
-    path.write_text(LOG + "x" * 3_000_000)
-    import_recordings([path], None, None, tell)
-    assert told[-1] == (4, 4)
-    assert told == sorted(told, key=lambda each: each[0])
-    assert len(told) >= 3
 
 
 def test_json_of_great_depth(tmp_path: Path) -> None:

@@ -89,11 +89,6 @@ def test_a_header_holds_for_the_records_below_it(tmp_path: Path) -> None:
     assert workload(tmp_path, lines(head, first, second)).calls[0].calls_per_step == 2
 
 
-def test_gaps_in_the_numbers_are_told(tmp_path: Path) -> None:
-    found = workload(tmp_path, lines(*(record(number=number) for number in (3, 4, 9))))
-    assert [what.rpartition(": ")[2] for what in found.source.left_out] == ["4"]
-
-
 def test_pretty_printed_and_damaged_objects(tmp_path: Path) -> None:
     text = json.dumps(record(number=1), indent=2) + "\n" + lines(record(number=2))[:60] + "\n"
     found = workload(tmp_path, text + lines(record(number=2)))
