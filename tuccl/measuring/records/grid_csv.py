@@ -16,15 +16,11 @@ CSV does, where `NAME` begins with `X`.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
@@ -35,46 +31,18 @@ from tuccl.models.figures import communicator_shape
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, Config, Task
 from tuccl.search.trials.timing import Timing
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 CUT_SHORT = "cut short: over 4 times slower than NCCL's own choice"
 _CUT_FACTOR = 4.0
 _OPERATIONS = {operation.value.replace("_", ""): operation for operation in Operation}
-_CONFIG_COLUMNS = ("algorithm", "protocol", "nchannels", "nthreads", "buffsize", "min_nchannels")
+_COUNTS = ("nchannels", "nthreads", "buffsize", "min_nchannels")
+_CONFIG = ("algorithm", "protocol", *_COUNTS)
 _MOST_NAMED = 8
-_Count = Annotated[int, Field(ge=0, lt=2**53)]
-_Time = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-
-
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    op: str
-    bytes: Annotated[int, Field(ge=1, lt=2**53)]
-    algorithm: str = DEFAULT_ALGORITHM
-    protocol: str = ""
-    nchannels: _Count = 0
-    nthreads: _Count = 0
-    buffsize: _Count = 0
-    min_nchannels: _Count = 0
-    times: tuple[_Time, ...]
-
-    @property
-    def config(self) -> Config:
-        return Config(
-            self.algorithm,
-            self.protocol,
-            self.nchannels,
-            self.nthreads,
-            self.buffsize,
-            self.min_nchannels,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    line: int
-    operation: Operation
-    size_bytes: int
-    config: Config
-    times_us: tuple[float, ...]
+_MOST = 2**53
+_Point = tuple[Operation, int, Config, tuple[float, ...]]
+"""Operation, size, configuration and times."""
 
 
 def read_grid_csv(path: Path, topology: Topology) -> Record:
@@ -86,27 +54,26 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
     """
     timing = Timing(data_type="unknown")  # A grid does not name it.
     shape = communicator_shape(topology)
-    points = list(_points(path, _CONFIG_COLUMNS))
+    points = _points(path, _CONFIG)
     stock = _stock_beside(path)
     if stock.exists():
         points += _points(stock, ())
     defaults = {
-        (point.operation, point.size_bytes, point.config.profile): median(point.times_us)
-        for point in points
-        if point.config.is_default and point.times_us
+        (operation, size_bytes, config.profile): median(times_us)
+        for operation, size_bytes, config, times_us in points
+        if config.is_default and times_us
     }
     rows = []
-    for point in points:
-        key = (point.operation, point.size_bytes, point.config.profile)
-        calls = timing.calls(point.size_bytes)
-        taken_us = sum(point.times_us) or _CUT_FACTOR * defaults.get(key, 0.0)
+    for operation, size_bytes, config, times_us in points:
+        default_us = defaults.get((operation, size_bytes, config.profile), 0.0)
+        taken_us = sum(times_us) or _CUT_FACTOR * default_us
         rows.append(
             Row(
-                task=Task(point.operation, point.size_bytes, shape),
-                config=point.config,
-                samples_us=point.times_us,
-                seconds=taken_us * 1e-6 * calls,
-                failed="" if point.times_us else CUT_SHORT,
+                task=Task(operation, size_bytes, shape),
+                config=config,
+                samples_us=times_us,
+                seconds=taken_us * 1e-6 * timing.calls(size_bytes),
+                failed="" if times_us else CUT_SHORT,
             )
         )
     provenance = Provenance("nccl", details=path.stem)
@@ -152,40 +119,101 @@ def topology_beside(path: Path) -> Path:
     )
 
 
-def _points(path: Path, config_columns: Sequence[str]) -> Iterator[_Point]:
-    """Yield all points of a file, or raise one error that names every bad line."""
-    lines = _lines(path)
-    _, header = next(lines, (0, []))
-    _check_header(path, header, config_columns)
-    bad: list[tuple[int, str]] = []
-    seen: dict[tuple[Operation, int, Config], int] = {}
-    for number, cells in lines:
-        if not cells:
-            continue
-        try:
-            point = _point(number, header, cells)
-        except ValueError as error:
-            bad.append((number, _reason(error)))
-            continue
-        key = (point.operation, point.size_bytes, point.config)
-        if key in seen:
-            bad.append((number, f"the same point as line {seen[key]}"))
-        seen.setdefault(key, number)
-        yield point
-    if bad:
+class _Lines:
+    """The lines of a file as columns of text, and the first fault of each."""
+
+    def __init__(self, path: Path, config_columns: Sequence[str]) -> None:
+        """Read the file.
+
+        Raises:
+            InputFileError: It cannot be read, lacks a column, or has no measurement.
+        """
+        import pandas as pd  # noqa: PLC0415 - slow
+
+        lines = pd.Series(_text(path).splitlines(), dtype="str")
+        header = lines.iloc[0].split(",") if len(lines) else []
+        _check_header(path, header, config_columns)
+        body = lines[1:][lines[1:] != ""]
+        if body.empty:
+            raise InputFileError(f"{path}: no measurement in it; name another file")
+        body.index += 1
+        cells = body.str.split(",", expand=True)
+        self.faults = pd.Series("", index=body.index)
+        counts = cells.notna().sum(axis=1)
+        self.fault(
+            counts > len(header), counts.map(lambda n: f"{n} values for {len(header)} columns")
+        )
+        cells = cells.reindex(columns=range(len(header))).set_axis(header, axis=1)
+        fixed = [name for name in header if not name.startswith("t")]
+        short = cells[fixed].isna().any(axis=1)
+        self.fault(short, counts.map(lambda n: f"it ends after {n} values"))
+        self.cells = cells.fillna("").astype("str")
+
+    def fault(self, wrong: pd.Series[bool], texts: pd.Series[str] | str) -> None:
+        """Note a fault of lines that have none yet."""
+        self.faults = self.faults.mask(wrong & (self.faults == ""), texts)
+
+    def numbers(self, name: str, needed: pd.Series[bool], least: float) -> pd.Series[float]:
+        """Return a column as finite numbers of at least, or of more than 0 for times."""
+        import pandas as pd  # noqa: PLC0415 - slow
+
+        found = pd.to_numeric(self.cells[name], errors="coerce").astype("float64")
+        right = (found > 0.0) & (found < math.inf)
+        if least >= 0.0:
+            right = (found >= least) & (found < _MOST) & (found % 1 == 0)
+        self.fault(needed & ~right, self.quoted(name).map(lambda text: f"{name} {text}: no number"))
+        return found
+
+    def quoted(self, name: str) -> pd.Series[str]:
+        """Return a column for messages."""
+        return self.cells[name].map(lambda text: f"{text!a:.40}")
+
+
+def _points(path: Path, config_columns: Sequence[str]) -> list[_Point]:
+    """Return all points of a file, or raise one error that names every bad line."""
+    lines = _Lines(path, config_columns)
+    cells = lines.cells
+    every = cells["op"].notna()
+    sizes = lines.numbers("bytes", every, 1)
+    counts = {name: lines.numbers(name, every, 0) for name in config_columns if name in _COUNTS}
+    names = [name for name in cells if str(name).startswith("t")]
+    given = (cells[names] != "").iloc[:, ::-1].cummax(axis=1).iloc[:, ::-1]
+    times = {name: lines.numbers(str(name), given[name], -1) for name in names}
+    operations = cells["op"].str.replace("_", "").map(_OPERATIONS)
+    lines.fault(operations.isna(), lines.quoted("op").map(lambda text: f"op {text} is unknown"))
+    if config_columns:
+        is_default = cells["algorithm"] == DEFAULT_ALGORITHM
+        both = (cells["protocol"] != "") | (counts["nchannels"] != 0)
+        lines.fault(is_default & both, "algorithm default has neither protocol nor channels")
+        for name, known in (("algorithm", NcclAlgorithm), ("protocol", NcclProtocol)):
+            wrong = ~is_default & ~cells[name].isin([each.value for each in known])
+            lines.fault(wrong, lines.quoted(name).map(lambda text, name=name: f"no {name} {text}"))
+    else:
+        is_default = every
+    lines.fault(is_default & ~given.any(axis=1), "NCCL's own choice has no time")
+    point = cells.assign(op=operations, bytes=sizes, **counts)[["op", "bytes", *config_columns]]
+    point = point[lines.faults == ""]
+    firsts = point.index.to_series().groupby([point[name] for name in point]).transform("first")
+    again = firsts[point.duplicated()].map(lambda number: f"the same point as line {number}")
+    faults = lines.faults.mask(lines.faults.index.isin(again.index), again)
+    bad = faults[faults != ""]
+    if len(bad):
         raise InputFileError(f"{path}: {_bad_lines(bad)}; correct the file")
-    if not seen:
-        raise InputFileError(f"{path}: no measurement in it; name another file")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each line with its number."""
-    reader = csv.reader(io.StringIO(_text(path)))
-    try:
-        for cells in reader:
-            yield reader.line_num, cells
-    except csv.Error as error:
-        raise InputFileError(f"{path}: line {reader.line_num}: {error}; correct it") from error
+    taken = zip(*(times[name].where(given[name]) for name in names), strict=True)
+    samples = [tuple(us for us in row if not math.isnan(us)) for row in taken]
+    words: Any = [cells[name] for name in config_columns if name not in _COUNTS]
+    whole: Any = [counts[name].astype("int64") for name in config_columns if name in _COUNTS]
+    configs = (
+        zip(*words, *whole, strict=True)
+        if config_columns
+        else [(DEFAULT_ALGORITHM,)] * len(samples)
+    )
+    return [
+        (Operation(operation), int(size_bytes), Config(*config), times_us)
+        for operation, size_bytes, config, times_us in zip(
+            operations, sizes, configs, samples, strict=True
+        )
+    ]
 
 
 def _text(path: Path) -> str:
@@ -214,47 +242,12 @@ def _check_header(path: Path, header: Sequence[str], config_columns: Sequence[st
             raise InputFileError(f"{path}: column {name!a:.40} {why}; remove it")
 
 
-def _point(number: int, header: Sequence[str], cells: Sequence[str]) -> _Point:
-    if len(cells) > len(header):
-        raise ValueError(f"{len(cells)} values for {len(header)} columns")
-    values: Mapping[str, str] = dict(zip(header, cells, strict=False))
-    fixed = {name: text for name, text in values.items() if not name.startswith("t")}
-    if len(fixed) < sum(not name.startswith("t") for name in header):
-        raise ValueError(f"it ends after {len(cells)} values")
-    times = [values[name] for name in header if name.startswith("t") and name in values]
-    while times and not times[-1]:
-        times.pop()
-    line = _Line.model_validate({**fixed, "times": times})
-    operation = _OPERATIONS.get(line.op.replace("_", ""))
-    if operation is None:
-        raise ValueError(f"op {line.op!a:.40} is unknown")
-    config = line.config
-    if config.is_default:
-        if config.protocol or config.nchannels:
-            raise ValueError("algorithm default has neither protocol nor channels")
-        if not times:
-            raise ValueError("NCCL's own choice has no time")
-    else:
-        NcclAlgorithm(config.algorithm)
-        NcclProtocol(config.protocol)
-    return _Point(number, operation, line.bytes, config, line.times)
-
-
-def _reason(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    name, *number = first["loc"]
-    place = f"t{int(number[0]) + 1}" if number else str(name)
-    return f"{place} {first.get('input')!a:.40}: {first['msg']}"
-
-
-def _bad_lines(bad: Sequence[tuple[int, str]]) -> str:
-    number, reason = bad[0]
-    text = f"line {number}: {reason}"
-    others = [str(line) for line, _ in bad[1:]]
+def _bad_lines(bad: pd.Series[str]) -> str:
+    numbers = [str(number) for number in bad.index]
+    text = f"line {numbers[0]}: {bad.iloc[0]}"
+    others = numbers[1:]
     if others:
-        named = ", ".join(others[:_MOST_NAMED])
-        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
-        text += f"; bad too: {named}{more}"
+        more = len(others) - _MOST_NAMED
+        text += f"; bad too: {', '.join(others[:_MOST_NAMED])}"
+        text += f" and {more} more" if more > 0 else ""
     return text

@@ -137,7 +137,7 @@ def test_the_real_grid_has_27_keys_and_58_seconds_of_measuring() -> None:
 
 def test_a_field_beyond_what_csv_takes_is_refused_by_line(tmp_path: Path) -> None:
     grid = written(tmp_path / "g.csv", LINES[0], f"allreduce,{'1' * 200_000},ring")
-    with pytest.raises(InputFileError, match=r"g\.csv: line 3: field larger than"):
+    with pytest.raises(InputFileError, match=r"g\.csv: line 3: "):
         read_grid_csv(grid, machine())
 
 
