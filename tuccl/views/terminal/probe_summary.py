@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +20,7 @@ from probes.topology.graph import Device, DeviceKind, Link, Provenance, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 from probes.topology.paths import local_path
 from tuccl.views.terminal.display import standard_output
+from tuccl.views.terminal.tables import text_table
 
 _MOST_GPUS = 16
 """Greatest number of GPUs of a matrix that fits a screen."""
@@ -43,15 +43,12 @@ def print_probe(result: ClusterProbe) -> None:
 
 def print_checks(checks: Sequence[Check]) -> None:
     """Print what can be probed here, and what cannot."""
-    table = Table(header_style="bold")
-    for heading in ("part", "status"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("what it gives", "why", "what to do"):
-        table.add_column(heading, overflow="fold")
-    for check in checks:
-        words = (check.what_it_gives, check.why, check.remedy)
-        table.add_row(check.subject, check.status.value, *(Text(word) for word in words))
-    standard_output().print(table)
+    columns = ("part", "status", "~what it gives", "~why", "~what to do")
+    rows = (
+        (check.subject, check.status.value, check.what_it_gives, check.why, check.remedy)
+        for check in checks
+    )
+    standard_output().print(text_table("", columns, rows))
 
 
 def print_topology(
@@ -162,37 +159,30 @@ def _link_table(topology: Topology) -> Table:
         between = " - ".join(kind.value.replace("_", " ") for kind in ends)
         key = (link.kind.value, between, str(link.lanes), link.provenance.value)
         classes.setdefault((*key, link.latency_provenance.value), []).append(link)
-    table = Table(title=Text("links"), title_justify="left", header_style="bold", box=SIMPLE_HEAD)
-    for heading in ("kind", "between"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("lanes", "count", "GB/s", "us"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for (kind, between, lanes, source, latency_source), links in classes.items():
         speeds = _range([link.bandwidth_gb_per_s for link in links])
         times = _range([link.latency_us for link in links], digits=3)
         figures = (f"{speeds} {source}", f"{times} {latency_source}")
-        table.add_row(kind, between, lanes, str(len(links)), *figures)
-    return table
+        rows.append((kind, between, lanes, str(len(links)), *figures))
+    return text_table("links", ("kind", "between", ">lanes", ">count", ">GB/s", ">us"), rows)
 
 
 def _class_table(figures: Sequence[ClassFigure]) -> Table:
-    table = Table(
-        title=Text("between hosts"), title_justify="left", header_style="bold", box=SIMPLE_HEAD
-    )
-    for heading in ("pairs of the", "line rate GB/s", "by", "what", "median", "spread", "count"):
-        table.add_column(heading, no_wrap=True)
-    for figure in figures:
-        kind, unit = figure.link_class, _UNITS[figure.quantity]
-        table.add_row(
-            kind.distance.value,
-            f"{kind.line_rate_gb_per_s:g}",
-            kind.tool,
+    rows = [
+        (
+            figure.link_class.distance.value,
+            f"{figure.link_class.line_rate_gb_per_s:g}",
+            figure.link_class.tool,
             figure.quantity.value,
-            f"{figure.median:.4g} {unit}",
+            f"{figure.median:.4g} {_UNITS[figure.quantity]}",
             f"{figure.spread:.1%}",
             str(figure.count),
         )
-    return table
+        for figure in figures
+    ]
+    columns = ("pairs of the", "line rate GB/s", "by", "what", "median", "spread", "count")
+    return text_table("between hosts", columns, rows)
 
 
 def _range(figures: list[float], digits: int = 4) -> str:
@@ -207,21 +197,16 @@ def _is_measured(machine: Topology) -> bool:
 
 def _gpu_matrix(machine: Topology, node: int) -> Table:
     name = machine.hosts[node] if node < len(machine.hosts) else machine.name
-    caption = Text("GB/s of a copy | us from a kernel's write until the other GPU sees it")
-    table = Table(
-        title=Text(f"{name}: from GPU (row) to GPU (column)"),
-        title_justify="left",
-        caption=caption,
-        caption_justify="left",
-        header_style="bold",
-        box=SIMPLE_HEAD,
+    table = text_table(
+        f"{name}: from GPU (row) to GPU (column)",
+        ("", *(f">{gpu.index}" for gpu in machine.gpus)),
+        (
+            (str(src.index), *(_cell(machine, src, dst) for dst in machine.gpus))
+            for src in machine.gpus
+        ),
     )
-    table.add_column("")
-    for gpu in machine.gpus:
-        table.add_column(str(gpu.index), justify="right", no_wrap=True)
-    for src in machine.gpus:
-        cells = [_cell(machine, src, dst) for dst in machine.gpus]
-        table.add_row(str(src.index), *cells)
+    table.caption = Text("GB/s of a copy | us from a kernel's write until the other GPU sees it")
+    table.caption_justify = "left"
     return table
 
 

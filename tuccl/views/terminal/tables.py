@@ -30,7 +30,7 @@ def text_table(
         group: Number of first columns whose change begins a new section; 0: there are none.
     """
     table = RichTable(
-        title=Text(title),
+        title=Text(title) if title else None,
         title_justify="left",
         header_style="bold",
         box=SIMPLE_HEAD,
