@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from tuccl import foreign_package
+from tuccl.crew.interrupts import interrupts_kept, tell_stopped
 from tuccl.errors import ExitCode, exit_code_of
-from tuccl.processes.interrupts import interrupts_kept, tell_stopped
 
 
 def main() -> None:

@@ -207,6 +207,11 @@ class MessageError(TucclError):
 class OtherReleaseError(MessageError):
     """The peer belongs to this run, but runs another release."""
 
+    def __init__(self, reason: str, number: int = 0) -> None:
+        super().__init__(reason)
+        self.number = number
+        """Number of the peer."""
+
 
 class NotAFileError(OSError):
     """The path is not a regular file; `strerror` names its kind."""

@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lookup_tables.table import Operation  # noqa: E402
+from tuccl.crew.places import LocalPlaces  # noqa: E402
 from tuccl.errors import TucclError  # noqa: E402
 from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend  # noqa: E402
-from tuccl.measuring.workers.places import LocalPlaces  # noqa: E402
 from tuccl.measuring.workers.seating import whole_shape  # noqa: E402
 from tuccl.search.trials.config import Config, Task  # noqa: E402
 from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402

@@ -9,18 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookup_tables.table import Operation
-from probes.cluster.mpi import mpi_tasks
-from tuccl.api.hosts.settled_nccl import look_on_all_ranks, nccl_of_host, tell_nccl
-from tuccl.errors import ExitCode, UsageError, exit_code_of
+from tuccl.api.hosts.settled_nccl import nccl_of_host, settle_nccl, tell_nccl
+from tuccl.crew.mpi import mpi_tasks, run_ranks
+from tuccl.crew.places import LocalPlaces, Places
+from tuccl.errors import UsageError
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import find_nccl
 from tuccl.measuring.engines.nccl_workers import require_mps, sharing_variables
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.measuring.workers.mpi_places import run_measuring_ranks
-from tuccl.measuring.workers.places import LocalPlaces, Places
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.options.option import DEFAULT_WORKSPACE
-from tuccl.processes.mpi_workers import ending_job_when_terminated
 from tuccl.quantities import count_of, format_about
 from tuccl.search.trials.events import Listener
 from tuccl.search.trials.timing import Computation, Timing
@@ -91,31 +89,18 @@ def bench(request: Request, listener: Listener, deliver: Deliver) -> int:
         MeasurementError: The GPUs cannot be measured.
     """
     tasks = mpi_tasks(os.environ)
-    if tasks < 2:
-        return _bench_here(request, listener, deliver)
-    if request.gpus is not None or request.laboratory.nodes > 1:
+    if tasks > 1 and (request.gpus is not None or request.laboratory.nodes > 1):
         raise UsageError(
             f"--gpus and --fake-nodes choose among one host's GPUs: here MPI has started {tasks} "
             "tasks, one for each GPU"
         )
 
-    def look() -> None:
+    def lead(places: Places | None) -> int:
+        if places is None:
+            return _bench_here(request, listener, deliver)
         _require_runs(request)
         check_environment(request.environment)
-
-    code, nccl = look_on_all_ranks(
-        tasks,
-        look,
-        exit_code_of,
-        listener.note,
-        measures_nccl=True,
-        required=True,
-        environment=request.environment,
-    )
-    if code != ExitCode.OK:
-        return code
-
-    def lead(places: Places) -> int:
+        settle_nccl(places, listener.note, required=True)
         if len({place.host for place in places.places}) > 1 and not all(
             (directory / ENVIRONMENT_NAME).exists() for directory in request.directories
         ):
@@ -126,12 +111,7 @@ def bench(request: Request, listener: Listener, deliver: Deliver) -> int:
         with closing(places), _tables(request) as found:
             return deliver(_bench(request, found, places, listener))
 
-    return run_measuring_ranks(
-        tasks,
-        ending_job_when_terminated(lead),
-        exit_code_of,
-        environment={**request.environment, **nccl.variables},
-    )
+    return run_ranks(lead, environment=request.environment)
 
 
 def _require_runs(request: Request) -> None:

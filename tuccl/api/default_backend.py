@@ -7,14 +7,10 @@ file, a record, a model of NCCL or nodes that do not exist, nothing runs here.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from lookup_tables.program_header import executor_serves
-from probes.cluster.mpi import mpi_tasks
-from probes.cluster.mpi_post import RANK_PAUSE_S, Post
-from probes.cluster.mpi_start import join_mpi
 from probes.topology.graph import Topology
 from tuccl.errors import HostError, MeasurementError, SeveralNcclsError
 from tuccl.measuring.engines.nccl_environment import count_gpus
@@ -24,9 +20,6 @@ from tuccl.options.machine import load_machine
 from tuccl.options.run_options import NCCL, NCCL_AND_EXECUTOR, SIMULATED, RunOptions
 from tuccl.runtime import has_executor, measure_library_path, plugin_path
 
-_TOLD = 22
-"""MPI tag of rank 0's decision; that of `tuccl.measuring.workers.mpi_places` is 21."""
-_START_S = 60.0
 _ALTERNATIVES = {
     SIMULATED: ("a model of NCCL", f"{NCCL} for the other"),
     NCCL: ("real NCCL", f"{SIMULATED} for the other"),
@@ -51,31 +44,23 @@ class DefaultBackend:
         return f"backend: {self.name}, {what} ({self.why}); --backend {alternatives}"
 
 
-def with_backend(given: RunOptions, say: Callable[[str], None]) -> RunOptions:
+def with_backend(
+    given: RunOptions, say: Callable[[str], None], *, is_job: bool = False
+) -> RunOptions:
     """Return the options with a backend if they leave it to this host, and say the choice.
 
-    In an MPI job the first rank decides for all.
+    Args:
+        given: The options.
+        say: Called with a line on the choice.
+        is_job: Whether this is rank 0 of several of an MPI job, each of which has a GPU.
     """
     elsewhere = given.nodes != 1 and not given.fake_nodes
     said = given.backend is not None or given.model is not None
     if said or given.has_machine or elsewhere:
         return given
-    tasks = mpi_tasks(os.environ)
-    if tasks < 2:
-        found = default_backend(1 if given.share_gpus else 2, schedules=given.schedules)
-        say(found.sentence())
-        return replace(given, backend=found.name)
-    comm = join_mpi(tasks, _START_S)
-    post = Post(comm)
-    if comm.Get_rank():
-        while (letter := post.take(_TOLD)) is None:
-            time.sleep(RANK_PAUSE_S)
-        return replace(given, backend=letter[1].decode())
-    found = default_backend(1, schedules=given.schedules)
+    least_gpus = 1 if is_job or given.share_gpus else 2
+    found = default_backend(least_gpus, schedules=given.schedules)
     say(found.sentence())
-    for rank in range(1, comm.Get_size()):
-        post.send(rank, _TOLD, found.name.encode())
-    post.wait_until_sent()
     return replace(given, backend=found.name)
 
 

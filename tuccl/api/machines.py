@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.cluster.cluster_probe import ClusterProbe, probe_cluster
-from probes.cluster.crew import Crew
-from probes.cluster.mpi import mpi_tasks
 from probes.comparison.changes import describe_changes, describe_figures
 from probes.nccl_xml.export import topology_to_nccl_xml
 from probes.topology.graph import Topology
@@ -20,13 +17,17 @@ from tuccl.api.hosts.probe_command import (
     ProbeCommand,
 )
 from tuccl.api.hosts.probing import (
+    Reach,
     check_options,
     cluster_options,
     is_sound,
     network_faults,
-    with_crew,
+    with_hosts,
 )
 from tuccl.api.stages import OnStage, Tell, progress_of, unsaid
+from tuccl.crew.cluster_probe import ClusterProbe, probe_cluster
+from tuccl.crew.mpi import mpi_tasks
+from tuccl.crew.places import Places
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_argument import read_machine_argument
@@ -172,11 +173,11 @@ def probe(
     options = cluster_options(command, tell or unsaid)
     found: list[ClusterProbe] = []
 
-    def lead(crew: Crew) -> int:
-        found.append(probe_cluster(crew, options, progress_of(on_stage)))
+    def lead(places: Places | None) -> int:
+        found.append(probe_cluster(places, options, progress_of(on_stage)))
         return ExitCode.OK
 
-    with_crew(command, lead)
+    with_hosts(Reach(command.hosts, command.launcher, command.remote_python), lead)
     result = found[0]
     return Probe(
         topology=result.topology,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from tuccl.api.default_backend import with_backend, with_served_backend
 from tuccl.api.hosts.probed_machine import probed_machine
 from tuccl.api.look_first import look_first
 from tuccl.api.machines import Machine, refuse_mpi
-from tuccl.api.running import with_ranks
+from tuccl.api.running import lead_run
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
 from tuccl.api.tables import Table, table_of_run
+from tuccl.crew.mpi import run_ranks
+from tuccl.crew.places import Places
 from tuccl.errors import ExitCode
-from tuccl.measuring.workers.places import Places
 from tuccl.options.option import DEFAULT_WORKSPACE, options_of
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.finished_run import FinishedRun
@@ -72,27 +73,30 @@ def begin(
     Returns:
         The exit code.
     """
-    chosen = with_backend(options, listener.say)
 
-    def lead(probed: Callable[[], Topology], places: Places | None) -> int:
-        machine = cache(probed)
-        served = chosen if options.backend else with_served_backend(chosen, machine, listener.say)
-        prepared = prepare(served, machine, listener.note)
-        workspace = Workspace(root)
-        if resume:
-            identity = prepared.settings.identity(prepared.topology)
-            require_begun(workspace, identity, served, prepared.topology)
-        return deliver(run(prepared, workspace, listener, record_to, places))
+    def lead(places: Places | None) -> int:
+        chosen = with_backend(options, listener.say, is_job=places is not None)
 
-    return with_ranks(
-        chosen,
-        lambda crew: probed_machine(
-            root, crew, probing.progress, probing.say, takes_one_gpu=options.takes_one_gpu
-        ),
-        lead,
-        lambda: look_first(chosen, record_to, listener.note),
-        listener.note,
-    )
+        def run_on(probed: Callable[[], Topology], workers: Places | None) -> int:
+            served = chosen
+            if not options.backend:
+                served = with_served_backend(chosen, probed, listener.say)
+            prepared = prepare(served, probed, listener.note)
+            workspace = Workspace(root)
+            if resume:
+                identity = prepared.settings.identity(prepared.topology)
+                require_begun(workspace, identity, served, prepared.topology)
+            return deliver(run(prepared, workspace, listener, record_to, workers))
+
+        def probe() -> Topology:
+            return probed_machine(
+                root, places, probing.progress, probing.say, takes_one_gpu=options.takes_one_gpu
+            )
+
+        first = partial(look_first, chosen, record_to, listener.note)
+        return lead_run(chosen, places, probe, run_on, first, listener.note)
+
+    return run_ranks(lead)
 
 
 def tune(

@@ -39,8 +39,8 @@ from tuccl.cli.tune import tune
 from tuccl.cli.verify import verify
 from tuccl.cli.watch import watch
 from tuccl.cli.workload import app as workload_app
+from tuccl.crew.interrupts import interrupts_kept, tell_stopped
 from tuccl.errors import ExitCode, TucclError, exit_code_of
-from tuccl.processes.interrupts import interrupts_kept, tell_stopped
 
 app = typer.Typer(
     name="tuccl",

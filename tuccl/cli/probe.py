@@ -12,8 +12,8 @@ from tuccl.cli.command import command
 from tuccl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from probes.cluster.cluster_probe import ClusterProbe
-    from probes.cluster.crew import Crew
+    from tuccl.crew.cluster_probe import ClusterProbe
+    from tuccl.crew.places import Places
 
 SCHEMA_VERSION = 1
 
@@ -26,10 +26,16 @@ def probe(options: ProbeCommand) -> int:
     each is named. The topology is written all the same, except that missing hosts need
     --allow-missing. With --check, exit code 1: nothing can be probed here.
     """
-    from probes.cluster.cluster_probe import probe_cluster
-    from probes.cluster.mpi import mpi_tasks
     from probes.topology.json_form import topology_to_json
-    from tuccl.api.hosts.probing import check_options, cluster_options, is_sound, with_crew
+    from tuccl.api.hosts.probing import (
+        Reach,
+        check_options,
+        cluster_options,
+        is_sound,
+        with_hosts,
+    )
+    from tuccl.crew.cluster_probe import probe_cluster
+    from tuccl.crew.mpi import mpi_tasks
     from tuccl.views.terminal import probe_summary
     from tuccl.views.terminal.display import say
     from tuccl.views.terminal.json_output import print_json
@@ -41,11 +47,11 @@ def probe(options: ProbeCommand) -> int:
         return _check(options)
     how = cluster_options(options, say)
 
-    def lead(crew: Crew) -> int:
+    def lead(places: Places | None) -> int:
         if options.output is not None:
             require_writable(options.output)
         with shown_progress() as progress:
-            result = probe_cluster(crew, how, progress)
+            result = probe_cluster(places, how, progress)
         if options.output is not None:
             write_atomically(options.output, topology_to_json(result.topology))
             say(f"topology written to {options.output}")
@@ -55,7 +61,8 @@ def probe(options: ProbeCommand) -> int:
             probe_summary.print_probe(result)
         return ExitCode.OK if is_sound(result) else ExitCode.FINDING
 
-    return with_crew(options, lead)
+    reach = Reach(options.hosts, options.launcher, options.remote_python)
+    return with_hosts(reach, lead, options.host_timeout_s)
 
 
 def probe_as_dict(result: ClusterProbe) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
@@ -14,9 +15,8 @@ from tuccl.options.option import MACHINE, OUTPUT, machine_name, option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from probes.cluster.crew import Crew
     from probes.topology.graph import Topology
-    from tuccl.measuring.workers.places import Places
+    from tuccl.crew.places import Places
     from tuccl.reports.finished_run import FinishedRun
     from tuccl.reports.table_result import RetunedPart
     from tuccl.tuning.pipeline.retune_plan import RetunePlan
@@ -50,7 +50,8 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
     """
     from tuccl.api.hosts.probed_machine import probe_again
     from tuccl.api.look_first import look_first
-    from tuccl.api.running import with_ranks
+    from tuccl.api.running import lead_run
+    from tuccl.crew.mpi import run_ranks
     from tuccl.reports.finished_run import current_run
     from tuccl.tuning.pipeline.preparing import prepare
     from tuccl.tuning.pipeline.retuning import retuning_of
@@ -71,27 +72,25 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
         options = replace(options, workload=str(absolute(old.run.workload)))
     probed: list[Topology] = []
 
-    def probe(crew: Crew) -> Topology:
-        shown = progress_of_probing(plain=output.plain_log)
-        machine = probe_again(crew, shown, display.say, takes_one_gpu=options.takes_one_gpu)
-        probed.append(machine)
-        return machine
+    def lead(places: Places | None) -> int:
+        def probe() -> Topology:
+            shown = progress_of_probing(plain=output.plain_log)
+            machine = probe_again(places, shown, display.say, takes_one_gpu=options.takes_one_gpu)
+            probed.append(machine)
+            return machine
 
-    def lead(found: Callable[[], Topology], places: Places | None) -> int:
-        prepared = prepare(options, found, display.say_notes, only_possible_shapes=True)
-        retuning = retuning_of(old, prepared, Workspace(output.workspace), display.say)
-        if own.dry_run:
-            return _print_plan(retuning, as_json=output.as_json)
-        return _retune(old, retuning, probed, output, places)
+        def run_on(found: Callable[[], Topology], workers: Places | None) -> int:
+            prepared = prepare(options, found, display.say_notes, only_possible_shapes=True)
+            retuning = retuning_of(old, prepared, Workspace(output.workspace), display.say)
+            if own.dry_run:
+                return _print_plan(retuning, as_json=output.as_json)
+            return _retune(old, retuning, probed, output, workers)
 
-    return with_ranks(
-        options,
-        probe,
-        lead,
-        lambda: look_first(options, record_to, display.say_notes),
-        display.say_notes,
-        needs_nccl=False,
-    )
+        first = partial(look_first, options, record_to, display.say_notes)
+        note = display.say_notes
+        return lead_run(options, places, probe, run_on, first, note, needs_nccl=False)
+
+    return run_ranks(lead)
 
 
 def _print_plan(retuning: Retuning, *, as_json: bool) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
-from tuccl.errors import ExitCode, UsageError, exit_code_of
+from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import (
     AS_JSON,
     DEFAULT_WORKSPACE,
@@ -22,7 +21,7 @@ from tuccl.options.option import (
 )
 
 if TYPE_CHECKING:
-    from tuccl.shipping.doctor.ship_check import CheckedHost
+    from tuccl.crew.places import Places
 
 
 @dataclass(frozen=True)
@@ -128,9 +127,9 @@ def _check(options: ShipOptions) -> int:
     Raises:
         UsageError: Hosts are named within an MPI job, or nothing says how to reach them.
     """
-    from probes.cluster.mpi import mpi_tasks
-    from probes.network.racks.hostlist import expand_host_list
     from tuccl.api.hosts import shipped_hosts
+    from tuccl.api.hosts.probing import Reach, with_hosts
+    from tuccl.crew.mpi import mpi_tasks
     from tuccl.shipping.doctor.ship_check import ShipCheck
     from tuccl.views.terminal.display import print_lines
     from tuccl.views.terminal.findings_display import check_lines
@@ -142,22 +141,17 @@ def _check(options: ShipOptions) -> int:
     shipped, tasks = absolute(options.directory), mpi_tasks(os.environ)
     hosts, launcher, python = options.hosts, options.launcher, options.remote_python
 
-    def judge(verdicts: Sequence[CheckedHost]) -> int:
-        checked = ShipCheck(shipped, tuple(verdicts))
+    if hosts and tasks > 1:
+        raise UsageError(f"--hosts within {tasks} tasks of MPI: start it once, or without the list")
+    if (launcher or python) and not hosts:
+        raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
+
+    def judge(places: Places | None) -> int:
+        checked = ShipCheck(shipped, tuple(shipped_hosts.verdicts(shipped, places)))
         if options.as_json:
             print_document(checked)
         else:
             print_lines(check_lines(checked))
         return ExitCode.OK if checked.loads else ExitCode.FINDING
 
-    if hosts and tasks > 1:
-        raise UsageError(f"--hosts within {tasks} tasks of MPI: start it once, or without the list")
-    if (launcher or python) and not hosts:
-        raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
-    if tasks > 1:
-        return shipped_hosts.verdicts_of_ranks(shipped, tasks, judge, exit_code_of)
-    if not hosts:
-        return judge([shipped_hosts.verdict_here(shipped)])
-    names = tuple(dict.fromkeys(expand_host_list(hosts)))
-    reach = shipped_hosts.Reach(names, launcher, python)
-    return judge(shipped_hosts.verdicts_of_hosts(shipped, reach))
+    return with_hosts(Reach(hosts, launcher, python), judge)

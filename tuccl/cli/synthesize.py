@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,8 @@ from tuccl.options.option import AS_JSON, OUTPUT, OUTPUT_FILE, SCOPE, SEARCH, op
 
 if TYPE_CHECKING:
     from probes.topology.graph import Topology
-    from tuccl.processes.workers import Workers
+    from tuccl.crew.places import Places
+    from tuccl.crew.pool import Workers
     from tuccl.schedules.synthesis_report import Outcome
     from tuccl.search.trials.events import Progress
 
@@ -81,13 +81,17 @@ class SynthesizeOptions(MachineOptions):
 )
 def synthesize(options: SynthesizeOptions) -> int:
     """Find the fastest schedule for one collective and size, proved right, beside its bound."""
-    from probes.cluster.mpi import mpi_tasks
-    from tuccl.processes.mpi_workers import lead_ranks
+    from tuccl.crew.mpi import run_ranks
+    from tuccl.crew.pieces import HostExecutor
+    from tuccl.crew.pool import Workers
 
-    tasks = mpi_tasks(os.environ)
-    if tasks < 2:
-        return _synthesize(options, None)
-    return lead_ranks(tasks, lambda ranks: _synthesize(options, ranks))
+    def lead(places: Places | None) -> int:
+        if places is None:
+            return _synthesize(options, None)
+        others = range(1, len(places.places))
+        return _synthesize(options, Workers(HostExecutor(places, others), len(others)))
+
+    return run_ranks(lead)
 
 
 def _synthesize(options: SynthesizeOptions, ranks: Workers | None) -> int:

@@ -189,8 +189,8 @@ def record(options: RecordOptions) -> int:
 
     Exit code: the job's own, and 1 if that is 0 and nothing was recorded.
     """
+    from tuccl.crew.job_process import run_job
     from tuccl.options.output_file import check_output
-    from tuccl.processes.job_process import run_job
     from tuccl.views.terminal.display import say
     from tuccl.workloads.job_recording import (
         PROFILER_VARIABLE,

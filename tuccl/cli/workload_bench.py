@@ -126,7 +126,7 @@ def job_of(options: WorkloadBenchOptions, name: str) -> Job:
     Raises:
         UsageError: The options contradict each other, or name no job.
     """
-    from probes.cluster.mpi import mpi_tasks
+    from tuccl.crew.mpi import mpi_tasks
     from tuccl.quantities import parse_seconds
     from tuccl.shipping.bench.job_figure import Figure, TimeUnit, parse_pattern
     from tuccl.shipping.bench.job_runs import Job

@@ -14,8 +14,8 @@ from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us, time_bound
 from synthesizer.formats.exports import EXPORTS
+from tuccl.crew.pool import Workers, worker_processes, workers_for
 from tuccl.errors import FormatError, UsageError
-from tuccl.processes.workers import Workers, worker_processes, workers_for
 from tuccl.schedules.guidance import guided
 from tuccl.schedules.making import Stopwatch
 from tuccl.schedules.schedule_choice import Choice, Request, Tried, choose_schedule

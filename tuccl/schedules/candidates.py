@@ -21,8 +21,8 @@ from synthesizer.programs.compiler import compile_program, program_hash, program
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.phases import PhasedSchedule
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, compile_schedule
+from tuccl.crew.pool import IN_PROCESS, Workers
 from tuccl.errors import InfeasibleError, ScheduleError
-from tuccl.processes.workers import IN_PROCESS, Workers
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules

@@ -28,8 +28,8 @@ from synthesizer.plan.reach import (
 )
 from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult
 from synthesizer.prove.verifier import verify
+from tuccl.crew.pool import Workers
 from tuccl.errors import InfeasibleError, ScheduleError
-from tuccl.processes.workers import Workers
 from tuccl.schedules.chunk_fit import synthesize_fitting
 
 

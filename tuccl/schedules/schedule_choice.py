@@ -15,8 +15,8 @@ from sketches.chunking import Misfit
 from sketches.sketch import Sketch
 from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, Times, simulate
+from tuccl.crew.pool import IN_PROCESS, Workers
 from tuccl.errors import InfeasibleError, ScheduleError
-from tuccl.processes.workers import IN_PROCESS, Workers
 from tuccl.schedules.chunk_fit import misfits, worth
 from tuccl.schedules.guidance import worth_trying
 from tuccl.schedules.making import Made, Stopwatch, Wanted, make_schedules

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.cluster.mpi import mpi_tasks
+from tuccl.crew.mpi import mpi_tasks
 from tuccl.errors import UsageError
 from tuccl.runtime import EXECUTOR_NAME, profiler_path
 from tuccl.workspace.atomic_file import cannot_write

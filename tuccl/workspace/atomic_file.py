@@ -10,8 +10,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from tuccl.crew.interrupts import interrupts_held
 from tuccl.errors import NotAFileError, WorkspaceError
-from tuccl.processes.interrupts import interrupts_held
 
 PARTIAL_PREFIX = ".tuccl-partial-"
 """Prefix of files that are being written; one that is left over is of a killed process."""

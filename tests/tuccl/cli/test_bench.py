@@ -12,8 +12,8 @@ import pytest
 
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.conftest import Run, run_in
+from tests.tuccl.crew.test_places import requires_mpirun
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns, build_release
-from tests.tuccl.measuring.workers.test_mpi_places import requires_mpirun
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import (
     TWO_RANKS,

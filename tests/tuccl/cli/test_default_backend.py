@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -138,11 +137,10 @@ def test_without_a_driver_the_model_is_taken(tmp_path: Path) -> None:
     assert said.endswith("--backend nccl for the other\n")
 
 
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="mpirun is not installed")
-def test_the_first_rank_decides_for_all_and_says_so_alone(stand_ins: StandIns) -> None:
-    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3")
-    backends, said = told(*mpirun, **in_reach(stand_ins), STAND_IN_GPUS="1")
-    assert backends == ["nccl,executor"] * 3
+def test_a_rank_of_a_job_needs_one_gpu(stand_ins: StandIns) -> None:
+    script = TELL.replace("RunOptions())", "RunOptions(), is_job=True)")
+    backends, said = told(script=script, **in_reach(stand_ins), STAND_IN_GPUS="1")
+    assert backends == ["nccl,executor"]
     assert said.count("backend: nccl,executor") == 1
 
 

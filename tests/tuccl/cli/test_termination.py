@@ -18,9 +18,14 @@ import pytest
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.tuccl.conftest import run_in
-from tests.tuccl.processes.test_mpi_workers import requires_mpi4py, requires_mpirun
+from tests.tuccl.crew.test_mpi import requires_mpi4py
+from tests.tuccl.crew.test_places import requires_mpirun
+from tuccl.crew.interrupts import (
+    interrupts_kept,
+    raise_if_interrupted,
+    tell_stopped,
+)
 from tuccl.errors import ExitCode, Terminated
-from tuccl.processes.interrupts import interrupts_kept, raise_if_interrupted, tell_stopped
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, write_atomically
 from tuccl.workspace.runs import Workspace
 
@@ -235,7 +240,7 @@ def test_workers_that_measure_end_at_once(start: Start, tuccl_command: str, tmp_
 def test_what_does_not_end_is_ended_by_force(how: signal.Signals) -> None:
     program = (
         "import hashlib\n"
-        "from tuccl.processes import interrupts\n"
+        "from tuccl.crew import interrupts\n"
         "interrupts._PATIENCE_S = 0.3\n"
         "with interrupts.interrupts_kept(ends_process=True):\n"
         "    print('begun', flush=True)\n"

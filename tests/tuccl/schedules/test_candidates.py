@@ -12,8 +12,8 @@ from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 from tests.sketches.machines import cluster
+from tuccl.crew.pool import worker_processes
 from tuccl.errors import ScheduleError
-from tuccl.processes.workers import worker_processes
 from tuccl.schedules import making
 from tuccl.schedules.candidates import MADE_SHARE, Candidate, make_candidates
 

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from probes.cluster.crew import Crew
 from probes.files.read import read_topology
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from probes.topology.validation import check_structure, validate
 from tuccl.api.hosts.probing import probe_for_init
+from tuccl.crew.places import Places
 from tuccl.search.trials.events import Progress
 from tuccl.workspace.atomic_file import cannot_write, require_room, write_atomically
 
 
 def probed_machine(
     workspace: Path,
-    crew: Crew,
+    places: Places | None,
     shown: Callable[[], AbstractContextManager[Progress]],
     tell: Callable[[str], None],
     *,
@@ -33,7 +33,7 @@ def probed_machine(
 
     Args:
         workspace: Directory that keeps the machine.
-        crew: Hosts to probe.
+        places: Places of the hosts to probe; this host alone if left out.
         shown: Opens the display of progress.
         tell: Called with each note, a line.
         takes_one_gpu: Whether one GPU is enough.
@@ -50,13 +50,13 @@ def probed_machine(
             tell(f"note: {note}")
         return kept
     require_room(path)
-    machine = probe_again(crew, shown, tell, takes_one_gpu=takes_one_gpu)
+    machine = probe_again(places, shown, tell, takes_one_gpu=takes_one_gpu)
     keep(machine, workspace)
     return machine
 
 
 def probe_again(
-    crew: Crew,
+    places: Places | None,
     shown: Callable[[], AbstractContextManager[Progress]],
     tell: Callable[[str], None],
     *,
@@ -67,7 +67,7 @@ def probe_again(
     Raises:
         MachineError: The machine cannot be tuned.
     """
-    machine = probe_for_init(crew, shown, tell)
+    machine = probe_for_init(places, shown, tell)
     if takes_one_gpu and machine.gpus:
         check_structure(machine)
     else:

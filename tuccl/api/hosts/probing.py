@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
 from pathlib import Path
 
-from probes.cluster.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
-from probes.cluster.crew import Crew, LocalCrew
-from probes.cluster.launched import DEFAULT_LAUNCHER, LaunchedCrew
-from probes.cluster.mpi import mpi_tasks, run_with_mpi
 from probes.host.probe import HostProbeOptions
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import utilisation_of
@@ -24,42 +21,50 @@ from probes.network.racks.slurm_topology import parse_slurm_topology
 from probes.network.results import PortPair
 from probes.topology.graph import Topology
 from tuccl.api.hosts.probe_command import ProbeCommand
-from tuccl.errors import (
-    MachineError,
-    UsageError,
-    exit_code_of,
-)
+from tuccl.crew.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
+from tuccl.crew.launched import DEFAULT_LAUNCHER, LaunchedPlaces
+from tuccl.crew.mpi import START_S, run_ranks
+from tuccl.crew.places import Places
+from tuccl.errors import MachineError, UsageError
 from tuccl.options.output_file import check_output
-from tuccl.processes.mpi_workers import ending_job_when_terminated
 from tuccl.search.trials.events import Progress
 from tuccl.workspace.atomic_file import absolute
 
 
-def with_crew(command: ProbeCommand, lead: Callable[[Crew], int]) -> int:
-    """Run `lead` in one process with the hosts of the command or of MPI; return the exit code.
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a command reaches other hosts; `tuccl probe --help` has these options."""
 
-    The other processes of an MPI job answer it and exit with its code.
+    hosts: str | None = None
+    """List of hosts, such as `node[01-16]`; without it those of MPI, or this one."""
+    launcher: str = ""
+    python: str = ""
+
+
+def with_hosts(
+    reach: Reach, lead: Callable[[Places | None], int], timeout_s: float = START_S
+) -> int:
+    """Run `lead` in one process with the places of all hosts; return the exit code.
+
+    A host that does not answer is a lost place. The other processes of an MPI job answer the
+    requests, and exit with the same code.
+
+    Args:
+        reach: The hosts.
+        lead: Called with a place on each host, or of each rank of MPI; with None if there is
+            this host alone.
+        timeout_s: Time for MPI to start.
     """
-    tasks = mpi_tasks(os.environ)
-    if tasks > 1:
-        led = ending_job_when_terminated(lead)
-        return run_with_mpi(tasks, led, exit_code_of, command.host_timeout_s)
-    if not command.hosts:
-        local = LocalCrew()
-        try:
-            return lead(local)
-        finally:
-            local.close()
-    names = list(dict.fromkeys(expand_host_list(command.hosts)))
-    crew = LaunchedCrew(names, command.launcher or DEFAULT_LAUNCHER, command.remote_python)
-    try:
-        return lead(crew)
-    finally:
-        crew.close()
+    if not reach.hosts:
+        return run_ranks(lead, timeout_s, all_report=False)
+    names = list(dict.fromkeys(expand_host_list(reach.hosts)))
+    launcher = reach.launcher or DEFAULT_LAUNCHER
+    with closing(LaunchedPlaces(names, launcher, reach.python)) as places:
+        return lead(places)
 
 
 def probe_for_init(
-    crew: Crew,
+    places: Places | None,
     shown: Callable[[], AbstractContextManager[Progress]],
     tell: Callable[[str], None],
 ) -> Topology:
@@ -68,7 +73,7 @@ def probe_for_init(
     Its notes, odd hosts among them, may explain why it cannot be tuned.
 
     Args:
-        crew: Hosts to probe.
+        places: Places of the hosts to probe; this host alone if left out.
         shown: Opens the display of progress.
         tell: Called with each note, a line.
 
@@ -77,7 +82,7 @@ def probe_for_init(
         MachineError: The hosts describe an impossible machine.
     """
     with shown() as progress:
-        result = probe_cluster(crew, cluster_options(ProbeCommand(), tell), progress)
+        result = probe_cluster(places, cluster_options(ProbeCommand(), tell), progress)
     for note in result.topology.notes:
         tell(f"note: {note}")
     took = sum(result.seconds.values())
@@ -158,6 +163,7 @@ def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> Clust
         racks=racks,
         fabric=fabric,
         sampling=SamplingOptions(utilisation=utilisation),
+        names_are_given=bool(command.hosts),
     )
 
 

@@ -7,19 +7,18 @@ of them searches again.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from socket import gethostname
+from typing import ClassVar
 
-from tuccl.api.hosts.rank_answers import RankAnswers, answer_on_ranks
-from tuccl.errors import ExitCode, MeasurementError, NcclLibraryError, SeveralNcclsError
+from tuccl.crew.asking import Lost
+from tuccl.crew.messages import Failed, Request
+from tuccl.crew.places import Places
+from tuccl.errors import MeasurementError, NcclLibraryError, SeveralNcclsError
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE, find_nccl
 
-_TAGS = 23, 24
-"""MPI tags; 21 and 22 are those of `tuccl.measuring.workers.mpi_places` and
-`tuccl.api.default_backend`."""
 _REPORT_S = 60.0
 """Time limit for the search of all ranks, on slow file systems."""
 
@@ -32,7 +31,7 @@ class HostNccl:
     version: str = ""
     """Version as `2.28.9`; empty: no NCCL was found, or several."""
     note: str = ""
-    """Reason for this NCCL, where the host has several."""
+    """Reason for this NCCL, if the host has several."""
     problem: str = ""
     """Reason for having none."""
     unclear: bool = False
@@ -44,6 +43,35 @@ class HostNccl:
     def variables(self) -> dict[str, str]:
         """Variables that name the NCCL to the workers of this host."""
         return {LIBRARY_VARIABLE: self.library} if self.library else {}
+
+
+@dataclass(frozen=True, slots=True)
+class FindNccl(Request):
+    """Find the NCCL of the host, and let the workers there use it."""
+
+    duty: ClassVar[str] = "nccl"
+    answer: ClassVar[type[HostNccl]] = HostNccl
+
+
+class NcclSearch:
+    """See `Duty`."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        """Begin.
+
+        Args:
+            environment: Environment of the workers of this process.
+        """
+        self._environment = environment
+
+    def perform(self, request: FindNccl) -> HostNccl:  # noqa: ARG002 - there is one request
+        """See `Duty`."""
+        found = nccl_of_host(self._environment)
+        self._environment.update(found.variables)
+        return found
+
+    def close(self) -> None:
+        """See `Duty`."""
 
 
 def nccl_of_host(environment: Mapping[str, str] = os.environ) -> HostNccl:
@@ -93,50 +121,22 @@ def tell_nccl(
     note(dict.fromkeys(host.note for host in hosts if host.note))
 
 
-def look_on_all_ranks(
-    tasks: int,
-    first: Callable[[], None],
-    code_of_error: Callable[[BaseException], int],
-    note: Callable[[Iterable[str]], None],
-    *,
-    measures_nccl: bool,
-    required: bool,
-    environment: Mapping[str, str] = os.environ,
-) -> tuple[int, HostNccl]:
-    """Run the first checks, and find the NCCL of every rank of an MPI job.
-
-    Args:
-        tasks: Number of tasks that the launcher started.
-        first: Further checks on rank 0.
-        code_of_error: Returns the exit code of an error.
-        note: Called with the notes of `tell_nccl`.
-        measures_nccl: Whether the ranks need to find an NCCL.
-        required: As for `tell_nccl`.
-        environment: Environment of the future workers.
-
-    Returns:
-        The exit code, 0 to go on, and this rank's NCCL.
+def settle_nccl(
+    places: Places | None, note: Callable[[Iterable[str]], None], *, required: bool
+) -> None:
+    """Find the NCCL of every place, or of this process, and note which is used.
 
     Raises:
-        HostError: mpi4py is missing, or of another MPI than the launcher.
-        MeasurementError: On rank 0: the run cannot go on.
+        SeveralNcclsError: A host has several, and none is named.
+        NcclLibraryError: A host has none and needs one, or has another one than the first.
+        MeasurementError: A place is lost.
     """
-    own = nccl_of_host(environment) if measures_nccl else HostNccl(gethostname())
-
-    def lead(ranks: RankAnswers[HostNccl]) -> int:
-        first()
-        if measures_nccl:
-            tell_nccl([own, *ranks.answers], required=required, note=note)
-        return ExitCode.OK
-
-    data = json.dumps(asdict(own)).encode()
-    return answer_on_ranks(tasks, _TAGS, data, _answer, lead, code_of_error, _REPORT_S), own
-
-
-def _answer(rank: int, data: bytes) -> HostNccl:
-    try:
-        return HostNccl(**json.loads(data))
-    except (ValueError, TypeError) as error:
-        raise MeasurementError(
-            f"MPI rank {rank} runs another release: install the same on all hosts"
-        ) from error
+    if places is None:
+        tell_nccl([nccl_of_host()], required=required, note=note)
+        return
+    answers = places.ask(dict.fromkeys(range(len(places.places)), FindNccl()), _REPORT_S)
+    for place, answer in answers.items():
+        if isinstance(answer, Lost | Failed):
+            where = places.places[place].host
+            raise MeasurementError(f"{where} does not say which NCCL it has: {answer.reason}")
+    tell_nccl(list(answers.values()), required=required, note=note)

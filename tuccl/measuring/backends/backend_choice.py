@@ -16,15 +16,15 @@ from tempfile import TemporaryDirectory
 from lookup_tables.program_header import MOST_RANKS, executor_serves
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
+from tuccl.crew.cores import lanes_on, own_cores
+from tuccl.crew.places import LocalPlaces, Places
 from tuccl.errors import HostError, MeasurementError, UsageError
 from tuccl.measuring.backends.replay import ReplayBackend
 from tuccl.measuring.backends.simulated import SimulatedBackend
 from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
 from tuccl.measuring.engines.nccl_workers import nccl_worker_variables
 from tuccl.measuring.records.record import Record
-from tuccl.measuring.workers.cores import lanes_on, own_cores
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.measuring.workers.places import LocalPlaces, Places
 from tuccl.models.figures import Fabric, machine_figures, uses_sockets
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.model_ranking import modelled_opening

@@ -22,11 +22,11 @@ from typing import TypeVar
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Shape
 from tuccl import __version__
+from tuccl.crew.places import Places
 from tuccl.errors import ConfigurationFailedError, EngineError, GroupLostError
 from tuccl.measuring.workers.engine import WITHOUT_GRAPHS, Call
 from tuccl.measuring.workers.groups import Communicator, Groups
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.measuring.workers.places import Places
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.search.trials.backend import STOCK_PROFILE, Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
@@ -72,7 +72,7 @@ def open_workers_backend(
 
     Args:
         engine: A name of `tuccl.measuring.workers.engine.ENGINES`, or MODULE:CLASS.
-        places: Places of the workers (`LocalPlaces`, or those of `run_measuring_ranks`).
+        places: Places of the workers (`LocalPlaces`, or those of `run_ranks`).
         options: Options of the backend.
         shape: Shape of most tasks; all places if left out.
 

@@ -19,12 +19,8 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 
+from tuccl.crew.pending_connections import ACCEPTED_AT_ONCE, MOST_WAITING, PendingConnections
 from tuccl.errors import ConnectionLostError, EngineBrokenError, MessageError
-from tuccl.measuring.workers.pending_connections import (
-    ACCEPTED_AT_ONCE,
-    MOST_WAITING,
-    PendingConnections,
-)
 
 _HOST = "127.0.0.1"
 _BACKLOG = 256

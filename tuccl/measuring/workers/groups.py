@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lookup_tables.table import Operation, Shape
+from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
 from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.leader import GOODBYE_S, GroupVersions, Leader, Seat
-from tuccl.measuring.workers.places import Places
 from tuccl.measuring.workers.seating import seats_of
 from tuccl.search.trials.backend import STOCK_PROFILE
 from tuccl.search.trials.config import ProcessProfile

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from lookup_tables.table import Shape
+from tuccl.crew.cores import share_variable
+from tuccl.crew.places import Place
 from tuccl.errors import MeasurementError
-from tuccl.measuring.workers.cores import share_variable
 from tuccl.measuring.workers.leader import Seat
-from tuccl.measuring.workers.places import Place
 
 
 def whole_shape(places: Sequence[Place], faked_sizes: Sequence[int] = ()) -> Shape:

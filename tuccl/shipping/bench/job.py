@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Self
 
 from lookup_tables.table import Shape
+from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
 from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.groups import Group
 from tuccl.measuring.workers.leader import Leader, Seat
-from tuccl.measuring.workers.places import Places
 from tuccl.measuring.workers.seating import seats_of
 from tuccl.quantities import format_size
 from tuccl.search.statistics.estimators import interquartile_mean

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuccl.crew.job_process import run_job_into
 from tuccl.errors import MeasurementError, UsageError
-from tuccl.processes.job_process import run_job_into
 from tuccl.quantities import format_about, format_elapsed
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE
 from tuccl.shipping.bench.contenders import ShippedTable

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuccl.crew.cores import own_cores
 from tuccl.measuring.engines.nccl_environment import configuration_files, configuration_lines
 from tuccl.measuring.engines.nccl_variables import OVERRULING, PER_PROCESS
-from tuccl.measuring.workers.cores import own_cores
 from tuccl.reports.json_form import member
 from tuccl.shipping.doctor.findings import Finding, Severity, error, note, ok, warning
 from tuccl.shipping.doctor.host_checks import (

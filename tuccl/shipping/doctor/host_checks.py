@@ -13,8 +13,8 @@ from lookup_tables.bundles.bundle import Bundle
 from lookup_tables.program_header import header_of
 from probes.host.probe import HostProbeOptions, probe_host
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls
+from tuccl.crew.cores import cores_for, lanes_on
 from tuccl.errors import MachineError
-from tuccl.measuring.workers.cores import cores_for, lanes_on
 from tuccl.quantities import count_of
 from tuccl.shipping.doctor.findings import Finding, error, note, ok, warning
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from probes.files.read import read_topology
 from probes.nvidia.gpu_settings import GpuStates, read_gpu_states
 from probes.topology.graph import Topology
+from tuccl.crew.places import LocalPlaces
 from tuccl.errors import MachineError, MeasurementError
 from tuccl.measuring.engines.nccl_environment import check_environment, count_gpus
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.workers.congestion import congestion_control
-from tuccl.measuring.workers.places import LocalPlaces
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.quantities import count_of
 from tuccl.reports.evidence import Evidence, evidence_of

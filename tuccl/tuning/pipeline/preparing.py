@@ -9,11 +9,11 @@ from types import MappingProxyType
 
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
+from tuccl.crew.places import Places
 from tuccl.errors import UsageError
 from tuccl.measuring.backends.backend_choice import BackendRequest, backend_kind
 from tuccl.measuring.engines.nccl_library import version_here
 from tuccl.measuring.records.record import Record
-from tuccl.measuring.workers.places import Places
 from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import RunOptions

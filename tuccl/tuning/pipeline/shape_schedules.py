@@ -16,11 +16,11 @@ from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
 from synthesizer.ir.collectives import Collective
+from tuccl.crew.pool import worker_processes, workers_for
 from tuccl.measuring.backends.backend_choice import backend_kind, keeps_128_bytes
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.siblings import SiblingMachines
-from tuccl.processes.workers import worker_processes, workers_for
 from tuccl.schedules.candidates import Candidate, make_candidates
 from tuccl.schedules.executor_schedules import with_kernels
 from tuccl.schedules.guidance import guided

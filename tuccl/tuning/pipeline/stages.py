@@ -18,6 +18,8 @@ from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from sketches.sketch import Sketch
+from tuccl.crew.places import Places
+from tuccl.crew.pool import workers_for
 from tuccl.errors import ProfileLostError, WorkspaceError
 from tuccl.measuring.backends.backend_choice import (
     BackendRequest,
@@ -25,8 +27,6 @@ from tuccl.measuring.backends.backend_choice import (
     open_backend,
     require_backend,
 )
-from tuccl.measuring.workers.places import Places
-from tuccl.processes.workers import workers_for
 from tuccl.reports.finished_run import FinishedRun, finished
 from tuccl.reports.host_record import (
     host_record_text,

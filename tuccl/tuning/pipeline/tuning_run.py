@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuccl.crew.places import Places
 from tuccl.measuring.records.record import NOT_RECORDED, Record
 from tuccl.measuring.records.recording import record_of
-from tuccl.measuring.workers.places import Places
 from tuccl.quantities import count_of
 from tuccl.reports.finished_run import FinishedRun
 from tuccl.search.trials.config import STOCK

@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from tuccl.processes.interrupts import interrupts_held, raise_if_interrupted
+from tuccl.crew.interrupts import interrupts_held, raise_if_interrupted
 from tuccl.search.trials.events import Event, Progress, Total
 from tuccl.views.terminal.display import lines_above, plain_console
 from tuccl.views.terminal.progress import is_terminal, plain_progress, shown_progress, surviving

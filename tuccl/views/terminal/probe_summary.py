@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from probes.cluster.cluster_probe import ClusterProbe
 from probes.host.preflight import Check
 from probes.network.campaign.findings import ClassFigure
 from probes.network.campaign.outliers import Quantity
@@ -19,6 +18,7 @@ from probes.topology.figure_text import gpu_architecture, three_digits
 from probes.topology.graph import Device, DeviceKind, Link, Provenance, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 from probes.topology.paths import local_path
+from tuccl.crew.cluster_probe import ClusterProbe
 from tuccl.views.terminal.display import standard_output
 from tuccl.views.terminal.tables import text_table
 

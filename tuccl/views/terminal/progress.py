@@ -18,7 +18,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from tuccl.processes.interrupts import interrupts_held, raise_if_interrupted
+from tuccl.crew.interrupts import interrupts_held, raise_if_interrupted
 from tuccl.quantities import format_about, format_elapsed, parse_seconds
 from tuccl.search.trials.events import AtMost, Progress, Total
 from tuccl.views.terminal.display import plain_console, say

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from probes.cluster.cluster_probe import ClusterOptions, probe_cluster
-from probes.cluster.launched import LaunchedCrew
 from probes.files.read import read_topology
 from probes.host.probe import HostProbeOptions
 from probes.topology.graph import LinkKind, Provenance, Topology
@@ -18,6 +16,8 @@ from probes.topology.paths import Path as Route
 from probes.topology.paths import network_path
 from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
 from tests.tuccl.conftest import Run
+from tuccl.crew.cluster_probe import ClusterOptions, probe_cluster
+from tuccl.crew.launched import LaunchedPlaces
 
 RATE_MBIT, SLOW_MBIT, DELAY_US = 20, 5, 500
 GOOD = Interface(rate_mbit=RATE_MBIT, delay_us=DELAY_US)
@@ -98,20 +98,21 @@ def test_a_host_that_never_answers_and_one_that_dies_are_named_and_nobody_else()
     with NetworkNamespaces([[GOOD] for _ in range(4)]) as hosts:
         names = [hosts.namespace(host) for host in range(4)]
         fails = f"case $0 in {names[0]}) echo no route >&2; exit 255;; esac"
-        crew = LaunchedCrew(names, f"sh -c '{fails}; exec ip netns exec $0 \"$@\"' {{host}}")
+        places = LaunchedPlaces(names, f"sh -c '{fails}; exec ip netns exec $0 \"$@\"' {{host}}")
         options = ClusterOptions(
             HostProbeOptions(interfaces=("eth*",), measure_p2p=False),
             seconds_per_pair=1,
             allow_missing=True,
+            names_are_given=True,
         )
         try:
-            found = probe_cluster(crew, options, _killing(hosts, 3, after_round=2))
+            found = probe_cluster(places, options, _killing(hosts, 3, after_round=2))
         finally:
-            crew.close()
+            places.close()
     assert found.topology.hosts == tuple(names[1:])
     assert [(lost.name, lost.reason) for lost in found.missing] == [
-        (names[0], "the launcher ended with exit code 255: no route"),
-        (names[3], "the launcher ended with signal 9, while the network was measured"),
+        (names[0], "the launcher ended with exit 255: no route"),
+        (names[3], "the launcher was killed by signal 9 (SIGKILL), while the network was measured"),
     ]
     findings = found.findings
     assert findings is not None

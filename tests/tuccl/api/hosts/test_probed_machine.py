@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from probes.cluster.cluster_probe import ClusterProbe
-from probes.cluster.crew import LocalCrew
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
 from probes.nvidia.nvml import read_nvml
@@ -16,6 +14,7 @@ from probes.topology.graph import Link
 from tests.tuccl.conftest import TINY_RUN, Run, run_in
 from tuccl.api.hosts import probing
 from tuccl.api.hosts.probed_machine import keep, probe_again, probed_machine
+from tuccl.crew.cluster_probe import ClusterProbe
 from tuccl.errors import InvalidTopologyError
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.events import unseen
@@ -73,10 +72,8 @@ def test_retune_probes_again_and_a_machine_that_cannot_be_tuned_changes_nothing(
 
 
 def test_the_kept_machine_is_read_before_anything_is_probed(tmp_path: Path) -> None:
-    crew = LocalCrew()
-    crew.close()
     shutil.copy(MEASURED, tmp_path / "probed.json")
-    assert probed_machine(tmp_path, crew, unseen, print) == read_topology(MEASURED)
+    assert probed_machine(tmp_path, None, unseen, print) == read_topology(MEASURED)
 
 
 def test_what_is_to_be_noted_about_a_probed_machine_is_said_once(
@@ -134,12 +131,8 @@ def halved(link: Link) -> Link:
 
 @without_gpus
 def test_a_probe_without_gpus_is_refused() -> None:
-    crew = LocalCrew()
-    try:
-        with pytest.raises(InvalidTopologyError, match="nothing to tune"):
-            probe_again(crew, unseen, print)
-    finally:
-        crew.close()
+    with pytest.raises(InvalidTopologyError, match="nothing to tune"):
+        probe_again(None, unseen, print)
 
 
 @requires_mpirun

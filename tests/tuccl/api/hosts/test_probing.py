@@ -178,7 +178,7 @@ def test_hosts_that_fail_or_hang_are_named_and_nothing_is_written(
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == (
-        "tuccl: 2 of 3 hosts did not answer (bad: the launcher ended with exit code 255: no route; "
+        "tuccl: 2 of 3 hosts did not answer (bad: the launcher ended with exit 255: no route; "
         "slow: no answer within 4 s); mend them, or go on without them with --allow-missing\n"
     )
     assert not (tmp_path / "t.json").exists()
@@ -195,7 +195,7 @@ def test_with_allow_missing_the_rest_is_the_topology(
     assert done.returncode == 1, done.stderr
     topology = read_topology(tmp_path / "t.json")
     assert topology.hosts == ("good",)
-    assert topology.notes[0] == ("bad is missing: the launcher ended with exit code 255: no route.")
+    assert topology.notes[0] == ("bad is missing: the launcher ended with exit 255: no route.")
     assert topology.fingerprint() == read_topology(local).fingerprint()
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from json_reference import schema_of
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns
 from tests.tuccl.shipping.job_roots import run_of_one_rank
-from tuccl.api.hosts.shipped_hosts import Reach, verdict_here, verdicts_of_hosts, with_clock
-from tuccl.errors import UsageError
+from tuccl.api.hosts.shipped_hosts import verdict_here, verdicts, with_clock
+from tuccl.crew.launched import LaunchedPlaces
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.shipping.doctor.ship_check import CheckedHost, ShipCheck
 from tuccl.shipping.shipment import ship
@@ -24,17 +25,18 @@ from tuccl.views.terminal.findings_display import check_lines
 pytestmark = pytest.mark.long
 
 COMMAND = (sys.executable, "-c", "from tuccl.cli.app import main; main()")
+NO_ROUTE = "ssh: connect to host far port 22: No route to host"
 LAUNCHER = """\
 #!/bin/sh
 host=$1
 shift
 case $host in
-far) echo "ssh: connect to host far port 22: No route to host" >&2; exit 255 ;;
+far) echo "NO_ROUTE" >&2; exit 255 ;;
 slow) exec sleep 60 ;;
 greeting) echo "Welcome {to} greeting"; exec "$@" ;;
 ring) NCCL_ALGO=Ring exec "$@" ;;
 old) STAND_IN_NCCL_VERSION=22803 exec "$@" ;;
-other) exec "$1" "$2" "$3" "$4" "$5" OTHER "$7" ;;
+other) cd OTHER && exec "$@" ;;
 *) exec "$@" ;;
 esac
 """
@@ -57,15 +59,22 @@ def shipped(tmp_path: Path) -> Path:
 @pytest.fixture
 def launcher(tmp_path: Path) -> str:
     """Stands in for ssh: hosts by name, on this host; `other` has another table there."""
-    ship(run_of_one_rank(tmp_path / "other-run", {}), tmp_path / "other")
+    ship(run_of_one_rank(tmp_path / "other-run", {}), tmp_path / "other" / "shipped")
     script = tmp_path / "launcher"
-    script.write_text(LAUNCHER.replace("OTHER", str(tmp_path / "other")))
+    script.write_text(
+        LAUNCHER.replace("OTHER", str(tmp_path / "other")).replace("NO_ROUTE", NO_ROUTE)
+    )
     script.chmod(0o755)
     return f"{script} {{host}}"
 
 
+def on_hosts(launcher: str, directory: Path, *hosts: str, limit_s: float = 60) -> list[CheckedHost]:
+    with closing(LaunchedPlaces(hosts, launcher)) as places:
+        return verdicts(directory, places, limit_s)
+
+
 def test_hosts_with_one_table_agree(shipped: Path, launcher: str) -> None:
-    found = verdicts_of_hosts(shipped, Reach(("a", "greeting"), launcher))
+    found = on_hosts(launcher, shipped, "a", "greeting")
     assert [host.host for host in found] == ["a", "greeting"]
     checked = ShipCheck(shipped, tuple(found))
     assert (checked.loads, checked.disagreements) == (True, ())
@@ -74,16 +83,26 @@ def test_hosts_with_one_table_agree(shipped: Path, launcher: str) -> None:
 @pytest.mark.parametrize(
     ("host", "failure", "difference"),
     [
-        ("far", "exit code 255: ssh: connect to host far port 22: No route to host", ""),
+        (
+            "far",
+            "the launcher ended with exit 255: ssh: connect to host far port 22: No route to host",
+            "",
+        ),
         ("ring", "", ""),
         ("old", "", "the hosts have different NCCLs: 2.28.9 on a; 2.28.3 on old"),
         ("other", "", "the hosts have different tables: "),
     ],
 )
 def test_a_host_that_is_unlike_the_others_is_found(
-    shipped: Path, launcher: str, host: str, failure: str, difference: str
+    shipped: Path,
+    launcher: str,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    failure: str,
+    difference: str,
 ) -> None:
-    found = verdicts_of_hosts(shipped, Reach(("a", host), launcher))
+    monkeypatch.chdir(shipped.parent)
+    found = on_hosts(launcher, Path("shipped"), "a", host)
     checked = ShipCheck(shipped, tuple(found))
     assert not checked.loads
     assert found[1].failure == failure
@@ -117,15 +136,10 @@ def test_a_clock_that_is_not_this_hosts_is_told(
 
 
 def test_a_host_that_does_not_answer_is_not_waited_for(shipped: Path, launcher: str) -> None:
-    (found,) = verdicts_of_hosts(shipped, Reach(("slow",), launcher, limit_s=0.3))
+    (found,) = on_hosts(launcher, shipped, "slow", limit_s=0.3)
     assert found == CheckedHost(host="slow", failure="no answer within 0.3 s", diagnosis=None)
-    (found,) = verdicts_of_hosts(shipped, Reach(("a",), "/no/launcher {host}"))
+    (found,) = on_hosts("/no/launcher {host}", shipped, "a")
     assert "the launcher cannot be started: /no/launcher" in found.failure
-
-
-def test_a_path_that_a_remote_shell_would_read_otherwise_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be given to a shell on other hosts"):
-        verdicts_of_hosts(tmp_path / "a b", Reach(("a",)))
 
 
 def test_a_host_without_the_directory_says_so(tmp_path: Path) -> None:

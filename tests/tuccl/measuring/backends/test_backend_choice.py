@@ -8,8 +8,8 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology
 from probes.files.shipped import shipped_machines
+from tuccl.crew.places import LocalPlaces
 from tuccl.measuring.backends.backend_choice import BackendRequest, open_backend
-from tuccl.measuring.workers.places import LocalPlaces
 from tuccl.search.trials.config import STOCK, Task
 
 PAIR = Shape(2, 1, 2)

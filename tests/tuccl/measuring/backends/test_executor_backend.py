@@ -28,6 +28,7 @@ from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.synthesizer.programs.phased_schedules import has_rounds
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.silent_progress import silent
+from tuccl.crew.places import LocalPlaces, Place
 from tuccl.errors import ConfigurationFailedError, MeasurementError, UsageError
 from tuccl.measuring.backends import backend_choice
 from tuccl.measuring.backends.backend_choice import (
@@ -38,7 +39,6 @@ from tuccl.measuring.backends.backend_choice import (
 )
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.measuring.workers.laboratory import Laboratory
-from tuccl.measuring.workers.places import LocalPlaces, Place
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.siblings import SiblingMachines
 from tuccl.options.run_options import RunOptions

@@ -291,7 +291,7 @@ def test_workers_end_with_their_leader(how: signal.Signals) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from lookup_tables.table import *\n"
         "from tuccl.measuring.backends.workers_backend import *\n"
-        "from tuccl.measuring.workers.places import LocalPlaces\n"
+        "from tuccl.crew.places import LocalPlaces\n"
         "places = LocalPlaces(2)\n"
         "task = Task(Operation.ALL_REDUCE, 1 << 20, Shape(2, 1, 2))\n"
         "with open_workers_backend('sockets', places, WorkersOptions()) as backend:\n"

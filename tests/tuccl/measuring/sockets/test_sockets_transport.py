@@ -13,8 +13,8 @@ import pytest
 
 from lookup_tables.table import Operation
 from tests.tuccl.measuring.workers.worker_fixtures import OpenBackend
+from tuccl.crew.pending_connections import HANDSHAKE_S
 from tuccl.measuring.sockets.sockets_transport import Mesh, exchange
-from tuccl.measuring.workers.pending_connections import HANDSHAKE_S
 from tuccl.measuring.workers.seating import whole_shape
 from tuccl.search.trials.config import Config, Task
 

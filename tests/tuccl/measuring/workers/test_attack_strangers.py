@@ -11,12 +11,12 @@ import attack_strangers
 import pytest
 from attack_strangers import attack
 
+from tuccl.crew.places import Places
 from tuccl.measuring.backends.workers_backend import (
     WorkersBackend,
     WorkersOptions,
     open_workers_backend,
 )
-from tuccl.measuring.workers.places import Places
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 import pytest
 
 from lookup_tables.table import Shape
+from tuccl.crew.places import LocalPlaces, Place
 from tuccl.errors import MeasurementError
-from tuccl.measuring.workers.places import LocalPlaces, Place
 from tuccl.measuring.workers.seating import seats_of, whole_shape
 
 ONE_HOST = tuple(Place("a", number) for number in range(4))

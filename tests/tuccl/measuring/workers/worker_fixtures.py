@@ -9,12 +9,12 @@ import pytest
 
 from lookup_tables.table import Shape
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns, build_stand_ins
+from tuccl.crew.places import LocalPlaces
 from tuccl.measuring.backends.workers_backend import (
     WorkersBackend,
     WorkersOptions,
     open_workers_backend,
 )
-from tuccl.measuring.workers.places import LocalPlaces
 
 ROOT = Path(__file__).resolve().parents[4]
 FAULTY = "tests.tuccl.measuring.workers.faulty_engine:FaultyEngine"

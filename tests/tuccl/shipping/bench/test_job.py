@@ -12,8 +12,8 @@ import pytest
 from lookup_tables.table import Operation, Shape
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs, ship_entries
+from tuccl.crew.places import LocalPlaces
 from tuccl.errors import MeasurementError
-from tuccl.measuring.workers.places import LocalPlaces
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing

@@ -10,8 +10,8 @@ import pytest
 from lookup_tables.table import Operation
 from sketches.candidates import whole_machine
 from tests.sketches.machines import cluster
+from tuccl.crew.places import Place, Places
 from tuccl.measuring.backends.backend_choice import BackendRequest
-from tuccl.measuring.workers.places import Place, Places
 from tuccl.models.figures import communicator_shape
 from tuccl.models.grid_figures import grid_figures
 from tuccl.options.run_options import RunOptions

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from probes.cluster.cluster_probe import ClusterProbe
 from probes.host.preflight import Check, CheckStatus
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.json_form import topology_to_json
 from tests.tuccl.conftest import Run
+from tuccl.crew.cluster_probe import ClusterProbe
 from tuccl.views.terminal import display
 from tuccl.views.terminal.probe_summary import print_checks, print_probe
 from tuccl.views.terminal.progress import shown_progress

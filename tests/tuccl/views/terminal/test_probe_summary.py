@@ -4,7 +4,6 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from probes.cluster.cluster_probe import ClusterProbe
 from probes.cluster.merge import merge_hosts
 from probes.host.report import HostIdentity, HostReport
 from probes.p2p.apply import apply_p2p
@@ -14,6 +13,7 @@ from probes.topology.graph import Topology
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import report
 from tuccl.cli.probe import probe_as_dict
+from tuccl.crew.cluster_probe import ClusterProbe
 from tuccl.views.terminal.display import plain_console
 from tuccl.views.terminal.probe_summary import figures_line, print_topology
 

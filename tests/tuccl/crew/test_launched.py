@@ -1,0 +1,158 @@
+"""Host processes behind a launcher: the reasons of those that do not answer."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tuccl.crew.asking import Lost
+from tuccl.crew.connection import VERSION
+from tuccl.crew.launched import LaunchedPlaces, launch_command
+from tuccl.crew.messages import Done
+from tuccl.crew.probe_station import Stop
+from tuccl.errors import MachineError
+
+pytestmark = pytest.mark.long
+
+HOST = "env HOST={host}"
+
+
+def reason(launcher: str, timeout_s: float = 20.0) -> str:
+    """Reason why a host cannot be used."""
+    with closing(LaunchedPlaces(["box"], launcher)) as launched:
+        (answer,) = launched.ask({0: Stop()}, timeout_s).values()
+        assert isinstance(answer, Lost)
+        assert answer.name == "box"
+        again = launched.ask({0: Stop()}, timeout_s)
+        assert again == {0: answer}, "a host that failed once is not asked again"
+        return answer.reason
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_the_hosts_command_follows_the_launcher_or_replaces_the_placeholder() -> None:
+    host = [sys.executable, "-P", "-m", "tuccl.crew.worker", "host"]
+    assert launch_command("ssh -p 22 {host}", "n1") == ["ssh", "-p", "22", "n1", *host]
+    assert launch_command("at {host} {command} now", "n1") == ["at", "n1", *host, "now"]
+    quoted = launch_command("sh -c 'cd /x && {command} # {host}'", "n1", "/opt/py")
+    assert quoted == ["sh", "-c", "cd /x && /opt/py -P -m tuccl.crew.worker host # n1"]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "message"), [("ssh node1", "{host}"), ("ssh '{host}", "quotes")]
+)
+def test_a_launcher_that_cannot_work_is_refused(launcher: str, message: str) -> None:
+    with pytest.raises(MachineError, match=message):
+        launch_command(launcher, "n1")
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=reboot", "n1;reboot", "$(reboot)", "n1\\", ""])
+def test_a_host_name_that_is_an_option_or_a_command_is_refused(host: str) -> None:
+    with pytest.raises(MachineError, match="host"):
+        launch_command("ssh {host}", host)
+
+
+@pytest.mark.parametrize("host", ["node-01.rack_2", "me@n1", "10.0.0.1", "fe80::1%eth0"])
+def test_names_and_addresses_of_hosts_are_taken(host: str) -> None:
+    assert launch_command("ssh {host}", host)[1] == host
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """A low soft limit of open files below a higher hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = len(list(Path("/proc/self/fd").iterdir())) + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_hosts_take_more_files_than_a_process_starts_with(few_files: int) -> None:
+    names = [f"n{number}" for number in range(few_files // 2)]
+    with closing(LaunchedPlaces(names, "sh -c 'exit 3' {host}")) as many:
+        answers = many.ask(dict.fromkeys(range(len(names)), Stop()), 30)
+    assert set(answers.values()) == {Lost(name, "the launcher ended with exit 3") for name in names}
+
+
+def test_more_hosts_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    with pytest.raises(MachineError, match=r"1,000 hosts take 3100 open files .* may open 1024"):
+        LaunchedPlaces([f"n{number}" for number in range(1000)], "false {host}")
+
+
+def test_an_interrupted_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, popen = children(), subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        if "third" in command:
+            raise KeyboardInterrupt
+        return popen(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(KeyboardInterrupt):
+        LaunchedPlaces(["first", "second", "third"], "sh -c cat {host}")
+    assert children() == before
+
+
+def test_a_greeting_of_the_login_shell_is_no_message() -> None:
+    launcher = """sh -c 'echo "Welcome to {host}!"; exec "$@"' sh"""
+    with closing(LaunchedPlaces(["a"], launcher)) as launched:
+        assert launched.ask({0: Stop()}, 30) == {0: Done()}
+
+
+def test_a_launcher_that_fails_is_quoted() -> None:
+    text = reason("sh -c 'echo first; echo no route to {host} >&2; exit 255'")
+    assert text == "the launcher ended with exit 255: no route to box"
+
+
+def test_a_host_that_cannot_start_says_what_is_missing() -> None:
+    text = reason("env -C / PYTHONPATH=/nowhere " + f"{sys.executable} -S -c 'import {{host}}'")
+    assert text.startswith("the launcher ended with exit 1: ModuleNotFoundError")
+
+
+def test_a_launcher_that_does_not_exist_is_named() -> None:
+    text = reason("no-such-launcher {host}")
+    assert text.startswith("the launcher cannot be started: no-such-launcher: No such file")
+
+
+def test_a_host_that_hangs_is_named_after_its_timeout_and_leaves_no_process() -> None:
+    before, started = children(), time.monotonic()
+    text = reason("sh -c 'echo password: >&2; sleep 60' {host}", timeout_s=2.0)
+    assert text == "no answer within 2 s: password:"
+    assert time.monotonic() - started < 30
+    assert children() == before
+
+
+def test_a_host_that_is_stopped_is_named_and_the_others_answer() -> None:
+    with closing(LaunchedPlaces(["good", "stuck"], HOST)) as two:
+        assert two.ask({0: Stop(), 1: Stop()}, 30) == {0: Done(), 1: Done()}
+        stuck = next(
+            child for child in psutil.Process().children() if child.environ().get("HOST") == "stuck"
+        )
+        os.kill(stuck.pid, signal.SIGSTOP)
+        answers = two.ask({0: Stop(), 1: Stop()}, 2.0)
+        assert answers == {0: Done(), 1: Lost("stuck", "no answer within 2 s")}
+        os.kill(stuck.pid, signal.SIGCONT)
+        assert two.ask({0: Stop()}, 10) == {0: Done()}
+
+
+def test_another_release_is_refused_with_both_named() -> None:
+    text = reason("sh -c 'printf \"\\0TuCCL\\0TuCCL 9.9, crew 8\\0\\n\"; sleep 60' {host}")
+    assert text.startswith(f"it runs TuCCL 9.9, crew 8, this side {VERSION}: install")
+
+
+def test_what_is_no_message_is_named() -> None:
+    greeting = f"\\0TuCCL\\0{VERSION}\\0\\n"
+    text = reason(f"sh -c 'printf \"{greeting}\\0\\0\\0\\002{{{{}}}}\"; sleep 60' {{host}}")
+    assert text.startswith("received what is no message")

@@ -1,0 +1,82 @@
+"""The duty of a process that hosts places: it starts and ends workers at its leader's request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tuccl.crew.connection import Address
+from tuccl.crew.messages import Done, Request
+from tuccl.crew.worker_process import Staff, WorkerOrder
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker(Request):
+    """Start a worker."""
+
+    duty: ClassVar[str] = "hosting"
+    number: int
+    """The worker's number, as in `WorkerOrder`."""
+    environment: dict[str, str]
+    """Variables in addition to the host's own."""
+    addresses: tuple[tuple[str, int], ...] = ()
+    """Addresses of the leader; empty if the host knows them."""
+    key: str = ""
+    """The run's key; empty if the host knows it: no TCP connection carries it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndWorkers(Request):
+    """End some workers."""
+
+    duty: ClassVar[str] = "hosting"
+    numbers: tuple[int, ...]
+    patience_s: float
+    """Time for them to leave by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class HowEnded(Request):
+    """Report how a worker ended; the text is empty while it runs."""
+
+    duty: ClassVar[str] = "hosting"
+    number: int
+    patience_s: float
+    """Time to wait for the end."""
+
+
+class Hosting:
+    """See `Duty`."""
+
+    def __init__(
+        self, environment: Mapping[str, str], addresses: Sequence[Address] = (), key: str = ""
+    ) -> None:
+        """Begin without workers.
+
+        Args:
+            environment: Environment of every worker.
+            addresses: Addresses of the leader, if requests do not have them.
+            key: The run's key, likewise.
+        """
+        self._staff = Staff(environment)
+        self._addresses = tuple(addresses)
+        self._key = key
+
+    def perform(self, request: Any) -> Done:
+        """See `Duty`."""
+        match request:
+            case StartWorker(number, environment, addresses, key):
+                order = WorkerOrder(number, addresses or self._addresses, key or self._key)
+                self._staff.start(order, environment)
+                return Done()
+            case EndWorkers(numbers, patience_s):
+                self._staff.end(numbers, patience_s)
+                return Done()
+            case HowEnded(number, patience_s):
+                return Done(self._staff.ended(number, patience_s))
+        raise TypeError(f"{type(request).__name__} is no request to a host")
+
+    def close(self) -> None:
+        """See `Duty`."""
+        self._staff.end_all()

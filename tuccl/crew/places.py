@@ -1,0 +1,271 @@
+"""Places for workers: `Places`, and those of this host, `LocalPlaces`.
+
+A place belongs to a host process, which starts the workers there as its children: this process, a
+rank of MPI (`tuccl.crew.mpi`), or a process that a launcher such as ssh has started
+(`tuccl.crew.launched`). Ranks and launched processes cannot be started again with another
+environment; their workers can. Host processes can be asked, too (`Places.ask`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import psutil
+
+from tuccl.crew.asking import Member, ask
+from tuccl.crew.connection import Connection, Listener
+from tuccl.crew.cores import own_cores
+from tuccl.crew.duties import Duties
+from tuccl.crew.hosting import EndWorkers, HowEnded, StartWorker
+from tuccl.crew.messages import Bye, Done, Request
+from tuccl.crew.pending_connections import MOST_WAITING
+from tuccl.crew.serving import serve
+from tuccl.crew.worker_process import Staff, WorkerOrder
+from tuccl.errors import MeasurementError
+
+REPLY_S = 30.0
+"""Time for a host to answer a simple request, killing a worker included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One device of one host, for one worker at a time."""
+
+    host: str
+    local_rank: int
+    """Number of the device on its host."""
+    cores: frozenset[int] = frozenset()
+    """Cores of the host on which the worker may run."""
+
+
+class Places(Protocol):
+    """Starts and ends the workers of a run, several at a place if needed."""
+
+    @property
+    def listener(self) -> Listener:
+        """The listener to which workers report."""
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """All places, host by host."""
+
+    def ask(self, requests: Mapping[int, Request], timeout_s: float) -> dict[int, Any]:
+        """Ask the host processes of places, all at once, and return an answer for each, or `Lost`.
+
+        A host process that failed to answer once is not asked again.
+        """
+
+    def start(self, place: int, environment: Mapping[str, str]) -> int:
+        """Begin to start a worker; return the number under which it will report.
+
+        Args:
+            place: Index of its place.
+            environment: Variables in addition to those of all workers of the place's host.
+
+        Raises:
+            MeasurementError: The place is lost.
+        """
+
+    def ended(self, worker: int, patience_s: float) -> str:
+        """Return how a worker ended; empty if it still runs after `patience_s`.
+
+        Raises:
+            MeasurementError: Its place is lost.
+        """
+
+    def end(self, workers: Sequence[int], patience_s: float) -> None:
+        """End workers, by force after `patience_s`.
+
+        Raises:
+            MeasurementError: A place is lost.
+        """
+
+    def close(self) -> None:
+        """End all workers and leave."""
+
+
+def first_places(places: Sequence[Place]) -> list[int]:
+    """Return the first place of each host."""
+    hosts = [place.host for place in places]
+    return [hosts.index(host) for host in dict.fromkeys(hosts)]
+
+
+class HostedPlaces:
+    """`Places` whose workers are children of this process or of other host processes."""
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        hosts: Mapping[int, Member],
+        environment: MutableMapping[str, str] | None = None,
+    ) -> None:
+        """Start without workers.
+
+        Args:
+            places: The places.
+            hosts: Other host processes, by place.
+            environment: Environment of workers that this process starts; its own if left out.
+        """
+        self.places = tuple(places)
+        self._hosts = dict(hosts)
+        self._own: dict[int, Member] = {}
+        """Threads of this process that perform requests, by place."""
+        self._environment = os.environ if environment is None else environment
+        self._staff = Staff(self._environment)
+        self._place_of: dict[int, int] = {}
+        """Place by worker, for all workers ever started."""
+
+    @cached_property
+    def listener(self) -> Listener:
+        """See `Places`."""
+        return Listener("", own_addresses(), MOST_WAITING + 2 * len(self.places))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the workers that this process started, in this order."""
+        return self._staff.pids
+
+    def ask(self, requests: Mapping[int, Request], timeout_s: float) -> dict[int, Any]:
+        """See `Places`."""
+        return ask({place: self._member(place) for place in requests}, requests, timeout_s)
+
+    def start(self, place: int, environment: Mapping[str, str]) -> int:
+        """See `Places`."""
+        number = len(self._place_of) + 1
+        self._place_of[number] = place
+        if place not in self._hosts:
+            here = (("127.0.0.1", self.listener.addresses[0][1]),)
+            order = WorkerOrder(number, here, self.listener.key.hex())
+            self._staff.start(order, environment)
+            return number
+        # Nobody waits for the answer: all hosts start their workers at once.
+        self._hosts[place].send(0, self._order(number, environment))
+        self._require(place)
+        return number
+
+    def ended(self, worker: int, patience_s: float) -> str:
+        """See `Places`."""
+        place = self._place_of[worker]
+        if place not in self._hosts:
+            return self._staff.ended(worker, patience_s)
+        asked = self._host_answers({place: HowEnded(worker, patience_s)}, patience_s)
+        return asked[place].text
+
+    def end(self, workers: Sequence[int], patience_s: float) -> None:
+        """See `Places`."""
+        at: dict[int, list[int]] = {}
+        own: list[int] = []
+        for worker in workers:
+            place = self._place_of[worker]
+            (at.setdefault(place, []) if place in self._hosts else own).append(worker)
+        self._staff.end(own, patience_s)
+        self._host_answers(
+            {place: EndWorkers(tuple(numbers), patience_s) for place, numbers in at.items()},
+            patience_s,
+        )
+
+    def close(self) -> None:
+        """See `Places`."""
+        if not any(host.lost for host in self._hosts.values()):
+            self.end(list(self._place_of), 0.0)
+        self._leave()
+
+    def _leave(self) -> None:
+        """End what this process does itself."""
+        self._staff.end_all()
+        dismiss(self._own, 0)
+        for member in self._own.values():
+            member.lose("it was dismissed")
+        self._own.clear()
+        if "listener" in self.__dict__:
+            self.listener.close()
+
+    def _order(self, number: int, environment: Mapping[str, str]) -> StartWorker:
+        return StartWorker(number, dict(environment))
+
+    def _member(self, place: int) -> Member:
+        """Return the host process of a place; of this process a thread that performs requests."""
+        if place in self._hosts:
+            return self._hosts[place]
+        if place not in self._own:
+            here, there = socket.socketpair()
+            target = partial(_serve_in_thread, Connection(there), Duties(self._environment))
+            threading.Thread(target=target, daemon=True).start()
+            self._own[place] = Member(self.places[place].host, Connection(here))
+        return self._own[place]
+
+    def _host_answers(self, requests: Mapping[int, Request], patience_s: float) -> dict[int, Done]:
+        """Ask hosts, all of which must answer.
+
+        Raises:
+            MeasurementError: One is lost.
+        """
+        answers = ask(self._hosts, requests, patience_s + REPLY_S)
+        for place in requests:
+            self._require(place)
+        return answers
+
+    def _require(self, place: int) -> None:
+        host = self._hosts[place]
+        if host.lost:
+            raise MeasurementError(
+                f"{host.name} is lost ({host.lost}): look after it and start the same command "
+                "again, which continues from here"
+            )
+
+
+def _serve_in_thread(connection: Connection, duties: Duties) -> None:
+    try:
+        serve(connection, duties)
+    finally:
+        connection.close()
+
+
+def dismiss(members: Mapping[int, Member], exit_code: int) -> set[int]:
+    """Dismiss processes, and return those that are lost."""
+    ask(members, dict.fromkeys(members, Bye(exit_code)), REPLY_S)
+    return {key for key, member in members.items() if member.lost}
+
+
+class LocalPlaces(HostedPlaces):
+    """The devices of this host: a worker process for each, or for each and every faked node."""
+
+    def __init__(
+        self,
+        workers: int,
+        devices: int | None = None,
+        environment: MutableMapping[str, str] | None = None,
+    ) -> None:
+        """Start without workers.
+
+        Args:
+            workers: Number of workers at a time.
+            devices: Number of devices that the workers take in turn; one for each if left out.
+            environment: Environment of every worker; that of this process if left out.
+        """
+        devices = workers if devices is None else devices
+        cores = own_cores()
+        places = [Place("this host", number % devices, cores) for number in range(workers)]
+        super().__init__(places, {}, environment)
+
+    @cached_property
+    def listener(self) -> Listener:
+        """See `Places`."""
+        return Listener("127.0.0.1", ("127.0.0.1",))
+
+
+def own_addresses() -> list[str]:
+    """Return this host's addresses for other hosts; loopback last, for ranks of this host."""
+    found = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family.name == "AF_INET"
+    ]
+    return sorted(found, key=lambda address: (address.startswith("127."), address)) or ["127.0.0.1"]
