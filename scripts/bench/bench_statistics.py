@@ -126,7 +126,7 @@ def entry_rates(noise: Noise, seeds: Sequence[int]) -> EntryRates:
 
 
 def decided(machine: NoisyMachine) -> dict[Task, Decision]:
-    """Decide as `tuccl.tuning.run.tune` does when stock NCCL's profile has won the race."""
+    """Decide as `tuccl.tuning.tune` does when stock NCCL's profile has won the race."""
     spending = Spending(cast(MeasurementLog, machine))
     stock = StockTimes(TASKS, spending, lambda *_, **__: None)
     stock.begin()

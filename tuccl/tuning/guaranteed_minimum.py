@@ -26,7 +26,7 @@ The schedule is timed in the same starts, after all of NCCL's calls. It counts o
 bound is above `CLEAR_GAIN`. That margin exceeds the gain that an entry has to prove, so a schedule
 that passes here wins the entry too, and differences between starts do not take it away. Otherwise
 the key is judged by NCCL's calls. A job without the executor runs those, so their ratios are kept
-for such keys (`Verdict.without_executor`), and `tuccl.tuning.run.tune` looks after the decision
+for such keys (`Verdict.without_executor`), and `tuccl.tuning.tune` looks after the decision
 whether each of them got its schedule.
 """
 

@@ -8,8 +8,9 @@ from tests.tuccl.tuning.test_tune import SETTINGS, SHAPE, SIZES, SPACES, Machine
 from tuccl.search.trials import events
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import STOCK, Config, Task
-from tuccl.tuning.run.results import TuningResult
-from tuccl.tuning.run.tune import tune
+from tuccl.tuning.results import TuningResult
+from tuccl.tuning.searches import Means
+from tuccl.tuning.tune import tune
 from tuccl.workspace.measurement_log import MeasurementLog
 
 
@@ -17,7 +18,7 @@ def watched(folder: Path, machine: Machine) -> tuple[TuningResult, list[events.E
     told: list[events.Event] = []
     folder.mkdir(exist_ok=True)
     with MeasurementLog(folder / "log", machine, "id") as log:
-        return tune(SETTINGS, SHAPE, SPACES, log, silent, watch=told.append), told
+        return tune(Means(SETTINGS, SPACES, log, silent, told.append), SHAPE), told
 
 
 def test_events_tell_what_was_measured_spent_and_decided(tmp_path: Path) -> None:

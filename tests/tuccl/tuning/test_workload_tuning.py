@@ -24,8 +24,8 @@ from tests.tuccl.tuning.test_tune import (
 from tuccl.search.strategies.strategy import SearchResult, run_search
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.space import Space
+from tuccl.tuning import searches
 from tuccl.tuning.breakpoints import Borders
-from tuccl.tuning.run import searches
 from tuccl.tuning.run_keys import (
     key_weights,
     keys_of,

@@ -26,7 +26,7 @@ from tuccl.search.trials.config import (
 from tuccl.search.trials.shapes import ShapeName
 from tuccl.tuning.pipeline.retune_plan import RetunePlan, from_the_beginning
 from tuccl.tuning.placing.kept import KeptEntries
-from tuccl.tuning.run.results import AgainstBefore
+from tuccl.tuning.results import AgainstBefore
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.measurement_lines import Contents, Recorded
 from tuccl.workspace.measurement_log import read_log

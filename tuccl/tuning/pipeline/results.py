@@ -45,7 +45,7 @@ from tuccl.search.trials.timing import Timing
 from tuccl.tuning.decision import CONFIDENCE, Comparison
 from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
-from tuccl.tuning.run.results import KeyResult, PlacedResult, TuningResult
+from tuccl.tuning.results import KeyResult, PlacedResult, TuningResult
 from tuccl.tuning.settings import RunSettings
 
 _START_BOUND = 0.975

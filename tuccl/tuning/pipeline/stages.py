@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.store import table_to_parquet_bytes
@@ -56,12 +55,13 @@ from tuccl.tuning.pipeline.estimate import (
 )
 from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.results import Origin, Tried, build_report, build_table
-from tuccl.tuning.pipeline.searching.search_spaces import Candidates, cores_note, search_spaces
+from tuccl.tuning.pipeline.search_spaces import Candidates, cores_note, search_spaces
 from tuccl.tuning.pipeline.shape_schedules import Part, candidates_of, parts_of, sketches_of
-from tuccl.tuning.run.results import SearchSpaces, TuningResult
-from tuccl.tuning.run.tune import tune, tune_again
+from tuccl.tuning.results import TuningResult
 from tuccl.tuning.run_keys import keys_of
+from tuccl.tuning.searches import Means
 from tuccl.tuning.settings import RunSettings
+from tuccl.tuning.tune import tune, tune_again
 from tuccl.workloads.workload_file import write_workload
 from tuccl.workspace.atomic_file import require_room, write_atomically
 from tuccl.workspace.measurement_log import MeasurementLog
@@ -280,22 +280,9 @@ class _Outcome:
         return table, report
 
 
-class _Tuner(Protocol):
-    """Tunes all keys or some."""
-
-    def __call__(
-        self,
-        *,
-        settings: RunSettings,
-        spaces: SearchSpaces,
-        log: MeasurementLog,
-        progress: Progress,
-        seconds_pass: bool,
-        watch: Watch,
-    ) -> TuningResult: ...
-
-
-def _measured(begin: _Beginning, candidates: Candidates, tuner: _Tuner) -> _Outcome:
+def _measured(
+    begin: _Beginning, candidates: Candidates, tuner: Callable[[Means], TuningResult]
+) -> _Outcome:
     """Open the backend and the log, and tune."""
     settings, request = begin.settings, begin.request(candidates)
     made = [request.schedules, *request.shapes.values()]
@@ -315,14 +302,15 @@ def _measured(begin: _Beginning, candidates: Candidates, tuner: _Tuner) -> _Outc
             several_shapes=bool(settings.shapes),
         ) as log,
     ):
-        tuning = tuner(
-            settings=settings,
-            spaces=search_spaces(settings, candidates, request, log.ring_estimate_us),
-            log=log,
-            progress=begin.progress,
+        means = Means(
+            settings,
+            search_spaces(settings, candidates, request, log.ring_estimate_us),
+            log,
+            begin.progress,
+            begin.watch,
             seconds_pass=backend_kind(settings.backend).has_workers,
-            watch=begin.watch,
         )
+        tuning = tuner(means)
         source = log.contents.source  # All figures may be of an earlier process.
         provenance = source.provenance if source else backend.provenance
         origin = Origin(begin.begun.tuned_at, replace(provenance, machine=request.topology.name))

@@ -15,7 +15,7 @@ from tuccl.search.trials.shapes import shape_text
 from tuccl.tuning.pipeline.carried_table import Carried
 from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.record_output import RecordOutput
-from tuccl.tuning.pipeline.searching.recorded_search import recorded_run
+from tuccl.tuning.pipeline.recorded_search import recorded_run
 from tuccl.tuning.pipeline.shape_schedules import saved_schedules
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.run_keys import keys_of

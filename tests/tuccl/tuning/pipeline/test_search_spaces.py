@@ -19,7 +19,7 @@ from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.search.trials.config import PHASES_PREFIX, Task
 from tuccl.search.trials.space import Space
-from tuccl.tuning.pipeline.searching.search_spaces import cores_note, search_spaces
+from tuccl.tuning.pipeline.search_spaces import cores_note, search_spaces
 from tuccl.tuning.settings import make_settings
 
 TOPOLOGY = cluster(2, 2, 1)

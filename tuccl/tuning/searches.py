@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from tuccl.search.strategies.meter import Meter
@@ -11,9 +12,9 @@ from tuccl.search.strategies.strategies import make_strategy
 from tuccl.search.strategies.strategy import SearchResult, Strategy, run_search
 from tuccl.search.strategies.warm import Warm, WarmStart
 from tuccl.search.trials.config import Config, Task
-from tuccl.search.trials.events import Progress, Watch
+from tuccl.search.trials.events import Progress, Watch, unwatched
 from tuccl.search.trials.space import Space
-from tuccl.tuning.run.results import SearchSpaces
+from tuccl.tuning.results import SearchSpaces
 from tuccl.tuning.run_keys import (
     KeyWeights,
     nearest_neighbour,
@@ -23,12 +24,12 @@ from tuccl.tuning.run_keys import (
 from tuccl.tuning.settings import MAX_REPEATS, RunSettings
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import StockTimes
+from tuccl.workspace.measurement_log import MeasurementLog
 
-_SEARCHES = {
-    "one profile": "search of NCCL's settings",
-    "schedules' parameters": "search of schedules",
-}
-"""Names for people, by the names from which seeds are derived."""
+BUILTINS, SCHEDULES = "one profile", "schedules' parameters"
+"""Stages of the search, from whose names seeds are derived."""
+_SEARCHES = {BUILTINS: "search of NCCL's settings", SCHEDULES: "search of schedules"}
+"""Their names for people."""
 _SHORT = "first look at schedules"
 _WARM = 6
 """Most configurations that a search takes over from the race, and from a neighbour."""
@@ -38,30 +39,34 @@ _PROMISING = 2
 """Configurations that a search of a key that was tuned before takes from a model."""
 
 
+@dataclass(frozen=True)
+class Means:
+    """What a run tunes with."""
+
+    settings: RunSettings
+    spaces: SearchSpaces
+    """Spaces of the backend."""
+    log: MeasurementLog
+    """Measures, and stores the samples."""
+    progress: Progress
+    """Receives the progress after each key."""
+    watch: Watch = unwatched
+    """Receives the events of the run."""
+    seconds_pass: bool = False
+    """Whether measurements take the seconds that they report; a model's do not."""
+
+
 class Searches:
     """Searches keys, from what is known of them and of the sizes beside them."""
 
     def __init__(
-        self,
-        settings: RunSettings,
-        spaces: SearchSpaces,
-        spending: Spending,
-        stock: StockTimes,
-        progress: Progress,
-        watch: Watch,
-        warm: WarmStart | None,
-        *,
-        seconds_pass: bool,
+        self, means: Means, spending: Spending, stock: StockTimes, warm: WarmStart | None
     ) -> None:
-        self._settings = settings
-        self._spaces = spaces
+        """Begin; `warm` has results that the searches begin from, None: there are none."""
+        self._means = means
         self._spending = spending
         self._stock = stock
-        self._progress = progress
-        self._watch = watch
         self._warm = warm
-        """Results that the searches begin from; None: they begin from nothing."""
-        self._seconds_pass = seconds_pass
 
     def search(
         self,
@@ -70,13 +75,13 @@ class Searches:
         first: Mapping[Task, Sequence[Config]],
         weights: KeyWeights,
         *,
-        kept_s: float,
+        kept_s: float = 0.0,
         short_s: Mapping[Task, float] | None = None,
     ) -> dict[Task, SearchResult]:
         """Search every key that has a space, from `first` and the best of a size beside it.
 
         Args:
-            stage: Stage of the run, from which seeds are derived.
+            stage: `BUILTINS` or `SCHEDULES`.
             spaces: Space of each key.
             first: Configurations of each key to begin with.
             weights: Weights of the keys, by which the seconds are divided.
@@ -87,28 +92,28 @@ class Searches:
         shown = _SEARCHES[stage] if short_s is None else _SHORT
         searched = weights.in_order([t for t, space in spaces.items() if space.families])
         for done, task in enumerate(searched):
-            self._progress(shown, done, len(searched), share=self.share(searched, done))
+            self._means.progress(shown, done, len(searched), share=self.share(searched, done))
             part = weights.of_all([task]) / weights.of_all(searched[done:])
             share_s = (self._spending.left_s - kept_s) * part
             if short_s is not None:
                 share_s = short_s[task]
             measure = partial(self._spending.measure_running, task)
             repeats = MAX_REPEATS if self._warm is None else _WARM_REPEATS
-            meter = Meter(measure, repeats, max(0.0, share_s), watch=self._watch)
+            meter = Meter(measure, repeats, max(0.0, share_s), watch=self._means.watch)
             results[task] = run_search(
                 self._strategy(),
                 spaces[task],
                 meter,
                 first=self._first(task, spaces[task], first.get(task, ()), results, weights),
-                seed=seed_of(self._settings, stage, task),
+                seed=seed_of(self._means.settings, stage, task),
             )
         if searched:
-            self._progress(shown, len(searched), len(searched))
+            self._means.progress(shown, len(searched), len(searched))
         return results
 
     def share(self, tasks: Sequence[Task], done: int) -> float:
         """Return the share of the time that the first `done` keys take; a model's take the same."""
-        costs = [self._stock.sample_s[task] if self._seconds_pass else 1.0 for task in tasks]
+        costs = [self._stock.sample_s[task] if self._means.seconds_pass else 1.0 for task in tasks]
         return sum(costs[:done]) / whole if (whole := sum(costs)) else 0.0
 
     def _winners_beside(
@@ -132,7 +137,7 @@ class Searches:
         """Configurations that a search tries first."""
         beside, promising = (
             self._winners_beside(task, results, weights),
-            self._spaces.promising(task, space),
+            self._means.spaces.promising(task, space),
         )
         if self._warm is None:
             return [*raced[:_WARM], *beside, *promising]
@@ -142,7 +147,7 @@ class Searches:
     def _strategy(self) -> Strategy:
         if self._warm is not None:
             return Warm()
-        strategy = make_strategy(self._settings.options.strategy)
+        strategy = make_strategy(self._means.settings.options.strategy)
         if isinstance(strategy, Mraco):
-            return Mraco(MracoOptions(max_cycles=self._settings.options.cycles))
+            return Mraco(MracoOptions(max_cycles=self._means.settings.options.cycles))
         return strategy

@@ -20,7 +20,7 @@ from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule, 
 from tuccl.options.option import SEARCH, counted
 from tuccl.schedules.candidates import Candidate
 from tuccl.search.trials.config import Task
-from tuccl.tuning.pipeline.searching.search_spaces import Candidates, search_spaces
+from tuccl.tuning.pipeline.search_spaces import Candidates, search_spaces
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.measurement_lines import Contents
 

@@ -10,7 +10,7 @@ from tuccl.errors import ConfigurationFailedError
 from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.tuning.decision import Decision
-from tuccl.tuning.run.results import AgainstBefore
+from tuccl.tuning.results import AgainstBefore
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import StockTimes
 

@@ -11,7 +11,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.tuning.decision import Decision
 from tuccl.tuning.placing.safety import Fresh, SlowerAt, slower_at, worst
 from tuccl.tuning.placing.seen import SeenClass, placed_tasks, seen_classes
-from tuccl.tuning.run.results import KeyResult, PlacedResult, SearchSpaces
+from tuccl.tuning.results import KeyResult, PlacedResult, SearchSpaces
 from tuccl.tuning.settings import RunSettings
 
 

@@ -22,7 +22,7 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.space import Space, with_channels_up_to
 from tuccl.tuning.placing.seen import Estimate
-from tuccl.tuning.run.results import SearchSpaces
+from tuccl.tuning.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
 
 Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]

@@ -1,1 +1,0 @@
-"""One run of the tuning over its keys, from stock NCCL's times to the decisions."""

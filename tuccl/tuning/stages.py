@@ -1,0 +1,406 @@
+"""The stages of one run over its keys, each a method; `tuccl.tuning.tune` has their order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tuccl.errors import ProfileLostError
+from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.strategies.warm import WarmStart
+from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
+from tuccl.search.trials.events import AtMost, KeyDecided
+from tuccl.search.trials.placement import ANYWHERE
+from tuccl.search.trials.profile_axes import profile_axes
+from tuccl.search.trials.space import SPELLED_OUT, with_profile
+from tuccl.tuning import breakpoints, confirmation, served_keys
+from tuccl.tuning.comparison_before import ComparisonBefore
+from tuccl.tuning.decision import PAIRS, Decision, decide
+from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
+from tuccl.tuning.placed_keys import PlacedKeys
+from tuccl.tuning.placing import safety
+from tuccl.tuning.profile_race import RaceResult, hold, race
+from tuccl.tuning.profile_visits import ratio_of_schedule
+from tuccl.tuning.race_progress import RaceProgress
+from tuccl.tuning.results import KeyResult, Tuned, TuningResult
+from tuccl.tuning.run_keys import key_weights, representative
+from tuccl.tuning.searches import BUILTINS, SCHEDULES, Means, Searches
+from tuccl.tuning.spending import Spending
+from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
+
+_SHORT_SHARE = 0.1
+"""Share of the budget that the short searches of schedules may take."""
+_FIRST_VISIT_SHARE = 0.25
+"""Share of the budget for the first profile's calls, beyond the few that every key tries: on a slow
+network they would take all of it."""
+_FINALISTS = 2
+"""Finalists of each search."""
+_SCHEDULES_SHARE = 0.6
+"""Share of the seconds for searches that the search of NCCL's settings leaves to that of schedules,
+which has the larger space and wins most keys."""
+_SEARCH_SAMPLES = 60
+"""Samples per key, at stock's speed, whose cost the race leaves to the searches."""
+_STARTS_SHARE = 0.3
+"""Largest share of the budget that is reserved for samples in further starts, which do with
+less."""
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Seconds of the budget that are left to what follows."""
+
+    searches_s: float
+    """For the searches, which the race leaves."""
+    after_s: float
+    """For the stages after the searches, which both leave."""
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """The schedules of each key before a profile is chosen."""
+
+    served: Mapping[Task, KeyRatio]
+    """Keys that a schedule serves, with its ratio to stock NCCL."""
+    calls: Mapping[Task, Sequence[Config]]
+    """Schedules that were tried, by key, fastest first."""
+
+    def under(self, profile: ProcessProfile) -> dict[Task, list[Config]]:
+        """Return the schedules under a profile."""
+        return {
+            task: [profile.applied_to(call) for call in calls] for task, calls in self.calls.items()
+        }
+
+    def without(self, lost: Collection[Task]) -> FirstLook:
+        """Return the look without these keys among those that are served."""
+        return replace(self, served={t: key for t, key in self.served.items() if t not in lost})
+
+
+@dataclass(frozen=True)
+class Located:
+    """The ranges of sizes that the keys serve."""
+
+    ranges: Mapping[Task, tuple[int, int]]
+    seconds: float
+    """Machine time that locating them took."""
+
+
+class KeyTuning:
+    """The stages of one run over its keys; what one stage finds is handed to the next."""
+
+    def __init__(
+        self,
+        means: Means,
+        tasks: Sequence[Task],
+        warm: WarmStart | None = None,
+        earlier: WarmStart | None = None,
+    ) -> None:
+        """Time stock NCCL, by which the budget is divided and a workload's keys are weighed.
+
+        Args:
+            means: Settings, spaces and log.
+            tasks: Keys of all siblings of a shape.
+            warm: Results that the searches begin from; None: they begin from nothing.
+            earlier: An earlier table that the result is compared with.
+
+        Raises:
+            MeasurementError: Stock NCCL cannot run a key.
+        """
+        settings, spaces = means.settings, means.spaces
+        budget_s = math.inf if settings.budget_s is None else settings.budget_s
+        self._anywhere = tuple(tasks)
+        self._spending = spending = Spending(means.log, budget_s, means.watch)
+        self._placed = PlacedKeys(
+            tasks, settings, spaces, {} if warm is None else warm.kept, spending.fresh
+        )
+        self.tasks = tasks = (*tasks, *self._placed.tasks)
+        """All keys, those of communicators by where their ranks sit among them."""
+        self._means = means
+        self._warm = warm
+        self._stock = StockTimes(tasks, spending, means.progress)
+        reach = None
+        if settings.workload is not None:
+            of_key = {key.task: key.reach_bytes for key in settings.workload.keys}
+            reach = {task: of_key[replace(task, placement=ANYWHERE)] for task in tasks}
+        self._floor = Floor(settings.floor, spending.fresh) if settings.floor else None
+        self._borders = breakpoints.Borders(spending.fresh, reach)
+        self._searches = Searches(means, spending, self._stock, warm)
+        self._before = ComparisonBefore(
+            warm or earlier,
+            spending,
+            self._stock,
+            jobs_run_schedules=spaces.jobs_run_schedules,
+        )
+        self.stock_us = self._stock.begin()
+        """Stock NCCL's time by key, as of the beginning."""
+        self._weights = key_weights(settings, tasks, self.stock_us)
+
+    def reserve(self) -> Reserve:
+        """Divide the budget: reserve seconds for the searches and for the stages after them."""
+        restart_s, sample_s = self._spending.restart_s, sum(self._stock.sample_s.values())
+        borders_s = breakpoints.seconds(sample_s)
+        searches = 2 if self._means.spaces.jobs_run_schedules else 1
+        finalists = _FINALISTS * searches
+        after_s = sample_s * (PAIRS * (1 + finalists) + REPEATS_AGAIN)
+        after_s += (1 + searches) * safety.seconds(
+            self._stock.sample_s, self._means.spaces.placements
+        )
+        after_s += restart_s + borders_s + self._before.seconds
+        if self._stock.is_unsteady():
+            # A key's entry may have a winner of each search.
+            most_s = _STARTS_SHARE * self._spending.left_s
+            starts_s = confirmation.seconds(restart_s, self._stock.sample_s, 1 + searches, most_s)
+            after_s += starts_s + borders_s
+        return Reserve(sample_s * _SEARCH_SAMPLES, after_s)
+
+    def confirm_over_starts(
+        self, decisions: Mapping[Task, Decision], raced: RaceResult, borders_s: float
+    ) -> tuple[dict[Task, Decision], int | None]:
+        """Confirm decisions over further starts if needed; return the number of starts, too.
+
+        Args:
+            decisions: The decision of each key.
+            raced: The profiles.
+            borders_s: Seconds that locating the borders took.
+        """
+        confirmed, starts = confirmation.held_against_starts(
+            decisions,
+            raced.winner.default,
+            [STOCK, *(visit.profile.default for visit in raced.visits), SPELLED_OUT.default],
+            self._spending,
+            self._stock,
+            lambda starts: self._means.progress("starts", starts, AtMost(confirmation.MOST_STARTS)),
+            breakpoints.seconds_again(sum(self._stock.sample_s.values()), borders_s),
+            self._weights.of_budget,
+        )
+        if starts:
+            self._means.progress("starts", starts, starts)
+        for task in self.tasks:
+            if confirmed[task].winner != decisions[task].winner:
+                self._tell_decided(task, confirmed[task], raced.winner)
+        return confirmed, starts
+
+    def _tell_decided(self, task: Task, decision: Decision, profile: ProcessProfile) -> None:
+        won, default_us = decision.schedule or decision.builtin, decision.profile_default_us
+        time_us = default_us if won is None else won.time_us
+        gain = default_us / time_us if profile == STOCK.profile else None
+        self._means.watch(KeyDecided(task, decision.winner, time_us, gain))
+
+    def first_look(self) -> FirstLook:
+        """Find the keys that a schedule serves, among those that decide the profile.
+
+        Without a floor or a choice of profiles, or if jobs do not run the schedules, no key is
+        examined.
+        """
+        spending, weights, spaces = self._spending, self._weights, self._means.spaces
+        tasks = representative(self.tasks, weights)
+        profiles = profile_axes([spaces.builtins(task) for task in tasks]).size
+        if self._floor is None or not spaces.jobs_run_schedules or profiles == 1:
+            return FirstLook({}, {})
+        each_s = _SHORT_SHARE * spending.left_s / weights.of_all(tasks)
+        short_s = {
+            task: min(
+                each_s * weights.of_all([task]), served_keys.SAMPLES * self._stock.sample_s[task]
+            )
+            for task in tasks
+        }
+        found = self._searches.search(
+            SCHEDULES, {t: spaces.schedules(t) for t in tasks}, {}, weights, short_s=short_s
+        )
+        served = served_keys.served_keys(found, self.stock_us, spending.measure, spending.is_right)
+        calls = {task: [ranked.config for ranked in own.ranking] for task, own in found.items()}
+        return FirstLook(served, calls)
+
+    def race_profiles(self, look: FirstLook, reserve: Reserve) -> RaceResult:
+        """Select the profile of the table."""
+        started_s = self._spending.spent_s
+        visit_s = 0.0
+
+        def affords(starts: int) -> bool:
+            nonlocal started_s, visit_s
+            took_s = self._spending.spent_s - started_s - self._spending.restart_s
+            started_s = self._spending.spent_s
+            # The first visit times all calls, later ones a few calls of each key.
+            visit_s = max(visit_s, took_s if race_progress.is_past_first else took_s / 4.0)
+            left_s = self._spending.left_s - reserve.after_s - reserve.searches_s
+            return left_s >= starts * (self._spending.restart_s + visit_s)
+
+        tasks = representative(self.tasks, self._weights)
+        spaces = {task: self._means.spaces.builtins(task) for task in tasks}
+        race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
+        raced = race(
+            spaces,
+            {task: self.stock_us[task] for task in tasks},
+            self._spending.measure,
+            weights={task: self._weights.of_profile[task] for task in tasks},
+            floor=self._floor,
+            affords=affords,
+            progress=race_progress.visit,
+            comparing=race_progress.compare,
+            served=look.served,
+            first_s=self._first_visit_s(tasks),
+        )
+        race_progress.end()
+        return raced
+
+    def _first_visit_s(self, tasks: Sequence[Task]) -> dict[Task, float]:
+        """Seconds of the race's first visit for each key: each as many samples as the next."""
+        sample_s = self._stock.sample_s
+        first_s = _FIRST_VISIT_SHARE * self._spending.left_s
+        whole_s = sum(sample_s[task] for task in tasks)
+        if math.isinf(first_s) or not whole_s:
+            return {}
+        return {task: first_s * sample_s[task] / whole_s for task in tasks}
+
+    def hold_profile(self, warm: WarmStart, found: Mapping[Task, SearchResult]) -> RaceResult:
+        """Compare the earlier table's profile with the floor, by the best calls that were found.
+
+        Raises:
+            ProfileLostError: It is under the floor.
+        """
+        calls = {
+            task: [ranked.config for ranked in found[task].ranking[:_FINALISTS]]
+            if task in found
+            else []
+            for task in self.tasks
+        }
+        served = {}
+        if self._floor is not None and self._means.spaces.jobs_run_schedules:
+            for task in self.tasks:
+                space = self._means.spaces.schedules(task)
+                schedules = (c for c in warm.contenders.get(task, ()) if c in space)
+                best = next(schedules, None)
+                if best is None:
+                    continue
+                measure = self._spending.measure
+                if key := ratio_of_schedule(task, best, self.stock_us[task], measure):
+                    served[task] = key
+        raced = hold(
+            warm.profile,
+            calls,
+            self.stock_us,
+            self._spending.measure,
+            {task: self._weights.of_profile[task] for task in self.tasks},
+            self._floor,
+            affords=lambda starts: self._spending.left_s >= starts * self._spending.restart_s,
+            served=served,
+        )
+        if raced is None:
+            raise ProfileLostError(f"{warm.profile.environment} is under the floor")
+        return raced
+
+    def result(self, tuned: Tuned) -> TuningResult:
+        """Return the result of all stages, compared with an earlier table if there is one."""
+        profile, confirmed = tuned.raced.winner, tuned.confirmed
+        stock_us = self._stock.means_us()
+        if profile == STOCK.profile:
+            # The decision's own reference: samples of other starts may contradict its gain.
+            stock_us |= {
+                task: decision.profile_default_us
+                for task, decision in confirmed.items()
+                if decision.has_entry
+            }
+        keys = {
+            task: KeyResult(
+                task, tuned.found[task], confirmed[task], stock_us[task], tuned.ranges[task]
+            )
+            for task in self.tasks
+        }
+        between_starts = self._stock.between_starts()
+        decided = {task: confirmed[task] for task in self._anywhere}
+        # Before the seconds are read, which it adds to.
+        against = self._before.times(decided, profile)
+        return TuningResult(
+            profile,
+            tuned.raced,
+            tuple(keys[task] for task in self._anywhere),
+            self._spending.spent_s,
+            tuned.starts,
+            between_starts,
+            against,
+            self._placed.results(keys.values()),
+        )
+
+    def search_builtins(
+        self, profile: ProcessProfile, first: Mapping[Task, Sequence[Config]], reserve: Reserve
+    ) -> dict[Task, SearchResult]:
+        """Search NCCL's settings under a profile, from these calls."""
+        spaces, kept_s = self._means.spaces, reserve.after_s
+        if spaces.jobs_run_schedules:
+            kept_s += _SCHEDULES_SHARE * max(0.0, self._spending.left_s - kept_s)
+        own = {task: with_profile(spaces.builtins(task), profile) for task in self.tasks}
+        return self._searches.search(BUILTINS, own, first, self._weights, kept_s=kept_s)
+
+    def search_schedules(
+        self, profile: ProcessProfile, first: Mapping[Task, Sequence[Config]], reserve: Reserve
+    ) -> dict[Task, SearchResult]:
+        """Search schedules under a profile, from these calls."""
+        spaces = self._means.spaces
+        own = {task: with_profile(spaces.schedules(task), profile) for task in self.tasks}
+        return self._searches.search(SCHEDULES, own, first, self._weights, kept_s=reserve.after_s)
+
+    def decide(
+        self,
+        task: Task,
+        found: Sequence[SearchResult],
+        before: Sequence[Sequence[Config]],
+        profile: ProcessProfile,
+    ) -> Decision:
+        """Compare the finalists of a key that deliver the right data.
+
+        The best call of the race, and that of the first look at schedules, which stand in `before`,
+        are always finalists, in case the budget left nothing for a search.
+        """
+        done = self.tasks.index(task)
+        self._means.progress(
+            "confirmation", done, len(self.tasks), share=self._searches.share(self.tasks, done)
+        )
+        most = _FINALISTS if self._warm is None else 1
+        rankings = [[ranked.config for ranked in result.ranking] for result in found]
+        finalists = dict.fromkeys(
+            config
+            for ranking in (*rankings, *(calls[:1] for calls in before))
+            for config in [ranked for ranked in ranking if not ranked.is_default][:most]
+        )
+        spending = self._spending
+        right = [config for config in finalists if spending.is_right(task, config)]
+        decision = decide(
+            builtins=[config for config in right if not config.is_schedule],
+            schedules=[config for config in right if config.is_schedule],
+            profile_default=profile.default,
+            measure=lambda config, repeats: (
+                self._spending.measure(task, config, repeats).samples_us
+            ),
+            taken=partial(spending.asked, task),
+        )
+        self._tell_decided(task, decision, profile)
+        return decision
+
+    def left_out_where_slower(
+        self, decisions: Mapping[Task, Decision], profile: ProcessProfile
+    ) -> dict[Task, Decision]:
+        """Leave out the calls that are slower on communicators whose ranks sit elsewhere."""
+        held = self._placed.left_out_where_slower(decisions, profile)
+        for task, decision in held.items():
+            if decision != decisions[task]:
+                self._tell_decided(task, decision, profile)
+        return held
+
+    def locate(self, decisions: Mapping[Task, Decision], profile: ProcessProfile) -> Located:
+        """Locate the range of sizes that each key serves."""
+        self._means.progress("borders", 0, 1)
+        before_s = self._spending.spent_s
+        ranges = self._borders.ranges(
+            {task: decision.winner or profile.default for task, decision in decisions.items()}
+        )
+        self._means.progress("borders", 1, 1)
+        return Located(ranges, self._spending.spent_s - before_s)
+
+    def time_stock_again(self) -> None:
+        """Time stock NCCL once more, which shows how much the machine moved."""
+        self._stock.again()
+
+    def end_confirmation(self) -> None:
+        """Report that all keys are decided."""
+        self._means.progress("confirmation", len(self.tasks), len(self.tasks))

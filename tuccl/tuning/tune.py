@@ -1,0 +1,122 @@
+"""Tuning: selects the process profile, and decides for every key whether a call gets an entry.
+
+1. Stock NCCL is timed on every key: the reference of the run, and the basis for its budget. For a
+   workload the times also weigh the keys (`tuccl.tuning.run_keys`).
+2. Process profiles race over all keys at once (`tuccl.tuning.profile_race`): one table has one
+   profile. Where there is a floor and jobs can run schedules, the searches of schedules begin
+   before, since the floor counts what a job gets (`tuccl.tuning.served_keys`).
+3. Under the winner each key is searched separately, from the best calls of the race and of a size
+   beside it. Built-ins and schedules are searched apart, because a job without the executor
+   needs the best built-in even where a schedule is faster. Schedules across hosts call NCCL, so
+   they are timed under the profile, too.
+4. The finalists of each key are compared with NCCL's own choice under the profile, in turn, and
+   their data is checked. Where communicators of its shape differ by where their ranks sit, winners
+   are timed there, too, and left out if they are slower (`tuccl.tuning.placing.safety`).
+5. Where neighbouring sizes have different winners, the border between them is located.
+6. Stock NCCL is timed once more. The difference from its first times shows how much starts differ,
+   and its times for the table come from both. Entries that are not clear of the difference have to
+   be confirmed over several starts of the workers. Where the difference is large all entries have
+   to be, and keys may borrow the winner of a neighbouring size (`tuccl.tuning.confirmation`). If
+   winners change by that, borders are located once more.
+7. If the profile keeps a key above the floor only by a schedule that won no entry after all, that
+   key is left to NCCL and everything from the race on is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lookup_tables.table import Shape
+from tuccl.errors import ProfileLostError
+from tuccl.search.strategies.strategy import SearchResult
+from tuccl.search.strategies.warm import WarmStart
+from tuccl.search.trials.config import Task
+from tuccl.tuning.profile_race import RaceResult
+from tuccl.tuning.results import Tuned, TuningResult
+from tuccl.tuning.run_keys import keys_of
+from tuccl.tuning.searches import Means
+from tuccl.tuning.stages import FirstLook, KeyTuning, Reserve
+
+
+def tune(means: Means, shape: Shape, earlier: WarmStart | None = None) -> TuningResult:
+    """Tune all keys of a run.
+
+    Args:
+        means: Settings, spaces and log.
+        shape: Shape of the communicator of all GPUs.
+        earlier: An earlier table that the result is compared with.
+
+    Raises:
+        MeasurementError: The backend cannot go on, or stock NCCL cannot run a key.
+    """
+    run = KeyTuning(means, keys_of(means.settings, shape), earlier=earlier)
+    look = run.first_look()
+    while True:
+        reserve = run.reserve()
+        raced = run.race_profiles(look, reserve)
+        builtins = run.search_builtins(raced.winner, raced.calls, reserve)
+        tuned = _under_the_winner(run, raced, look, builtins, reserve)
+        if not (lost := _lost(tuned)):
+            return run.result(tuned)
+        look = look.without(lost)
+
+
+def tune_again(means: Means, warm: WarmStart) -> TuningResult:
+    """Tune some keys of an earlier table again, under its process profile.
+
+    Each search begins with what was best before.
+
+    Args:
+        means: Settings, spaces and log.
+        warm: The keys, and what is known of them.
+
+    Raises:
+        ProfileLostError: The profile is under the floor on this machine now, or keeps a key above
+            it only by a schedule that won no entry.
+        MeasurementError: As for `tune`.
+    """
+    run = KeyTuning(means, warm.tasks, warm=warm)
+    reserve = run.reserve()
+    builtins = run.search_builtins(warm.profile, {}, reserve)
+    raced = run.hold_profile(warm, builtins)
+    tuned = _under_the_winner(run, raced, FirstLook({}, {}), builtins, reserve)
+    if lost := _lost(tuned):
+        raise ProfileLostError(f"{lost[0].full_name} is under the floor without its schedule")
+    return run.result(tuned)
+
+
+def _lost(tuned: Tuned) -> list[Task]:
+    """Return the keys that only a schedule keeps above the floor, and it won no entry."""
+    return [task for task in tuned.raced.by_schedule if not tuned.confirmed[task].schedule]
+
+
+def _under_the_winner(
+    run: KeyTuning,
+    raced: RaceResult,
+    look: FirstLook,
+    builtins: Mapping[Task, SearchResult],
+    reserve: Reserve,
+) -> Tuned:
+    """Search schedules under the profile that was selected, decide and confirm."""
+    profile = raced.winner
+    looked = look.under(profile)
+    schedules = run.search_schedules(profile, looked, reserve)
+    found = {
+        task: tuple(results[task] for results in (builtins, schedules) if task in results)
+        for task in run.tasks
+    }
+    decisions = {
+        task: run.decide(
+            task, found[task], [raced.calls.get(task, ()), looked.get(task, ())], profile
+        )
+        for task in run.tasks
+    }
+    decisions = run.left_out_where_slower(decisions, profile)
+    run.end_confirmation()
+    located = run.locate(decisions, profile)
+    run.time_stock_again()
+    confirmed, starts = run.confirm_over_starts(decisions, raced, located.seconds)
+    confirmed = run.left_out_where_slower(confirmed, profile)
+    if any(confirmed[task].winner != decisions[task].winner for task in run.tasks):
+        located = run.locate(confirmed, profile)
+    return Tuned(raced, found, confirmed, located.ranges, starts)
