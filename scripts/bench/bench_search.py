@@ -1,9 +1,6 @@
-"""Compare all search strategies on a measured record and on synthetic surfaces, by their cost.
+"""Compare all search strategies on a measured record, by their cost.
 
-    python scripts/bench/bench_search.py              # the record: 27 keys, joint space
-    python scripts/bench/bench_search.py --warm       # sizes in turn, each from the one before
-    python scripts/bench/bench_search.py --synthetic  # Table IV of the paper, three regimes
-    python scripts/bench/bench_search.py --overhead   # time of the search itself
+    python scripts/bench/bench_search.py              # 27 keys, joint space
     python scripts/bench/bench_search.py --keys 8 --seeds 4 --strategies mraco,coordinate
 
 A search is run to the largest budget; at every smaller one it is forked, so that each figure is
@@ -19,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import multiprocessing
 import sys
 import time
@@ -32,36 +28,19 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from regret_report import Outcome, table  # noqa: E402
-from search_problems import Problem, record_problems, synthetic_problems  # noqa: E402
+from search_problems import Problem, record_problems  # noqa: E402
 
 from tuccl.errors import BudgetSpentError  # noqa: E402
 from tuccl.search.strategies.final_choice import RESERVE, chosen, confirm_rivals  # noqa: E402
 from tuccl.search.strategies.meter import Meter  # noqa: E402
-from tuccl.search.strategies.mraco import Mraco, MracoOptions  # noqa: E402
 from tuccl.search.strategies.strategies import make_strategy  # noqa: E402
-from tuccl.search.strategies.strategy import Strategy, run_search  # noqa: E402
 from tuccl.search.trials.config import Config  # noqa: E402
-from tuccl.search.trials.presets import paper_space  # noqa: E402
 
 RECORD = ROOT.parent / "shared/data/replay/h200x4_nvlink_nccl2.28.9.csv"
 STRATEGIES = (
     "mraco,tpe,tpe@1,optuna-hyperband,coordinate,coordinate@1,algorithm-1,random,random@1,grid"
 )
-ABLATIONS = {
-    "mraco-without-model": MracoOptions(uniform_share=1.0),
-    "mraco-without-polish": MracoOptions(polish=False),
-    "mraco-without-shortcuts": MracoOptions(hopeless_errors=math.inf, known_error=0.0),
-    "mraco-without-uniform": MracoOptions(uniform_share=0.0),
-}
-"""MRACO without one of its parts: uniform draws for the model's, no polishing, Hyperband's rungs
-to the end whatever the noise, no uniform share. For `--strategies`."""
-RECORD_SHARES: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.1)
-SYNTHETIC_SHARES: tuple[float, ...] = (0.004, 0.008, 0.017, 0.03)
-_WARM = 6
-
-
-def _strategy(name: str) -> Strategy:
-    return Mraco(ABLATIONS[name]) if name in ABLATIONS else make_strategy(name)
+SHARES: tuple[float, ...] = (0.01, 0.02, 0.03, 0.05, 0.1)
 
 
 class ForkingMeter(Meter):
@@ -110,26 +89,9 @@ def cold(strategy: str, problem: Problem, seed: int, shares: Sequence[float]) ->
     """Outcomes of one search at each budget."""
     meter = ForkingMeter(problem, seed, shares)
     with suppress(BudgetSpentError):
-        _strategy(strategy).explore(problem.space, meter, (), seed)
+        make_strategy(strategy).explore(problem.space, meter, (), seed)
     meter.end_all()
     return [_outcome(strategy, problem, seed, share, chosen(end), end) for share, end in meter.ends]
-
-
-def warm(
-    strategy: str, problems: Sequence[Problem], seed: int, shares: Sequence[float]
-) -> list[Outcome]:
-    """Search the sizes of one operation, each from the winners of the size before."""
-    outcomes = []
-    for share in shares:
-        first: list[Config] = []
-        for problem in problems:
-            budget_s = share * problem.grid_s
-            meter = Meter(problem.measure_of(seed), problem.max_repeats, budget_s)
-            found = run_search(_strategy(strategy), problem.space, meter, first=first, seed=seed)
-            first = [ranked.config for ranked in found.ranking[:_WARM]]
-            choice = first[0] if first else None
-            outcomes.append(_outcome(strategy, problem, seed, share, choice, meter))
-    return outcomes
 
 
 def _outcome(
@@ -146,17 +108,14 @@ def _outcome(
     )
 
 
-_Job = tuple[str, str, int, tuple[float, ...], bool]
-_PROBLEMS: dict[str, list[Problem]] = {}
-"""Problems by group, in a global variable that the processes inherit."""
+_Job = tuple[str, str, int, tuple[float, ...]]
+_PROBLEMS: dict[str, Problem] = {}
+"""Problems by name, in a global variable that the processes inherit."""
 
 
 def _run(job: _Job) -> list[Outcome]:
-    strategy, group, seed, shares, in_turn = job
-    problems = _PROBLEMS[group]
-    if in_turn:
-        return warm(strategy, problems, seed, shares)
-    return [found for problem in problems for found in cold(strategy, problem, seed, shares)]
+    strategy, name, seed, shares = job
+    return cold(strategy, _PROBLEMS[name], seed, shares)
 
 
 def run_all(jobs: Sequence[_Job], processes: int) -> list[Outcome]:
@@ -173,42 +132,9 @@ def run_all(jobs: Sequence[_Job], processes: int) -> list[Outcome]:
     return outcomes
 
 
-def overhead(trials: int) -> str:
-    """Milliseconds that MRACO takes per measurement."""
-    from search_surfaces import MAX_REPEATS, REGIMES, Surface  # noqa: PLC0415 - nothing else does
-
-    measured = Surface(REGIMES["medium"], rugged=1.0, seed=0)
-    outside_s = 0.0
-    asked = 0
-
-    def measure(config: Config, repeats: int) -> object:
-        nonlocal outside_s, asked
-        started = time.process_time()
-        result = measured(config, repeats)
-        outside_s += time.process_time() - started
-        asked += 1
-        if meter.tried >= trials:
-            meter.limit_s = 0.0
-        return result
-
-    meter = Meter(measure, MAX_REPEATS)  # type: ignore[arg-type]
-    started = time.process_time()
-    never = Mraco(MracoOptions(min_gain=-1.0))  # equation 5 would end it before
-    run_search(never, paper_space("ring"), meter)
-    inside_s = time.process_time() - started - outside_s
-    return (
-        f"{meter.tried} configurations, {asked} measurements: "
-        f"{1e3 * inside_s / asked:.2f} ms per measurement, "
-        f"{1e3 * inside_s / meter.tried:.2f} ms per configuration"
-    )
-
-
 def main() -> None:
     """Run and tabulate."""
     given = _arguments()
-    if given.overhead:
-        print(overhead(1000))
-        return
     strategies = given.strategies.split(",")
     if given.outcomes:
         outcomes = [
@@ -224,19 +150,16 @@ def main() -> None:
 
 
 def _searched(given: argparse.Namespace, strategies: Sequence[str]) -> list[Outcome]:
-    if given.synthetic:
-        problems, default = synthetic_problems(given.rugged), SYNTHETIC_SHARES
-    else:
-        problems, default = record_problems(given.record), RECORD_SHARES
+    problems = record_problems(given.record)
     problems = problems[:: max(1, len(problems) // given.keys)] if given.keys else problems
-    shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or default
+    shares = tuple(float(share) / 100 for share in given.shares.split(",") if share) or SHARES
     for problem in problems:
-        _PROBLEMS.setdefault(problem.group if given.warm else problem.name, []).append(problem)
+        _PROBLEMS[problem.name] = problem
     jobs = [
-        (strategy, group, seed, shares, given.warm)
+        (strategy, name, seed, shares)
         for seed in range(given.first_seed, given.first_seed + given.seeds)
         for strategy in strategies
-        for group in _PROBLEMS
+        for name in _PROBLEMS
     ]
     return run_all(jobs, given.jobs)
 
@@ -245,10 +168,6 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add: Callable[..., object] = parser.add_argument
     add("--record", type=Path, default=RECORD, help="a grid as CSV")
-    add("--synthetic", action="store_true")
-    add("--rugged", type=float, default=1.0, help="times the ruggedness of --synthetic")
-    add("--warm", action="store_true", help="sizes in turn, each from the winners before")
-    add("--overhead", action="store_true")
     add("--strategies", default=STRATEGIES)
     add("--shares", default="", help="budgets in per cent of the grid's seconds")
     add("--seeds", type=int, default=20)

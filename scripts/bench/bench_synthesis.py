@@ -1,16 +1,12 @@
-"""Synthesize for the benchmark topologies; compare with bounds and other synthesizers.
+"""Synthesize for the benchmark topologies; compare with the bounds.
 
 Every sketch candidate of every entry is synthesized, expert algorithms are tried as well, and the
 fastest under the plain alpha-beta model (no executor costs) is shown with its share of the bound:
 by the worse of its times with the messages on a port in turn and with max-min fair rates.
 Sizes are decimal (1 MB = 1e6 bytes, size as in nccl-tests), as the published figures are. With
---prove each winner is also verified, sent through XML and run on real data. --less takes the first
-NIC or NVLink away; of the NVLinks into an NVSwitch, one of 25 GB/s.
+--prove each winner is also verified, sent through XML and run on real data.
 
     python scripts/bench/bench_synthesis.py FILE.json --entry dgx1_8xV100 --op all_gather --size 1MB
-
-Peers' figures: TACOS 1.3.0 and ForestColl run side by side on the same link figures; TE-CCL's and
-TACCL's NDv2 and DGX-2 figures are those that TE-CCL's repository publishes for its own link model.
 """
 
 from __future__ import annotations
@@ -19,8 +15,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
-from probes.topology.graph import DeviceKind, Link, LinkKind, Topology  # noqa: E402
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # noqa: E402
@@ -50,54 +45,6 @@ from tuccl.errors import (  # noqa: E402
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}
 WIRES = ExecutionModel()
-NVLINK_GB_PER_S = 25.0
-"""Bandwidth of one of the NVLinks that lead into an NVSwitch."""
-
-TACOS_1MB_US = {
-    "nvswitch_8xA100": 3.62,
-    "a100_2x8": 6.36,
-    "a100_4x8": 10.9,
-    "dgx1_8xV100": 9.6,
-    "torus_4x4": 7.8,
-    "v100_2x4_1nic": 50.0,
-    "ndv2_2x8": 58.75,
-}
-TACOS_GB_PER_S = {
-    "nvswitch_8xA100": {"64MB": 341.6, "1GB": 342.8},
-    "a100_2x8": {"64MB": 268.1, "1GB": 305.6},
-    "dgx1_8xV100": {"64MB": 162.7, "1GB": 169.2},
-    "torus_4x4": {"64MB": 206.1, "1GB": 212.9},
-    "v100_2x4_1nic": {"64MB": 24.35, "1GB": 24.84},
-    "v100_2x4_4nic": {"64MB": 88.7, "1GB": 93.6},
-    "ndv2_2x8": {"64MB": 23.9, "1GB": 24.7},
-}
-PUBLISHED_GB_PER_S = {
-    ("ndv2_2x8", "all_gather"): {
-        "TE-CCL": {"1KB": 0.242, "64KB": 10.53, "1MB": 20.51, "64MB": 22.86, "1GB": 22.86},
-        "TACCL": {"1KB": 0.098, "64KB": 4.89, "1MB": 16.09, "64MB": 20.43, "1GB": 18.60},
-    },
-    ("dgx2_2x16", "all_gather"): {
-        # From 4.006 and 4.32 us in its files; 0.250 and 14.8 would distort the ratio.
-        "TE-CCL": {"1KB": 0.24963, "64KB": 14.815, "1MB": 93.0, "64MB": 129.03, "1GB": 129.03},
-        "TACCL": {"1KB": 0.046, "64KB": 2.63, "1MB": 31.9, "64MB": 105.1, "1GB": 107.9},
-    },
-    ("ndv2_2x8", "alltoall"): {
-        "TE-CCL": {"1KB": 0.236, "64KB": 2.95, "1MB": 3.45, "64MB": 3.52, "1GB": 3.52},
-        "TACCL": {"1KB": 0.027, "64KB": 1.27, "1MB": 2.79, "64MB": 3.12, "1GB": 3.12},
-    },
-    ("dgx2_2x16", "alltoall"): {
-        "TE-CCL": {"1KB": 0.246, "64KB": 7.56, "1MB": 11.87, "64MB": 12.38, "1GB": 12.42},
-        "TACCL": {"1KB": 0.0083, "64KB": 0.486, "1MB": 4.54, "64MB": 11.06, "1GB": 11.13},
-    },
-}
-
-NOTES = {
-    ("ndv2_2x8", "alltoall"): (
-        "64 blocks of size/16 through one NIC of 12.5 GB/s: no schedule exceeds 3.125 GB/s, so"
-        " TE-CCL's figure is for 15 GPUs, 56 blocks"
-    ),
-}
-"""Remarks on figures, by entry and collective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +68,7 @@ class Row:
     steps: int
     seconds: float
     """Seconds of one core for all sketches, without experts, which are made once per entry."""
-    peers: str
-    met: str
     proved: str
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +79,6 @@ class Machine:
     sketches: tuple[Sketch, ...]
     whole: Sketch
     all_gather_bound_gb_per_s: float
-    """The file's; infinite for a machine that lacks something."""
 
 
 def main() -> None:
@@ -144,12 +87,12 @@ def main() -> None:
     print(
         f"{'entry':16} {'operation':14} {'size':>5} {'in turn us':>11} {'fair us':>11} "
         f"{'GB/s':>8} {'bound':>8} {'of bound':>8} {'of bw':>6} {'s':>6} {'chunks':>6} "
-        f"{'steps':>6}  winner; goal; notes"
+        f"{'steps':>6}  winner; proof"
     )
     for name, bench in read_bench_topologies(given.file).items():
         machine = None
         if not given.entry or name in given.entry:
-            machine = machine_of(name, bench, given.less)
+            machine = machine_of(name, bench)
         if machine is None:
             continue
         for collective in given.op or COLLECTIVES:
@@ -160,45 +103,14 @@ def main() -> None:
                         file.write(json.dumps(asdict(row)) + "\n")
 
 
-def machine_of(name: str, bench: BenchTopology, lacking: str | None) -> Machine | None:
-    """The machine of an entry; None if it has nothing to take away, or falls apart without it."""
-    if lacking is None:
-        topology, bound = bench.topology, bench.all_gather_bound_gb_per_s
-    elif lacking == "nic" and not bench.topology.nics:
-        return None
-    else:
-        topology = without_nic(bench.topology) if lacking == "nic" else without_link(bench.topology)
-        name, bound = f"{name}-{lacking}", float("inf")
+def machine_of(name: str, bench: BenchTopology) -> Machine | None:
+    """The machine of an entry; None if it has no sketches."""
+    topology, bound = bench.topology, bench.all_gather_bound_gb_per_s
     try:
         return Machine(name, sketch_candidates(topology), whole_machine(topology), bound)
     except MachineError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
-
-
-def without_nic(topology: Topology) -> Topology:
-    """The machine less its first NIC."""
-    nic = topology.nics[0].name
-    return replace(
-        topology,
-        devices=tuple(device for device in topology.devices if device.name != nic),
-        links=tuple(link for link in topology.links if nic not in {link.src, link.dst}),
-    )
-
-
-def without_link(topology: Topology) -> Topology:
-    """The machine less its first NVLink."""
-    first = next(link for link in topology.links if link.kind is LinkKind.NVLINK)
-    ends = {first.src, first.dst}
-    switched = any(topology.device[end].kind is DeviceKind.NVSWITCH for end in ends)
-
-    def less(link: Link) -> tuple[Link, ...]:
-        if {link.src, link.dst} != ends:
-            return (link,)
-        left = link.bandwidth_gb_per_s - NVLINK_GB_PER_S
-        return (replace(link, bandwidth_gb_per_s=left),) if switched else ()
-
-    return replace(topology, links=tuple(kept for link in topology.links for kept in less(link)))
 
 
 def arguments() -> argparse.Namespace:
@@ -210,7 +122,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", action="append", choices=SIZES, help="only these sizes")
     parser.add_argument("--time-limit", type=float, default=5.0, help="work of the solver, s")
     parser.add_argument("--sketch", help="only this sketch candidate")
-    parser.add_argument("--less", choices=("nic", "link"), help="machines that lack one")
     parser.add_argument("--no-experts", action="store_true")
     parser.add_argument("--prove", action="store_true", help="verify, XML and real data")
     parser.add_argument("--save", type=Path, help="append rows to this file, a JSON object a line")
@@ -251,10 +162,7 @@ def rows(machine: Machine, collective: Collective, given: argparse.Namespace) ->
             chunks=algorithm.chunks_per_loop,
             steps=algorithm.step_count,
             seconds=seconds,
-            peers=peers(machine.name, collective, size),
-            met=goal(machine.name, collective, size, time_us, algbw / bound),
             proved=prove(algorithm) if given.prove else "",
-            note=NOTES.get((machine.name, collective.value), ""),
         )
 
 
@@ -286,39 +194,6 @@ def expert_choices(
             print(f"{machine.name} {sketch.name}: no experts: {error}", file=sys.stderr)
 
 
-def peers(entry: str, collective: Collective, size: str) -> str:
-    """Published figures of other synthesizers for the same cell."""
-    found = []
-    if collective is Collective.ALL_GATHER:
-        if size == "1MB" and entry in TACOS_1MB_US:
-            found.append(f"TACOS {TACOS_1MB_US[entry]} us")
-        if size in TACOS_GB_PER_S.get(entry, {}):
-            found.append(f"TACOS {TACOS_GB_PER_S[entry][size]}")
-    for peer, figures in PUBLISHED_GB_PER_S.get((entry, collective.value), {}).items():
-        found.append(f"{peer} {figures[size]}")
-    return ", ".join(found)
-
-
-def goal(entry: str, collective: Collective, size: str, time_us: float, share: float) -> str:
-    """Whether the cell meets its goal; empty when it has none."""
-    least = {
-        (Collective.ALL_GATHER, "1GB"): 0.98,
-        (Collective.ALL_GATHER, "64MB"): 0.93,
-        (Collective.REDUCE_SCATTER, "1GB"): 0.98,
-        (Collective.REDUCE_SCATTER, "64MB"): 0.93,
-        (Collective.ALL_REDUCE, "1GB"): 0.95,
-        (Collective.ALLTOALL, "1GB"): 0.95,
-    }.get((collective, size))
-    if least is not None:
-        return "met" if share >= least else f"MISSED {least:.0%}"
-    gathers = collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
-    if gathers and size == "1MB" and entry in TACOS_1MB_US:
-        limit = TACOS_1MB_US[entry]
-        # The figures are rounded to three digits.
-        return "met" if time_us <= limit * 1.001 else f"MISSED {limit} us"
-    return ""
-
-
 def prove(algorithm: Algorithm) -> str:
     """Verify, read back from XML, and run on integers; return `proved` or the failure."""
     again = read_msccl_xml(write_msccl_xml(algorithm))
@@ -338,13 +213,12 @@ def prove(algorithm: Algorithm) -> str:
 
 def show(row: Row) -> None:
     """The row as one line of text."""
-    notes: Sequence[str] = [row.winner, row.met, row.peers, row.proved, row.note]
     print(
         f"{row.entry:16} {row.collective:14} {row.size:>5} "
         f"{row.in_turn_us:11.2f} {row.fair_us:11.2f} "
         f"{row.algbw_gb_per_s:8.2f} {row.bound_gb_per_s:8.2f} {row.ratio:8.3f} "
         f"{row.bandwidth_ratio:6.3f} {row.seconds:6.1f} {row.chunks:6} {row.steps:6}  "
-        f"{'; '.join(note for note in notes if note)}",
+        f"{'; '.join(filter(None, (row.winner, row.proved)))}",
         flush=True,
     )
 

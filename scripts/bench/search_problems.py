@@ -1,4 +1,4 @@
-"""Search problems for `bench_search.py`: the keys of a record, and synthetic surfaces."""
+"""Search problems for `bench_search.py`: the keys of a record."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from search_surfaces import MAX_REPEATS, REGIMES, Surface, exact_us
-
 from tuccl.measuring.backends.replay import ReplayBackend
 from tuccl.measuring.records.grid_csv import read_grid_csv, topology_beside
 from tuccl.measuring.records.record import Record
@@ -20,7 +18,6 @@ from tuccl.quantities import format_size
 from tuccl.search.strategies.meter import Measure
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, Task
-from tuccl.search.trials.presets import paper_space
 from tuccl.search.trials.space import Space, space_of
 
 
@@ -29,8 +26,6 @@ class Problem:
     """One key to search."""
 
     name: str
-    group: str
-    """Keys of one group are sizes of the same operation, ascending."""
     max_repeats: int
     space: Space
     grid_s: float
@@ -81,7 +76,6 @@ def _record_problem(record: Record, task: Task) -> Problem:
     calls = record.timing.calls(task.size_bytes)
     return Problem(
         name=f"{task.operation.value} {format_size(task.size_bytes)}",
-        group=task.operation.value,
         max_repeats=max(map(len, samples_us.values())),
         space=space_of(task.name, samples_us),
         grid_s=1e-6 * calls * sum(map(sum, samples_us.values())),
@@ -89,24 +83,3 @@ def _record_problem(record: Record, task: Task) -> Problem:
         best_us=min(truth_us.values()),
         measure_of=partial(_Replayed, record, task),
     )
-
-
-def synthetic_problems(rugged: float = 1.0) -> list[Problem]:
-    """Problems of three regimes over Table IV, where every repetition costs the same."""
-    space = paper_space("ring")
-    problems = []
-    for name, size_bytes in REGIMES.items():
-        truth_us = {config: exact_us(config, size_bytes, rugged) for config in space}
-        problems.append(
-            Problem(
-                name=name,
-                group=name,
-                max_repeats=MAX_REPEATS,
-                space=space,
-                grid_s=float(MAX_REPEATS * space.size),
-                truth_us=truth_us,
-                best_us=min(truth_us.values()),
-                measure_of=partial(Surface, size_bytes, rugged),
-            )
-        )
-    return problems

@@ -26,23 +26,12 @@ _RESTRICTED_VOLUMES = {
 }  # fmt: skip
 
 
-def reduced(definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return what the schemas of KINDS need, without descriptions."""
-    wanted, found = list(KINDS.values()), {}
-    while wanted:
-        name = wanted.pop()
-        if name not in found:
-            found[name] = _plain(definitions[name])
-            wanted += _references(found[name])
-    return dict(sorted(found.items()))
-
-
 def complaints(document: Any, definitions: dict[str, Any]) -> list[str]:
     """Return why an API server would refuse an object; empty: it would take it.
 
     Args:
         document: The object.
-        definitions: Strict schemas of a release, as of `reduced`.
+        definitions: Strict schemas of a release.
     """
     key = (document.get("apiVersion"), document.get("kind"))
     if key not in KINDS:
@@ -132,29 +121,3 @@ def _pod_validation(pod: Any) -> Iterator[str]:
 
 def _containers(pod: Any) -> list[Any]:
     return [*pod.get("initContainers", []), *pod["containers"]]
-
-
-def _plain(schema: Any) -> Any:
-    """Return a schema without descriptions and extensions, its references inside one document."""
-    if isinstance(schema, list):
-        return [_plain(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    plain: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key == "properties":
-            plain[key] = {name: _plain(item) for name, item in value.items()}
-        elif key == "$ref":
-            plain[key] = f"#/$defs/{value.rpartition('/')[2]}"
-        elif key != "description" and not key.startswith("x-"):
-            plain[key] = _plain(value)
-    return plain
-
-
-def _references(schema: Any) -> list[str]:
-    if isinstance(schema, list):
-        return [name for item in schema for name in _references(item)]
-    if not isinstance(schema, dict):
-        return []
-    own = [schema["$ref"].rpartition("/")[2]] if isinstance(schema.get("$ref"), str) else []
-    return own + [name for item in schema.values() for name in _references(item)]
