@@ -97,7 +97,7 @@ class Communicator:
     number: int
     gpus: tuple[str, ...]
     nics: tuple[str, ...]
-    """NICs next to its GPUs; none where it is inside one host."""
+    """NICs next to its GPUs; none if it is inside one host."""
 
 
 def communicators(topology: Topology, shape: Shape, stride: int = 1) -> tuple[Communicator, ...]:

@@ -31,13 +31,13 @@ class Means:
     """Sketch, processes and file format of a synthesis."""
 
     sketch: Sketch | None = None
-    """Sketch to use; None: candidates made from the machine."""
+    """Sketch to use; if None, candidates made from the machine."""
     format: str | None = None
-    """Format that the schedule will be written in; None: any."""
+    """Format that the schedule will be written in; None means any."""
     jobs: int | None = None
-    """Number of processes; None: as many as pay."""
+    """Number of processes; None means as many as pay."""
     ranks: Workers | None = None
-    """Ranks of an MPI job; None: processes of this host."""
+    """Ranks of an MPI job; if None, processes of this host."""
 
 
 def best_schedule(
@@ -130,7 +130,7 @@ def _workers(means: Means, sketches: Sequence[Sketch]) -> AbstractContextManager
 
 
 def _refusal(tried: Tried, topology: Topology, wanted: str | None) -> str | None:
-    """Return why the format cannot express a schedule; None: it can."""
+    """Return why the format cannot express a schedule; None if it can."""
     try:
         if wanted is not None:
             schedule_texts(tried, topology, wanted)

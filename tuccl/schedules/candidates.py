@@ -70,7 +70,7 @@ class Candidate:
     """A verified schedule with the sketch that it runs on: steps of all ranks, or phases."""
 
     algorithm: Algorithm | None
-    """Steps of all ranks; None: it is a schedule across hosts, whose phases are alike on all."""
+    """Steps of all ranks; None if it is a schedule across hosts, whose phases are alike on all."""
     sketch: Sketch
     origin: str
     """Origin: expert or synthesized, the sketch, and the solver's gap."""

@@ -1,7 +1,7 @@
 """Schedules whose chunks fit the size, beside those that are fastest in the model.
 
 The chunking of a sketch (`sketches.chunking`) is a preference: a schedule with other chunks
-is taken where it is clearly faster, with a note on its chunks.
+is taken if it is clearly faster, with a note on its chunks.
 """
 
 from __future__ import annotations

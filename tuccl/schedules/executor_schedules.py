@@ -44,12 +44,12 @@ _NO_XML = ""
 
 
 def pattern_of_candidate(candidate: Candidate) -> Pattern | None:
-    """Return the kernel of a schedule, `Pattern.NONE` for the interpreter; None: it cannot run."""
+    """Return a schedule's kernel, `Pattern.NONE` for the interpreter; None if it cannot run."""
     return pattern_in(candidate.program) if candidate.program else None
 
 
 def why_not_run(algorithm: Algorithm) -> str | None:
-    """Return why the executor cannot run a schedule; None: it can."""
+    """Return why the executor cannot run a schedule; None if it can."""
     try:
         compile_program(algorithm)
     except NoProgramError as error:

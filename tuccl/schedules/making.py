@@ -59,7 +59,7 @@ class Made:
     """Size of the search; None for an expert algorithm."""
 
     def defect(self) -> str | None:
-        """Return the defect, None: it is proved; results of `synthesize` are proved already."""
+        """Return the defect; None if it is proved, as results of `synthesize` are already."""
         verdict = verify(self.algorithm) if self.synthesis is None else None
         if verdict is None or verdict.proved:
             return None
@@ -89,7 +89,7 @@ class Stopwatch:
 
 _Taken = TypeVar("_Taken")
 Take = Callable[[Made, Stopwatch], _Taken | None]
-"""Function of the making process that returns what to keep of a schedule; None: nothing."""
+"""Function of the making process that returns what to keep of a schedule; None keeps nothing."""
 
 
 @dataclass

@@ -81,7 +81,7 @@ def schedule_files(directory: Path) -> tuple[Path, ...]:
     """Return the schedule files of a directory, by name; other files are ignored.
 
     Raises:
-        UsageError: It is no readable directory, or holds no schedule.
+        UsageError: It is not a readable directory, or holds no schedule.
     """
     try:
         files = sorted(path for path in directory.iterdir() if path.suffix in {".py", ".xml"})
@@ -153,7 +153,7 @@ def own_candidates(
 
 
 def _in_rounds(candidate: Candidate, node_sizes: tuple[int, ...]) -> Candidate:
-    """Return a candidate that runs in stages and rounds; itself where it has no such form."""
+    """Return a candidate that runs in stages and rounds; itself if it has no such form."""
     if not node_sizes:
         return candidate
     found = replace(candidate, node_sizes=node_sizes)
@@ -198,7 +198,7 @@ def read_schedule(file: Path, shape: Shape | None) -> Algorithm:
 
     Args:
         file: MSCCL XML, or a program in the schedule language.
-        shape: Arguments of a program's function; None: it must not need them.
+        shape: Arguments of a program's function; None if it must not need them.
 
     Raises:
         UsageError: The file cannot be read, or is no schedule.
@@ -262,7 +262,7 @@ def _named(algorithm: Algorithm, file: Path) -> Algorithm:
 
 
 def _misfit(own: OwnSchedule, demands: Demands) -> str | None:
-    """Return why the schedule does not fit the run; None: it does."""
+    """Return why the schedule does not fit the run; None if it does."""
     algorithm = own.algorithm
     if algorithm.collective is Collective.CUSTOM:
         return "its operation is custom, so that nothing says what its result should be"
@@ -276,7 +276,7 @@ def _misfit(own: OwnSchedule, demands: Demands) -> str | None:
 
 
 def _idle(own: OwnSchedule, demands: Demands) -> str | None:
-    """Return why it does not serve the calls of the run's operations; None: it does."""
+    """Return why it does not serve the calls of the run's operations; None if it does."""
     algorithm = own.algorithm
     if algorithm.root:
         return f"it is for root {algorithm.root}; a table's schedules are for root 0"
@@ -290,13 +290,13 @@ def _idle(own: OwnSchedule, demands: Demands) -> str | None:
 
 
 def _defect(algorithm: Algorithm) -> str | None:
-    """Return its first defect; None: it is proved."""
+    """Return its first defect; None if it is proved."""
     verdict = verify(algorithm)
     return None if verdict.proved else f"it is wrong, {verdict.defects[0].describe()}"
 
 
 def _not_run(algorithm: Algorithm, machine: Sketch) -> str | None:
-    """Return why the executor cannot run it; None: it can."""
+    """Return why the executor cannot run it; None if it can."""
     if not is_across_nodes(machine):
         return why_not_run(algorithm)
     sizes = node_sizes_of(machine)
@@ -310,7 +310,7 @@ def _not_run(algorithm: Algorithm, machine: Sketch) -> str | None:
 
 
 def _unusable(own: OwnSchedule, machine: Sketch) -> str | None:
-    """Return why the machine cannot run it; None: it can."""
+    """Return why the machine cannot run it; None if it can."""
     try:
         compile_schedule(own.algorithm, machine)
     except ScheduleError as error:

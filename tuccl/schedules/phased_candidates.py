@@ -144,7 +144,7 @@ def _for_bandwidth(plan: PhasedSchedule) -> Iterator[PhasedSchedule]:
 
 
 def _is_one_call(plan: PhasedSchedule) -> bool:
-    """Whether the plan is NCCL's own call where it has one lane."""
+    """Whether the plan with one lane is NCCL's own call."""
     return len(plan.phases) == 1
 
 

@@ -1,6 +1,6 @@
 """Choice of the fastest schedule for one collective and size, among those of every sketch.
 
-Schedules are timed by the plain alpha-beta model, wires alone, so that the time can be held against
+Schedules are timed by the plain alpha-beta model, wires alone, so that it can be compared with
 the bounds of the machine; of the times with messages in turn and with fair sharing the worse one
 counts. What protocols and executors add is for measurement to find out.
 """
@@ -79,7 +79,7 @@ class Choice:
 
 
 Refusal = Callable[[Tried], str | None]
-"""Function that returns why a schedule cannot be used; None: it can."""
+"""Function that returns why a schedule cannot be used; None if it can."""
 
 
 def choose_schedule(
@@ -160,7 +160,7 @@ def _timed(size_bytes: int, made: Made, watch: Stopwatch) -> Tried | None:
 
 
 def _fault(tried: Tried, refusal: Refusal, watch: Stopwatch) -> ScheduleError | None:
-    """Return why the schedule cannot be taken; None: it can."""
+    """Return why the schedule cannot be taken; None if it can."""
     reason = refusal(tried)
     if reason is not None:
         return InfeasibleError(reason)

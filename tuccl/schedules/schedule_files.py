@@ -29,7 +29,7 @@ def read_schedule_file(file: Path) -> Algorithm:
 
     Raises:
         UsageError: The file cannot be read.
-        FormatError: It is no schedule.
+        FormatError: It is not a schedule.
     """
     try:
         given = sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_regular_file(file)

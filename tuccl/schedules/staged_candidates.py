@@ -153,7 +153,7 @@ def _cut(
     *,
     ll128: bool,
 ) -> _Cut | None:
-    """Return an algorithm's form in stages and rounds; None: it has none."""
+    """Return an algorithm's form in stages and rounds; None if it has none."""
     sizes = node_sizes_of(machine)
     candidate = Candidate(algorithm, machine, "expert in rounds", node_sizes=sizes)
     try:

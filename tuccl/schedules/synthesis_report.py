@@ -121,7 +121,7 @@ def _chunking(outcome: Outcome) -> dict[str, Any]:
 
 
 def _sizes(outcome: Outcome) -> dict[str, Any] | None:
-    """Return the sizes that the sketch is tried for; None: all."""
+    """Return the sizes that the sketch is tried for; None means all."""
     sizes = outcome.choice.best.sketch.sizes_of(outcome.request.collective.value)
     if sizes is None:
         return None
@@ -180,7 +180,7 @@ def as_text(outcome: Outcome) -> str:
 
 
 def _chunk_lines(outcome: Outcome) -> list[str]:
-    """Return lines on the choice of chunks, where it is not obvious."""
+    """Return lines on the choice of chunks if it is not obvious."""
     best = outcome.choice.best
     if best.misfits:
         return [f"  chunks: {misfit.text}" for misfit in best.misfits]

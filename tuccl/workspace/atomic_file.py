@@ -24,7 +24,7 @@ def remove_partial_files(root: Path) -> None:
     """Remove what killed processes left below a directory that no one else is writing to.
 
     Raises:
-        WorkspaceError: a file cannot be removed.
+        WorkspaceError: A file cannot be removed.
     """
     for path in root.rglob(f"{PARTIAL_PREFIX}*"):
         remove_partial_file(path)
@@ -34,7 +34,7 @@ def remove_partial_file(path: Path) -> None:
     """Remove it, unless it is a folder, which `write_atomically` does not make.
 
     Raises:
-        WorkspaceError: it cannot be removed.
+        WorkspaceError: It cannot be removed.
     """
     try:
         path.unlink(missing_ok=True)
@@ -57,7 +57,7 @@ def write_atomically(
         mode: Its permissions.
 
     Raises:
-        WorkspaceError: when the file cannot be written; no partial file stays behind.
+        WorkspaceError: The file cannot be written; no partial file stays behind.
     """
     # A path that is not UTF-8 may stand in the text: its bytes go out as they came in.
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content

@@ -40,7 +40,7 @@ class Sums:
         """A line of the file without its sum.
 
         Raises:
-            ValueError: it has none, or a wrong one.
+            ValueError: It has none, or a wrong one.
         """
         body = line.removesuffix(b"\n")
         match = _SUM.fullmatch(body[-_SUM_BYTES:])
@@ -88,10 +88,10 @@ class Sound:
 
 
 def read_sound(path: Path, identity: str) -> Sound:
-    """Read the sound part of a log; empty where there is no log.
+    """Read the sound part of a log; empty if there is no log.
 
     Raises:
-        WorkspaceError: it cannot be read, is of another version, belongs to something else, or
+        WorkspaceError: It cannot be read, is of another version, belongs to something else, or
             nothing says what it belongs to.
     """
     found = _bytes_of(path)
@@ -127,7 +127,7 @@ def repair(path: Path, sound: Sound) -> Path:
     """Leave in a damaged log what is sound; where the file as it was is now.
 
     Raises:
-        WorkspaceError: there is no room for it; the log is as it was.
+        WorkspaceError: There is no room for it; the log is as it was.
     """
     number = 1
     while (aside := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():

@@ -97,7 +97,7 @@ class Recorded:
         """Append a further measurement, which was to bring it to `asked` samples.
 
         Raises:
-            ValueError: the figures cannot be.
+            ValueError: The figures cannot be.
         """
         check_measured(fresh)
         samples = (*self.samples_us, *fresh.samples_us)
@@ -121,7 +121,7 @@ class Contents:
         self.restart_s = 0.0
         """Value at the latest measurement."""
         self.estimates_us: dict[str, float | None] = {}
-        """NCCL's estimates for ring with Simple by `Task.full_name`; None: NCCL told none."""
+        """NCCL's estimates for ring with Simple by `Task.full_name`; None if NCCL gave none."""
         self.bill = Bill[tuple[str, Config]]()
         """Machine time of all measurements, failed attempts included."""
         self._known: dict[tuple[str, Config], Recorded] = {}
@@ -149,7 +149,7 @@ class Contents:
         """Take in a line.
 
         Raises:
-            ValueError, KeyError, TypeError, OverflowError, RecursionError: it is damaged, or lines
+            ValueError, KeyError, TypeError, OverflowError, RecursionError: It is damaged, or lines
                 are missing.
         """
         values = json.loads(line)
@@ -180,7 +180,7 @@ def check_measured(measured: Measured) -> None:
     """Find figures that cannot be.
 
     Raises:
-        ValueError: a sample is no time, or seconds are no cost.
+        ValueError: A sample is no time, or seconds are no cost.
     """
     for sample in measured.samples_us:
         if not (isfinite(sample) and sample > 0.0):
@@ -194,7 +194,7 @@ def _estimate_us(value: Any) -> float | None:
     """Return the estimate of a line.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: It is none.
     """
     if value is None:
         return None

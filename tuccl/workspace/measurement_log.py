@@ -53,15 +53,15 @@ class ModelledRestarts(Protocol):
 
 
 def read_log(path: Path, identity: str, tell: Callable[[str], None] = lambda _: None) -> Contents:
-    """Read a log up to its first damaged line; empty where there is no log.
+    """Read a log up to its first damaged line; empty if there is no log.
 
     Args:
         path: The file.
         identity: Identity of the run that it must belong to.
-        tell: Told what is damaged, in a line.
+        tell: Called with a line on what is damaged.
 
     Raises:
-        WorkspaceError: when it is of another version, belongs to something else, or its first line
+        WorkspaceError: It is of another version, belongs to something else, or its first line
             is damaged.
     """
     sound = read_sound(path, identity)
@@ -88,11 +88,11 @@ class MeasurementLog:
             path: The file.
             backend: What measures whatever the log does not hold yet.
             identity: What the measurements belong to; a log of something else is refused.
-            tell: Told what is damaged, in a line.
+            tell: Called with a line on what is damaged.
             several_shapes: Whether tasks differ in their communicator shapes, too.
 
         Raises:
-            WorkspaceError: when the file belongs to something else or cannot be written.
+            WorkspaceError: The file belongs to something else or cannot be written.
         """
         self._path = path
         self._backend = backend
@@ -148,10 +148,10 @@ class MeasurementLog:
         of a restart, which real workers only know from the starts of their own process.
 
         Raises:
-            ConfigurationFailedError: when the configuration failed before it had so many samples,
+            ConfigurationFailedError: The configuration failed before it had so many samples,
                 now or earlier.
-            MeasurementError: from the backend.
-            WorkspaceError: when the log cannot be written, or holds measurements of other versions.
+            MeasurementError: From the backend.
+            WorkspaceError: The log cannot be written, or holds measurements of other versions.
         """
         known = self._contents.known(self._name(task), config)
         return known.first(repeats) or self._measure_more(task, known, repeats)
@@ -162,9 +162,9 @@ class MeasurementLog:
         Wrong data is a failure like any other: recorded, and raised again without looking.
 
         Raises:
-            ConfigurationFailedError: the data is wrong, or the configuration failed earlier.
-            MeasurementError: from the backend.
-            WorkspaceError: when the log cannot be written.
+            ConfigurationFailedError: The data is wrong, or the configuration failed earlier.
+            MeasurementError: From the backend.
+            WorkspaceError: The log cannot be written.
         """
         known = self._contents.known(self._name(task), config)
         if known.failed:
@@ -179,9 +179,9 @@ class MeasurementLog:
         """NCCL's estimate, as recorded or from the backend; see `Estimating`.
 
         Raises:
-            ConfigurationFailedError: the call cannot run.
-            MeasurementError: from the backend.
-            WorkspaceError: when the log cannot be written.
+            ConfigurationFailedError: The call cannot run.
+            MeasurementError: From the backend.
+            WorkspaceError: The log cannot be written.
         """
         if not isinstance(self._backend, Estimating):
             return None

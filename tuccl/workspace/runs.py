@@ -14,7 +14,7 @@
         bundle.tuccl         the table as the plugin maps it
     lock                   held while a run works here
 
-All files but the log are replaced atomically. None is read that is no regular file; log and lock,
+All files but the log are replaced atomically. Only regular files are read; log and lock,
 which are written in place, are no symbolic links either. A new run never touches an older one, and
 becomes the current one only when it is complete: an old table stays in use until then, and can be
 found after.
@@ -123,10 +123,10 @@ class Run:
         return self.root / "bundle.tuccl"
 
     def record(self) -> RunRecord | None:
-        """run.json, None where there is none.
+        """run.json, None if there is none.
 
         Raises:
-            WorkspaceError: when it is unreadable, damaged or of another version.
+            WorkspaceError: It is unreadable, damaged or of another version.
         """
         path = self.root / "run.json"
         text = read_text_if_present(path)
@@ -161,7 +161,7 @@ class Workspace:
         """The finished run that commands work with.
 
         Raises:
-            WorkspaceError: when there is none, or the pointer to it is damaged.
+            WorkspaceError: There is none, or the pointer to it is damaged.
         """
         path = self.root / "current.json"
         text = read_text_if_present(path)
@@ -195,8 +195,8 @@ class Workspace:
         The kernel lets go of the lock when the process ends, however it ends.
 
         Raises:
-            WorkspaceError: when another run holds it.
-            WorkspaceError: when the directory cannot be created or written.
+            WorkspaceError: Another run holds it.
+            WorkspaceError: The directory cannot be created or written.
         """
         run = self.run(identity)
         path = self.root / "lock"
@@ -238,10 +238,10 @@ def _take_lock(descriptor: int, root: Path) -> None:
 
 
 def read_text_if_present(path: Path) -> str | None:
-    """Text of a workspace file, None where there is none.
+    """Text of a workspace file, None if there is none.
 
     Raises:
-        WorkspaceError: when it is there and cannot be read.
+        WorkspaceError: It exists and cannot be read.
     """
     try:
         return read_regular_file(path).decode()
@@ -265,7 +265,7 @@ def parse_workspace_file(model: type[ModelT], text: str, path: Path) -> ModelT:
     """A JSON file of the workspace as its model.
 
     Raises:
-        WorkspaceError: when the file is damaged.
+        WorkspaceError: The file is damaged.
     """
     try:
         return TypeAdapter(model).validate_json(text)

@@ -65,7 +65,7 @@ class BackendRequest:
     takes_recorded_steps: bool = False
     """Whether the search is that of the recorded run, with its spaces."""
     places: Places | None = None
-    """Places of the workers; None: the devices of this host."""
+    """Places of the workers; if None, the devices of this host."""
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     timing: Timing = Timing()  # noqa: RUF009 - frozen
     """How calls are timed."""

@@ -131,7 +131,7 @@ class ReplayBackend:
 
 
 def _recorded_request(row: Row, first: int, asked: int) -> Request | None:
-    """Return the recorded request for samples number `first` to `asked`; None: there was none."""
+    """Return the recorded request for samples number `first` to `asked`; None if there was none."""
     for before, request in pairwise((_NOTHING, *row.requests)):
         if (before.given, request.asked) == (first, asked):
             return request

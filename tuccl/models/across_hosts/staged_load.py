@@ -50,7 +50,7 @@ class StagedLoad:
     """All stages and rounds."""
 
     stages: tuple[StageLoad | None, ...]
-    """None: nothing runs in the stage."""
+    """None if nothing runs in the stage."""
     rounds: tuple[RoundLoad, ...]
     arrivals: int
     """Most chunks that arrive at one rank in one stage, which share the staging memory."""

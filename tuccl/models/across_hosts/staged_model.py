@@ -68,7 +68,7 @@ class StagedModel:
         Args:
             size_bytes: Size as nccl-tests counts it.
             kernels: Parameters of the kernels inside nodes.
-            slice_bytes: Size of the slices into which the call is divided; None: it is not.
+            slice_bytes: Size of the slices into which the call is divided; None if it is not.
 
         Raises:
             ConfigurationFailedError: The executor leaves such a call to NCCL.

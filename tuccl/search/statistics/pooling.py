@@ -1,7 +1,7 @@
 """Variances pooled over keys, and the test that takes a key out of the pool.
 
 A few starts say little about the variance of one key, so the variances of all keys are pooled
-(Snedecor and Cochran, Statistical Methods, 8th edition, 12.2); the key's own counts where it is
+(Snedecor and Cochran, Statistical Methods, 8th edition, 12.2); the key's own counts if it is
 larger. A key whose variance exceeds the pool's by more than chance explains leaves the pool and is
 judged by its own starts, with their few degrees of freedom (a preliminary test: Bancroft, Annals of
 Mathematical Statistics 15, 1944, p. 190). It does not count for the other keys either: one call
@@ -50,10 +50,10 @@ class PooledVariance:
     def of(cls, groups: Iterable[Sequence[float]]) -> PooledVariance:
         """Pool the values of each key, without those that are far noisier than all others.
 
-        The largest variance is held against the pool of the others, then the next largest, until
-        one is no outlier: Cochran's test (Annals of Eugenics 11, 1941, p. 47; ISO 5725-2) by the
-        F distribution, which takes keys with different numbers of values, too. A key with a single
-        value adds nothing.
+        The largest variance is compared with the pool of the others, then the next largest, until
+        one is not an outlier by Cochran's test (Annals of Eugenics 11, 1941, p. 47; ISO 5725-2) and
+        the F distribution, which takes keys with different numbers of values, too. A key with a
+        single value adds nothing.
         """
         known = [cls(_squares(values), len(values) - 1) for values in groups if len(values) > 1]
         known.sort(key=lambda key: key.variance)

@@ -2,7 +2,7 @@
 
 A round is two runs: one with some of the factors and one with exactly the others (a folded-over
 two-level design; Box and Hunter, The 2^(k-p) fractional factorial designs, Technometrics 3, 1961,
-p. 311). The signs of the rounds are columns of a Hadamard matrix, so that every round tells of
+p. 311). The signs of the rounds are columns of a Hadamard matrix, so that every round informs on
 every factor, and each effect is known as well as if all rounds were about it alone (Plackett and
 Burman, The design of optimum multifactorial experiments, Biometrika 33, 1946, p. 305).
 

@@ -2,7 +2,7 @@
 
 The numbers of the lines are the paper's. Where the paper leaves a choice, the kinder one is taken:
 configurations are not proposed twice, warm ones come first, and after the last bracket the
-algorithm starts over with the model that it has, so that it can be held against others at any
+algorithm starts over with the model that it has, so that it can be compared with others at any
 budget. docs/reference/deviations.md says what is wrong with it.
 """
 

@@ -1,4 +1,4 @@
-"""Plain strategies that MRACO is held against: grid, random, TPE, and TPE under Optuna's Hyperband.
+"""Plain strategies to compare MRACO with: grid, random, TPE, and TPE under Optuna's Hyperband.
 
 They are given what costs nothing: no configuration is measured twice, warm configurations come
 first. The plain ones measure every configuration with the same number of repetitions, the full

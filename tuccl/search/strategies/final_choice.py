@@ -41,7 +41,7 @@ def confirm_elites(meter: Meter) -> None:
     """Measure the fastest at full budget until they all are.
 
     Raises:
-        BudgetSpentError: when the budget ends before.
+        BudgetSpentError: The budget ends before.
     """
     for _ in range(_MOST):
         thin = _thin(meter)
@@ -102,7 +102,7 @@ def _least_known(meter: Meter, configs: Sequence[Config]) -> list[Config]:
 
 
 def chosen(meter: Meter) -> Config | None:
-    """The first of the ranking; None when everything failed."""
+    """The first of the ranking; None if everything failed."""
     return min(
         meter.configs,
         key=lambda config: (meter.bound_us(config, _ERRORS), config),

@@ -60,11 +60,11 @@ class Meter(Bill[Config]):
         """Take samples until a configuration has so many.
 
         Returns:
-            Median of its samples in us; infinite when it cannot run.
+            Median of its samples in us; infinite if it cannot run.
 
         Raises:
-            BudgetSpentError: when that would cost more than is left; nothing was measured then.
-            MeasurementError: when the backend cannot go on.
+            BudgetSpentError: The samples would cost more than is left; nothing was measured.
+            MeasurementError: The backend cannot go on.
         """
         if not self.settled(config, repeats):
             if not self.affords(config, repeats):

@@ -167,7 +167,7 @@ class _Search:
             self._proposer.tell(config, self._meter.time_us(config))
 
     def _reach(self, config: Config, repeats: int) -> None:
-        """Measure in growing steps, and stop where it is hopeless or known well enough."""
+        """Measure in growing steps, and stop if it is hopeless or known well enough."""
         for step in rung_repeats(repeats, self._options.eta):
             if math.isinf(self._meter.reach(config, step)):
                 return

@@ -48,7 +48,7 @@ class Strategy(Protocol):
             seed: Seed of every random choice.
 
         Raises:
-            BudgetSpentError: from the meter, always let through.
+            BudgetSpentError: From the meter, always let through.
         """
 
 
@@ -67,7 +67,7 @@ class SearchResult:
     """Outcome of a search."""
 
     ranking: tuple[Ranked, ...]
-    """The choice first; empty when every configuration failed."""
+    """The choice first; empty if every configuration failed."""
     configs_tried: int
     repeats_measured: int
     seconds: float
@@ -93,7 +93,7 @@ def run_search(
     """Search, then measure the elites at full budget and choose.
 
     Raises:
-        MeasurementError: when the backend cannot go on.
+        MeasurementError: The backend cannot go on.
     """
     budget_s = meter.limit_s
     if math.isfinite(budget_s):

@@ -53,7 +53,7 @@ class TpeProposer:
         """The model's next configuration.
 
         Raises:
-            ValueError: when the space is exhausted.
+            ValueError: The space is exhausted.
         """
         trial = self._study.ask(self._distributions)
         config = config_of(self._space, trial.params)
@@ -146,7 +146,7 @@ class Unseen:
         return self._count
 
     def take(self, config: Config) -> bool:
-        """Count a configuration as seen; False when it was, or is not in the space."""
+        """Count a configuration as seen; False if it was, or is not in the space."""
         if config not in self:
             return False
         self._left[self._row_of[config]] = False
@@ -157,7 +157,7 @@ class Unseen:
         """The nearest configuration left: steps along the axes, another family counts one.
 
         Raises:
-            ValueError: when nothing is left.
+            ValueError: Nothing is left.
         """
         if not self._count:
             raise ValueError(f"every configuration of {self._space.name} was proposed")
@@ -170,6 +170,6 @@ class Unseen:
         """Any of them.
 
         Raises:
-            ValueError: when nothing is left.
+            ValueError: Nothing is left.
         """
         return self._configs[int(rng.choice(np.flatnonzero(self._left)))]

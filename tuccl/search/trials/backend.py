@@ -48,8 +48,8 @@ class Backend(Protocol):
         noise derives the noise from the number of the sample.
 
         Raises:
-            ConfigurationFailedError: when this configuration cannot run; others can.
-            MeasurementError: when the backend cannot go on.
+            ConfigurationFailedError: This configuration cannot run; others can.
+            MeasurementError: The backend cannot go on.
         """
 
     def check(self, task: Task, config: Config) -> None:
@@ -58,8 +58,8 @@ class Backend(Protocol):
         Models and records have no data and accept everything.
 
         Raises:
-            ConfigurationFailedError: when a byte is wrong, or the configuration cannot run.
-            MeasurementError: when the backend cannot go on.
+            ConfigurationFailedError: A byte is wrong, or the configuration cannot run.
+            MeasurementError: The backend cannot go on.
         """
 
 
@@ -70,11 +70,11 @@ class Estimating(Protocol):
     def ring_estimate_us(self, task: Task) -> float | None:
         """NCCL's estimate for ring with Simple on a task's communicators, in us.
 
-        None where NCCL cannot run it, or tells no estimate.
+        None if NCCL cannot run it, or gives no estimate.
 
         Raises:
-            ConfigurationFailedError: when the call cannot run.
-            MeasurementError: when the backend cannot go on.
+            ConfigurationFailedError: The call cannot run.
+            MeasurementError: The backend cannot go on.
         """
 
 

@@ -77,7 +77,7 @@ class RunBegins:
     backend: str
     keys: tuple[Task, ...]
     budget_s: float | None
-    """Machine time that measuring may take; None: no limit."""
+    """Machine time that measuring may take; None means no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ class KeyDecided:
 
     task: Task
     winner: Config | None
-    """None: nothing was proved faster."""
+    """None if nothing was proved faster."""
     time_us: float
     """Time of the winner, or of NCCL's own choice under the process profile."""
     gain: float | None
-    """Stock NCCL's time over it, of samples in turn; None: the table has a process profile, under
+    """Stock NCCL's time over it, of samples in turn; None if the table has a process profile, under
     which stock NCCL does not run."""
 
 

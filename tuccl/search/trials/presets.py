@@ -66,7 +66,7 @@ def nccl_families(
 
     Args:
         operation: The collective.
-        shape: Communicator shape, which decides whether PAT exists; None: it does not.
+        shape: Communicator shape, which decides whether PAT exists; None if it does not.
         ll128: Whether the links keep 128 bytes in order (NVLink does; NCCL's own table tells).
         min_nchannels: Values to try.
     """

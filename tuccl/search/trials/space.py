@@ -296,7 +296,7 @@ def ascending(axis: str, values: Iterable[int]) -> tuple[int, ...]:
 
 
 def nearest_to_own(axis: str, values: Iterable[int]) -> int:
-    """NCCL's own value where it is among them, else the value nearest to it."""
+    """NCCL's own value if it is among them, else the value nearest to it."""
     return min(values, key=lambda value: (value != 0, abs(value - _OWN_VALUE[axis]), value))
 
 
@@ -313,7 +313,7 @@ def with_channels_up_to(space: Space, most: int | None) -> Space:
 
     Args:
         space: A space of a backend or of a record.
-        most: Channels of NCCL, thread blocks of a schedule's kernel; None: as many as there are.
+        most: Channels of NCCL, thread blocks of a schedule's kernel; None sets no bound.
     """
     if most is None:
         return space

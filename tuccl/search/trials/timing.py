@@ -85,7 +85,7 @@ def timing_from_json(values: Any) -> Timing:
     """The timing that `dataclasses.asdict` made JSON of.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no timing.
+        ValueError, TypeError, KeyError: It is not a timing.
     """
     ladder = tuple((int(up_to), int(calls)) for up_to, calls in values["calls_up_to"])
     computations = tuple(map(_computation, values.get("computations", ())))
@@ -107,7 +107,7 @@ def _computation(values: Mapping[str, Any]) -> Computation:
     """The computation that `dataclasses.asdict` made JSON of.
 
     Raises:
-        ValueError, TypeError, KeyError: it is none.
+        ValueError, TypeError, KeyError: It is none.
     """
     shape, size_bytes = Shape(**values["shape"]), values["size_bytes"]
     time_us = float(values["time_us"])

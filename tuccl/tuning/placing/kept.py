@@ -34,7 +34,7 @@ def kept_entries(
         shapes: Shapes that are measured again; the old table has all of their keys.
         told_apart: Communicators with entries of their own in the old table.
         by_settings: The old table's entries for any communicators of a shape, by built-in settings;
-            None: they are not known.
+            None if they are unknown.
     """
     old = tuple(told_apart)
     kept = {}
@@ -49,7 +49,7 @@ def kept_entries(
 
 
 def _only_part(topology: Topology, shape: Shape, placement: Placement) -> str | None:
-    """Return the part of the machine that each of some siblings uses; None: they differ."""
+    """Return the part of the machine that each of some siblings uses; None if they differ."""
     parts = parts_by_sibling(topology, shape, placement.stride)
     found = {parts.get(number) for number in placement.siblings or parts}
     return found.pop() if len(found) == 1 else None
@@ -62,7 +62,7 @@ def _entries_of(
     told_apart: Iterable[SeenPlacement],
     by_settings: Callable[[Shape], tuple[Entry, ...] | None],
 ) -> tuple[Entry, ...] | None:
-    """Return the entries that communicators with this part had before; None: not known."""
+    """Return the entries that communicators with this part had before; None if they are unknown."""
     old = [own for own in told_apart if own.shape == shape]
     for own in old:
         timed = own.timed

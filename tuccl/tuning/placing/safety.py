@@ -38,7 +38,7 @@ class SlowerAt:
     own: PlacementClass
     """The class of communicators on which it is slower."""
     ratio: float | None
-    """Time of NCCL's own choice over that of the call; None: it cannot be timed."""
+    """Time of NCCL's own choice over that of the call; None if it cannot be timed."""
 
     @property
     def sentence(self) -> str:
@@ -79,7 +79,7 @@ def slower_at(
         task: Operation, size and shape.
         calls: Calls that may be entries.
         default: NCCL's own choice under the table's profile.
-        classes: Classes of the shape; fewer than two tell nothing apart.
+        classes: Classes of the shape; fewer than two cannot be told apart.
         fresh: Takes samples.
     """
     found: dict[Config, list[SlowerAt]] = {config: [] for config in calls}
@@ -94,7 +94,7 @@ def slower_at(
 
 
 def worst(slower: Iterable[SlowerAt]) -> SlowerAt | None:
-    """Return where a call loses most, or cannot be timed; None where it is slower nowhere."""
+    """Return where a call loses most, or cannot be timed; None if it is slower nowhere."""
     return min(slower, key=lambda at: at.ratio or 0.0, default=None)
 
 

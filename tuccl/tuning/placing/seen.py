@@ -20,7 +20,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.presets import ASKED_ABOUT
 
 Estimate = Callable[[Task], float | None]
-"""NCCL's estimate for ring with Simple in us, on a task's communicators; None: none is known."""
+"""NCCL's estimate for ring with Simple in us, on a task's communicators; None if none is known."""
 _APART = 5 * PLACEMENT_TOLERANCE
 """Relative difference of two slopes from which on large messages tell classes apart."""
 _SIZES = (4 << 20, 64 << 20)
@@ -52,7 +52,7 @@ def seen_classes(
     operations: Sequence[Operation],
     estimate: Estimate,
 ) -> tuple[SeenClass, ...]:
-    """Return the classes that the plugin can tell apart; none where it can tell none apart.
+    """Return the classes that the plugin can tell apart; none if it can tell none apart.
 
     Args:
         shape: Shape of the communicators.
