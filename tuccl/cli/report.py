@@ -85,7 +85,7 @@ def report(options: ReportOptions) -> int:
     from plotly.offline import get_plotlyjs
 
     from tuccl.options.output_file import check_output, require_replaceable
-    from tuccl.views.page.page import TITLE_MARK, comparison_page, page_of_table
+    from tuccl.views.page.page import TITLE_MARK, comparison_page, table_report
     from tuccl.views.page.place import read_place
     from tuccl.views.page.tables import ReportDocument, compared_figures
     from tuccl.views.terminal import display
@@ -102,7 +102,7 @@ def report(options: ReportOptions) -> int:
     made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
     first = read_place(options.directory, options.run)
     if options.other is None:
-        figures, text = page_of_table(first, made_at, get_plotlyjs())
+        figures, text = table_report(first, made_at, get_plotlyjs())
     else:
         second = read_place(options.other)
         if first.root == second.root and first.identity == second.identity:
@@ -124,7 +124,7 @@ def _follow(options: ReportOptions) -> int:
     """Serve the page of a run until Ctrl-C, which ends this as any command."""
     from plotly.offline import get_plotlyjs
 
-    from tuccl.views.page.follow import FollowedPage, follow_server
+    from tuccl.views.page.follow import FollowedPage, FollowServer
     from tuccl.views.terminal import display
 
     beside = {
@@ -136,7 +136,7 @@ def _follow(options: ReportOptions) -> int:
         if is_given:
             raise UsageError(f"--follow serves the page of one run: leave out {name}")
     page = FollowedPage(options.directory, options.run)
-    with follow_server(page, get_plotlyjs(), options.port or 0) as server:
+    with FollowServer(page, get_plotlyjs(), options.port or 0) as server:
         display.say(f"{server.address} shows the run in browsers on this host; Ctrl-C ends it")
         server.serve_forever()
     return ExitCode.OK

@@ -68,7 +68,6 @@ def test_the_page_of_two_tables(run_tuccl: Run, tuned: TunedWorkspace, tmp_path:
     ("words", "code", "said"),
     [
         (("empty",), 3, "no finished run in workspace empty; run `tuccl init` there first"),
-        (("empty", "--workspace", "x"), 2, "name empty or --workspace x, not both"),
         (("empty", "--run", "abc"), 2, "workspace empty has no run 'abc'; its runs: none"),
         (("empty", "--output", "empty"), 2, "--output empty is a directory: name a file in it"),
         (("empty", "--output", "notes.txt"), 2, "notes.txt was not written by this command"),

@@ -26,44 +26,34 @@ SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 _MOST_TICKS = 9
 _MOST_DECADES = 3
 """Most powers of ten with labels between them."""
-_AXIS = {
-    "gridcolor": "var(--rule)",
-    "linecolor": "var(--muted)",
-    "tickcolor": "var(--muted)",
-    "ticks": "outside",
-    "zeroline": False,
-    "automargin": True,
-    "fixedrange": True,
-}
+_AXIS = go.layout.XAxis(
+    gridcolor="var(--rule)",
+    linecolor="var(--muted)",
+    tickcolor="var(--muted)",
+    ticks="outside",
+    zeroline=False,
+    automargin=True,
+    fixedrange=True,
+).to_plotly_json()
 TEMPLATE = go.layout.Template(
-    layout={
-        "font": {
-            "family": "system-ui, 'Segoe UI', 'Liberation Sans', sans-serif",
-            "size": 13,
-            "color": "var(--ink)",
-        },
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 60, "r": 16, "t": 12, "b": 44},
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 0,
-            "yanchor": "bottom",
-            "yref": "container",
-        },
-        "hoverlabel": {
-            "bgcolor": "var(--surface)",
-            "bordercolor": "var(--muted)",
-            "font": {"color": "var(--ink)"},
-            "align": "left",
-        },
-        "hovermode": "closest",
-        "showlegend": True,
-        "xaxis": _AXIS,
-        "yaxis": _AXIS,
-    }
+    layout=go.Layout(
+        font_family="system-ui, 'Segoe UI', 'Liberation Sans', sans-serif",
+        font_size=13,
+        font_color="var(--ink)",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 60, "r": 16, "t": 12, "b": 44},
+        legend={"orientation": "h", "x": 0, "xanchor": "left"},
+        legend_y=0,
+        legend_yanchor="bottom",
+        legend_yref="container",
+        hoverlabel={"bgcolor": "var(--surface)", "bordercolor": "var(--muted)", "align": "left"},
+        hoverlabel_font_color="var(--ink)",
+        hovermode="closest",
+        showlegend=True,
+        xaxis=_AXIS,
+        yaxis=_AXIS,
+    )
 ).to_plotly_json()
 """What all charts of a page have in common."""
 

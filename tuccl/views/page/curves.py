@@ -21,20 +21,21 @@ from tuccl.views.page.charts import (
     size_axis,
     value_axis,
 )
-from tuccl.views.page.keys import KeyFigures, ProfileGain, Timed, by_curve
+from tuccl.views.page.keys import ProfileGain, ReportedKey, TimedCall, by_curve
 from tuccl.views.page.tables import ComparedKey, TableFigures
 
-Convert = Callable[[KeyFigures, float], float]
+Convert = Callable[[ReportedKey, float], float]
 """Returns what a chart shows of a time in µs."""
-Point = tuple[KeyFigures, Timed, str]
-"""A key with its time, and what runs."""
+Points = Sequence[tuple[ReportedKey, TimedCall, str]]
+"""Keys with their times, and what runs."""
+_OWN_CHOICE = "NCCL's own choice"
 
 
-def curve_charts(keys: Sequence[KeyFigures], times: Evidence) -> tuple[Chart, Chart]:
+def curve_charts(keys: Sequence[ReportedKey], times: Evidence) -> tuple[Chart, Chart]:
     """Return the charts of bus bandwidth and latency of one operation and shape."""
     return (
         _curve_chart(keys, times, "bus bandwidth", "GB/s", _busbw),
-        _curve_chart(keys, times, "time of a call", "µs", lambda _, time_us: time_us),
+        _curve_chart(keys, times, "time of a call", "µs", _time),
     )
 
 
@@ -44,25 +45,25 @@ def profile_chart(figures: TableFigures) -> Chart | None:
     if not known:
         return None
     gains = {id(key): gain for key, gain in known}
-    traces = [
-        line(
+    figure = go.Figure().update_layout(
+        xaxis=size_axis(key.size_bytes for key, _ in known),
+        yaxis={"title": "gain by the profile", "tickformat": ".2f"},
+    )
+    for number, keys in enumerate(by_curve([key for key, _ in known])):
+        own = [gains[id(key)] for key in keys]
+        trace = line(
             f"{keys[0].curve}, {figures.times.value}",
             [key.size_bytes for key in keys],
-            [(gain.ratio, gain.low, gain.high) for gain in (gains[id(key)] for key in keys)],
-            [_gain_text(key, gains[id(key)]) for key in keys],
+            [(gain.ratio, gain.low, gain.high) for gain in own],
+            [_gain_text(key, gain) for key, gain in zip(keys, own, strict=True)],
             colour=COLOURS[number % len(COLOURS)],
             dash=DASHES[figures.times],
             symbol=SYMBOLS[number % len(SYMBOLS)],
         )
-        for number, keys in enumerate(by_curve([key for key, _ in known]))
-    ]
+        figure.add_trace(trace)
+    figure.add_hline(1, line={"color": "var(--ink)", "width": 1})
     worst = min(known, key=lambda pair: pair[1].ratio)
     best = max(known, key=lambda pair: pair[1].ratio)
-    figure = go.Figure(traces).update_layout(
-        xaxis=size_axis(key.size_bytes for key, _ in known),
-        yaxis={"title": "gain by the profile", "tickformat": ".2f"},
-    )
-    figure.add_hline(1, line={"color": "var(--ink)", "width": 1})
     return Chart(
         "Stock NCCL's time over that of NCCL's own choice under the profile",
         f"What the process profile alone does to each key, {figures.times.value}; above 1 is "
@@ -78,73 +79,75 @@ def compared_charts(
     first: TableFigures, second: TableFigures, keys: Sequence[ComparedKey]
 ) -> Iterator[Chart]:
     """Yield a chart of stock NCCL's times and a job's for each curve of two tables."""
-    pairs = {id(key.first): key for key in keys}
-    for found in by_curve([key.first for key in keys]):
-        own = [pairs[id(key)] for key in found]
-        name = found[0].curve
-        sides = (
-            (first, [key.first for key in own], "first", "var(--grey)", "var(--blue)"),
-            (second, [key.second for key in own], "second", "var(--violet)", "var(--orange)"),
-        )
-        traces = [
-            trace
-            for table, side, order, stock, job in sides
-            for trace in (
-                _compared(f"{order}: stock NCCL", side, table, stock, is_stock=True),
-                _compared(f"{order}: a job", side, table, job, is_stock=False),
-            )
-        ]
+    others = {id(key.first): key.second for key in keys}
+    for own in by_curve([key.first for key in keys]):
+        traces = []
+        for order, table, colours, found in (
+            ("first", first, ("grey", "blue"), own),
+            ("second", second, ("violet", "orange"), [others[id(key)] for key in own]),
+        ):
+            for name, colour, symbol, points in (
+                ("stock NCCL", colours[0], "circle-open", _stock(found)),
+                ("a job", colours[1], "square", [(key, key.job, key.runs) for key in found]),
+            ):
+                label = f"{order}: {name}"
+                traces.append(_curve(label, colour, symbol, points, found, table.times, _time))
         last = own[-1]
+        size = format_size(last.size_bytes)
         yield Chart(
-            name,
-            f"Time of a call of {name} over sizes from {format_size(own[0].size_bytes)} to "
-            f"{format_size(last.size_bytes)}, both axes logarithmic; first {first.times.value}, "
-            f"second {second.times.value}. At {format_size(last.size_bytes)} a job takes "
-            f"{last.first.job.time_us:.4g} µs with the first and "
-            f"{last.second.job.time_us:.4g} µs with the second.",
-            {"": _size_figure(traces, found, "µs")},
+            last.curve,
+            f"Time of a call of {last.curve} over sizes from {format_size(own[0].size_bytes)} to "
+            f"{size}, both axes logarithmic; first {first.times.value}, second "
+            f"{second.times.value}. At {size} a job takes {last.job.time_us:.4g} µs with the "
+            f"first and {others[id(last)].job.time_us:.4g} µs with the second.",
+            {"": _size_figure(traces, own, "µs")},
         )
 
 
-def _busbw(key: KeyFigures, time_us: float) -> float:
+def _busbw(key: ReportedKey, time_us: float) -> float:
     return busbw_gb_per_s(Task(key.operation, key.size_bytes, key.shape), time_us)
 
 
-def _size_figure(traces: Sequence[go.Scatter], keys: Sequence[KeyFigures], unit: str) -> go.Figure:
+def _time(_: ReportedKey, time_us: float) -> float:
+    return time_us
+
+
+def _stock(keys: Sequence[ReportedKey]) -> Points:
+    return [(key, key.stock, _OWN_CHOICE) for key in keys]
+
+
+def _size_figure(traces: Sequence[go.Scatter], keys: Sequence[ReportedKey], unit: str) -> go.Figure:
     sizes = size_axis(key.size_bytes for key in keys)
     return go.Figure(traces).update_layout(xaxis=sizes, yaxis=value_axis(unit, traces))
 
 
 def _curve_chart(
-    keys: Sequence[KeyFigures], times: Evidence, measure: str, unit: str, convert: Convert
+    keys: Sequence[ReportedKey], times: Evidence, measure: str, unit: str, convert: Convert
 ) -> Chart:
-    name = keys[0].curve
     traces, told = [], []
-    for label, colour, symbol, points in _series(keys):
-        if not points:
-            continue
-        traces.append(_curve(label, colour, symbol, points, keys, times, convert))
-        (first, early, _), (last, late, _) = points[0], points[-1]
-        told.append(
-            f"{label} from {convert(first, early.time_us):.3g} {unit} at "
-            f"{format_size(first.size_bytes)} to {convert(last, late.time_us):.3g} {unit} at "
-            f"{format_size(last.size_bytes)}"
-        )
+    for name, colour, symbol, points in _series(keys):
+        if points:
+            traces.append(_curve(name, colour, symbol, points, keys, times, convert))
+            ends = [
+                f"{convert(key, timed.time_us):.3g} {unit} at {format_size(key.size_bytes)}"
+                for key, timed, _ in (points[0], points[-1])
+            ]
+            told.append(f"{name} from {' to '.join(ends)}")
     bounded = [(key, key.bound_us) for key in keys if key.bound_us is not None]
     if bounded:
-        traces.append(
-            line(
-                "bound of the links, computed",
-                [key.size_bytes for key, _ in bounded],
-                [(convert(key, bound_us), None, None) for key, bound_us in bounded],
-                [
-                    f"bound of the links: {bound_us:.3g} µs for {format_size(key.size_bytes)}"
-                    for key, bound_us in bounded
-                ],
-                colour="var(--violet)",
-                dash="dot",
-            )
+        trace = line(
+            "bound of the links, computed",
+            [key.size_bytes for key, _ in bounded],
+            [(convert(key, bound_us), None, None) for key, bound_us in bounded],
+            [
+                f"bound of the links: {bound_us:.3g} µs for {format_size(key.size_bytes)}"
+                for key, bound_us in bounded
+            ],
+            colour="var(--violet)",
+            dash="dot",
         )
+        traces.append(trace)
+    name = keys[0].curve
     return Chart(
         f"{name}: {measure}",
         f"{measure.capitalize()} of {name} over sizes from {format_size(keys[0].size_bytes)} to "
@@ -154,24 +157,24 @@ def _curve_chart(
     )
 
 
-def _series(keys: Sequence[KeyFigures]) -> Iterator[tuple[str, str, str, list[Point]]]:
+def _series(keys: Sequence[ReportedKey]) -> Iterator[tuple[str, str, str, Points]]:
     """Yield name, colour and symbol of each line, and what it connects."""
-    yield "stock NCCL", "grey", "circle", [(key, key.stock, "NCCL's own choice") for key in keys]
+    yield "stock NCCL", "grey", "circle", _stock(keys)
     alone = [
-        (key, key.without_executor, "without the executor" if runs_schedule else key.runs)
+        (key, key.without_executor, runs)
         for key in keys
-        for runs_schedule in [key.runner is Runner.EXECUTOR]
+        for runs in ["without the executor" if key.runner is Runner.EXECUTOR else key.runs]
         if key.without_executor is not None
     ]
     yield "plugin and process profile", "blue", "square", alone
-    for name, symbol, runs in (
+    for name, symbol, runs_here in (
         ("schedule on the executor", "diamond", True),
         ("schedule that no job here runs", "diamond-open", False),
     ):
         schedules = [
             (key, key.schedule, key.schedule_runs)
             for key in keys
-            if key.schedule is not None and (key.obstacle is None) is runs
+            if key.schedule is not None and (key.obstacle is None) is runs_here
         ]
         yield name, "orange", symbol, schedules
 
@@ -180,30 +183,33 @@ def _curve(
     name: str,
     colour: str,
     symbol: str,
-    points: Sequence[Point],
-    keys: Sequence[KeyFigures],
+    points: Points,
+    keys: Sequence[ReportedKey],
     times: Evidence,
     convert: Convert,
 ) -> go.Scatter:
     """Return a line, which has a gap at a size of the chart that it has no time for."""
-    known = {key.size_bytes: (key, timed, runs) for key, timed, runs in points}
-    first, last = points[0][0].size_bytes, points[-1][0].size_bytes
-    sizes = [key.size_bytes for key in keys if first <= key.size_bytes <= last]
-    values: list[Interval | None] = []
-    hover = []
-    for size in sizes:
+    known = {key.size_bytes: point for point in points for key in [point[0]]}
+    sizes = [key.size_bytes for key in keys if min(known) <= key.size_bytes <= max(known)]
+    values: list[Interval | None] = [None] * len(sizes)
+    hover = [""] * len(sizes)
+    for at, size in enumerate(sizes):
         if size not in known:
-            values.append(None)
-            hover.append("")
             continue
         key, timed, runs = known[size]
-        values.append(_interval(key, timed, convert))
-        bounds = ""
+        low, high = (
+            None if time_us is None else convert(key, time_us)
+            for time_us in (timed.low_us, timed.high_us)
+        )
+        # The longest time is the least bandwidth.
+        bounds = (high, low) if convert is _busbw else (low, high)
+        values[at] = (convert(key, timed.time_us), *bounds)
+        between = ""
         if timed.low_us is not None and timed.high_us is not None:
-            bounds = f"\n{timed.low_us:.2f} to {timed.high_us:.2f} µs"
-        hover.append(
+            between = f"\n{timed.low_us:.2f} to {timed.high_us:.2f} µs"
+        hover[at] = (
             f"{name}, {format_size(size)} ({times.value})\n{timed.time_us:.2f} µs, "
-            f"{timed.busbw_gb_per_s:.2f} GB/s{bounds}\n{runs}"
+            f"{timed.busbw_gb_per_s:.2f} GB/s{between}\n{runs}"
         )
     return line(
         f"{name}, {times.value}",
@@ -216,38 +222,8 @@ def _curve(
     )
 
 
-def _interval(key: KeyFigures, timed: Timed, convert: Convert) -> Interval:
-    """Return what a chart shows of a time: the longest time is the least bandwidth."""
-    bounds = [
-        None if time_us is None else convert(key, time_us)
-        for time_us in (timed.low_us, timed.high_us)
-    ]
-    if convert is _busbw:
-        bounds.reverse()
-    return convert(key, timed.time_us), bounds[0], bounds[1]
-
-
-def _gain_text(key: KeyFigures, gain: ProfileGain) -> str:
+def _gain_text(key: ReportedKey, gain: ProfileGain) -> str:
     text = f"{gain.ratio:.3f}x at {key.name}"
     if gain.low is None or gain.high is None:
         return f"{text}, single starts at different times"
     return f"{text} ({gain.low:.3f} to {gain.high:.3f}, {gain.starts} starts of each)"
-
-
-def _compared(
-    name: str, keys: Sequence[KeyFigures], table: TableFigures, colour: str, *, is_stock: bool
-) -> go.Scatter:
-    times = [key.stock if is_stock else key.job for key in keys]
-    return line(
-        f"{name}, {table.times.value}",
-        [key.size_bytes for key in keys],
-        [(timed.time_us, timed.low_us, timed.high_us) for timed in times],
-        [
-            f"{name}, {format_size(key.size_bytes)}: {timed.time_us:.2f} µs"
-            + ("" if is_stock else f"\n{key.runs}")
-            for key, timed in zip(keys, times, strict=True)
-        ],
-        colour=colour,
-        dash=DASHES[table.times],
-        symbol="circle-open" if is_stock else "square",
-    )

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tuccl.errors import TucclError, UsageError, WorkspaceError
-from tuccl.views.page.page import PLOTLY_ADDRESS, page_of_table, so_far_page
+from tuccl.views.page.page import PLOTLY_ADDRESS, so_far_page, table_report
 from tuccl.views.page.place import named_run, read_place
 from tuccl.views.page.sketches import read_sketches
 from tuccl.views.page.so_far import read_so_far
@@ -45,7 +44,7 @@ _HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedPage:
     """A page, and the tag that identifies its state."""
 
     tag: str
@@ -78,7 +77,7 @@ class FollowedPage:
         self._next_s = -1.0
         self._served = self.now()
 
-    def now(self) -> Served:
+    def now(self) -> ServedPage:
         """Return the page of the run as it is, or was a few seconds ago.
 
         Raises:
@@ -88,20 +87,20 @@ class FollowedPage:
         with self._making:
             began_s = self._clock()
             run = run_to_follow(self._place, self._name)
-            state = _state_of(run)
+            state = _state_text(run)
             if state != self._state and began_s >= self._next_s:
-                content = self._page_of(run).encode()
-                self._served = Served(f'"{sha256(content).hexdigest()[:32]}"', content)
+                content = self._page(run).encode()
+                self._served = ServedPage(f'"{sha256(content).hexdigest()[:32]}"', content)
                 self._state = state
                 took_s = self._clock() - began_s
                 self._next_s = began_s + max(LEAST_S, _TIMES_ITS_COST * took_s)
             return self._served
 
-    def _page_of(self, run: Run) -> str:
+    def _page(self, run: Run) -> str:
         record = run.record()
         made_at = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         if record is not None and record.complete:
-            return page_of_table(read_place(self._place, run.root.name), made_at, "")[1]
+            return table_report(read_place(self._place, run.root.name), made_at, "")[1]
         log = run.measurements
         measured_at = datetime.fromtimestamp(log.stat().st_mtime, tz=UTC) if log.exists() else None
         found, sketches = read_so_far(run, self._place), read_sketches(run)
@@ -128,7 +127,7 @@ def _times_ns(run: Run) -> list[int]:
     return [path.stat().st_mtime_ns for path in files if path.exists()]
 
 
-def _state_of(run: Run) -> str:
+def _state_text(run: Run) -> str:
     """Return a text that changes when the run has gone on."""
     try:
         size = run.measurements.stat().st_size
@@ -153,31 +152,19 @@ class FollowServer(ThreadingHTTPServer):
             port: Port; 0: a free one.
 
         Raises:
-            OSError: The port is taken or not allowed.
+            UsageError: The port is taken or not allowed.
         """
-        super().__init__((ADDRESS, port), _Handler)
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except OSError as error:
+            raise UsageError(f"--port {port}: {error.strerror}; name another, or none") from error
         self.page = page
-        self.plotly = Served('"plotly"', plotly.encode())
+        self.plotly = ServedPage('"plotly"', plotly.encode())
 
     @property
     def address(self) -> str:
         """Address for a browser."""
         return f"http://{ADDRESS}:{self.server_port}/"
-
-
-@contextmanager
-def follow_server(page: FollowedPage, plotly: str, port: int) -> Iterator[FollowServer]:
-    """Open a server that listens; arguments as for `FollowServer`.
-
-    Raises:
-        UsageError: The port is taken or not allowed.
-    """
-    try:
-        server = FollowServer(page, plotly, port)
-    except OSError as error:
-        raise UsageError(f"--port {port}: {error.strerror}; name another, or none") from error
-    with server:
-        yield server
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -23,7 +23,7 @@ from tuccl.reports.choice_text import describe_builtin, describe_schedule
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import reason
 from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, job_gains, obstacle_to
-from tuccl.reports.keys import Runner
+from tuccl.reports.keys import Runner, TunedCall
 from tuccl.reports.report import ComparisonReport
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
@@ -39,7 +39,7 @@ _LEAST_SAMPLES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedCall:
     """A time with its interval, and the bus bandwidth that it means."""
 
     time_us: float
@@ -60,20 +60,15 @@ class ProfileGain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One operation and size on one shape of communicator."""
+class ShownKey(TunedCall):
+    """A key with its name on the page, and stock NCCL's time."""
 
-    operation: Operation
-    size_bytes: int
-    shape: Shape
-    shape_name: str
+    shape_name: str = ""
     """`whole`, `node`, `rail` or `pairs`, or else the shape in words; empty in a table of one."""
-    stock: Timed
+    stock: TimedCall
     """Its interval is between the quartiles of its samples, if the place has them."""
     obstacle: Obstacle | None = None
     """Why a job here does not run the schedule that won."""
-    placement: str = ""
-    """GPUs of a communicator, for an entry of those like it alone; empty: wherever ranks sit."""
 
     @property
     def curve(self) -> str:
@@ -97,26 +92,26 @@ class Key:
         return f"{text}, like {self.placement}" if self.placement else text
 
 
-KeyT = TypeVar("KeyT", bound=Key)
+KeyT = TypeVar("KeyT", bound=ShownKey)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyFigures(Key):
+class ReportedKey(ShownKey):
     """A key of a table."""
 
     min_bytes: int
     """Smallest size that the decision holds for."""
     max_bytes: int
-    job: Timed
+    job: TimedCall
     """In a job here."""
     speedup: float
     """Stock NCCL's time over a job's."""
     runner: Runner
     runs: str
     """The setting or schedule that a job here runs."""
-    without_executor: Timed | None
+    without_executor: TimedCall | None
     """By the plugin and the process profile, unless NCCL decides or the time is not known."""
-    schedule: Timed | None
+    schedule: TimedCall | None
     """The schedule that won, whether or not a job here runs it."""
     schedule_runs: str
     """The schedule and its parameters; empty if none won."""
@@ -130,7 +125,7 @@ class KeyFigures(Key):
     configs_tried: int | None = None
 
 
-def keys_of(found: ReportedTable, samples: Contents | None) -> tuple[KeyFigures, ...]:
+def key_figures(found: ReportedTable, samples: Contents | None) -> tuple[ReportedKey, ...]:
     """Return the figures of all keys, in the order of the table; entries by where ranks sit last.
 
     Args:
@@ -139,10 +134,10 @@ def keys_of(found: ReportedTable, samples: Contents | None) -> tuple[KeyFigures,
     """
     placed = tuple(_placed_keys(found, samples))
     if found.report is None:
-        entries = tuple(_of_entry(entry, found) for entry in found.table.entries)
+        entries = tuple(_from_entry(entry, found) for entry in found.table.entries)
         return _named((*entries, *placed), {})
     gains = job_gains(found.table, found.report, has_executor=found.has_executor)
-    keys = tuple(_of_gain(gain, gains, found, samples) for gain in gains.keys)
+    keys = tuple(_from_gain(gain, gains, found, samples) for gain in gains.keys)
     names = {shape: name for name, shape in found.report.shapes.items()}
     return _named((*_bounded_keys(found, keys), *placed), names)
 
@@ -153,7 +148,7 @@ def by_curve(keys: Sequence[KeyT]) -> list[list[KeyT]]:
     Entries by where ranks sit follow those of their shape.
     """
     shapes = list(dict.fromkeys(key.shape for key in keys))
-    places = list(dict.fromkeys(["", *(key.placement for key in keys)]))
+    places = list(dict.fromkeys([None, *(key.placement for key in keys)]))
 
     def curve(key: KeyT) -> tuple[int, int, Operation]:
         return shapes.index(key.shape), places.index(key.placement), key.operation
@@ -170,26 +165,26 @@ def shape_words(shape: Shape) -> str:
 def timed(
     task: Task, time_us: float, ratio: float = 1.0, low: float | None = None,
     high: float | None = None,
-) -> Timed:  # fmt: skip
+) -> TimedCall:  # fmt: skip
     """Return a time with the bounds that those of its ratio mean, its reference held."""
     low_us = time_us * ratio / high if high and high < _UNINFORMATIVE * ratio else None
     high_us = time_us * ratio / low if low and ratio < _UNINFORMATIVE * low else None
-    return Timed(time_us, low_us, high_us, busbw_gb_per_s(task, time_us))
+    return TimedCall(time_us, low_us, high_us, busbw_gb_per_s(task, time_us))
 
 
-def _placed_keys(found: ReportedTable, samples: Contents | None) -> Iterator[KeyFigures]:
+def _placed_keys(found: ReportedTable, samples: Contents | None) -> Iterator[ReportedKey]:
     """Yield the figures of entries for some communicators of a shape."""
     for own in found.table.placements:
         known = own.timed
         placement = ANYWHERE if known is None else Placement(known.stride, known.siblings)
         for entry in own.entries:
-            key = _of_entry(entry, found)
+            key = _from_entry(entry, found)
             task = Task(key.operation, key.size_bytes, key.shape, placement)
             stock = _stock(task, key.stock.time_us, None if known is None else samples)
             yield replace(key, stock=stock, placement=own.example)
 
 
-def _named(keys: tuple[KeyFigures, ...], names: Mapping[Shape, str]) -> tuple[KeyFigures, ...]:
+def _named(keys: tuple[ReportedKey, ...], names: Mapping[Shape, str]) -> tuple[ReportedKey, ...]:
     """Return the keys with the names of their shapes, if these are several."""
     if len({key.shape for key in keys}) < 2:
         return keys
@@ -198,13 +193,13 @@ def _named(keys: tuple[KeyFigures, ...], names: Mapping[Shape, str]) -> tuple[Ke
     )
 
 
-def _bounded_keys(found: ReportedTable, keys: tuple[KeyFigures, ...]) -> Iterator[KeyFigures]:
+def _bounded_keys(found: ReportedTable, keys: tuple[ReportedKey, ...]) -> Iterator[ReportedKey]:
     """Yield the keys with their bounds.
 
     If a time of the same operation and shape is below its bound, the calls took other links than
     the bound is for, so none is given then.
     """
-    curves: dict[tuple[Operation, Shape], list[KeyFigures]] = {}
+    curves: dict[tuple[Operation, Shape], list[ReportedKey]] = {}
     for key in keys:
         curves.setdefault((key.operation, key.shape), []).append(key)
     bounds = {curve: _bound(found, *curve) for curve in curves}
@@ -239,15 +234,15 @@ def _bound(found: ReportedTable, operation: Operation, shape: Shape) -> TimeBoun
         return None
 
 
-def _is_below(key: KeyFigures, bound: TimeBound) -> bool:
+def _is_below(key: ReportedKey, bound: TimeBound) -> bool:
     known = (key.stock, key.job, key.without_executor, key.schedule)
     bound_us = bound.time_us(key.size_bytes)
     return any(each is not None and each.time_us < bound_us for each in known)
 
 
-def _of_gain(
+def _from_gain(
     gain: KeyGain, gains: JobGains, found: ReportedTable, samples: Contents | None
-) -> KeyFigures:
+) -> ReportedKey:
     key, entry = gain.key, gain.entry
     shape, task = key.shape, gain.task
     stock = _stock(task, key.stock_us, samples)
@@ -263,11 +258,10 @@ def _of_gain(
         schedule = _compared(task, entry.time_us, key.schedule)
         schedule_runs = describe_schedule(entry, found.table)
     evidence = reason(gain, gains.evidence)
-    return KeyFigures(
+    return ReportedKey(
         operation=task.operation,
         size_bytes=key.size_bytes,
         shape=shape,
-        shape_name="",
         min_bytes=key.min_bytes,
         max_bytes=key.max_bytes,
         stock=stock,
@@ -286,7 +280,7 @@ def _of_gain(
     )
 
 
-def _of_entry(entry: Entry, found: ReportedTable) -> KeyFigures:
+def _from_entry(entry: Entry, found: ReportedTable) -> ReportedKey:
     """Return the figures of an entry of a shipped directory."""
     task = Task(entry.key.operation, entry.tuned_bytes, entry.key.shape)
     obstacle = obstacle_to(entry, found.table, found.evidence, has_executor=found.has_executor)
@@ -308,11 +302,10 @@ def _of_entry(entry: Entry, found: ReportedTable) -> KeyFigures:
     else:
         runner, job = (Runner.PROFILE if found.table.profile else Runner.NCCL), stock
         runs = "NCCL's own choice, whose time the directory does not hold"
-    return KeyFigures(
+    return ReportedKey(
         operation=task.operation,
         size_bytes=task.size_bytes,
         shape=task.shape,
-        shape_name="",
         min_bytes=entry.key.min_bytes,
         max_bytes=entry.key.max_bytes,
         stock=stock,
@@ -329,7 +322,7 @@ def _of_entry(entry: Entry, found: ReportedTable) -> KeyFigures:
     )
 
 
-def _compared(task: Task, time_us: float, compared: ComparisonReport | None) -> Timed:
+def _compared(task: Task, time_us: float, compared: ComparisonReport | None) -> TimedCall:
     if compared is None:
         return timed(task, time_us)
     return timed(task, time_us, compared.ratio, compared.lower_bound, compared.upper_bound)
@@ -343,7 +336,7 @@ def _profile_gain(gain: KeyGain) -> ProfileGain:
     return ProfileGain(in_turn.ratio, in_turn.low, in_turn.high, in_turn.starts)
 
 
-def _stock(task: Task, time_us: float, samples: Contents | None) -> Timed:
+def _stock(task: Task, time_us: float, samples: Contents | None) -> TimedCall:
     """Return stock NCCL's time with the quartiles of its samples, if there are enough."""
     known: tuple[float, ...] = ()
     if samples is not None:

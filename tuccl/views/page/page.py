@@ -8,10 +8,11 @@ text that they are given.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from importlib.resources import files
 from math import log2, sqrt
 from typing import Any
 
@@ -27,18 +28,14 @@ from tuccl.errors import MachineError
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.keys import Runner
-from tuccl.reports.step_gain import StepGain
 from tuccl.views.page.charts import TEMPLATE, Chart
 from tuccl.views.page.curves import compared_charts, curve_charts, profile_chart
-from tuccl.views.page.keys import Key, KeyFigures, KeyT, Timed, by_curve, shape_words
+from tuccl.views.page.keys import KeyT, by_curve, shape_words
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.search import search_charts
 from tuccl.views.page.sketches import LEGEND, connection_chart, read_sketches, sketch_figures
-from tuccl.views.page.so_far import KeyFiguresSoFar, RunSoFar
+from tuccl.views.page.so_far import RunSoFar
 from tuccl.views.page.tables import (
-    ComparedKey,
-    Comparison,
     ReportFigures,
     TableFigures,
     report_figures,
@@ -57,48 +54,10 @@ _FULL_GAIN = 1.0
 """Binary logarithm of the gain from which on a cell has the strongest colour."""
 _STRONGEST = 60.0
 """Share of the strongest colour in per cent, at which texts keep their contrast."""
-_DECIDERS = {Runner.EXECUTOR: "schedule", Runner.PLUGIN: "setting", Runner.PROFILE: "profile"}
+Grid = tuple[list[int], dict[str, list[tuple[str, list[KeyT | None]]]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of a table of keys."""
-
-    text: str
-    value: float | None = None
-    """The number that it sorts by, if it does not sort by its text."""
-    small: str = ""
-    """A second line."""
-    why: str = ""
-    """Details that can be opened."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeatCell:
-    """A cell of a heat map."""
-
-    ratio: float
-    below: str
-    """Short text below the ratio."""
-    details: str
-
-    @property
-    def share(self) -> float:
-        """Share of its colour in per cent."""
-        away = abs(log2(self.ratio)) if f"{self.ratio:.2f}" != "1.00" else 0.0
-        return min(1.0, sqrt(away / _FULL_GAIN)) * _STRONGEST
-
-
-@dataclass(frozen=True, slots=True)
-class Heat:
-    """A heat map: a row for each operation and shape, a column for each size."""
-
-    sizes: list[str]
-    groups: dict[str, list[tuple[str, list[HeatCell | None]]]]
-    """Rows with their names, by a heading, which may be empty."""
-
-
-def page_of_table(found: ReportedTable, made_at: str, plotly: str) -> tuple[ReportFigures, str]:
+def table_report(found: ReportedTable, made_at: str, plotly: str) -> tuple[ReportFigures, str]:
     """Return the figures of a report on one table, and its page.
 
     Args:
@@ -127,7 +86,7 @@ def table_page(
         figures: The figures.
         found: The table that they are of.
         sketches: Sketches of its run.
-        plotly: As for `page_of_table`.
+        plotly: As for `table_report`.
     """
     (table,) = figures.tables
     charts: dict[str, Chart | None] = {"profile-gains": profile_chart(table)}
@@ -156,13 +115,11 @@ def table_page(
             for keys in curves
         ],
         step=table.step,
-        step_rows=() if table.step is None else list(_step_rows(table.step)),
         floor=floor,
         search=figures.search,
         timelines=figures.timelines,
         sketches=figures.sketches,
         **_machine(found.machine),
-        rows=list(_key_rows(table)),
     )
 
 
@@ -178,7 +135,7 @@ def comparison_page(figures: ReportFigures, plotly: str) -> str:
     first, second = figures.tables
     charts = list(compared_charts(first, second, comparison.keys))
     times = list(dict.fromkeys(table.times for table in figures.tables))
-    by_first = {id(key.first): key for key in comparison.keys}
+    pairs = {id(key.first): key for key in comparison.keys}
     return _render(
         "comparison.html",
         plotly,
@@ -189,10 +146,7 @@ def comparison_page(figures: ReportFigures, plotly: str) -> str:
         tables=[(table, _facts(table, figures.made_at)) for table in figures.tables],
         times=" and ".join(each.value for each in times),
         kind=next((each.value for each in times if each is not Evidence.MEASURED), "measured"),
-        ratios=_heat(
-            [key.first for key in comparison.keys], lambda key: _ratio_cell(by_first[id(key)])
-        ),
-        rows=list(_compared_rows(comparison)),
+        pair=lambda key: pairs[id(key)],
     )
 
 
@@ -210,7 +164,7 @@ def so_far_page(
         sketches: Its sketches, as far as it has made them.
         made_at: Date of the page.
         measured_at: When the run last measured something, if it has.
-        plotly: As for `page_of_table`.
+        plotly: As for `table_report`.
     """
     charts: dict[str, Chart | None] = {}
     if found.keys:
@@ -228,10 +182,8 @@ def so_far_page(
         found=found,
         times=found.evidence,
         facts=_facts_so_far(found, name, made_at, measured_at),
-        gains=_heat(found.keys, _so_far_cell),
         sketches=[sketch_figures(each) for each in sketches],
         **_machine(found.machine),
-        rows=list(_so_far_rows(found.keys)),
     )
 
 
@@ -242,7 +194,7 @@ def _render(
 
     Args:
         template: File of its template.
-        plotly: As for `page_of_table`.
+        plotly: As for `table_report`.
         charts: Its charts by identity.
         made_at: Date of the page.
         members: What the template needs beside them.
@@ -256,18 +208,21 @@ def _render(
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    for function in (count_of, gain_words, step_line, step_words):
+    for function in (
+        *(colour_share, count_of, format_size, gain_words, grid, scope, shape_words, step_line),
+        step_words,
+    ):
         environment.globals[function.__name__] = function
-    environment.globals |= {"scope": _scope, "gain_heat": _gain_heat, "apart_heat": _apart_heat}
-    style, script = (_own_file(environment, name) for name in ("page.css", "page.js"))
+    folder = files("tuccl.views.page") / "templates"
+    style, script = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js"))
     known = {identity: chart for identity, chart in charts.items() if chart is not None}
     running = filter(None, (plotly, script))
     hashes = [b64encode(sha256(each.encode()).digest()).decode() for each in running]
     return environment.get_template(template).render(
-        plotly=Markup(plotly),  # noqa: S704 - the script that its policy names
+        plotly=Markup(plotly),  # noqa: S704 - this package's own, as the next two
         plotly_address=PLOTLY_ADDRESS,
-        style=style,
-        script=script,
+        style=Markup(style),  # noqa: S704
+        script=Markup(script),  # noqa: S704
         allowed=" ".join(f"'sha256-{each}'" for each in hashes),
         mark=TITLE_MARK,
         charts=known,
@@ -280,12 +235,6 @@ def _render(
         version=__version__,
         **members,
     )
-
-
-def _own_file(environment: Environment, name: str) -> Markup:
-    if environment.loader is None:
-        raise ValueError("the environment has no loader")
-    return Markup(environment.loader.get_source(environment, name)[0])  # noqa: S704 - our own
 
 
 def _machine(machine: Topology | None) -> dict[str, Any]:
@@ -305,7 +254,7 @@ def _machine(machine: Topology | None) -> dict[str, Any]:
     }
 
 
-def _scope(table: TableFigures) -> str:
+def scope(table: TableFigures) -> str:
     """Return which keys the headline is over."""
     sizes = [key.size_bytes for key in table.keys]
     if not sizes:
@@ -369,158 +318,19 @@ def _facts_so_far(
     }
 
 
-def _heat(
-    keys: Sequence[KeyT], cell: Callable[[KeyT], HeatCell | None], *, grouped: bool = False
-) -> Heat:
+def grid(keys: Sequence[KeyT], *, grouped: bool = False) -> Grid[KeyT]:
+    """Return the sizes of a heat map, and the keys of its named rows by a heading."""
     sizes = sorted({key.size_bytes for key in keys})
-    groups: dict[str, list[tuple[str, list[HeatCell | None]]]] = {}
+    groups: dict[str, list[tuple[str, list[KeyT | None]]]] = {}
     for own in by_curve(keys):
-        cells = {key.size_bytes: cell(key) for key in own}
-        heading = replace(own[0], placement="").communicator if grouped else ""
-        row = (own[0].curve, [cells.get(size) for size in sizes])
+        known = {key.size_bytes: key for key in own}
+        heading = replace(own[0], placement=None).communicator if grouped else ""
+        row = (own[0].curve, [known.get(size) for size in sizes])
         groups.setdefault(heading, []).append(row)
-    return Heat([format_size(size) for size in sizes], groups)
+    return sizes, groups
 
 
-def _gain_heat(table: TableFigures) -> Heat:
-    """Return the gains of a job here."""
-    return _heat(table.all_keys, _job_cell, grouped=bool(table.shapes))
-
-
-def _apart_heat(table: TableFigures) -> Heat | None:
-    """Return the gains of schedules that no job here runs, if there are any."""
-    if all(_apart_cell(key) is None for key in table.all_keys):
-        return None
-    return _heat(table.all_keys, _apart_cell, grouped=bool(table.shapes))
-
-
-def _job_cell(key: KeyFigures) -> HeatCell:
-    return HeatCell(
-        key.speedup,
-        _DECIDERS.get(key.runner, "NCCL"),
-        f"{key.name}: {key.runs}, {key.speedup:.3f}x stock NCCL, {key.job.time_us:.2f} µs "
-        f"instead of {key.stock.time_us:.2f} µs; {key.evidence}",
-    )
-
-
-def _apart_cell(key: KeyFigures) -> HeatCell | None:
-    if key.obstacle is None or key.schedule_speedup is None:
-        return None
-    return HeatCell(
-        key.schedule_speedup,
-        "schedule",
-        f"{key.name}: {key.schedule_runs}, {key.schedule_speedup:.3f}x stock NCCL; "
-        f"{key.evidence}. Not run here: {key.obstacle.sentence}",
-    )
-
-
-def _so_far_cell(key: KeyFiguresSoFar) -> HeatCell:
-    return HeatCell(
-        key.gain,
-        str(key.tried),
-        f"{key.name}: {key.best_runs}, {key.best.time_us:.2f} µs instead of "
-        f"{key.stock.time_us:.2f} µs; {count_of(key.tried, 'configuration')} tried, "
-        f"{key.failed} failed",
-    )
-
-
-def _ratio_cell(key: ComparedKey) -> HeatCell:
-    bounds = ""
-    if key.low is not None and key.high is not None:
-        bounds = f" ({key.low:.3f} to {key.high:.3f} by the bounds of both times)"
-    return HeatCell(
-        key.ratio,
-        key.verdict,
-        f"{key.operation.value} {format_size(key.size_bytes)}: {key.ratio:.3f}x{bounds}; the "
-        f"first runs {key.first.runs} in {key.first.job.time_us:.2f} µs, the second "
-        f"{key.second.runs} in {key.second.job.time_us:.2f} µs",
-    )
-
-
-def _call(key: Key, keys: Sequence[Key], communicator: str) -> dict[str, Cell]:
-    """Return the first cells of a row; the communicator if the keys are of several."""
-    cells = {
-        "operation": Cell(key.operation.value),
-        "size": Cell(format_size(key.size_bytes), key.size_bytes),
-        "communicator": Cell(communicator),
-    }
-    if len({(each.shape, each.placement) for each in keys}) < 2:
-        del cells["communicator"]
-    return cells
-
-
-def _time(timed: Timed) -> Cell:
-    bounds = ""
-    if timed.low_us is not None and timed.high_us is not None:
-        bounds = f"{timed.low_us:.2f} to {timed.high_us:.2f}"
-    return Cell(f"{timed.time_us:.2f}", timed.time_us, bounds)
-
-
-def _gain(ratio: float) -> Cell:
-    return Cell(f"{ratio:.3f}x", ratio)
-
-
-def _busbw(timed: Timed) -> Cell:
-    return Cell(f"{timed.busbw_gb_per_s:.2f}", timed.busbw_gb_per_s)
-
-
-def _share(share: float | None, form: str) -> Cell:
-    return Cell("-", -1.0) if share is None else Cell(format(share, form), share)
-
-
-def _key_rows(table: TableFigures) -> Iterator[dict[str, Cell]]:
-    for key in table.all_keys:
-        of_bound = None if key.bound_us is None else key.bound_us / key.job.time_us
-        yield {
-            **_call(key, table.all_keys, key.communicator),
-            "stock, µs": _time(key.stock),
-            "job, µs": _time(key.job),
-            "gain": _gain(key.speedup),
-            "stock, GB/s": _busbw(key.stock),
-            "job, GB/s": _busbw(key.job),
-            "of bound": _share(of_bound, ".0%"),
-            "what runs": Cell(key.runs, why=key.evidence),
-        }
-
-
-def _compared_rows(comparison: Comparison) -> Iterator[dict[str, Cell]]:
-    first = [key.first for key in comparison.keys]
-    for key in comparison.keys:
-        yield {
-            **_call(key.first, first, key.first.communicator),
-            "first, µs": _time(key.first.job),
-            "second, µs": _time(key.second.job),
-            "first over second": _gain(key.ratio),
-            "gain of the first": _gain(key.first.speedup),
-            "gain of the second": _gain(key.second.speedup),
-            "the first runs": Cell(key.first.runs),
-            "the second runs": Cell(key.second.runs),
-        }
-
-
-def _so_far_rows(keys: Sequence[KeyFiguresSoFar]) -> Iterator[dict[str, Cell]]:
-    for key in keys:
-        yield {
-            **_call(key, keys, key.communicator),
-            "stock, µs": _time(key.stock),
-            "best, µs": _time(key.best),
-            "gain": _gain(key.gain),
-            "best, GB/s": _busbw(key.best),
-            "tried": Cell(str(key.tried), key.tried),
-            "failed": Cell(str(key.failed), key.failed),
-            "best so far": Cell(key.best_runs),
-        }
-
-
-def _step_rows(step: StepGain) -> Iterator[dict[str, Cell]]:
-    for key in step.keys:
-        yield {
-            "operation": Cell(key.operation.value),
-            "size": Cell(format_size(key.size_bytes), key.size_bytes),
-            "communicator": Cell(shape_words(key.shape)),
-            "calls": Cell(f"{key.calls_per_step:g}", key.calls_per_step),
-            "stock, µs": Cell(f"{key.stock_us:.1f}", key.stock_us),
-            "table, µs": Cell(f"{key.table_us:.1f}", key.table_us),
-            "gain": _gain(key.stock_us / key.table_us),
-            "of the step": _share(key.stock_us / step.stock_us, ".1%"),
-        }
+def colour_share(ratio: float) -> float:
+    """Return the share of its colour that the cell of a gain has, in per cent."""
+    away = abs(log2(ratio)) if f"{ratio:.2f}" != "1.00" else 0.0
+    return min(1.0, sqrt(away / _FULL_GAIN)) * _STRONGEST

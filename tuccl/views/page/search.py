@@ -20,7 +20,7 @@ from tuccl.quantities import format_seconds
 from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.views.page.charts import COLOURS, DASHES, SYMBOLS, Chart, line
-from tuccl.views.page.keys import Key
+from tuccl.views.page.keys import ShownKey
 from tuccl.workspace.measurement_history import Measurement
 
 _SCHEDULES = "schedules"
@@ -34,7 +34,7 @@ StepT = TypeVar("StepT")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """A change of the best so far."""
 
     seconds: float
@@ -43,12 +43,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class FamilySearch:
     """The best so far of the configurations of one algorithm."""
 
     name: str
     """An algorithm of NCCL's, its own choice, or schedules."""
-    steps: tuple[Step, ...]
+    steps: tuple[SearchStep, ...]
     configs: int
     """Number of its configurations that were measured."""
 
@@ -63,7 +63,7 @@ class KeySearch:
     size_bytes: int
     shape: Shape
     stock_us: float
-    families: tuple[Family, ...]
+    families: tuple[FamilySearch, ...]
     """The family of the best first."""
     failed: int
     """Number of configurations that failed."""
@@ -84,7 +84,7 @@ class GainLine:
     operation: Operation
     shape: Shape
     shape_name: str
-    """As `Key.shape_name`."""
+    """As `ShownKey.shape_name`."""
     apart: bool
     """Whether it counts schedules that no job here runs."""
     steps: tuple[GainStep, ...]
@@ -106,7 +106,7 @@ class _Best:
     """The best so far of one family of one key."""
 
     medians: dict[Config, float] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[SearchStep] = field(default_factory=list)
     best: Config | None = None
     _latest_us: float = 0.0
 
@@ -123,11 +123,11 @@ class _Best:
             text = self.best.describe()
             name = readable.get(self.best.schedule, self.best.schedule)
             text = text.replace(self.best.algorithm, name) if self.best.is_schedule else text
-            self.steps.append(Step(round(measured.seconds, 3), float(f"{time_us:.5g}"), text))
+            self.steps.append(SearchStep(round(measured.seconds, 3), float(f"{time_us:.5g}"), text))
 
 
 def search_progress(
-    keys: Sequence[Key],
+    keys: Sequence[ShownKey],
     history: Iterable[Measurement],
     names: Mapping[str, str],
     *,
@@ -158,10 +158,11 @@ def search_progress(
         if measured.recorded.failed:
             failed[measured.task] += 1
             continue
-        best = found[measured.task].setdefault(family_of(measured.config), _Best())
+        best = found[measured.task].setdefault(family_name(measured.config), _Best())
         best.note(measured, names)
         for gain in gains:
-            gain.note(measured.seconds, key, found[measured.task])
+            if gain.curve == (key.operation, key.shape):
+                gain.note(measured.seconds, key, found[measured.task])
     lines = sum(map(len, found.values()))
     most = max(_LEAST_STEPS, min(_MOST_STEPS, _MOST_STEPS_TOGETHER // max(1, lines)))
     return SearchProgress(
@@ -179,48 +180,44 @@ def search_progress(
             )
             for name, key in tasks.items()
         ),
-        tuple(gain.line for gain in gains if gain.steps),
+        tuple(line for gain in gains if (line := gain.line) is not None),
     )
 
 
 class _Gains:
     """The geometric mean over the keys of a curve; a key without a measurement counts as 1."""
 
-    def __init__(self, keys: Sequence[Key], *, schedules: bool, apart: bool) -> None:
-        self.of = keys[0]
-        """A key of the operation and shape."""
-        self.apart = apart
-        self.schedules = schedules
+    def __init__(self, keys: Sequence[ShownKey], *, schedules: bool, apart: bool) -> None:
+        self.curve = keys[0].operation, keys[0].shape
+        self._shape_name = keys[0].shape_name
+        self._apart = apart
+        self._schedules = schedules
         """Whether schedules count."""
-        self.logs = {key.size_bytes: 0.0 for key in keys}
-        self.steps: list[GainStep] = []
+        self._logs = {key.size_bytes: 0.0 for key in keys}
+        self._steps: list[GainStep] = []
 
     @property
-    def line(self) -> GainLine:
-        """The line of a chart."""
-        of = self.of
-        return GainLine(of.operation, of.shape, of.shape_name, self.apart, thinned(self.steps))
+    def line(self) -> GainLine | None:
+        """The line of a chart, if anything was measured."""
+        steps = thinned(self._steps)
+        return GainLine(*self.curve, self._shape_name, self._apart, steps) if steps else None
 
-    def note(self, seconds: float, key: Key, families: Mapping[str, _Best]) -> None:
-        if (key.operation, key.shape) != (self.of.operation, self.of.shape):
-            return
+    def note(self, seconds: float, key: ShownKey, families: Mapping[str, _Best]) -> None:
         times_us = (
             family.steps[-1].time_us
             for name, family in families.items()
-            if self.schedules or name != _SCHEDULES
+            if self._schedules or name != _SCHEDULES
         )
-        best_us = min(times_us, default=key.stock.time_us)
-        known = log(key.stock.time_us / best_us)
-        if self.steps and self.logs[key.size_bytes] == known:
-            return
-        self.logs[key.size_bytes] = known
-        gain = exp(sum(self.logs.values()) / len(self.logs))
-        self.steps.append(GainStep(round(seconds, 3), round(gain, 4)))
+        known = log(key.stock.time_us / min(times_us, default=key.stock.time_us))
+        if not self._steps or self._logs[key.size_bytes] != known:
+            self._logs[key.size_bytes] = known
+            gain = exp(sum(self._logs.values()) / len(self._logs))
+            self._steps.append(GainStep(round(seconds, 3), round(gain, 4)))
 
 
-def _gains(keys: Sequence[Key]) -> list[_Gains]:
-    """Return what a job runs of each curve and, where schedules stand apart, all of it."""
-    curves: dict[tuple[Operation, Shape], list[Key]] = {}
+def _gains(keys: Sequence[ShownKey]) -> list[_Gains]:
+    """Return what a job runs of each curve and, if schedules stand apart, all of it."""
+    curves: dict[tuple[Operation, Shape], list[ShownKey]] = {}
     for key in keys:
         curves.setdefault((key.operation, key.shape), []).append(key)
     gains = []
@@ -232,7 +229,7 @@ def _gains(keys: Sequence[Key]) -> list[_Gains]:
     return gains
 
 
-def family_of(config: Config) -> str:
+def family_name(config: Config) -> str:
     """Return the family of a configuration: its algorithm, or schedules."""
     if config.is_schedule:
         return _SCHEDULES
@@ -241,10 +238,11 @@ def family_of(config: Config) -> str:
     return config.algorithm
 
 
-def _families(found: Mapping[str, _Best], most: int) -> tuple[Family, ...]:
+def _families(found: Mapping[str, _Best], most: int) -> tuple[FamilySearch, ...]:
     order = sorted(found, key=lambda name: found[name].steps[-1].time_us)
     return tuple(
-        Family(name, thinned(found[name].steps, most), len(found[name].medians)) for name in order
+        FamilySearch(name, thinned(found[name].steps, most), len(found[name].medians))
+        for name in order
     )
 
 
@@ -268,17 +266,13 @@ def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
         apart = " with schedules that no job here runs" if gain.apart else ""
         name = f"{gain.shape_name} {gain.operation.value}{apart}".strip()
         told.append(f"{name} ends at {gain.steps[-1].gain:.3f}")
-        points = [*((step.seconds, step.gain) for step in gain.steps)]
-        points.append((progress.seconds, gain.steps[-1].gain))
-        trace = line(
+        trace = _best_line(
             f"{name}, {times.value}",
-            [seconds for seconds, _ in points],
-            [(value, None, None) for _, value in points],
-            [name] * len(points),
+            [(step.seconds, step.gain, name) for step in gain.steps],
+            progress.seconds,
             colour=COLOURS[operations.index(gain.operation) % len(COLOURS)],
             dash=DASHES[times],
             template="%{text} after %{x:.1f} s: %{y:.3f}x",
-            shape="hv",
             width=1 if gain.apart else 2.5,
         )
         shapes.setdefault(gain.shape_name, []).append(trace)
@@ -289,7 +283,7 @@ def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
         f"{format_seconds(progress.seconds)} of machine time and {progress.measurements} "
         f"measurements, {times.value}: {'; '.join(told)}.",
         {name: _over_seconds(traces, axis) for name, traces in shapes.items()},
-        choose="Shape",
+        "Shape",
     )
 
 
@@ -298,23 +292,19 @@ def _key_chart(progress: SearchProgress, times: Evidence) -> Chart:
     axis = {"type": "log", "title": "µs", "nticks": 8}
     figures = {}
     for key in progress.keys:
-        traces = []
-        for family in key.families:
-            style = names.index(family.name)
-            steps = [(step.seconds, step) for step in family.steps]
-            steps.append((progress.seconds, family.steps[-1]))
-            trace = line(
+        traces = [
+            _best_line(
                 f"{family.name}, {family.configs} tried, {times.value}",
-                [seconds for seconds, _ in steps],
-                [(step.time_us, None, None) for _, step in steps],
-                [step.config for _, step in steps],
+                [(step.seconds, step.time_us, step.config) for step in family.steps],
+                progress.seconds,
                 colour=COLOURS[style % len(COLOURS)],
                 dash=DASHES[times],
                 symbol=SYMBOLS[style % len(SYMBOLS)],
                 template="%{text}: %{y:.2f} µs after %{x:.1f} s",
-                shape="hv",
             )
-            traces.append(trace.update(marker_size=6))
+            for family in key.families
+            for style in [names.index(family.name)]
+        ]
         figures[key.key] = _over_seconds(traces, axis)
     won = Counter(key.families[0].name for key in progress.keys if key.families)
     counted = ", ".join(f"{name} for {count}" for name, count in won.items())
@@ -324,8 +314,18 @@ def _key_chart(progress: SearchProgress, times: Evidence) -> Chart:
         f"{times.value}, for the key that is chosen."
         + (f" Fastest at the end: {counted} of the keys." if counted else ""),
         figures,
-        choose="Key",
+        "Key",
     )
+
+
+def _best_line(
+    name: str, steps: Sequence[tuple[float, float, str]], end_s: float, **style: Any
+) -> go.Scatter:
+    """Return a line that keeps each value until the next, and the last to the end."""
+    points = [*steps, (end_s, *steps[-1][1:])]
+    seconds, values, texts = zip(*points, strict=True)
+    intervals = [(value, None, None) for value in values]
+    return line(name, seconds, intervals, texts, shape="hv", **style).update(marker_size=6)
 
 
 def _over_seconds(traces: Sequence[go.Scatter], axis: Mapping[str, Any]) -> go.Figure:

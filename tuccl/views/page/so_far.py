@@ -21,7 +21,7 @@ from tuccl.schedules.saved_candidates import saved_names
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.tuning.pipeline.run_options import read_options
-from tuccl.views.page.keys import Key, Timed, shape_words, timed
+from tuccl.views.page.keys import ShownKey, TimedCall, shape_words, timed
 from tuccl.views.page.search import SearchProgress, search_progress
 from tuccl.workspace.measurement_history import Measurement, read_history
 from tuccl.workspace.measurement_log import read_log
@@ -31,10 +31,10 @@ _TASK = re.compile(r"([a-z_]+)-(\d+)(?:@(\d+)x(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyFiguresSoFar(Key):
+class KeyFiguresSoFar(ShownKey):
     """A key that stock NCCL was timed on, and the best configuration of it so far."""
 
-    best: Timed
+    best: TimedCall
     best_runs: str
     """The best configuration: `ring LL128 ch16`."""
     tried: int
@@ -101,7 +101,7 @@ def read_so_far(run: Run, place: Path) -> RunSoFar:
         run=run,
         begun_at=record.tuned_at,
         backend=backend,
-        source=_source_of(run, record, backend),
+        source=_source(run, record, backend),
         budget_s=_budget_s(record),
         machine=machine,
         keys=keys,
@@ -109,7 +109,7 @@ def read_so_far(run: Run, place: Path) -> RunSoFar:
     )
 
 
-def _source_of(run: Run, record: RunRecord, backend: str) -> str:
+def _source(run: Run, record: RunRecord, backend: str) -> str:
     """Return the backend behind a record that is replayed, as the log names it."""
     if backend != REPLAY:
         return backend

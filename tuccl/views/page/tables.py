@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
 from pathlib import Path
+from statistics import geometric_mean
 
 from lookup_tables.table import Operation, Shape
 from sketches.sketch import Sketch
@@ -15,11 +15,11 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.keys import Runner
 from tuccl.reports.step_gain import StepGain
-from tuccl.views.page.keys import KeyFigures, keys_of
+from tuccl.views.page.keys import ReportedKey, key_figures
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.search import SearchProgress, search_progress
 from tuccl.views.page.sketches import SketchFigures, sketch_figures
-from tuccl.views.page.timelines import Timeline, timelines_of
+from tuccl.views.page.timelines import ScheduleTimeline, simulated_timelines
 from tuccl.views.terminal.table_display import placed_entries_lines, summary_lines
 from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
@@ -75,9 +75,9 @@ class TableFigures:
     speedup_with_all_schedules: float
     shapes: tuple[ShapeFigures, ...]
     """The communicator shapes, in the order of the keys, if there are several."""
-    keys: tuple[KeyFigures, ...]
+    keys: tuple[ReportedKey, ...]
     """Keys whose entries hold wherever ranks sit."""
-    placed: tuple[KeyFigures, ...]
+    placed: tuple[ReportedKey, ...]
     """Entries that hold for some communicators of a shape, and come before those of the shape."""
     step: StepGain | None
     """The gain of a step of the workload, if the table was tuned for one."""
@@ -85,7 +85,7 @@ class TableFigures:
     """Sentences on gains, caveats, profile and cost."""
 
     @property
-    def all_keys(self) -> tuple[KeyFigures, ...]:
+    def all_keys(self) -> tuple[ReportedKey, ...]:
         """The keys, then the entries by where ranks sit."""
         return (*self.keys, *self.placed)
 
@@ -97,8 +97,8 @@ class ComparedKey:
     operation: Operation
     size_bytes: int
     shape: Shape
-    first: KeyFigures
-    second: KeyFigures
+    first: ReportedKey
+    second: ReportedKey
     ratio: float
     """A job's time with the first table over that with the second: above 1 the second is faster."""
     low: float | None
@@ -114,7 +114,7 @@ class ComparedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TableComparison:
     """Two tables, key by key."""
 
     ratio: float
@@ -136,9 +136,9 @@ class ReportFigures:
     """How the search went, if one table is shown whose place has measurements."""
     sketches: tuple[SketchFigures, ...] = ()
     """Connections that the sketches of the run keep and drop."""
-    timelines: tuple[Timeline, ...] = ()
+    timelines: tuple[ScheduleTimeline, ...] = ()
     """Simulated calls of schedules that won."""
-    comparison: Comparison | None = None
+    comparison: TableComparison | None = None
     """The two tables key by key."""
 
 
@@ -162,7 +162,7 @@ def report_figures(found: ReportedTable, sketches: Sequence[Sketch], made_at: st
     Raises:
         WorkspaceError: The measurements of its run cannot be read.
     """
-    table = table_figures(found, measurements_of(found))
+    table = table_figures(found, measurements(found))
     search = None
     if found.run is not None and found.report is not None:
         history = read_history(found.run.measurements, found.identity)
@@ -174,7 +174,7 @@ def report_figures(found: ReportedTable, sketches: Sequence[Sketch], made_at: st
         (table,),
         search if search is not None and search.measurements else None,
         tuple(map(sketch_figures, sketches)),
-        timelines_of(found, table.keys, sketches),
+        simulated_timelines(found, table.keys, sketches),
     )
 
 
@@ -185,11 +185,11 @@ def compared_figures(first: ReportedTable, second: ReportedTable, made_at: str) 
         UsageError: The tables have no key in common.
         WorkspaceError: The measurements of a run cannot be read.
     """
-    tables = tuple(table_figures(found, measurements_of(found)) for found in (first, second))
+    tables = tuple(table_figures(found, measurements(found)) for found in (first, second))
     return ReportFigures(made_at, tables, comparison=compare(*tables))
 
 
-def measurements_of(found: ReportedTable) -> Contents | None:
+def measurements(found: ReportedTable) -> Contents | None:
     """Return the measurements of a table's run, if the place has a run.
 
     Raises:
@@ -205,7 +205,7 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         found: The table.
         samples: The measurements of its run, if the place has them.
     """
-    known = keys_of(found, samples)
+    known = key_figures(found, samples)
     keys = tuple(key for key in known if not key.placement)
     provenance, report = found.provenance, found.report
     if provenance is None and samples is not None and samples.source is not None:
@@ -235,8 +235,8 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         dates=found.dates,
         measuring_s=None if report is None else report.measuring_s,
         profile=dict(found.table.profile),
-        speedup=geometric_mean([key.speedup for key in keys]),
-        speedup_with_all_schedules=geometric_mean(
+        speedup=mean_gain([key.speedup for key in keys]),
+        speedup_with_all_schedules=mean_gain(
             [key.speedup if key.schedule_speedup is None else key.schedule_speedup for key in keys]
         ),
         shapes=_shapes(keys),
@@ -247,45 +247,41 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
     )
 
 
-def compare(first: TableFigures, second: TableFigures) -> Comparison:
+def compare(first: TableFigures, second: TableFigures) -> TableComparison:
     """Compare two tables.
 
     Raises:
         UsageError: They have no key in common.
     """
-    others = {_call(key): key for key in second.all_keys}
-    keys = tuple(
-        _compared(key, others[_call(key)]) for key in first.all_keys if _call(key) in others
-    )
+    others = {key.order: key for key in second.all_keys}
+    keys = tuple(_compared(key, others[key.order]) for key in first.all_keys if key.order in others)
     if not keys:
         raise UsageError(
             f"{first.name} and {second.name} have no operation, size and communicator in common; "
             "name tables that do"
         )
-    ratio = geometric_mean([key.ratio for key in keys])
-    return Comparison(ratio, keys, tuple(_differences(first, second, keys)))
+    ratio = mean_gain([key.ratio for key in keys])
+    return TableComparison(ratio, keys, tuple(_differences(first, second, keys)))
 
 
-def geometric_mean(ratios: Sequence[float]) -> float:
+def mean_gain(ratios: Sequence[float]) -> float:
     """Return the geometric mean, 1 of nothing."""
-    return exp(sum(map(log, ratios)) / len(ratios)) if ratios else 1.0
+    return geometric_mean(ratios) if ratios else 1.0
 
 
-def _shapes(keys: Sequence[KeyFigures]) -> tuple[ShapeFigures, ...]:
-    by_shape: dict[Shape, list[KeyFigures]] = {}
+def _shapes(keys: Sequence[ReportedKey]) -> tuple[ShapeFigures, ...]:
+    by_shape: dict[Shape, list[ReportedKey]] = {}
     for key in keys:
         by_shape.setdefault(key.shape, []).append(key)
     if len(by_shape) < 2:
         return ()
     return tuple(
-        ShapeFigures(
-            own[0].shape_name, shape, len(own), geometric_mean([key.speedup for key in own])
-        )
+        ShapeFigures(own[0].shape_name, shape, len(own), mean_gain([key.speedup for key in own]))
         for shape, own in by_shape.items()
     )
 
 
-def _remarks(found: ReportedTable, keys: Sequence[KeyFigures]) -> Iterator[str]:
+def _remarks(found: ReportedTable, keys: Sequence[ReportedKey]) -> Iterator[str]:
     if found.report is not None:
         gains = job_gains(found.table, found.report, has_executor=found.has_executor)
         yield from summary_lines(found.table, found.report, gains)
@@ -306,11 +302,7 @@ def _remarks(found: ReportedTable, keys: Sequence[KeyFigures]) -> Iterator[str]:
         )
 
 
-def _call(key: KeyFigures) -> tuple[Operation, Shape, int, str]:
-    return key.operation, key.shape, key.size_bytes, key.placement
-
-
-def _compared(first: KeyFigures, second: KeyFigures) -> ComparedKey:
+def _compared(first: ReportedKey, second: ReportedKey) -> ComparedKey:
     a, b = first.job, second.job
     return ComparedKey(
         first.operation,
@@ -339,7 +331,7 @@ def _differences(
     if first.nccl_version != second.nccl_version:
         named = [table.nccl_version or "not stated" for table in (first, second)]
         yield f"NCCL differs: {named[0]} and {named[1]}"
-    stock = geometric_mean([key.first.stock.time_us / key.second.stock.time_us for key in keys])
+    stock = mean_gain([key.first.stock.time_us / key.second.stock.time_us for key in keys])
     if abs(stock - 1.0) > _SAME_STOCK:
         yield (
             f"stock NCCL's own times differ: those of the first are {stock:.3f} times those of "

@@ -7,7 +7,7 @@ share, the one with messages in turn is drawn, in which a link has one message a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -29,7 +29,7 @@ from tuccl.models.model_constants import SHIPPED
 from tuccl.models.siblings import SiblingMachines
 from tuccl.quantities import count_of, format_size
 from tuccl.views.page.charts import Chart, chart_text
-from tuccl.views.page.keys import KeyFigures
+from tuccl.views.page.keys import ReportedKey
 from tuccl.views.page.place import ReportedTable
 
 _MOST_SCHEDULES = 4
@@ -43,7 +43,7 @@ _FINEST = 2_000
 _TILES = 2
 
 
-class Phase(StrEnum):
+class MessagePhase(StrEnum):
     """The part of a collective that a message or step belongs to."""
 
     COLLECT_INSIDE = "reduce inside a node"
@@ -54,11 +54,11 @@ class Phase(StrEnum):
 
 
 _STYLES = {
-    Phase.COLLECT_INSIDE: ("var(--green)", 0.8),
-    Phase.COLLECT_ACROSS: ("var(--orange)", 0.8),
-    Phase.SPREAD_INSIDE: ("var(--blue)", 0.45),
-    Phase.SPREAD_ACROSS: ("var(--plum)", 0.45),
-    Phase.LOCAL: ("var(--grey)", 0.2),
+    MessagePhase.COLLECT_INSIDE: ("var(--green)", 0.8),
+    MessagePhase.COLLECT_ACROSS: ("var(--orange)", 0.8),
+    MessagePhase.SPREAD_INSIDE: ("var(--blue)", 0.45),
+    MessagePhase.SPREAD_ACROSS: ("var(--plum)", 0.45),
+    MessagePhase.LOCAL: ("var(--grey)", 0.2),
 }
 """Colours and heights of bars: phases differ by more than their colour."""
 _LANE_PIXELS = 15
@@ -69,7 +69,7 @@ _AROUND_PIXELS = 150
 class Bar:
     """A time that something is busy."""
 
-    phase: Phase
+    phase: MessagePhase
     begin_us: float
     end_us: float
 
@@ -108,7 +108,7 @@ class ThreadblockLane:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class ScheduleTimeline:
     """A simulated call of a schedule."""
 
     schedule: str
@@ -116,7 +116,7 @@ class Timeline:
     size_bytes: int
     shape: Shape
     shape_name: str
-    """As `Key.shape_name`."""
+    """As `ShownKey.shape_name`."""
     runs: str
     """The schedule and its parameters."""
     sketch: str
@@ -137,9 +137,9 @@ class Timeline:
         return f"{self.schedule} at {format_size(self.size_bytes)}{shape}"
 
 
-def timelines_of(
-    found: ReportedTable, keys: Sequence[KeyFigures], sketches: Sequence[Sketch]
-) -> tuple[Timeline, ...]:
+def simulated_timelines(
+    found: ReportedTable, keys: Sequence[ReportedKey], sketches: Sequence[Sketch]
+) -> tuple[ScheduleTimeline, ...]:
     """Return the schedules that won most keys, each at the size of its largest gain.
 
     Schedules that are too large to be shown are left out, and so are those of a place that holds
@@ -157,7 +157,7 @@ def timelines_of(
     by_name = {sketch.name: sketch for sketch in sketches}
     stored = {schedule.content_hash: schedule for schedule in found.table.schedules}
     parts = SiblingMachines(machine)
-    made: list[Timeline] = []
+    made: list[ScheduleTimeline] = []
     steps = 0
     for key, config in _chosen(found, keys):
         tried = report.schedules.get(config.schedule)
@@ -179,11 +179,11 @@ def timelines_of(
 
 
 def _chosen(
-    found: ReportedTable, keys: Sequence[KeyFigures]
-) -> Iterator[tuple[KeyFigures, ScheduleConfig]]:
+    found: ReportedTable, keys: Sequence[ReportedKey]
+) -> Iterator[tuple[ReportedKey, ScheduleConfig]]:
     """Yield each schedule that won with the key of its largest gain, the most frequent first."""
     by_call = {(key.operation, key.size_bytes, key.shape): key for key in keys}
-    won: dict[str, list[tuple[KeyFigures, ScheduleConfig]]] = {}
+    won: dict[str, list[tuple[ReportedKey, ScheduleConfig]]] = {}
     for entry in found.table.entries:
         key = by_call.get((entry.key.operation, entry.tuned_bytes, entry.key.shape))
         if entry.schedule is not None and key is not None:
@@ -195,10 +195,10 @@ def _chosen(
 def _timeline(
     stored: StoredSchedule,
     config: ScheduleConfig,
-    key: KeyFigures,
+    key: ReportedKey,
     sketch: Sketch,
     machine: Topology,
-) -> Timeline | None:
+) -> ScheduleTimeline | None:
     try:
         algorithm = read_msccl_xml(stored.msccl_xml, stored.name)
         if algorithm.step_count > _MOST_STEPS:
@@ -208,7 +208,7 @@ def _timeline(
         trace = trace_schedule(algorithm, network, key.size_bytes, model, _TILES)
     except ScheduleError:
         return None
-    return Timeline(
+    return ScheduleTimeline(
         schedule=stored.name,
         operation=key.operation,
         size_bytes=key.size_bytes,
@@ -266,11 +266,11 @@ def _joined(transfers: Sequence[Transfer], sketch: Sketch, gap_us: float) -> tup
     return tuple(bars)
 
 
-def _phase(sketch: Sketch, src: int, dst: int, *, reduces: bool) -> Phase:
+def _phase(sketch: Sketch, src: int, dst: int, *, reduces: bool) -> MessagePhase:
     inside = sketch.node_of_rank[src] == sketch.node_of_rank[dst]
     if reduces:
-        return Phase.COLLECT_INSIDE if inside else Phase.COLLECT_ACROSS
-    return Phase.SPREAD_INSIDE if inside else Phase.SPREAD_ACROSS
+        return MessagePhase.COLLECT_INSIDE if inside else MessagePhase.COLLECT_ACROSS
+    return MessagePhase.SPREAD_INSIDE if inside else MessagePhase.SPREAD_ACROSS
 
 
 def _ranks(trace: Trace, sketch: Sketch) -> Iterator[ThreadblockLane]:
@@ -283,14 +283,14 @@ def _ranks(trace: Trace, sketch: Sketch) -> Iterator[ThreadblockLane]:
             StepBar(
                 step.step.type.value,
                 step.step.count,
-                _bar(_phase_of(step, sketch), step.begin_us, step.end_us),
+                _bar(_step_phase(step, sketch), step.begin_us, step.end_us),
             )
             for step in steps
         )
         yield ThreadblockLane(rank, number, block.recv_peer, block.send_peer, bars)
 
 
-def _phase_of(step: TracedStep, sketch: Sketch) -> Phase:
+def _step_phase(step: TracedStep, sketch: Sketch) -> MessagePhase:
     """Return a step's phase: by the message that it receives, or else sends."""
     kind = step.step.type
     block = step.threadblock
@@ -298,38 +298,29 @@ def _phase_of(step: TracedStep, sketch: Sketch) -> Phase:
         return _phase(sketch, block.recv_peer, step.rank, reduces=kind.reduces)
     if kind.sends:
         return _phase(sketch, step.rank, block.send_peer, reduces=step.peer_reduces)
-    return Phase.LOCAL
+    return MessagePhase.LOCAL
 
 
-def _bar(phase: Phase, begin_us: float, end_us: float) -> Bar:
+def _bar(phase: MessagePhase, begin_us: float, end_us: float) -> Bar:
     return Bar(phase, round(begin_us, 3), round(end_us, 3))
 
 
-def timeline_charts(timelines: Sequence[Timeline]) -> tuple[Chart, Chart]:
+def timeline_charts(timelines: Sequence[ScheduleTimeline]) -> tuple[Chart, Chart]:
     """Return the charts of links, and of steps; there has to be a timeline."""
-    steps = {
-        f"{timeline.name}, rank {rank}": _lanes(
-            {
-                _lane_name(lane): [
-                    (step.bar, f"{number} {step.instruction} {step.chunks}")
-                    for number, step in enumerate(lane.steps)
-                ]
+    links, steps = {}, {}
+    for timeline in timelines:
+        links[timeline.name] = _lanes(
+            (f"{lane.port} {lane.share:.0%}", bar, "")
+            for lane in timeline.links
+            for bar in lane.bars
+        )
+        for rank in dict.fromkeys(lane.rank for lane in timeline.ranks):
+            steps[f"{timeline.name}, rank {rank}"] = _lanes(
+                (_lane_name(lane), step.bar, f"{number} {step.instruction} {step.chunks}")
                 for lane in timeline.ranks
                 if lane.rank == rank
-            }
-        )
-        for timeline in timelines
-        for rank in dict.fromkeys(lane.rank for lane in timeline.ranks)
-    }
-    links = {
-        timeline.name: _lanes(
-            {
-                chart_text(f"{lane.port} {lane.share:.0%}"): [(bar, "") for bar in lane.bars]
-                for lane in timeline.links
-            }
-        )
-        for timeline in timelines
-    }
+                for number, step in enumerate(lane.steps)
+            )
     first = [lane for lane in timelines[0].ranks if lane.rank == 0]
     return (
         Chart(
@@ -358,35 +349,32 @@ def timeline_charts(timelines: Sequence[Timeline]) -> tuple[Chart, Chart]:
 def _lane_name(lane: ThreadblockLane) -> str:
     source = "" if lane.receives_from < 0 else f"{lane.receives_from} "
     target = "" if lane.sends_to < 0 else f" {lane.sends_to}"
-    return chart_text(f"tb {lane.threadblock}: {source}>{target}")
+    return f"tb {lane.threadblock}: {source}>{target}"
 
 
-def _lanes(lanes: Mapping[str, Sequence[tuple[Bar, str]]]) -> go.Figure:
-    """Return a chart with a row for each lane, and a trace for each phase that occurs."""
+def _lanes(bars: Iterable[tuple[str, Bar, str]]) -> go.Figure:
+    """Return a chart with a row for each lane, and a trace for each phase that occurs.
+
+    Args:
+        bars: Name of the lane, bar, and text of each step; lanes are in the order of their bars.
+    """
+    shown = [(chart_text(lane), bar, chart_text(text)) for lane, bar, text in bars]
+    lanes = list(dict.fromkeys(lane for lane, _, _ in shown))
     figure = go.Figure().update_layout(
         height=_AROUND_PIXELS + _LANE_PIXELS * len(lanes),
         barmode="overlay",
         bargap=0,
         xaxis={"title": "simulated µs", "rangemode": "tozero"},
-        yaxis={
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": list(lanes),
-            "range": [len(lanes) - 0.5, -0.5],
-            "tickfont": {"size": 11},
-            "dtick": 1,
-            "showgrid": False,
-        },
+        yaxis={"type": "category", "categoryorder": "array", "categoryarray": lanes},
+        yaxis_range=[len(lanes) - 0.5, -0.5],
+        yaxis_tickfont_size=11,
+        yaxis_dtick=1,
+        yaxis_showgrid=False,
     )
     for phase, (colour, height) in _STYLES.items():
-        found = [
-            (lane, bar, text)
-            for lane, bars in lanes.items()
-            for bar, text in bars
-            if bar.phase is phase
-        ]
+        found = [(lane, bar, text) for lane, bar, text in shown if bar.phase is phase]
         if found:
-            texts = [chart_text(text) for _, _, text in found if text]
+            texts = [text for _, _, text in found if text]
             named = "%{y}, step %{hovertext}" if texts else "%{y}"
             figure.add_bar(
                 orientation="h",
@@ -403,7 +391,7 @@ def _lanes(lanes: Mapping[str, Sequence[tuple[Bar, str]]]) -> go.Figure:
     return figure
 
 
-def _told(timeline: Timeline) -> str:
+def _told(timeline: ScheduleTimeline) -> str:
     busiest = max(timeline.links, key=lambda lane: lane.share)
     idlest = min(timeline.links, key=lambda lane: lane.share)
     tiles = ""

@@ -23,7 +23,6 @@ from tuccl.views.page.follow import (
     LEAST_S,
     FollowedPage,
     FollowServer,
-    follow_server,
     run_to_follow,
 )
 from tuccl.views.page.page import PLOTLY_ADDRESS
@@ -44,7 +43,7 @@ class Clock:
 
 @contextmanager
 def served(page: FollowedPage, plotly: str = DRAWS) -> Iterator[FollowServer]:
-    with follow_server(page, plotly, 0) as server:
+    with FollowServer(page, plotly, 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -182,7 +181,7 @@ def test_a_refusal_is_one_line(
 
 @pytest.mark.long
 def test_a_port_that_is_taken_is_one_line(run_inside: Run, tuned: TunedWorkspace) -> None:
-    with follow_server(FollowedPage(tuned.root, None), DRAWS, 0) as server:
+    with FollowServer(FollowedPage(tuned.root, None), DRAWS, 0) as server:
         port = str(server.server_port)
         done = run_inside("report", "--follow", "--port", port)
     assert (done.returncode, done.stdout) == (ExitCode.BAD_INPUT, "")

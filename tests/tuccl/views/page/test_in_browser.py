@@ -15,7 +15,7 @@ from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.views.page.reported import hostile
 from tests.tuccl.views.page.test_follow import served
 from tests.tuccl.views.page.unfinished import go_on, unfinish
-from tuccl.views.page.follow import FollowedPage, Served
+from tuccl.views.page.follow import FollowedPage, ServedPage
 from tuccl.views.page.page import table_page
 from tuccl.views.page.tables import report_figures
 from tuccl.workspace.runs import Run as WorkspaceRun
@@ -121,7 +121,7 @@ class GoesOn(FollowedPage):
         self._go_on = partial(go_on, workspace, run, 800)
         super().__init__(workspace, None, lambda: 60.0 * self._requests)
 
-    def now(self) -> Served:
+    def now(self) -> ServedPage:
         self._requests += 1
         if self._requests == 4:
             self._go_on()

@@ -8,7 +8,7 @@ from tests.tuccl.tuned_tables import SIXTEEN_GPUS
 from tests.tuccl.views.page.reported import reported
 from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.keys import Runner
-from tuccl.views.page.keys import keys_of
+from tuccl.views.page.keys import key_figures
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.tables import table_figures
 
@@ -19,7 +19,7 @@ def of_directory(found: ReportedTable) -> ReportedTable:
 
 
 def test_a_job_runs_schedules_settings_or_nccl() -> None:
-    keys = keys_of(reported(), None)
+    keys = key_figures(reported(), None)
     assert [key.runner for key in keys] == [
         Runner.EXECUTOR,
         Runner.EXECUTOR,
@@ -34,7 +34,7 @@ def test_a_job_runs_schedules_settings_or_nccl() -> None:
 
 
 def test_bounds_of_a_gain_become_bounds_of_the_time() -> None:
-    setting = keys_of(reported(), None)[2].job
+    setting = key_figures(reported(), None)[2].job
     # 16 us over 8 us is 2, at least 1.5 and at most 2.2.
     assert (setting.low_us, setting.high_us) == pytest.approx((8.0 * 2 / 2.2, 8.0 * 2 / 1.5))
     # nccl-tests counts 2 (n - 1) / n for all_reduce.

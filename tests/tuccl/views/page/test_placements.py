@@ -59,7 +59,7 @@ def test_a_page_has_rows_for_each_and_says_what_they_are() -> None:
 def test_a_shipped_directory_shows_them_too() -> None:
     shipped = replace(PLACED, report=None)
     figures = table_figures(shipped, None)
-    assert [key.placement for key in figures.all_keys] == ["", "", "", NEIGHBOURS, APART]
+    assert [key.placement for key in figures.all_keys] == [None, None, None, NEIGHBOURS, APART]
     assert any("for those like" in line for line in figures.remarks)
 
 

@@ -11,6 +11,7 @@ from tests.tuccl.views.page.unfinished import unfinish
 from tuccl.errors import WorkspaceError
 from tuccl.reports.report import read_report
 from tuccl.views.page.so_far import read_so_far
+from tuccl.workspace.measurement_file import Sums
 from tuccl.workspace.measurement_log import read_log
 from tuccl.workspace.runs import Workspace
 
@@ -62,7 +63,6 @@ def test_keys_of_several_shapes_have_the_shapes_names_and_borders_are_no_keys(
     assert record is not None
     contents = read_log(run.measurements, record.identity)
     assert "@" not in next(iter(contents.all)).task
-    # A log without sums, which an older release has written.
     first, source, *lines = run.measurements.read_text().splitlines()
     plain = [json.loads(line) for line in (first, source, *lines)]
     for values in plain:
@@ -71,10 +71,11 @@ def test_keys_of_several_shapes_have_the_shapes_names_and_borders_are_no_keys(
             values["task"] += "@2x1"
         elif "task" in values:
             values["task"] += "@4x1"
-    plain[0]["version"] = 3
     border = {"task": "all_reduce-98304@4x1", "config": ["default", "", 0, 0, 0, 0], "first": 0}
     plain.append(border | {"samples_us": [5.0], "seconds": 0.1})
-    run.measurements.write_text("".join(json.dumps(values) + "\n" for values in plain))
+    sums = Sums()
+    written = [sums.sealed(json.dumps(values).encode()) for values in plain]
+    run.measurements.write_bytes(b"".join(written))
     found = read_so_far(run, tuned.root)
     assert {(key.operation, key.shape_name) for key in found.keys} == {
         (Operation.ALL_GATHER, "2 ranks on 1 node"),

@@ -7,8 +7,8 @@ from tests.tuccl.tuned_tables import SIXTEEN_GPUS
 from tests.tuccl.views.page.reported import reported
 from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config
-from tuccl.views.page.keys import keys_of
-from tuccl.views.page.search import family_of, search_charts, search_progress, thinned
+from tuccl.views.page.keys import key_figures
+from tuccl.views.page.search import family_name, search_charts, search_progress, thinned
 from tuccl.workspace.measurement_history import Measurement
 from tuccl.workspace.measurement_lines import Recorded
 
@@ -29,7 +29,7 @@ def test_a_lucky_sample_does_not_stay_the_best() -> None:
         measured(4.0, STOCK, 16.0),
         measured(5.0, Config("pat", "LL"), failed="it hung"),
     ]
-    progress = search_progress(keys_of(reported(), None), history, {}, full_names=False)
+    progress = search_progress(key_figures(reported(), None), history, {}, full_names=False)
     key = progress.keys[0]
     assert (progress.seconds, progress.measurements, key.failed) == (5.0, 5, 1)
     assert [(family.name, family.configs) for family in key.families] == [
@@ -50,7 +50,7 @@ def test_a_lucky_sample_does_not_stay_the_best() -> None:
 
 def test_schedules_that_no_job_runs_have_a_line_of_their_own() -> None:
     history = [measured(1.0, RING, 8.0), measured(2.0, SCHEDULE, 4.0)]
-    keys = keys_of(reported(SIXTEEN_GPUS), None)
+    keys = key_figures(reported(SIXTEEN_GPUS), None)
     progress = search_progress(keys, history, {"5a5a": "two_phase"}, full_names=False)
     ends = {line.apart: line.steps[-1].gain for line in progress.gains}
     assert ends == pytest.approx({False: 2 ** (1 / 4), True: 4 ** (1 / 4)}, abs=1e-4)
@@ -65,7 +65,7 @@ def test_schedules_that_no_job_runs_have_a_line_of_their_own() -> None:
 
 def test_families_are_algorithms_and_schedules() -> None:
     configs = (RING, STOCK, Config("default", nthreads=256), SCHEDULE, Config("phases:5a5a", "LL"))
-    assert [family_of(config) for config in configs] == [
+    assert [family_name(config) for config in configs] == [
         "ring",
         "stock NCCL",
         "NCCL's own choice under a profile",

@@ -11,7 +11,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import Report
 from tuccl.search.trials.config import STOCK, Config
 from tuccl.views.page.curves import curve_charts
-from tuccl.views.page.keys import by_curve, keys_of
+from tuccl.views.page.keys import by_curve, key_figures
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.search import search_charts, search_progress
 from tuccl.views.page.tables import table_figures
@@ -25,7 +25,7 @@ def report_of(found: ReportedTable) -> Report:
 
 
 def test_keys_without_an_entry_keep_their_shape() -> None:
-    keys = keys_of(of_three_shapes(), None)
+    keys = key_figures(of_three_shapes(), None)
     curves = {(own[0].operation, own[0].shape): own for own in by_curve(keys)}
     assert list(curves) == [(Operation.ALL_REDUCE, shape) for shape in (WHOLE, NODE, RAIL)]
     for (_, shape), own in curves.items():
@@ -48,7 +48,7 @@ def test_a_line_of_a_chart_is_of_one_shape() -> None:
 
 def test_no_line_is_drawn_over_a_size_without_a_time() -> None:
     """The plugin has times of 1K and 4K; at 2K a schedule alone was measured."""
-    bandwidth, latency = curve_charts(keys_of(reported(), None), Evidence.MEASURED)
+    bandwidth, latency = curve_charts(key_figures(reported(), None), Evidence.MEASURED)
     stock, plugin, schedule = latency.figures[""].data
     assert stock.y == (16.0,) * 4
     assert (plugin.x, plugin.y) == ((1024, 2048, 4096), (8.0, None, 8.0))
@@ -79,7 +79,7 @@ def test_the_gain_of_each_shape_is_told() -> None:
 
 
 def test_a_bound_is_of_the_part_that_a_communicator_has() -> None:
-    bounds = {key.shape: key.bound_us for key in keys_of(of_three_shapes(), None)}
+    bounds = {key.shape: key.bound_us for key in key_figures(of_three_shapes(), None)}
     whole_us, node_us, rail_us = (bounds[shape] for shape in (WHOLE, NODE, RAIL))
     assert whole_us is not None
     assert node_us is not None
@@ -92,7 +92,7 @@ def test_a_bound_is_of_the_part_that_a_communicator_has() -> None:
 def test_faked_nodes_have_no_bound_across_them(laboratory: Laboratory) -> None:
     found = of_three_shapes()
     report = report_of(found).model_copy(update={"laboratory": laboratory})
-    keys = keys_of(replace(found, report=report), None)
+    keys = key_figures(replace(found, report=report), None)
     assert {key.shape for key in keys if key.bound_us is not None} == {NODE}
 
 
@@ -100,7 +100,7 @@ def test_ranks_that_share_a_gpu_have_no_bound() -> None:
     found = of_three_shapes()
     laboratory = Laboratory(2, share_gpus=True, gpus=1)
     report = report_of(found).model_copy(update={"laboratory": laboratory})
-    assert not any(key.bound_us for key in keys_of(replace(found, report=report), None))
+    assert not any(key.bound_us for key in key_figures(replace(found, report=report), None))
 
 
 def test_a_bound_that_a_time_is_below_is_not_given() -> None:
@@ -112,7 +112,7 @@ def test_a_bound_that_a_time_is_below_is_not_given() -> None:
         for key in report_of(found).keys
     ]
     report = report_of(found).model_copy(update={"keys": keys})
-    given = keys_of(replace(found, report=report), None)
+    given = key_figures(replace(found, report=report), None)
     assert {key.shape for key in given if key.bound_us is not None} == {WHOLE, NODE}
 
 
@@ -120,7 +120,7 @@ def test_samples_and_search_are_found_by_shape() -> None:
     found = of_three_shapes()
     samples = Contents()
     samples.put(Recorded("all_reduce-1024@2x1", STOCK, (15.0, 16.0, 16.0, 17.0)))
-    keys = keys_of(found, samples)
+    keys = key_figures(found, samples)
     assert [key.name for key in keys if key.stock.low_us is not None] == ["node all_reduce 1K"]
 
     ring = Config("ring", "LL")

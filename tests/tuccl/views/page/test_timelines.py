@@ -19,9 +19,14 @@ from tuccl.models.siblings import SiblingMachines
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
 from tuccl.reports.report import ScheduleReport
-from tuccl.views.page.keys import keys_of
+from tuccl.views.page.keys import key_figures
 from tuccl.views.page.place import ReportedTable
-from tuccl.views.page.timelines import Phase, Timeline, timeline_charts, timelines_of
+from tuccl.views.page.timelines import (
+    MessagePhase,
+    ScheduleTimeline,
+    simulated_timelines,
+    timeline_charts,
+)
 
 pytestmark = pytest.mark.long
 
@@ -63,8 +68,8 @@ def with_schedule(name: str, shown: str = "all_reduce_two_phase") -> ReportedTab
     )
 
 
-def timelines(found: ReportedTable) -> tuple[Timeline, ...]:
-    return timelines_of(found, keys_of(found, None), [sketch()])
+def timelines(found: ReportedTable) -> tuple[ScheduleTimeline, ...]:
+    return simulated_timelines(found, key_figures(found, None), [sketch()])
 
 
 def test_a_hierarchical_schedule_has_four_phases_and_uses_its_links() -> None:
@@ -72,7 +77,7 @@ def test_a_hierarchical_schedule_has_four_phases_and_uses_its_links() -> None:
     # 8 us over 2 us is the larger gain.
     assert timeline.size_bytes == 2048
     phases = {bar.phase for lane in timeline.links for bar in lane.bars}
-    assert phases == set(Phase) - {Phase.LOCAL}
+    assert phases == set(MessagePhase) - {MessagePhase.LOCAL}
     ports = [lane.port for lane in timeline.links]
     assert {"out:n0/gpu0", "in:n1/gpu7", "tx:n0/nic3, rx:n1/nic3"} <= set(ports)
     assert {lane.rank for lane in timeline.ranks} == set(range(16))
@@ -83,7 +88,7 @@ def test_a_hierarchical_schedule_has_four_phases_and_uses_its_links() -> None:
         lane.port.partition(":")[0]
         for lane in timeline.links
         for bar in lane.bars
-        if bar.phase in {Phase.COLLECT_ACROSS, Phase.SPREAD_ACROSS}
+        if bar.phase in {MessagePhase.COLLECT_ACROSS, MessagePhase.SPREAD_ACROSS}
     }
     assert across <= {"tx", "rx"}
 
