@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tuccl import __version__
@@ -80,7 +80,7 @@ def calibrate(options: CalibrateOptions) -> int:
             "median_error_shipped": round(fit.error_before, 6),
             "median_error": round(fit.error_after, 6),
             "output": str(options.output),
-            "constants": model.constants.model_dump(),
+            "constants": asdict(model.constants),
         }
         print_json(document, SCHEMA_VERSION)
         return ExitCode.OK

@@ -1,6 +1,7 @@
 """`tuccl calibrate`, as installed: what it writes, and what it refuses in one line."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_output_of_nccl_tests_becomes_constants_that_tell_it_better(
     assert document["operations"] == ["all_reduce"]
     assert document["median_error"] < document["median_error_shipped"]
     model = read_model_file(tmp_path / "model.json")
-    assert model.constants.model_dump() == document["constants"]
+    assert asdict(model.constants) == document["constants"]
     again = run_tuccl("calibrate", measured, "--topology", "shipped:h200-4gpu", "-o", "again.json")
     assert "18 times of all_reduce (nccl-tests)" in again.stdout
     assert (tmp_path / "again.json").read_text() == (tmp_path / "model.json").read_text()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,41 +15,11 @@ from tuccl.models.model_constants import ModelConstants, ProtocolCosts
 
 _DIGITS = 6
 
-_Positive = Annotated[float, Field(gt=0.0, lt=1e9, allow_inf_nan=False)]
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Costs(_Strict):
-    base_us: _Positive
-    hop_us: _Positive
-    tree_hop_us: _Positive
-    sync_us: _Positive
-    ring_gb_per_s: _Positive
-    half_threads: _Positive
-    tree_gb_per_s: _Positive
-    wire_efficiency: _Positive
-
-
-class _Constants(_Strict):
-    ll: _Costs
-    ll128: _Costs
-    simple: _Costs
-    pci_hop_share: _Positive
-    network_hop_us: _Positive
-    network_latencies: _Positive
-    network_efficiency: _Positive
-    launch_us: _Positive
-    socket_gb_per_s: _Positive
-    phase_launch_us: _Positive
-    memory_efficiency: _Positive
-
-
-class ModelFile(_Strict):
+class ModelFile(BaseModel):
     """A file of constants and their provenance."""
 
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     model_version: Literal[1]
     tuccl: str
     """Release of TuCCL that fitted the constants."""
@@ -60,18 +30,7 @@ class ModelFile(_Strict):
     observations: Annotated[int, Field(ge=1)]
     median_error: Annotated[float, Field(ge=0.0)]
     """Median relative error on the times that the constants were fitted to."""
-    constants: _Constants
-
-    @property
-    def model_constants(self) -> ModelConstants:
-        """Constants as the model takes them."""
-        values = self.constants
-        return ModelConstants(
-            ll=ProtocolCosts(**values.ll.model_dump()),
-            ll128=ProtocolCosts(**values.ll128.model_dump()),
-            simple=ProtocolCosts(**values.simple.model_dump()),
-            **values.model_dump(exclude={"ll", "ll128", "simple"}),
-        )
+    constants: ModelConstants
 
 
 def make_model_file(
@@ -84,12 +43,6 @@ def make_model_file(
     median_error: float,
 ) -> ModelFile:
     """Return a file of constants, rounded to six digits."""
-    values = {
-        name: {inner: _rounded(number) for inner, number in value.items()}
-        if isinstance(value, dict)
-        else _rounded(value)
-        for name, value in asdict(constants).items()
-    }
     return ModelFile(
         model_version=1,
         tuccl=tuccl,
@@ -97,7 +50,7 @@ def make_model_file(
         source=source,
         observations=observations,
         median_error=_rounded(median_error),
-        constants=_Constants.model_validate(values),
+        constants=_rounded_all(constants),
     )
 
 
@@ -125,6 +78,16 @@ def read_model_file(path: Path) -> ModelFile:
         raise InputFileError(
             f"{path}: {first_fault(error)}; write it again with `tuccl calibrate`"
         ) from error
+
+
+def _rounded_all(constants: ModelConstants) -> ModelConstants:
+    values: dict[str, Any] = {
+        field.name: ProtocolCosts(*map(_rounded, astuple(value)))
+        if isinstance(value := getattr(constants, field.name), ProtocolCosts)
+        else _rounded(value)
+        for field in fields(constants)
+    }
+    return ModelConstants(**values)
 
 
 def _rounded(number: float) -> float:

@@ -175,7 +175,7 @@ def _model(options: RunOptions, path: Path) -> ModelConstants:
         raise UsageError(
             f"--model is for --backend {SIMULATED}; --backend {options.backend_name} models nothing"
         )
-    return read_model_file(path).model_constants
+    return read_model_file(path).constants
 
 
 def _recorded_keys(
