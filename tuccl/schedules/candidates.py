@@ -84,6 +84,11 @@ class Candidate:
     """Ranks of each node, of steps that the executor runs across hosts in stages and rounds."""
 
     @property
+    def is_across_hosts(self) -> bool:
+        """Whether the executor runs it in phases, on several nodes."""
+        return self.phases is not None or bool(self.node_sizes)
+
+    @property
     def steps(self) -> Algorithm:
         """Steps of all ranks.
 

@@ -133,7 +133,7 @@ def modelled_space(
 
     Schedules across hosts take their own; arguments as in `executor_space`.
     """
-    across = [each for each in candidates if each.phases is not None or each.node_sizes]
+    across = [each for each in candidates if each.is_across_hosts]
     hashes = [each.content_hash for each in candidates if each not in across]
     families = executor_space(across, size_bytes, ll128=ll128).families
     return Space("executor", (*families, *executor_families(hashes, ll128=ll128)))

@@ -99,26 +99,10 @@ class SimulatedBackend:
         self._running = RunningProfiles()
         self._seed = seed
         self._spread = spread
-        of_shape = {self._machine.shape: schedules, **of_shapes}
-        self._compiled: dict[_Schedule, CompiledSchedule] = {
-            (shape, content_hash): compile_schedule(
-                schedule.steps, with_network_hops(schedule.sketch, self._machine, constants)
-            )
-            for shape, own in of_shape.items()
+        self._schedules: dict[_Schedule, Candidate] = {
+            (shape, content_hash): schedule
+            for shape, own in {self._machine.shape: schedules, **of_shapes}.items()
             for content_hash, schedule in own.items()
-            if schedule.phases is None and not schedule.node_sizes
-        }
-        self._steps = {
-            (shape, content_hash): own[content_hash].steps
-            for shape, own in of_shape.items()
-            for content_hash in own
-            if (shape, content_hash) in self._compiled
-        }
-        self._phased: dict[_Schedule, PhasedSchedule] = {
-            (shape, content_hash): schedule.phased
-            for shape, own in of_shape.items()
-            for content_hash, schedule in own.items()
-            if schedule.phased is not None
         }
         self._classes = lru_cache(maxsize=None)(self._classes_of)
         self._phased_model = lru_cache(maxsize=None)(self._model_of_shape)
@@ -173,10 +157,10 @@ class SimulatedBackend:
                 for machine in self._figures_at(task)
             )
             return max(choice.nchannels for choice in choices)
-        steps = self._steps.get((task.shape, config.schedule))
-        if steps is None:
+        schedule = self._schedules.get((task.shape, config.schedule))
+        if schedule is None or schedule.is_across_hosts:
             return config.nchannels
-        return config.nchannels * max(len(gpu.threadblocks) for gpu in steps.programs)
+        return config.nchannels * max(len(gpu.threadblocks) for gpu in schedule.steps.programs)
 
     def _alone_us(self, task: Task, config: Config) -> float:
         if config.algorithm.startswith(PHASES_PREFIX):
@@ -219,9 +203,7 @@ class SimulatedBackend:
         return placements(self._topology, shape).classes
 
     def _phased_us(self, task: Task, config: Config) -> float:
-        phased = self._phased.get((task.shape, config.schedule))
-        if phased is None:
-            raise _unknown(config)
+        phased = self._phases(task.shape, config.schedule)
         _require_known(0, config.profile)
         kernels = KernelParameters(config.nccl_protocol, config.nchannels, config.nthreads)
         if not phased.is_uniform:
@@ -232,10 +214,17 @@ class SimulatedBackend:
         model = self._phased_model(task.shape, task.placement)
         return model.time_us(phased, task.size_bytes, parameters)
 
+    def _phases(self, shape: Shape, content_hash: str) -> PhasedSchedule:
+        schedule = self._schedules.get((shape, content_hash))
+        phased = None if schedule is None else schedule.phased
+        if phased is None:
+            raise _unknown(content_hash)
+        return phased
+
     def _model_of_staged(
         self, shape: Shape, placement: Placement, content_hash: str
     ) -> StagedModel:
-        phased = self._phased[shape, content_hash]
+        phased = self._phases(shape, content_hash)
         return StagedModel(phased, self._machine_at(shape, placement), self._constants)
 
     def _model_of_shape(self, shape: Shape, placement: Placement) -> PhasedModel:
@@ -248,16 +237,15 @@ class SimulatedBackend:
         return self._class_at(shape, placement).machine
 
     def _schedule_us(self, task: Task, config: Config) -> float:
-        compiled = self._compiled.get((task.shape, config.schedule))
-        if compiled is None:
-            raise _unknown(config)
+        schedule = self._schedules.get((task.shape, config.schedule))
+        if schedule is None or schedule.is_across_hosts:
+            raise _unknown(config.schedule)
         placement = task.placement
         if placement != ANYWHERE:
             own = self._class_at(task.shape, placement).figures
             if own == self._siblings.slowest_figures(task.shape):
                 placement = ANYWHERE  # The links that the schedule was made for.
-            else:
-                compiled = self._compiled_at(task.shape, placement, config.schedule)
+        compiled = self._compiled_at(task.shape, placement, config.schedule)
         # All slots that hold the largest message give the same time: one simulation serves them.
         whole = ceil(compiled.largest_message_bytes(task.size_bytes, config.nchannels))
         slot_bytes = min(config.buffer_bytes // SLOTS, max(whole, 1))
@@ -283,11 +271,8 @@ class SimulatedBackend:
         slot_bytes: int,
     ) -> float:
         model = execution_model(protocol, nthreads, nchannels, slot_bytes)
-        compiled = self._compiled[schedule]
-        if placement != ANYWHERE:
-            shape, content_hash = schedule
-            compiled = self._compiled_at(shape, placement, content_hash)
-        return compiled.time_us(size_bytes, model)
+        shape, content_hash = schedule
+        return self._compiled_at(shape, placement, content_hash).time_us(size_bytes, model)
 
     def _compile_at(
         self, shape: Shape, placement: Placement, content_hash: str
@@ -297,10 +282,14 @@ class SimulatedBackend:
         Raises:
             ConfigurationFailedError: They do not connect the ranks of a message.
         """
+        schedule = self._schedules[shape, content_hash]
+        if placement == ANYWHERE:
+            sketch = with_network_hops(schedule.sketch, self._machine, self._constants)
+            return compile_schedule(schedule.steps, sketch)
         machine = self._class_at(shape, placement).machine
         try:
             sketch = with_network_hops(whole_machine(machine), self._machine, self._constants)
-            return compile_schedule(self._steps[shape, content_hash], sketch)
+            return compile_schedule(schedule.steps, sketch)
         except (MachineError, InfeasibleError) as error:
             raise ConfigurationFailedError(f"not on these links: {error}") from error
 
@@ -313,9 +302,9 @@ def _require_known(nchannels: int, profile: ProcessProfile) -> None:
         raise ConfigurationFailedError(f"the model does not know {profile.settings[0][0]}")
 
 
-def _unknown(config: Config) -> MeasurementError:
+def _unknown(content_hash: str) -> MeasurementError:
     return MeasurementError(
-        f"schedule {config.schedule} is not among those of this run; "
+        f"schedule {content_hash} is not among those of this run; "
         "synthesize again or remove its entry"
     )
 
