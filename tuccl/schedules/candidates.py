@@ -67,10 +67,10 @@ class Promise:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A verified schedule with the sketch that it runs on: steps of all ranks, or phases."""
+    """A verified schedule with the sketch that it runs on."""
 
-    algorithm: Algorithm | None
-    """Steps of all ranks; None if it is a schedule across hosts, whose phases are alike on all."""
+    schedule: Algorithm | PhasedSchedule
+    """Steps of all ranks, or a plan across hosts, whose phases are alike on all."""
     sketch: Sketch
     origin: str
     """Origin: expert or synthesized, the sketch, and the solver's gap."""
@@ -78,10 +78,13 @@ class Candidate:
     """Promises of the sizes that it is worth trying for."""
     own: bool = False
     """Whether the user wrote it."""
-    phases: PhasedSchedule | None = None
-    """Phases of a schedule that the executor runs across hosts."""
     node_sizes: tuple[int, ...] = ()
     """Ranks of each node, of steps that the executor runs across hosts in stages and rounds."""
+
+    @property
+    def phases(self) -> PhasedSchedule | None:
+        """The plan across hosts; None if it has steps."""
+        return self.schedule if isinstance(self.schedule, PhasedSchedule) else None
 
     @property
     def is_across_hosts(self) -> bool:
@@ -93,23 +96,22 @@ class Candidate:
         """Steps of all ranks.
 
         Raises:
-            ValueError: It has phases instead.
+            TypeError: It has phases instead.
         """
-        if self.algorithm is None:
-            raise ValueError(f"{self.name} has phases, no steps of ranks")
-        return self.algorithm
+        if isinstance(self.schedule, PhasedSchedule):
+            raise TypeError(f"{self.name} has phases, no steps of ranks")
+        return self.schedule
 
     @property
     def name(self) -> str:
         """Name for people."""
-        if self.phases is not None:
-            return f"{self.phases.collective}_{self.phases.name}"
-        return self.steps.name
+        own = self.schedule.name
+        return own if self.phases is None else f"{self.collective}_{own}"
 
     @property
     def collective(self) -> Collective:
         """The operation."""
-        return self.steps.collective if self.phases is None else self.phases.collective
+        return self.schedule.collective
 
     @property
     def rail_channels(self) -> int:

@@ -70,7 +70,7 @@ def phased_candidates(
         promises = {size: _promise(plan, grid, bound, size) for size in sizes_bytes}
         for variants, sizes in ((_for_latency(plan), small), (_for_bandwidth(plan), large)):
             for variant in variants if sizes else ():
-                candidate = Candidate(None, machine, f"plan {variant.name}", phases=variant)
+                candidate = Candidate(variant, machine, f"plan {variant.name}")
                 before = found.get(candidate.content_hash, candidate).promises
                 taken = tuple(promises[size] for size in sizes)
                 found.setdefault(candidate.content_hash, candidate)

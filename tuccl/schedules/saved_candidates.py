@@ -109,7 +109,7 @@ def _load_candidate(directory: Path, row: dict[str, Any], sketches: dict[str, Sk
     )
     sketch, origin = sketches[row["sketch"]], row["origin"]
     if row["plan"]:
-        candidate = Candidate(None, sketch, origin, promises, phases=_plan(row["plan"]))
+        candidate = Candidate(_plan(row["plan"]), sketch, origin, promises)
     else:
         path = directory / row["file"]
         text = read_text_if_present(path)
