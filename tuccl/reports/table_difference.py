@@ -37,7 +37,7 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class SideFigures:
     """A key under one table."""
 
     runs: str
@@ -54,9 +54,9 @@ class Promise:
 class DiffKey(TunedCall):
     """A key of two tables."""
 
-    first: Promise | None
+    first: SideFigures | None
     """None: the table does not have the key."""
-    second: Promise | None
+    second: SideFigures | None
 
     @member
     def ratio(self) -> float | None:
@@ -228,7 +228,7 @@ def _compared(first: KeyFigures | None, second: KeyFigures | None) -> DiffKey:
     )
 
 
-def _promise(key: KeyFigures | None) -> Promise | None:
+def _promise(key: KeyFigures | None) -> SideFigures | None:
     if key is None:
         return None
-    return Promise(key.runs, key.table_us, key.stock_us, key.provenance)
+    return SideFigures(key.runs, key.table_us, key.stock_us, key.provenance)

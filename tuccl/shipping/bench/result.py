@@ -37,7 +37,7 @@ _FAR_BELOW = 0.5
 """Share of a key's median gain below which a round's is far off: noise of TCP is 15 %."""
 
 
-class Finding(StrEnum):
+class Shortfall(StrEnum):
     """A shortfall of a key, beyond the noise."""
 
     SLOWER_THAN_STOCK = "slower_than_stock"
@@ -84,11 +84,11 @@ class BenchedKey(KeyFigures):
         return busbw_gb_per_s(self.task, self.table_us)
 
     @member
-    def finding(self) -> Finding | None:
+    def finding(self) -> Shortfall | None:
         """The shortfall beyond the noise, if there is one."""
         if self.gain.high < 1.0:
-            return Finding.SLOWER_THAN_STOCK
-        return Finding.SLOWER_THAN_PROMISED if self.gain.falls_short(self.promised) else None
+            return Shortfall.SLOWER_THAN_STOCK
+        return Shortfall.SLOWER_THAN_PROMISED if self.gain.falls_short(self.promised) else None
 
     @property
     def round_gains(self) -> tuple[float, ...]:
@@ -140,23 +140,23 @@ class BenchedTable:
             return None
         return len(pairs), geometric_mean_of(pairs["promised"]), geometric_mean_of(pairs["gain"])
 
-    def with_finding(self, finding: Finding) -> list[BenchedKey]:
+    def with_finding(self, finding: Shortfall) -> list[BenchedKey]:
         """Return the keys with this finding."""
         return [key for key in self.keys if key.finding is finding]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedKey(TunedCall):
+class PairedKey(TunedCall):
     """A key under the second table against the first."""
 
     gain: MeasuredGain
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TwoTables:
     """The second table against the first, in the same rounds."""
 
-    keys: tuple[ComparedKey, ...]
+    keys: tuple[PairedKey, ...]
     mean: MeasuredGain
 
 
@@ -181,7 +181,7 @@ class BenchResult(Conditions):
     """`bench`: tables against stock NCCL on this machine, from the same rounds."""
 
     tables: tuple[BenchedTable, ...]
-    comparison: Comparison | None
+    comparison: TwoTables | None
     """None if one table was given."""
 
     @property
@@ -231,10 +231,8 @@ def bench_result(
     if len(tables) > 1:
         first_us, second_us = (measured.times_us[table.name] for table in tables[:2])
         gains = key_gains(first_us, second_us)
-        compared = (
-            ComparedKey(**named(task, tables[0]), gain=gain) for task, gain in gains.items()
-        )
-        comparison = Comparison(tuple(compared), mean_gain(first_us, second_us))
+        compared = (PairedKey(**named(task, tables[0]), gain=gain) for task, gain in gains.items())
+        comparison = TwoTables(tuple(compared), mean_gain(first_us, second_us))
     return BenchResult(
         **conditions_of(measured, shape, timing),
         tables=tuple(_benched(table, measured, timing, calls) for table in tables),

@@ -35,7 +35,7 @@ class Upgrade:
     new: NcclLibrary
 
 
-class Effect(StrEnum):
+class UpgradeEffect(StrEnum):
     """The effect of the new release on a key, beyond the noise; the worst that applies."""
 
     SLOWER_THAN_STOCK = "slower_than_stock"
@@ -50,7 +50,7 @@ class Effect(StrEnum):
     @property
     def is_finding(self) -> bool:
         """Whether a job loses by it: gaining less than before over a faster stock NCCL is none."""
-        return self is not Effect.LESS_GAIN
+        return self is not UpgradeEffect.LESS_GAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +86,15 @@ class UpgradedKey(TunedCall, Changes):
     """Gain under the new release over that under the old one."""
 
     @member
-    def effect(self) -> Effect | None:
+    def effect(self) -> UpgradeEffect | None:
         """The worst that the new release does to the key beyond the noise; None: nothing."""
         if self.new_gain.high < 1.0:
-            return Effect.SLOWER_THAN_STOCK
+            return UpgradeEffect.SLOWER_THAN_STOCK
         if self.old_gain.low > 1.0 >= self.new_gain.low and self.kept.high < 1.0:
-            return Effect.NO_GAIN
+            return UpgradeEffect.NO_GAIN
         if self.table_change.high < 1.0:
-            return Effect.SLOWER
-        return Effect.LESS_GAIN if self.kept.high < 1.0 and self.new_gain.low > 1.0 else None
+            return UpgradeEffect.SLOWER
+        return UpgradeEffect.LESS_GAIN if self.kept.high < 1.0 and self.new_gain.low > 1.0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class UpgradeResult(Conditions, Changes):
     new: NcclRelease
     keys: tuple[UpgradedKey, ...]
 
-    def with_effect(self, effect: Effect) -> list[UpgradedKey]:
+    def with_effect(self, effect: UpgradeEffect) -> list[UpgradedKey]:
         """Return the keys with this effect."""
         return [key for key in self.keys if key.effect is effect]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
 from tuccl.shipping.bench.job import Job, Site
-from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, WatchedKey, judge
+from tuccl.shipping.watching.spot_verdicts import SpotPromise, SpotTimes, WatchedKey, judge
 
 LIMIT_S = 5.0
 """Default time limit of one pair of starts."""
@@ -18,7 +18,7 @@ _MOST_PASSES = 10
 
 
 def measure_spots(
-    site: Site, table: ShippedTable, promises: Mapping[Task, Promise], limit_s: float
+    site: Site, table: ShippedTable, promises: Mapping[Task, SpotPromise], limit_s: float
 ) -> tuple[WatchedKey, ...]:
     """Measure keys, and once more in new processes where any is suspect.
 
@@ -42,7 +42,7 @@ def measure_spots(
 
 
 def _look(
-    site: Site, table: ShippedTable, promises: Mapping[Task, Promise], limit_s: float
+    site: Site, table: ShippedTable, promises: Mapping[Task, SpotPromise], limit_s: float
 ) -> tuple[WatchedKey, ...]:
     began = time.monotonic()
     tasks = tuple(promises)

@@ -43,7 +43,7 @@ class Suspicion(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class SpotPromise:
     """What a table states for a key."""
 
     stated: StatedKey
@@ -80,16 +80,16 @@ class WatchedKey(KeyFigures):
     """The fault beyond the noise; None: there is none."""
 
 
-def promise_of(table: ShippedTable, task: Task) -> Promise | None:
+def promise_of(table: ShippedTable, task: Task) -> SpotPromise | None:
     """Return the figures of a table for a key; None if it states none."""
     entry, stated = table.tuned_entry(task), table.stated(task)
     if entry is None or stated is None:
         return None
-    return Promise(stated, max(START_ERROR, entry.spread))
+    return SpotPromise(stated, max(START_ERROR, entry.spread))
 
 
 def judge(
-    promises: Mapping[Task, Promise], times: Mapping[Task, SpotTimes]
+    promises: Mapping[Task, SpotPromise], times: Mapping[Task, SpotTimes]
 ) -> tuple[WatchedKey, ...]:
     """Return the verdicts on all keys of one pair of starts.
 
@@ -126,7 +126,7 @@ def _mean(place: _Place, logs: Mapping[_Place, Sequence[float]], error: float) -
     return _Mean(fmean(logs[place]), student_quantile(1.0 - error, mean.degrees) * mean.error)
 
 
-def _verdict(promise: Promise, stock: _Mean, table: _Mean, error: float) -> WatchedKey:
+def _verdict(promise: SpotPromise, stock: _Mean, table: _Mean, error: float) -> WatchedKey:
     stated, starts = promise.stated, NormalDist().inv_cdf(1.0 - error) * promise.deviation
     ratio = math.exp(stock.log - table.log)
     # Errors of two starts and of their launches are independent: their squares add.

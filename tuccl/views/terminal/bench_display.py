@@ -20,12 +20,12 @@ from tuccl.shipping.bench.result import (
     BenchedKey,
     BenchedTable,
     BenchResult,
-    Comparison,
     Conditions,
-    Finding,
+    Shortfall,
+    TwoTables,
 )
 from tuccl.shipping.bench.step import BenchedStep
-from tuccl.shipping.bench.upgrade import Effect, UpgradedKey, UpgradeResult
+from tuccl.shipping.bench.upgrade import UpgradedKey, UpgradeEffect, UpgradeResult
 from tuccl.views.terminal.display import print_lines, standard_output
 from tuccl.views.terminal.step_display import step_words, untuned_words
 
@@ -42,22 +42,22 @@ _HEADINGS = (
 _MOST_ERROR = 100.0
 """Half of an interval from which its size tells nothing and would not fit its column."""
 _FINDINGS = {
-    Finding.SLOWER_THAN_STOCK: "slower than stock NCCL",
-    Finding.SLOWER_THAN_PROMISED: "slower than the table promised",
+    Shortfall.SLOWER_THAN_STOCK: "slower than stock NCCL",
+    Shortfall.SLOWER_THAN_PROMISED: "slower than the table promised",
 }
 
 
 _EFFECTS = {
-    Effect.SLOWER_THAN_STOCK: "slower than stock NCCL {new} with the table",
-    Effect.NO_GAIN: "loses its worth under NCCL {new}",
-    Effect.SLOWER: "slower with the table than under NCCL {old}",
-    Effect.LESS_GAIN: "gains less over stock NCCL {new} than over {old}",
+    UpgradeEffect.SLOWER_THAN_STOCK: "slower than stock NCCL {new} with the table",
+    UpgradeEffect.NO_GAIN: "loses its worth under NCCL {new}",
+    UpgradeEffect.SLOWER: "slower with the table than under NCCL {old}",
+    UpgradeEffect.LESS_GAIN: "gains less over stock NCCL {new} than over {old}",
 }
 _EFFECT_MARKS = {
-    Effect.SLOWER_THAN_STOCK: "slower than stock",
-    Effect.NO_GAIN: "no gain",
-    Effect.SLOWER: "slower",
-    Effect.LESS_GAIN: "less gain",
+    UpgradeEffect.SLOWER_THAN_STOCK: "slower than stock",
+    UpgradeEffect.NO_GAIN: "no gain",
+    UpgradeEffect.SLOWER: "slower",
+    UpgradeEffect.LESS_GAIN: "less gain",
 }
 
 
@@ -219,7 +219,7 @@ def _promise(key: BenchedKey) -> str:
     return f", promised {gain.ratio:.3f}x{between}"
 
 
-def _comparison_lines(result: BenchResult, comparison: Comparison) -> Iterator[str]:
+def _comparison_lines(result: BenchResult, comparison: TwoTables) -> Iterator[str]:
     first, second = (outcome.place for outcome in result.tables)
     yield f"{second} against {first}:"
     for key in comparison.keys:
@@ -285,7 +285,7 @@ def _upgrade_summary(result: UpgradeResult, columns: int) -> Iterator[str]:
             yield f"{said}, beyond the noise: no key"
         for key in found:
             gains = f"{_between(key.new_gain)}, it was {_between(key.old_gain)}"
-            if effect is Effect.SLOWER:
+            if effect is UpgradeEffect.SLOWER:
                 gains = _between(key.table_change)
             line = f"{said}: {key.named(result.shape)}, {gains}"
             yield from _wrapped(line, columns, "  ")

@@ -11,7 +11,7 @@ from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.entries import EntryFigures
 from tuccl.reports.keys import Gain
-from tuccl.reports.table_difference import DiffKey, DiffSide, Promise, TableDifference
+from tuccl.reports.table_difference import DiffKey, DiffSide, SideFigures, TableDifference
 from tuccl.reports.table_parts import TablePart
 from tuccl.search.trials.shapes import shape_text
 from tuccl.shipping.shown_table import History, KeptVersion, ShownTable
@@ -192,7 +192,7 @@ def _nccl(side: DiffSide) -> str:
 
 
 def _difference_cells(key: DiffKey) -> tuple[str, ...]:
-    sides: tuple[Promise | None, ...] = (key.first, key.second)
+    sides: tuple[SideFigures | None, ...] = (key.first, key.second)
     like = f", like {printable(key.placement)}" if key.placement else ""
     differs = ", ".join(change.value for change in key.changes)
     if not key.is_common:

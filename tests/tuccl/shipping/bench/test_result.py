@@ -21,7 +21,7 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK, ShippedTable
-from tuccl.shipping.bench.result import BenchResult, Finding, bench_result
+from tuccl.shipping.bench.result import BenchResult, Shortfall, bench_result
 from tuccl.shipping.bench.rounds import Measured
 from tuccl.views.terminal.bench_display import bench_lines
 
@@ -92,7 +92,7 @@ def test_communicators_of_a_placement_are_named_by_gpus() -> None:
     ran = dict.fromkeys(keys, "nccl")
     found = Measured(times_us, {"a": ran, "b": ran}, "NCCL 2.28.9", 2, 1.0)
     result = bench_result(found, tables, Shape(4, 1, 4), Timing())
-    assert [key.finding for key in result.tables[0].keys] == [None, Finding.SLOWER_THAN_PROMISED]
+    assert [key.finding for key in result.tables[0].keys] == [None, Shortfall.SLOWER_THAN_PROMISED]
     lines = bench_lines(result, 120)
     pairs = "of 2 ranks on 1 node(s), like gpu0 and gpu"
     assert [line for line in lines if line.startswith("#")] == [
@@ -107,7 +107,7 @@ def test_communicators_of_a_placement_are_named_by_gpus() -> None:
 
 def test_a_loss_and_a_broken_promise_are_findings_only_beyond_the_noise() -> None:
     found = [key.finding for key in result_of(3.0, 7.9, 2.0, 0.9).tables[0].keys]
-    assert found == [Finding.SLOWER_THAN_PROMISED, None, None, Finding.SLOWER_THAN_STOCK]
+    assert found == [Shortfall.SLOWER_THAN_PROMISED, None, None, Shortfall.SLOWER_THAN_STOCK]
     result = result_of(4.0, 8.0, 2.0, 0.995)
     assert result.tables[0].keys[3].gain.ratio < 1.0
     assert not result.has_findings, "half a per cent is within the noise"
@@ -122,7 +122,7 @@ def test_a_key_that_is_slow_in_one_start_is_told_and_hides_no_other() -> None:
     assert [key.has_slow_start for key in keys] == [False, True, False, False]
     assert keys[1].round_gains == (8.0, 16.16 / 240.0, 15.84 / 2.0)
     assert keys[1].finding is None, "three starts cannot tell how often"
-    assert keys[3].finding is Finding.SLOWER_THAN_STOCK
+    assert keys[3].finding is Shortfall.SLOWER_THAN_STOCK
     lines = bench_lines(result, 120)
     assert "far slower in one start than in others: all_reduce 2K, 8.000x, 0.067x, 7.920x" in lines
     row = next(line for line in lines if line.startswith("   2K "))
@@ -134,7 +134,7 @@ def test_what_the_executor_did_not_take_is_told_and_held_to_its_promise() -> Non
     result = result_of(2.0, 1.0, 2.0, 1.0, ran="nccl")
     (outcome,) = result.tables
     assert [key.runner for key in outcome.keys[:2]] == [Runner.PLUGIN, Runner.NCCL]
-    assert [key.finding for key in outcome.keys[:2]] == [Finding.SLOWER_THAN_PROMISED] * 2
+    assert [key.finding for key in outcome.keys[:2]] == [Shortfall.SLOWER_THAN_PROMISED] * 2
     lines = bench_lines(result, 100)
     assert lines[-1] == (
         "left to NCCL by the executor, though the table has schedules: all_reduce 1K, all_reduce 2K"
@@ -185,7 +185,7 @@ def test_two_tables_are_held_against_stock_and_against_each_other(
     assert ratios == pytest.approx([1.5, 1.5, 0.75, 1.0])
     assert result.comparison.mean.ratio == pytest.approx((1.5 * 1.5 * 0.75) ** 0.25)
     assert [table.place for table in result.tables] == ["tables/a", "tables/b"]
-    assert result.tables[1].keys[2].finding is Finding.SLOWER_THAN_PROMISED
+    assert result.tables[1].keys[2].finding is Shortfall.SLOWER_THAN_PROMISED
     lines = bench_lines(result, 100)
     assert lines[-5].endswith("  faster")
     assert lines[-3].endswith("  slower")

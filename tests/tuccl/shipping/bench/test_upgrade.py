@@ -17,8 +17,8 @@ from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK
 from tuccl.shipping.bench.rounds import Measured
 from tuccl.shipping.bench.upgrade import (
-    Effect,
     Upgrade,
+    UpgradeEffect,
     UpgradeResult,
     upgrade_contenders,
     upgrade_result,
@@ -65,15 +65,15 @@ def test_each_contender_has_its_release_and_a_name_of_its_own() -> None:
         (2.0, 1.2, 1.2, None),
         (1.0, 1.2, 1.2, None),
         (2.0, 0.8, 1.0, None),
-        (2.0, 2.4, 1.0, Effect.SLOWER_THAN_STOCK),
-        (2.0, 2.0, 1.0, Effect.NO_GAIN),
-        (2.0, 0.8, 0.8, Effect.SLOWER),
-        (1.0, 0.8, 0.8, Effect.SLOWER),
-        (2.0, 1.3, 1.0, Effect.LESS_GAIN),
+        (2.0, 2.4, 1.0, UpgradeEffect.SLOWER_THAN_STOCK),
+        (2.0, 2.0, 1.0, UpgradeEffect.NO_GAIN),
+        (2.0, 0.8, 0.8, UpgradeEffect.SLOWER),
+        (1.0, 0.8, 0.8, UpgradeEffect.SLOWER),
+        (2.0, 1.3, 1.0, UpgradeEffect.LESS_GAIN),
     ],
 )
 def test_the_worst_effect_beyond_the_noise_is_told(
-    gain: float, stock: float, table: float, effect: Effect | None
+    gain: float, stock: float, table: float, effect: UpgradeEffect | None
 ) -> None:
     result = result_of((gain, stock, table), *[(2.0, 1.0, 1.0)] * 3)
     assert [key.effect for key in result.keys] == [effect, None, None, None]

@@ -11,7 +11,13 @@ from lookup_tables.table import Operation, Shape
 from tuccl.reports.keys import Gain, Runner
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.contenders import StatedKey
-from tuccl.shipping.watching.spot_verdicts import Promise, SpotTimes, Suspicion, WatchedKey, judge
+from tuccl.shipping.watching.spot_verdicts import (
+    SpotPromise,
+    SpotTimes,
+    Suspicion,
+    WatchedKey,
+    judge,
+)
 
 pytestmark = pytest.mark.long
 
@@ -21,8 +27,8 @@ START, LAUNCH = 0.015, 0.003
 """Noise from start to start, and of the middle launches from pass to pass."""
 
 
-def promise(gain: float = 1.5, deviation: float = 0.015) -> Promise:
-    return Promise(stated(Gain(gain, gain * 0.97, gain * 1.03)), deviation)
+def promise(gain: float = 1.5, deviation: float = 0.015) -> SpotPromise:
+    return SpotPromise(stated(Gain(gain, gain * 0.97, gain * 1.03)), deviation)
 
 
 def stated(gain: Gain) -> StatedKey:
@@ -39,7 +45,11 @@ def stated(gain: Gain) -> StatedKey:
 
 
 def look(
-    rng: random.Random, promised: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
+    rng: random.Random,
+    promised: SpotPromise,
+    gain: float = 1.0,
+    slow: float = 1.0,
+    noise: float = 1.0,
 ) -> WatchedKey:
     """A look at nine keys, the first of which has these parts of gain and time that are stated."""
 
@@ -57,7 +67,11 @@ def look(
 
 
 def is_confirmed(
-    rng: random.Random, promised: Promise, gain: float = 1.0, slow: float = 1.0, noise: float = 1.0
+    rng: random.Random,
+    promised: SpotPromise,
+    gain: float = 1.0,
+    slow: float = 1.0,
+    noise: float = 1.0,
 ) -> bool:
     """Whether two looks agree, as a watch requires."""
     return all(look(rng, promised, gain, slow, noise).suspicion is not None for _ in range(2))
@@ -103,7 +117,7 @@ def test_a_faster_machine_is_no_change() -> None:
 
 
 def test_a_promise_without_bounds_is_as_uncertain_as_another_start() -> None:
-    bare = Promise(stated(Gain(1.5, None, None)), 0.02)
+    bare = SpotPromise(stated(Gain(1.5, None, None)), 0.02)
     assert bare.least == pytest.approx(1.5 * math.exp(-0.04))
     assert promise().least == pytest.approx(1.5 * 0.97 * math.exp(-0.015))
 
