@@ -63,8 +63,6 @@ class Program:
     root: int = 0
     in_place: bool = True
     out_of_place: bool = True
-    keeps_scratch: bool = False
-    """Whether scratch chunks are used before or after the program, and so keep their places."""
     statements: list[Statement] = field(default_factory=list)
     _scratch: list[int] = field(default_factory=list)
 

@@ -180,7 +180,7 @@ def _numbered(
 
 
 class _ScratchMap:
-    """Renumbering of the scratch chunks that steps use, without gaps; none where they are kept."""
+    """Renumbering of the scratch chunks that steps use, without gaps."""
 
     def __init__(self, program: Program, dag: InstructionDag, order: tuple[Slot, ...]) -> None:
         used: dict[int, set[int]] = {rank: set() for rank in range(program.ranks)}
@@ -188,8 +188,6 @@ class _ScratchMap:
             for chunk in _touched(dag, slot):
                 if chunk.buffer is Buffer.SCRATCH:
                     used[chunk.rank].update(unit.offset for unit in chunk.units())
-        if program.keeps_scratch:
-            used = {rank: set(range(max(chunks, default=-1) + 1)) for rank, chunks in used.items()}
         self._moved = {
             rank: {offset: i for i, offset in enumerate(sorted(offsets))}
             for rank, offsets in used.items()

@@ -85,8 +85,7 @@ def instruction_dag(program: Program) -> InstructionDag:
         for t, statement in enumerate(program.statements)
         for instruction in _instructions(t, statement, separate.preds, aliased.preds)
     }
-    lasting = {Buffer.OUTPUT, Buffer.SCRATCH} if program.keeps_scratch else {Buffer.OUTPUT}
-    surviving = {index for chunk, index in separate.writer.items() if chunk.buffer in lasting}
+    surviving = {index for chunk, index in separate.writer.items() if chunk.buffer is Buffer.OUTPUT}
     readers = {index: frozenset(found) for index, found in separate.readers.items()}
     return InstructionDag(instructions, readers, frozenset(surviving))
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from lookup_tables.table import BuiltinConfig
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
-from synthesizer.ir.program import Program, Statement
+from synthesizer.ir.program import Statement
 from synthesizer.programs.layout import BUFFERS, Pattern, PhaseKind
 
 RAILS_MARK = "@"
@@ -200,21 +200,6 @@ class PhasedSchedule:
             Buffer.OUTPUT: part if self.collective is Collective.REDUCE_SCATTER else 0,
             Buffer.SCRATCH: max(inputs, outputs),
         }
-
-    def program(self, statements: Statements) -> Program:
-        """Return statements as a program of all ranks, whose scratch chunks outlive it."""
-        program = Program(
-            self.collective,
-            self.ranks,
-            self.chunks,
-            self.root,
-            in_place=self.must_run_in_place,
-            keeps_scratch=True,
-            statements=list(statements),
-        )
-        for rank in range(self.ranks):
-            program.scratch(rank, self.chunks_of(Buffer.SCRATCH, rank))
-        return program
 
     def with_rails(self, rail: BuiltinConfig) -> PhasedSchedule:
         """Return the schedule with a configuration for all calls along rails that NCCL asks about.

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES
+from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES, MOST_SLICES
 from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phases import CallPhase, PhasedSchedule
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.search.trials.presets import KIB, UNSLICED
 
-MOST_SLICES = 64
 LEFT_OVER_BYTES = 512
 """Most scratch memory behind the windows: elements that are left over, in one grain."""
 _LEAST_BYTES = 64 * KIB

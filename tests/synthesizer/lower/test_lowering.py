@@ -154,18 +154,3 @@ def test_a_message_of_a_fused_step_does_not_tell_that_its_result_is_stored() -> 
     assert {str(defect.kind) for defect in verify(algorithm, slots=1).defects} == {
         "no_postcondition"
     }
-
-
-def test_scratch_chunks_that_outlive_a_program_keep_their_places_and_their_values() -> None:
-    def sent_on(*, keeps_scratch: bool) -> Algorithm:
-        program = Program(Collective.REDUCE, 3, 1, root=2, keeps_scratch=keeps_scratch)
-        program.scratch(1, 4)
-        kept = program.scratch(1)
-        total = program.reduce(program.input(0, 0), kept, program.input(1, 0))
-        program.reduce(total, program.output(2, 0), program.input(2, 0))
-        return lower(program, "chain")
-
-    assert _types(sent_on(keeps_scratch=False), 1) == [["rrs"]]
-    kept = sent_on(keeps_scratch=True)
-    assert _types(kept, 1) == [["rrcs"]]
-    assert kept.programs[1].threadblocks[0].steps[0].dst.offset == 4

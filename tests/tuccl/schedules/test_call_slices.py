@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES
+from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES, MOST_SLICES
 from synthesizer.programs.phase_plans import plan_by_name
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.schedules import call_slices
@@ -23,7 +23,7 @@ EXCHANGE = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 2)
 def test_the_executor_has_these_limits() -> None:
     plan = (EXECUTOR / "uniform_plan.h").read_text()
     need = (EXECUTOR / "staging_need.h").read_text()
-    assert f"kMostSlices = {call_slices.MOST_SLICES};" in plan
+    assert f"kMostSlices = {MOST_SLICES};" in plan
     assert f"kMostWindows = {MOST_WINDOWS};" in plan
     assert f"kWindowGrain = {call_slices.LEFT_OVER_BYTES};" in plan
     (mib,) = re.findall(r"kMostScratchBytes = uint64_t\{(\d+)\} << 20;", need)
