@@ -12,9 +12,8 @@ from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.api.default_backend import with_backend, with_served_backend
 from tuccl.api.hosts.probed_machine import probed_machine
-from tuccl.api.look_first import look_first
 from tuccl.api.machines import Machine, refuse_mpi
-from tuccl.api.running import lead_run
+from tuccl.api.running import lead_run, look_first
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
 from tuccl.api.tables import Table, table_of_run
 from tuccl.crew.mpi import run_ranks

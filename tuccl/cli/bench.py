@@ -39,91 +39,73 @@ class BenchOptions:
     """The options of `tuccl bench`."""
 
     directory: Path = field(default=DEFAULT_WORKSPACE, metadata=TABLE_DIRECTORY)
-    other: Path | None = field(
+    other: Path | None = option(
+        "",
+        "A second one, to compare with stock NCCL and with the first.",
+        "OTHER",
         default=None,
-        metadata=option(
-            "",
-            "A second one, to compare with stock NCCL and with the first.",
-            "OTHER",
-            positional=True,
-            parse=named_path,
-        ),
+        positional=True,
+        parse=named_path,
     )
-    operations: str | None = field(
-        default=None,
-        metadata=option(SCOPE, "As nccl-tests names them; the table's if not given.", "OP,..."),
+    operations: str | None = option(
+        SCOPE, "As nccl-tests names them; the table's if not given.", "OP,...", default=None
     )
-    sizes: str | None = field(
-        default=None,
-        metadata=option(SCOPE, "As 64K,1M,1G; the table's if not given.", "SIZE,..."),
+    sizes: str | None = option(
+        SCOPE, "As 64K,1M,1G; the table's if not given.", "SIZE,...", default=None
     )
-    workload: Path | None = field(
+    workload: Path | None = option(
+        SCOPE,
+        "The collectives of a job, as `tuccl workload` writes them: their keys are timed, and "
+        "the gain of a step is reported.",
+        "FILE.json",
         default=None,
-        metadata=option(
-            SCOPE,
-            "The collectives of a job, as `tuccl workload` writes them: their keys are timed, and "
-            "the gain of a step is reported.",
-            "FILE.json",
-            parse=named_path,
-        ),
+        parse=named_path,
     )
-    rounds: int | None = field(
+    rounds: int | None = option(
+        MEASURING,
+        f"Starts of each contender, in turn; {ROUNDS} if neither this nor a budget is given.",
+        "N",
         default=None,
-        metadata=option(
-            MEASURING,
-            f"Starts of each contender, in turn; {ROUNDS} if neither this nor a budget is given.",
-            "N",
-        ),
     )
-    budget: str | None = field(
+    budget: str | None = option(
+        MEASURING,
+        "Machine time, as 90s, 10m: as many rounds as fit, two at least.",
+        "TIME",
         default=None,
-        metadata=option(
-            MEASURING,
-            "Machine time, as 90s, 10m: as many rounds as fit, two at least.",
-            "TIME",
-        ),
     )
-    plain: bool | None = field(
+    plain: bool | None = option(
+        MEASURING,
+        "Time calls one by one, or replay them from CUDA graphs; if not given, as the "
+        "table was tuned, else graphs.",
         default=None,
-        metadata=option(
-            MEASURING,
-            "Time calls one by one, or replay them from CUDA graphs; if not given, as the "
-            "table was tuned, else graphs.",
-            names=("--plain/--graphs",),
-        ),
+        names=("--plain/--graphs",),
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
-    alone: bool = field(
+    alone: bool = option(
+        MEASURING,
+        "Time calls alone, even if those of the table were not when it was tuned.",
         default=False,
-        metadata=option(
-            MEASURING, "Time calls alone, even if those of the table were not when it was tuned."
-        ),
     )
-    no_executor: bool = field(
+    no_executor: bool = option(
+        MEASURING,
+        "Load the plugin alone, even if the table loads the executor, too.",
         default=False,
-        metadata=option(
-            MEASURING, "Load the plugin alone, even if the table loads the executor, too."
-        ),
     )
-    nccl: Path | None = field(
+    nccl: Path | None = option(
+        MEASURING,
+        "A libnccl.so.2. If its release is not that of the one that is found, both are "
+        "compared: what an upgrade changes.",
+        "PATH",
         default=None,
-        metadata=option(
-            MEASURING,
-            "A libnccl.so.2. If its release is not that of the one that is found, both are "
-            "compared: what an upgrade changes.",
-            "PATH",
-        ),
     )
-    gpus: int | None = field(
-        default=None, metadata=option(MACHINE, "The first N GPUs of this host; else all.", "N")
+    gpus: int | None = option(
+        MACHINE, "The first N GPUs of this host; else all.", "N", default=None
     )
-    fake_nodes: str = field(
+    fake_nodes: str = option(
+        LABORATORY,
+        "Nodes that this host's GPUs appear as: their number, or their sizes, as 3+1.",
+        "NODES",
         default="1",
-        metadata=option(
-            LABORATORY,
-            "Nodes that this host's GPUs appear as: their number, or their sizes, as 3+1.",
-            "NODES",
-        ),
     )
     share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
     as_json: bool = field(default=False, metadata=AS_JSON)

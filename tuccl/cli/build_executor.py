@@ -15,16 +15,13 @@ SCHEMA_VERSION = 1
 class BuildExecutorOptions:
     """The options of `tuccl build-executor`."""
 
-    arch: str | None = field(
+    arch: str | None = option(
+        OUTPUT,
+        "Compute capabilities to compile for, as 80,90; those of this machine's GPUs if not given.",
+        "LIST",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Compute capabilities to compile for, as 80,90; those of this machine's GPUs if not "
-            "given.",
-            "LIST",
-        ),
     )
-    force: bool = field(default=False, metadata=option(OUTPUT, "Compile what exists, too."))
+    force: bool = option(OUTPUT, "Compile what exists, too.", default=False)
     as_json: bool = field(default=False, metadata=AS_JSON)
 
 

@@ -19,20 +19,15 @@ SCHEMA_VERSION = 1
 class CalibrateOptions(MachineOptions):
     """The options of `tuccl calibrate`, whose machine is always named."""
 
-    measured: Path = field(
-        metadata=option(
-            "",
-            "A record (.parquet), a grid (.csv), or what nccl-tests printed.",
-            "FILE",
-            positional=True,
-        )
+    measured: Path = option(
+        "",
+        "A record (.parquet), a grid (.csv), or what nccl-tests printed.",
+        "FILE",
+        positional=True,
     )
-    output: Path = field(
-        metadata=option(OUTPUT, "Write the constants there.", "FILE.json", names=OUTPUT_FILE)
-    )
-    operation: str | None = field(
-        default=None,
-        metadata=option(SCOPE, "Collective of nccl-tests output that does not name it.", "OP"),
+    output: Path = option(OUTPUT, "Write the constants there.", "FILE.json", names=OUTPUT_FILE)
+    operation: str | None = option(
+        SCOPE, "Collective of nccl-tests output that does not name it.", "OP", default=None
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

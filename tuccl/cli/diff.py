@@ -13,18 +13,14 @@ from tuccl.options.option import AS_JSON, option
 class DiffOptions:
     """The options of `tuccl diff`."""
 
-    directory: str = field(
-        metadata=option(
-            "",
-            "A workspace, a run of one, a directory of `tuccl ship`, or a version that it keeps: "
-            "DIR@3.",
-            "DIR",
-            positional=True,
-        )
+    directory: str = option(
+        "",
+        "A workspace, a run of one, a directory of `tuccl ship`, or a version that it keeps: "
+        "DIR@3.",
+        "DIR",
+        positional=True,
     )
-    other: str = field(
-        metadata=option("", "What it is compared with; likewise.", "OTHER", positional=True)
-    )
+    other: str = option("", "What it is compared with; likewise.", "OTHER", positional=True)
     as_json: bool = field(default=False, metadata=AS_JSON)
 
 

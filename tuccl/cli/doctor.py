@@ -14,16 +14,14 @@ from tuccl.options.option import AS_JSON, named_path, option
 class DoctorOptions:
     """The options of `tuccl doctor`."""
 
-    directory: Path | None = field(
+    directory: Path | None = option(
+        "",
+        "A directory of `tuccl ship`, as if its tuccl.env were sourced; else the environment "
+        "is examined as it is.",
+        "DIR",
         default=None,
-        metadata=option(
-            "",
-            "A directory of `tuccl ship`, as if its tuccl.env were sourced; else the environment "
-            "is examined as it is.",
-            "DIR",
-            positional=True,
-            parse=named_path,
-        ),
+        positional=True,
+        parse=named_path,
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

@@ -18,19 +18,17 @@ if TYPE_CHECKING:
 class ExplainOptions:
     """The options of `tuccl explain`."""
 
-    operation: str = field(
-        metadata=option("", "As nccl-tests names it: all_reduce.", "OP", positional=True)
-    )
-    size: str = field(metadata=option("", "As 64K, 1M, 1G.", "SIZE", positional=True))
+    operation: str = option("", "As nccl-tests names it: all_reduce.", "OP", positional=True)
+    size: str = option("", "As 64K, 1M, 1G.", "SIZE", positional=True)
     directory: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE_DIRECTORY)
-    ranks: int | None = field(
+    ranks: int | None = option(
+        SCOPE,
+        "Ranks of the communicator; if not given, all GPUs of the machine.",
+        "N",
         default=None,
-        metadata=option(
-            SCOPE, "Ranks of the communicator; if not given, all GPUs of the machine.", "N"
-        ),
     )
-    nodes: int | None = field(
-        default=None, metadata=option(SCOPE, "Nodes that they are on; if not given, one.", "N")
+    nodes: int | None = option(
+        SCOPE, "Nodes that they are on; if not given, one.", "N", default=None
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

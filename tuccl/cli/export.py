@@ -34,35 +34,29 @@ class ExportOptions:
     """The options of `tuccl export`."""
 
     directory: Path = field(default=DEFAULT_WORKSPACE, metadata=TABLE_DIRECTORY)
-    form: str = field(
+    form: str = option(
+        OUTPUT,
+        " ".join(f"{name}: {words}" for name, words in FORMS.items()),
+        "FORM",
         default="tuner-csv",
-        metadata=option(
-            OUTPUT,
-            " ".join(f"{name}: {words}" for name, words in FORMS.items()),
-            "FORM",
-            names=("--to",),
-        ),
+        names=("--to",),
     )
-    against: Path | None = field(
+    against: Path | None = option(
+        OUTPUT,
+        "The engine's own times, for --to thresholds: columns operation, size_bytes, ranks, "
+        "us_per_call.",
+        "TIMES.csv",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "The engine's own times, for --to thresholds: columns operation, size_bytes, ranks, "
-            "us_per_call.",
-            "TIMES.csv",
-            parse=named_path,
-        ),
+        parse=named_path,
     )
-    output: Path | None = field(
+    output: Path | None = option(
+        OUTPUT,
+        "The file, which replaces an earlier export; nccl_tuner.conf or "
+        "all_reduce_thresholds.json if not given.",
+        "FILE",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "The file, which replaces an earlier export; nccl_tuner.conf or "
-            "all_reduce_thresholds.json if not given.",
-            "FILE",
-            names=OUTPUT_FILE,
-            parse=named_path,
-        ),
+        names=OUTPUT_FILE,
+        parse=named_path,
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

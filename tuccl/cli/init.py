@@ -16,22 +16,20 @@ if TYPE_CHECKING:
     from tuccl.reports.finished_run import FinishedRun
     from tuccl.tuning.pipeline.record_output import RecordOutput
 
-PLAIN_LOG = option(OUTPUT, "Print lines on a terminal, too, instead of the live view.")
-
 
 @dataclass(frozen=True)
 class OutputOptions:
     """Where a run of `init`, `tune` or `retune` is kept, and how it is shown."""
 
-    record: Path | None = field(
-        default=None,
-        metadata=option(OUTPUT, "Write all measurements to this file.", "FILE.parquet"),
+    record: Path | None = option(
+        OUTPUT, "Write all measurements to this file.", "FILE.parquet", default=None
     )
-    force: bool = field(
-        default=False,
-        metadata=option(OUTPUT, "Let --record replace a file that is not this run's record."),
+    force: bool = option(
+        OUTPUT, "Let --record replace a file that is not this run's record.", default=False
     )
-    plain_log: bool = field(default=False, metadata=PLAIN_LOG)
+    plain_log: bool = option(
+        OUTPUT, "Print lines on a terminal, too, instead of the live view.", default=False
+    )
     workspace: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE)
     as_json: bool = field(default=False, metadata=AS_JSON)
 

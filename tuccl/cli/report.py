@@ -29,43 +29,34 @@ class ReportOptions:
     """The options of `tuccl report`."""
 
     directory: Path = field(default=DEFAULT_WORKSPACE, metadata=TABLE_DIRECTORY)
-    other: Path | None = field(
+    other: Path | None = option(
+        "",
+        "A second one, which is compared with the first.",
+        "OTHER",
         default=None,
-        metadata=option(
-            "",
-            "A second one, which is compared with the first.",
-            "OTHER",
-            positional=True,
-            parse=named_path,
-        ),
+        positional=True,
+        parse=named_path,
     )
-    output: Path = field(
+    output: Path = option(
+        OUTPUT,
+        "The page; an earlier report there is replaced.",
+        "FILE.html",
         default=DEFAULT_PAGE,
-        metadata=option(
-            OUTPUT,
-            "The page; an earlier report there is replaced.",
-            "FILE.html",
-            names=OUTPUT_FILE,
-        ),
+        names=OUTPUT_FILE,
     )
-    run: str | None = field(
+    run: str | None = option(
+        SCOPE,
+        "A run of the first workspace, by its name; else the current one.",
+        "RUN",
         default=None,
-        metadata=option(
-            SCOPE, "A run of the first workspace, by its name; else the current one.", "RUN"
-        ),
     )
-    follow: bool = field(
+    follow: bool = option(
+        OUTPUT,
+        "Serve the page of a run that goes on, to browsers on this host, until Ctrl-C.",
         default=False,
-        metadata=option(
-            OUTPUT,
-            "Serve the page of a run that goes on, to browsers on this host, until Ctrl-C.",
-        ),
     )
-    port: int | None = field(
-        default=None,
-        metadata=option(
-            OUTPUT, "Port of --follow; a free one if not given.", "N", bounds=(1, 65535)
-        ),
+    port: int | None = option(
+        OUTPUT, "Port of --follow; a free one if not given.", "N", default=None, bounds=(1, 65535)
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

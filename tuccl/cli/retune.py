@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,18 +27,15 @@ if TYPE_CHECKING:
 class RetuneOptions:
     """The options that `tuccl retune` has beside those of its output."""
 
-    topology: str | None = field(
+    topology: str | None = option(
+        MACHINE,
+        "The machine now; else the run's own file is read again, or the hosts probed.",
+        "MACHINE",
         default=None,
-        metadata=option(
-            MACHINE,
-            "The machine now; else the run's own file is read again, or the hosts probed.",
-            "MACHINE",
-            parse=machine_name,
-        ),
+        parse=machine_name,
     )
-    dry_run: bool = field(
-        default=False,
-        metadata=option(OUTPUT, "Measure no key; print what would be measured again, and why."),
+    dry_run: bool = option(
+        OUTPUT, "Measure no key; print what would be measured again, and why.", default=False
     )
 
 
@@ -49,8 +46,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
     Entries whose communicators do not touch the change are kept, the others measured again.
     """
     from tuccl.api.hosts.probed_machine import probe_again
-    from tuccl.api.look_first import look_first
-    from tuccl.api.running import lead_run
+    from tuccl.api.running import lead_run, look_first
     from tuccl.crew.mpi import run_ranks
     from tuccl.reports.finished_run import current_run
     from tuccl.tuning.pipeline.preparing import prepare

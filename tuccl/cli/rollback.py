@@ -16,22 +16,18 @@ class RollbackOptions:
     """The options of `tuccl rollback`."""
 
     directory: Path = field(metadata=SHIPPED_DIRECTORY)
-    version: str | None = field(
+    version: str | None = option(
+        "",
+        "Number or sum of a version; the one before the current one if not given.",
+        "VERSION",
         default=None,
-        metadata=option(
-            "",
-            "Number or sum of a version; the one before the current one if not given.",
-            "VERSION",
-            positional=True,
-        ),
+        positional=True,
     )
-    force: bool = field(
+    force: bool = option(
+        OUTPUT,
+        "Go back even beside files that are not its own, which stay, or to the table of "
+        "another machine.",
         default=False,
-        metadata=option(
-            OUTPUT,
-            "Go back even beside files that are not its own, which stay, or to the table of "
-            "another machine.",
-        ),
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

@@ -28,56 +28,44 @@ if TYPE_CHECKING:
 class ShipOptions:
     """The options of `tuccl ship`."""
 
-    directory: Path = field(
-        metadata=option("", "Where the job finds it.", "DIR", positional=True, parse=named_path)
+    directory: Path = option(
+        "", "Where the job finds it.", "DIR", positional=True, parse=named_path
     )
-    force: bool = field(
+    force: bool = option(
+        OUTPUT,
+        "Ship even beside files that are not its own, which stay, or over the table of "
+        "another machine.",
         default=False,
-        metadata=option(
-            OUTPUT,
-            "Ship even beside files that are not its own, which stay, or over the table of "
-            "another machine.",
-        ),
     )
-    forms: str | None = field(
+    forms: str | None = option(
+        OUTPUT,
+        "Forms beside tuccl.env: env, nccl-conf, slurm, enroot, kubernetes.",
+        "FORM,...",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Forms beside tuccl.env: env, nccl-conf, slurm, enroot, kubernetes.",
-            "FORM,...",
-            names=("--to",),
-        ),
+        names=("--to",),
     )
-    place: Path | None = field(
+    place: Path | None = option(
+        OUTPUT,
+        "Where jobs find the directory, if not at DIR.",
+        "PATH",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Where jobs find the directory, if not at DIR.",
-            "PATH",
-            names=("--at",),
-            parse=named_path,
-        ),
+        names=("--at",),
+        parse=named_path,
     )
-    check: bool = field(
+    check: bool = option(
+        NETWORK,
+        "Write nothing; check whether jobs on this host, the hosts of an MPI job or --hosts "
+        "would load what was shipped.",
         default=False,
-        metadata=option(
-            NETWORK,
-            "Write nothing; check whether jobs on this host, the hosts of an MPI job or --hosts "
-            "would load what was shipped.",
-        ),
     )
-    hosts: str | None = field(
-        default=None, metadata=option(NETWORK, "Hosts to check, as node[01-16],login.", "LIST")
+    hosts: str | None = option(
+        NETWORK, "Hosts to check, as node[01-16],login.", "LIST", default=None
     )
-    launcher: str = field(
-        default="",
-        metadata=option(
-            NETWORK, "Command that starts another on a host; ssh if not given.", "COMMAND"
-        ),
+    launcher: str = option(
+        NETWORK, "Command that starts another on a host; ssh if not given.", "COMMAND", default=""
     )
-    remote_python: str = field(
-        default="",
-        metadata=option(NETWORK, "Python on the hosts; the path of this one if not given.", "PATH"),
+    remote_python: str = option(
+        NETWORK, "Python on the hosts; the path of this one if not given.", "PATH", default=""
     )
     workspace: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE)
     as_json: bool = field(default=False, metadata=AS_JSON)

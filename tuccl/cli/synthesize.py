@@ -26,47 +26,37 @@ SCHEMA_VERSION = 1
 class SynthesizeOptions(MachineOptions):
     """The options of `tuccl synthesize`, whose machine is always named."""
 
-    operation: str = field(metadata=option(SCOPE, "Collective, as nccl-tests names it.", "OP"))
-    size: str = field(metadata=option(SCOPE, "As 64K, 1M, 1G; as nccl-tests counts it.", "SIZE"))
-    sketch: Path | None = field(
+    operation: str = option(SCOPE, "Collective, as nccl-tests names it.", "OP")
+    size: str = option(SCOPE, "As 64K, 1M, 1G; as nccl-tests counts it.", "SIZE")
+    sketch: Path | None = option(
+        SEARCH,
+        "Sketch to use, in TuCCL's or TACCL's JSON; candidates of its own if not given.",
+        "FILE",
         default=None,
-        metadata=option(
-            SEARCH,
-            "Sketch to use, in TuCCL's or TACCL's JSON; candidates of its own if not given.",
-            "FILE",
-        ),
     )
-    root: int = field(
-        default=0, metadata=option(SCOPE, "Root rank of broadcast and reduce.", "RANK")
-    )
-    time_limit: str = field(
+    root: int = option(SCOPE, "Root rank of broadcast and reduce.", "RANK", default=0)
+    time_limit: str = option(
+        SEARCH,
+        "Work of the solver on all sketches, in seconds of an idle core, as 30s or 2m.",
+        "TIME",
         default="30s",
-        metadata=option(
-            SEARCH,
-            "Work of the solver on all sketches, in seconds of an idle core, as 30s or 2m.",
-            "TIME",
-        ),
     )
-    jobs: int | None = field(
-        default=None,
-        metadata=option(
-            SEARCH, "Sketches solved side by side; as many as cores if not given.", "N"
-        ),
+    jobs: int | None = option(
+        SEARCH, "Sketches solved side by side; as many as cores if not given.", "N", default=None
     )
-    output: Path | None = field(
+    output: Path | None = option(
+        OUTPUT,
+        "Write the schedule there; -: standard output.",
+        "FILE",
         default=None,
-        metadata=option(
-            OUTPUT, "Write the schedule there; -: standard output.", "FILE", names=OUTPUT_FILE
-        ),
+        names=OUTPUT_FILE,
     )
-    format: str | None = field(
+    format: str | None = option(
+        OUTPUT,
+        "Format of the file: msccl, msccl-microsoft, mscclpp or nccl-graph; by the file's "
+        "ending if not given. The fastest schedule that it can express is taken.",
+        "NAME",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Format of the file: msccl, msccl-microsoft, mscclpp or nccl-graph; by the file's "
-            "ending if not given. The fastest schedule that it can express is taken.",
-            "NAME",
-        ),
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

@@ -19,9 +19,8 @@ class TableOptions:
     """The options of `tuccl table`."""
 
     directory: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE_DIRECTORY)
-    shape: str | None = field(
-        default=None,
-        metadata=option(SCOPE, "Only communicators of this shape, as node.", "SHAPE"),
+    shape: str | None = option(
+        SCOPE, "Only communicators of this shape, as node.", "SHAPE", default=None
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

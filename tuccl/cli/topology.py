@@ -14,7 +14,7 @@ import typer
 
 from tuccl.cli.command import HelpGroup, command
 from tuccl.errors import ExitCode, UsageError
-from tuccl.options.option import AS_JSON, OUTPUT, OUTPUT_FILE, option
+from tuccl.options.option import AS_JSON, OUTPUT, OUTPUT_FILE, Option, metadata, option
 
 if TYPE_CHECKING:
     from probes.topology.graph import Topology
@@ -25,8 +25,10 @@ FILE_HELP = (
     "nvidia-smi topo -m; or shipped:NAME, FILE.json#name of many, or a topology file of TACCL's."
 )
 _OTHER_PICTURES = (".png", ".pdf", ".jpg", ".jpeg", ".gif", ".eps", ".dot")
-_FILE = option("", FILE_HELP, "FILE", positional=True)
-_OUTPUT = option(OUTPUT, "File to write; - or none: standard output.", "FILE", names=OUTPUT_FILE)
+_FILE = metadata(Option("", FILE_HELP, "FILE", positional=True))
+_OUTPUT = metadata(
+    Option(OUTPUT, "File to write; - or none: standard output.", "FILE", names=OUTPUT_FILE)
+)
 
 app = typer.Typer(
     name="topology",
@@ -41,9 +43,8 @@ app = typer.Typer(
 class ShowOptions:
     """The options of `tuccl topology show`."""
 
-    file: str = field(
-        default="",
-        metadata=option("", f"{FILE_HELP} Without it: what is shipped.", "[FILE]", positional=True),
+    file: str = option(
+        "", f"{FILE_HELP} Without it: what is shipped.", "[FILE]", default="", positional=True
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 
@@ -100,11 +101,10 @@ def _list_shipped(*, as_json: bool) -> int:
 class DiffOptions:
     """The options of `tuccl topology diff`."""
 
-    old: str = field(metadata=option("", FILE_HELP, "OLD", positional=True))
-    new: str = field(metadata=option("", "As OLD.", "NEW", positional=True))
-    figures: bool = field(
-        default=False,
-        metadata=option("Options", "Also list figures that differ within their class."),
+    old: str = option("", FILE_HELP, "OLD", positional=True)
+    new: str = option("", "As OLD.", "NEW", positional=True)
+    figures: bool = option(
+        "Options", "Also list figures that differ within their class.", default=False
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 
@@ -162,9 +162,8 @@ def import_machine(options: ConvertOptions) -> int:
 class ExportOptions(ConvertOptions):
     """The options of `tuccl topology export`."""
 
-    host: str = field(
-        default="",
-        metadata=option("Options", "Host of a cluster, by number from 0 or by name.", "HOST"),
+    host: str = option(
+        "Options", "Host of a cluster, by number from 0 or by name.", "HOST", default=""
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from tuccl.cli.command import command
@@ -24,13 +24,11 @@ _INIT_ALONE = {"fake_nodes", "share_gpus", "own_schedules"} | {
 class TuneOptions:
     """The options that `tuccl tune` has beside those of a run."""
 
-    dry_run: bool = field(
-        default=False,
-        metadata=option(OUTPUT, "Only print how large the search is and what it may cost."),
+    dry_run: bool = option(
+        OUTPUT, "Only print how large the search is and what it may cost.", default=False
     )
-    resume: bool = field(
-        default=False,
-        metadata=option(OUTPUT, "Continue a run that was begun; never begin another."),
+    resume: bool = option(
+        OUTPUT, "Continue a run that was begun; never begin another.", default=False
     )
 
 

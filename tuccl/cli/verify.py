@@ -14,14 +14,12 @@ from tuccl.options.option import AS_JSON, NETWORK, option
 class VerifyOptions:
     """The options of `tuccl verify`."""
 
-    file: Path = field(metadata=option("", "MSCCL XML.", "FILE", positional=True))
-    nodes: str | None = field(
+    file: Path = option("", "MSCCL XML.", "FILE", positional=True)
+    nodes: str | None = option(
+        NETWORK,
+        "Ranks of each node, as 4+4 or 3+1: also cut it into rounds on the network.",
+        "SIZES",
         default=None,
-        metadata=option(
-            NETWORK,
-            "Ranks of each node, as 4+4 or 3+1: also cut it into rounds on the network.",
-            "SIZES",
-        ),
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

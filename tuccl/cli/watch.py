@@ -39,53 +39,40 @@ class WatchOptions:
     """The options of `tuccl watch`."""
 
     directory: Path = field(metadata=SHIPPED_DIRECTORY)
-    no_measure: bool = field(
-        default=False, metadata=option(MEASURING, "Measure nothing: no process uses a GPU.")
-    )
-    limit: str = field(
+    no_measure: bool = option(MEASURING, "Measure nothing: no process uses a GPU.", default=False)
+    limit: str = option(
+        MEASURING,
+        "Time limit of the measurement; a suspicion is measured once more.",
+        "TIME",
         default="5s",
-        metadata=option(
-            MEASURING,
-            "Time limit of the measurement; a suspicion is measured once more.",
-            "TIME",
-        ),
     )
-    nccl: Path | None = field(
-        default=None,
-        metadata=option(MEASURING, "The libnccl.so.2 to load; else the one that is found.", "PATH"),
+    nccl: Path | None = option(
+        MEASURING, "The libnccl.so.2 to load; else the one that is found.", "PATH", default=None
     )
-    accept: bool = field(
+    accept: bool = option(
+        OUTPUT,
+        "Measure nothing, and take this host as it is now for what later watches compare.",
         default=False,
-        metadata=option(
-            OUTPUT,
-            "Measure nothing, and take this host as it is now for what later watches compare.",
-        ),
     )
-    verbose: bool = field(
+    verbose: bool = option(
+        OUTPUT,
+        "Print what is as it was, too, and what was measured.",
         default=False,
-        metadata=option(
-            OUTPUT,
-            "Print what is as it was, too, and what was measured.",
-            names=("--verbose", "-v"),
-        ),
+        names=("--verbose", "-v"),
     )
-    textfile: Path | None = field(
+    textfile: Path | None = option(
+        OUTPUT,
+        "Write metrics for the textfile collector of Prometheus' node_exporter.",
+        "FILE.prom",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Write metrics for the textfile collector of Prometheus' node_exporter.",
-            "FILE.prom",
-            parse=named_path,
-        ),
+        parse=named_path,
     )
-    print_file: ServiceFile | None = field(
+    print_file: ServiceFile | None = option(
+        OUTPUT,
+        "Check nothing; print a systemd service, its timer, or Slurm's HealthCheckProgram.",
+        "service|timer|slurm",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Check nothing; print a systemd service, its timer, or Slurm's HealthCheckProgram.",
-            "service|timer|slurm",
-            names=("--print",),
-        ),
+        names=("--print",),
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

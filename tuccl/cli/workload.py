@@ -29,53 +29,41 @@ app = typer.Typer(
 class ImportOptions:
     """The options of `tuccl workload import`."""
 
-    files: tuple[str, ...] = field(
-        metadata=option(
-            "",
-            "Recordings of one job: NCCL's log, traces of PyTorch's profiler, NCCL Inspector's "
-            "JSON, a CSV of calls; also as gzip. Or the directory of `tuccl workload record`.",
-            "FILE...",
-            positional=True,
-        )
+    files: tuple[str, ...] = option(
+        "",
+        "Recordings of one job: NCCL's log, traces of PyTorch's profiler, NCCL Inspector's "
+        "JSON, a CSV of calls; also as gzip. Or the directory of `tuccl workload record`.",
+        "FILE...",
+        positional=True,
     )
-    output: Path = field(
-        metadata=option(OUTPUT, "Write the workload there.", "W.json", names=OUTPUT_FILE)
-    )
-    kind: str | None = field(
+    output: Path = option(OUTPUT, "Write the workload there.", "W.json", names=OUTPUT_FILE)
+    kind: str | None = option(
+        SCOPE,
+        "Kind of the recordings, if their content does not show it.",
+        "nccl-log|kineto|inspector|csv|recorded",
         default=None,
-        metadata=option(
-            SCOPE,
-            "Kind of the recordings, if their content does not show it.",
-            "nccl-log|kineto|inspector|csv|recorded",
-            names=("--from",),
-        ),
+        names=("--from",),
     )
-    steps: float | None = field(
+    steps: float | None = option(
+        SCOPE,
+        "Steps that each rank's recording covers; else as the recording states.",
+        "N",
         default=None,
-        metadata=option(
-            SCOPE,
-            "Steps that each rank's recording covers; else as the recording states.",
-            "N",
-            bounds=(1e-3, 1e12),
-        ),
+        bounds=(1e-3, 1e12),
     )
-    step_time: str | None = field(
+    step_time: str | None = option(
+        SCOPE,
+        "Time of a step of the job without PyTorch's profiler, which slows its host; traces "
+        "then show what steps without it wait for.",
+        "TIME",
         default=None,
-        metadata=option(
-            SCOPE,
-            "Time of a step of the job without PyTorch's profiler, which slows its host; traces "
-            "then show what steps without it wait for.",
-            "TIME",
-        ),
     )
-    ranks_per_node: int | None = field(
+    ranks_per_node: int | None = option(
+        SCOPE,
+        "Ranks on each node, for recordings that do not name hosts.",
+        "N",
         default=None,
-        metadata=option(
-            SCOPE,
-            "Ranks on each node, for recordings that do not name hosts.",
-            "N",
-            bounds=(1, 1 << 20),
-        ),
+        bounds=(1, 1 << 20),
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 
@@ -123,10 +111,8 @@ def import_workload(options: ImportOptions) -> int:
 class ShowOptions:
     """The options of `tuccl workload show`."""
 
-    file: Path = field(
-        metadata=option(
-            "", "A workload, as `tuccl workload import` writes it.", "W.json", positional=True
-        )
+    file: Path = option(
+        "", "A workload, as `tuccl workload import` writes it.", "W.json", positional=True
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 
@@ -150,31 +136,25 @@ def show(options: ShowOptions) -> int:
 class RecordOptions:
     """The options of `tuccl workload record`."""
 
-    job: tuple[str, ...] = field(
-        default=(),
-        metadata=option("", "The job: torchrun, mpirun, a script.", "CMD", positional=True),
+    job: tuple[str, ...] = option(
+        "", "The job: torchrun, mpirun, a script.", "CMD", default=(), positional=True
     )
-    output: Path | None = field(
-        default=None,
-        metadata=option(OUTPUT, "Write the workload there.", "W.json", names=OUTPUT_FILE),
+    output: Path | None = option(
+        OUTPUT, "Write the workload there.", "W.json", default=None, names=OUTPUT_FILE
     )
-    steps: float | None = field(
+    steps: float | None = option(
+        SCOPE,
+        "Steps that the job makes: figures become those of one step.",
+        "N",
         default=None,
-        metadata=option(
-            SCOPE,
-            "Steps that the job makes: figures become those of one step.",
-            "N",
-            bounds=(1e-6, 1e12),
-        ),
+        bounds=(1e-6, 1e12),
     )
-    variables: Path | None = field(
+    variables: Path | None = option(
+        OUTPUT,
+        "Run nothing: print the variables that have a job record into this directory.",
+        "DIR",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Run nothing: print the variables that have a job record into this directory.",
-            "DIR",
-            names=("--env",),
-        ),
+        names=("--env",),
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

@@ -20,60 +20,52 @@ class WorkloadBenchOptions:
     """The options of `tuccl workload bench`."""
 
     directory: Path = field(metadata=TABLE_DIRECTORY)
-    job: tuple[str, ...] = field(
-        default=(),
-        metadata=option(
-            "", "The job, after --: torchrun, srun, a script.", "-- CMD", positional=True
-        ),
+    job: tuple[str, ...] = option(
+        "", "The job, after --: torchrun, srun, a script.", "-- CMD", default=(), positional=True
     )
-    rounds: int = field(
+    rounds: int = option(
+        MEASURING,
+        "Runs without and with the table each, in turn.",
+        "N",
         default=5,
-        metadata=option(
-            MEASURING, "Runs without and with the table each, in turn.", "N", bounds=(2, 1000)
-        ),
+        bounds=(2, 1000),
     )
-    metric: str | None = field(
+    metric: str | None = option(
+        MEASURING,
+        "The figure in the job's output: a regular expression with one group, a number. A "
+        "run's figure is the median; the time of the whole run if not given.",
+        "REGEX",
         default=None,
-        metadata=option(
-            MEASURING,
-            "The figure in the job's output: a regular expression with one group, a number. A "
-            "run's figure is the median; the time of the whole run if not given.",
-            "REGEX",
-        ),
     )
-    skip: int = field(
+    skip: int = option(
+        MEASURING,
+        "Leave out the first N numbers of each run: steps that warm up.",
+        "N",
         default=0,
-        metadata=option(
-            MEASURING,
-            "Leave out the first N numbers of each run: steps that warm up.",
-            "N",
-            bounds=(0, 1e9),
-        ),
+        bounds=(0, 1e9),
     )
-    higher_is_better: bool = field(
-        default=False,
-        metadata=option(MEASURING, "The figure is a throughput, as tokens per second."),
+    higher_is_better: bool = option(
+        MEASURING, "The figure is a throughput, as tokens per second.", default=False
     )
-    unit: str | None = field(
+    unit: str | None = option(
+        MEASURING,
+        "Unit of a figure that is the time of a step: what the table saves is compared with "
+        "what it predicts.",
+        "us|ms|s",
         default=None,
-        metadata=option(
-            MEASURING,
-            "Unit of a figure that is the time of a step: what the table saves is compared with "
-            "what it predicts.",
-            "us|ms|s",
-        ),
     )
-    limit: str | None = field(
+    limit: str | None = option(
+        MEASURING,
+        "Time after which a run is ended and the bench fails, as 10m.",
+        "TIME",
         default=None,
-        metadata=option(
-            MEASURING, "Time after which a run is ended and the bench fails, as 10m.", "TIME"
-        ),
     )
-    logs: Path | None = field(
+    logs: Path | None = option(
+        OUTPUT,
+        "Keep the output of every run in this directory.",
+        "DIR",
         default=None,
-        metadata=option(
-            OUTPUT, "Keep the output of every run in this directory.", "DIR", parse=named_path
-        ),
+        parse=named_path,
     )
     as_json: bool = field(default=False, metadata=AS_JSON)
 

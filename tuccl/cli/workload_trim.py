@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuccl.cli.command import command
@@ -15,25 +15,21 @@ from tuccl.options.option import MEASURING, OUTPUT, named_path, option
 class WorkloadTrimOptions(WorkloadBenchOptions):
     """The options of `tuccl workload trim`."""
 
-    part_rounds: int | None = field(
+    part_rounds: int | None = option(
+        MEASURING,
+        "Rounds that distinguish the table's parts, two runs each, rounded up to what their "
+        "number takes: 8 for up to 5 parts, 16 for up to 13; 8 if not given.",
+        "N",
         default=None,
-        metadata=option(
-            MEASURING,
-            "Rounds that distinguish the table's parts, two runs each, rounded up to what their "
-            "number takes: 8 for up to 5 parts, 16 for up to 13; 8 if not given.",
-            "N",
-            bounds=(2, 1000),
-        ),
+        bounds=(2, 1000),
     )
-    output: Path | None = field(
+    output: Path | None = option(
+        OUTPUT,
+        "Ship the table without what slows the job down to this directory, which may be the "
+        "one that was tried; nothing is written if not given.",
+        "DIR",
         default=None,
-        metadata=option(
-            OUTPUT,
-            "Ship the table without what slows the job down to this directory, which may be the "
-            "one that was tried; nothing is written if not given.",
-            "DIR",
-            parse=named_path,
-        ),
+        parse=named_path,
     )
 
 

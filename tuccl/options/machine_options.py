@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tuccl.options.option import MACHINE, machine_name, option
 
@@ -14,60 +14,46 @@ class MachineOptions:
     The identity of a run has the machine's figures, and none of these.
     """
 
-    topology: str | None = field(
+    topology: str | None = option(
+        MACHINE,
+        "A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
+        "hosts, are probed.",
+        "MACHINE",
         default=None,
-        metadata=option(
-            MACHINE,
-            "A file (TuCCL's JSON, NCCL's XML, ...) or shipped:NAME; else this host, or MPI's "
-            "hosts, are probed.",
-            "MACHINE",
-            parse=machine_name,
-            counts=False,
-        ),
+        parse=machine_name,
+        counts=False,
     )
     """Argument of `read_machine_argument`; None: the machine is probed, or the record's."""
-    nodes: int = field(
+    nodes: int = option(
+        MACHINE,
+        "Number of copies of it, joined by a network.",
+        "N",
         default=1,
-        metadata=option(
-            MACHINE,
-            "Number of copies of it, joined by a network.",
-            "N",
-            bounds=(1, 1024),
-            counts=False,
-        ),
+        bounds=(1, 1024),
+        counts=False,
     )
-    network_gbps: float | None = field(
+    network_gbps: float | None = option(
+        MACHINE,
+        "Gbit/s of every network link; the NIC's own if not given.",
+        "GBPS",
         default=None,
-        metadata=option(
-            MACHINE,
-            "Gbit/s of every network link; the NIC's own if not given.",
-            "GBPS",
-            bounds=(0.001, 1e6),
-            counts=False,
-        ),
+        bounds=(0.001, 1e6),
+        counts=False,
     )
-    network_latency_us: float = field(
-        default=2.0,
-        metadata=option(
-            MACHINE, "Latency from NIC to NIC, in us.", "US", bounds=(0, 1e6), counts=False
-        ),
+    network_latency_us: float = option(
+        MACHINE, "Latency from NIC to NIC, in us.", "US", default=2.0, bounds=(0, 1e6), counts=False
     )
-    network_layout: str = field(
+    network_layout: str = option(
+        MACHINE,
+        "rails: NIC i of every node on one switch; fabric: all on one.",
+        "rails|fabric",
         default="rails",
-        metadata=option(
-            MACHINE,
-            "rails: NIC i of every node on one switch; fabric: all on one.",
-            "rails|fabric",
-            counts=False,
-        ),
+        counts=False,
     )
-    node_gpus: str | None = field(
+    node_gpus: str | None = option(
+        MACHINE,
+        "Number of GPUs that each of the --nodes has, as 8,8,4: its first ones; all if not given.",
+        "N,...",
         default=None,
-        metadata=option(
-            MACHINE,
-            "Number of GPUs that each of the --nodes has, as 8,8,4: its first ones; all if not "
-            "given.",
-            "N,...",
-            counts=False,
-        ),
+        counts=False,
     )

@@ -7,9 +7,9 @@ parameters from the fields; run.json is read and written by them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tuccl.errors import UsageError
 
@@ -26,6 +26,7 @@ LABORATORY = "Laboratory"
 """Group of hidden options, which no real machine needs."""
 
 _KEY = "option"
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +47,39 @@ class Option:
     """Whether the identity of a run has the value as given; else it has what follows from it."""
 
 
+def metadata(said: Option) -> Mapping[str, Option]:
+    """Return the metadata of a dataclass's field that is an option, for several commands."""
+    return {_KEY: said}
+
+
+@overload
+def option(
+    group: str,
+    help: str,
+    metavar: str | None = ...,
+    *,
+    default: _Value,
+    names: tuple[str, ...] = ...,
+    positional: bool = ...,
+    bounds: tuple[float, float] | None = ...,
+    parse: Callable[[str], Any] | None = ...,
+    counts: bool = ...,
+) -> _Value: ...
+@overload
+def option(group: str, help: str, metavar: str | None = ..., **said: Any) -> Any: ...
 def option(
     group: str,
     help: str,  # noqa: A002 - what typer calls it
     metavar: str | None = None,
     *,
-    names: tuple[str, ...] = (),
-    positional: bool = False,
-    bounds: tuple[float, float] | None = None,
-    parse: Callable[[str], Any] | None = None,
-    counts: bool = True,
-) -> Mapping[str, Option]:
-    """Return metadata for `dataclasses.field`; the arguments are those of `Option`."""
-    return {_KEY: Option(group, help, metavar, names, positional, bounds, parse, counts)}
+    default: Any = MISSING,
+    **said: Any,
+) -> Any:
+    """Return a dataclass's field that is an option; without a default it must be given.
+
+    The other arguments are those of `Option`.
+    """
+    return field(default=default, metadata=metadata(Option(group, help, metavar, **said)))
 
 
 def options_of(kind: type[Any]) -> dict[str, Option]:
@@ -122,14 +143,16 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
-AS_JSON = option(OUTPUT, "Write JSON to standard output.", names=("--json",))
-WORKSPACE = option(OUTPUT, "Directory that holds the runs.", "DIR")
-SHIPPED_DIRECTORY = option(
-    "", "A directory of `tuccl ship`.", "DIR", positional=True, parse=named_path
+AS_JSON = metadata(Option(OUTPUT, "Write JSON to standard output.", names=("--json",)))
+WORKSPACE = metadata(Option(OUTPUT, "Directory that holds the runs.", "DIR"))
+SHIPPED_DIRECTORY = metadata(
+    Option("", "A directory of `tuccl ship`.", "DIR", positional=True, parse=named_path)
 )
-TABLE_DIRECTORY = option(
-    "", "A workspace, or a directory of `tuccl ship`.", "DIR", positional=True, parse=named_path
+TABLE_DIRECTORY = metadata(
+    Option(
+        "", "A workspace, or a directory of `tuccl ship`.", "DIR", positional=True, parse=named_path
+    )
 )
-WORKSPACE_DIRECTORY = option("", "A workspace.", "DIR", positional=True, parse=named_path)
+WORKSPACE_DIRECTORY = metadata(Option("", "A workspace.", "DIR", positional=True, parse=named_path))
 OUTPUT_FILE = ("--output", "-o")
 """Names of the option for the file that a command writes."""

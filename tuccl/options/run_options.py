@@ -11,194 +11,170 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from tuccl.options.machine_options import MachineOptions
-from tuccl.options.option import LABORATORY, MEASURING, SCOPE, SEARCH, counted, file_name, option
+from tuccl.options.option import (
+    LABORATORY,
+    MEASURING,
+    SCOPE,
+    SEARCH,
+    Option,
+    counted,
+    file_name,
+    metadata,
+    option,
+)
 
 NCCL = "nccl"
 NCCL_AND_EXECUTOR = "nccl,executor"
 REPLAY = "replay"
 SIMULATED = "simulated"
-IN_PLACE = option(MEASURING, "Time calls whose send and receive buffers are the same.")
-SHARE_GPUS = option(LABORATORY, "Each faked node has all of these GPUs, through MPS.")
+IN_PLACE = metadata(Option(MEASURING, "Time calls whose send and receive buffers are the same."))
+SHARE_GPUS = metadata(Option(LABORATORY, "Each faked node has all of these GPUs, through MPS."))
 
 
 @dataclass(frozen=True)
 class RunOptions(MachineOptions):
     """The options of a run, by their names in run.json."""
 
-    fake_nodes: bool = field(
-        default=False,
-        metadata=option(LABORATORY, "Let this host's GPUs appear as those --nodes."),
+    fake_nodes: bool = option(
+        LABORATORY, "Let this host's GPUs appear as those --nodes.", default=False
     )
     share_gpus: bool = field(default=False, metadata=SHARE_GPUS)
-    operations: str | None = field(
+    operations: str | None = option(
+        SCOPE,
+        "As nccl-tests names them; if not given, all of the record, or "
+        "all_reduce,all_gather,reduce_scatter. `init` takes alltoall where it searches "
+        "schedules.",
+        "OP,...",
         default=None,
-        metadata=option(
-            SCOPE,
-            "As nccl-tests names them; if not given, all of the record, or "
-            "all_reduce,all_gather,reduce_scatter. `init` takes alltoall where it searches "
-            "schedules.",
-            "OP,...",
-            counts=False,
-        ),
+        counts=False,
     )
-    min_size: str | None = field(
-        default=None,
-        metadata=option(SCOPE, "Smallest size, as 1K; the record's, or 1K.", "SIZE", counts=False),
+    min_size: str | None = option(
+        SCOPE, "Smallest size, as 1K; the record's, or 1K.", "SIZE", default=None, counts=False
     )
-    max_size: str | None = field(
-        default=None,
-        metadata=option(SCOPE, "Largest size, as 1G; the record's, or 1G.", "SIZE", counts=False),
+    max_size: str | None = option(
+        SCOPE, "Largest size, as 1G; the record's, or 1G.", "SIZE", default=None, counts=False
     )
-    step: int | None = field(
+    step: int | None = option(
+        SCOPE,
+        "Factor from one size to the next; 4 if not given.",
+        "FACTOR",
         default=None,
-        metadata=option(
-            SCOPE, "Factor from one size to the next; 4 if not given.", "FACTOR", counts=False
-        ),
+        counts=False,
     )
-    shapes: str | None = field(
+    shapes: str | None = option(
+        SCOPE,
+        "Communicators that jobs use: whole, the GPUs of a node, those along a rail, or pairs "
+        "of neighbours; whole if not given.",
+        "SHAPE,...",
         default=None,
-        metadata=option(
-            SCOPE,
-            "Communicators that jobs use: whole, the GPUs of a node, those along a rail, or pairs "
-            "of neighbours; whole if not given.",
-            "SHAPE,...",
-            counts=False,
-        ),
+        counts=False,
     )
-    workload: str | None = field(
+    workload: str | None = option(
+        SCOPE,
+        "The collectives of a job, as `tuccl workload` writes them: their operations, sizes "
+        "and communicators are tuned, and count by the time that they take.",
+        "FILE.json",
         default=None,
-        metadata=option(
-            SCOPE,
-            "The collectives of a job, as `tuccl workload` writes them: their operations, sizes "
-            "and communicators are tuned, and count by the time that they take.",
-            "FILE.json",
-            parse=file_name,
-            counts=False,
-        ),
+        parse=file_name,
+        counts=False,
     )
-    backend: str | None = field(
+    backend: str | None = option(
+        MEASURING,
+        "nccl, simulated, replay, executor, nccl,executor or sockets; if not given, "
+        "replay where there are --records, on this host's GPUs where no MACHINE is given nccl, "
+        "or nccl,executor where schedules are searched and the executor is compiled, else "
+        "simulated.",
+        "NAME",
         default=None,
-        metadata=option(
-            MEASURING,
-            "nccl, simulated, replay, executor, nccl,executor or sockets; if not given, "
-            "replay where there are --records, on this host's GPUs where no MACHINE is given nccl, "
-            "or nccl,executor where schedules are searched and the executor is compiled, else "
-            "simulated.",
-            "NAME",
-            counts=False,
-        ),
+        counts=False,
     )
     """Backend; a host's default (`tuccl.api.default_backend`) is set before a run begins."""
-    records: str | None = field(
+    records: str | None = option(
+        MEASURING,
+        "Record for --backend replay: Parquet that --record wrote, or a grid as CSV.",
+        "FILE",
         default=None,
-        metadata=option(
-            MEASURING,
-            "Record for --backend replay: Parquet that --record wrote, or a grid as CSV.",
-            "FILE",
-            parse=file_name,
-            counts=False,
-        ),
+        parse=file_name,
+        counts=False,
     )
-    model: str | None = field(
+    model: str | None = option(
+        MEASURING,
+        "Constants of --backend simulated, as `tuccl calibrate` writes them.",
+        "FILE.json",
         default=None,
-        metadata=option(
-            MEASURING,
-            "Constants of --backend simulated, as `tuccl calibrate` writes them.",
-            "FILE.json",
-            parse=file_name,
-            counts=False,
-        ),
+        parse=file_name,
+        counts=False,
     )
     schedules: bool = True
     """Whether schedules are searched too, where the backend has an executor: `init` does."""
-    own_schedules: str | None = field(
+    own_schedules: str | None = option(
+        SEARCH,
+        "Schedules of your own, as MSCCL XML or in the schedule language, that are proved and "
+        "searched beside those that are made.",
+        "DIR",
         default=None,
-        metadata=option(
-            SEARCH,
-            "Schedules of your own, as MSCCL XML or in the schedule language, that are proved and "
-            "searched beside those that are made.",
-            "DIR",
-            names=("--schedules",),
-            parse=file_name,
-            counts=False,
-        ),
+        names=("--schedules",),
+        parse=file_name,
+        counts=False,
     )
-    strategy: str = field(
+    strategy: str = option(
+        SEARCH,
+        "How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, coordinate, "
+        "random, grid.",
+        "NAME",
         default="mraco",
-        metadata=option(
-            SEARCH,
-            "How single keys are searched: mraco, algorithm-1, optuna-hyperband, tpe, coordinate, "
-            "random, grid.",
-            "NAME",
-        ),
     )
-    budget: str | None = field(
+    budget: str | None = option(
+        SEARCH,
+        "Machine time for measuring, as 30s, 20m, 2h; if not given, as long as the search "
+        "finds something.",
+        "TIME",
         default=None,
-        metadata=option(
-            SEARCH,
-            "Machine time for measuring, as 30s, 20m, 2h; if not given, as long as the search "
-            "finds something.",
-            "TIME",
-            counts=False,
-        ),
+        counts=False,
     )
-    floor: str | None = field(
+    floor: str | None = option(
+        SEARCH,
+        "Least share of stock NCCL's speed that a process profile leaves every key, or none; "
+        "0.99 if not given, 0.9 with --workload.",
+        "RATIO",
         default=None,
-        metadata=option(
-            SEARCH,
-            "Least share of stock NCCL's speed that a process profile leaves every key, or none; "
-            "0.99 if not given, 0.9 with --workload.",
-            "RATIO",
-            counts=False,
-        ),
+        counts=False,
     )
-    weights: str | None = field(
+    weights: str | None = option(
+        SEARCH,
+        "Weights of operations in the choice of the process profile, as all_reduce=3, and of "
+        "--shapes, as rail=2, in the division of the budget, too; 1 if not given.",
+        "NAME=W,...",
         default=None,
-        metadata=option(
-            SEARCH,
-            "Weights of operations in the choice of the process profile, as all_reduce=3, and of "
-            "--shapes, as rail=2, in the division of the budget, too; 1 if not given.",
-            "NAME=W,...",
-            counts=False,
-        ),
+        counts=False,
     )
-    plain: bool = field(
+    plain: bool = option(
+        MEASURING,
+        "Time calls one by one, for jobs that make them outside of CUDA graphs.",
         default=False,
-        metadata=option(
-            MEASURING,
-            "Time calls one by one, for jobs that make them outside of CUDA graphs.",
-            counts=False,
-        ),
+        counts=False,
     )
     in_place: bool = field(default=False, metadata=IN_PLACE)
-    alone: bool = field(
+    alone: bool = option(
+        MEASURING,
+        "Time calls alone, also where the workload tells what the GPU computes beside them.",
         default=False,
-        metadata=option(
-            MEASURING,
-            "Time calls alone, also where the workload tells what the GPU computes beside them.",
-        ),
     )
-    max_channels: int | None = field(
+    max_channels: int | None = option(
+        SEARCH,
+        "Most channels that an entry asks NCCL for, and thread blocks of a schedule's kernel, "
+        "for jobs that compute meanwhile; NCCL's own choice stays as it is.",
+        "N",
         default=None,
-        metadata=option(
-            SEARCH,
-            "Most channels that an entry asks NCCL for, and thread blocks of a schedule's kernel, "
-            "for jobs that compute meanwhile; NCCL's own choice stays as it is.",
-            "N",
-            bounds=(1, 64),
-        ),
+        bounds=(1, 64),
     )
-    seed: int = field(
-        default=0, metadata=option(SEARCH, "Seed of search and simulated noise.", "N")
-    )
-    cycles: int = field(
+    seed: int = option(SEARCH, "Seed of search and simulated noise.", "N", default=0)
+    cycles: int = option(
+        SEARCH,
+        "Greatest number of passes of a search; it may stop by itself from the third on.",
+        "N",
         default=1,
-        metadata=option(
-            SEARCH,
-            "Greatest number of passes of a search; it may stop by itself from the third on.",
-            "N",
-            bounds=(1, 100),
-        ),
+        bounds=(1, 100),
     )
     """Greatest number of passes; the stopping rule needs three to decide."""
 

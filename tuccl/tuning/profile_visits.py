@@ -15,11 +15,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.statistics.estimators import error_of_weighted_mean, log_deviation
 from tuccl.search.statistics.intervals import interval_of_two_starts
+from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.space import Space, with_profile
@@ -320,3 +322,38 @@ def ratio_of_schedule(
     bounds = interval_of_two_starts(ratio, error, spread)
     key = KeyRatio(task, ratio, bounds.low, bounds.high, schedule=config)
     return key if key.low > CLEAR_GAIN else None
+
+
+_TRIED = 2
+"""Schedules of a key that are examined, in case the first is wrong."""
+
+
+def served_keys(
+    found: Mapping[Task, SearchResult],
+    stock_us: Mapping[Task, float],
+    measure: Measure,
+    is_right: Callable[[Task, Config], bool],
+) -> dict[Task, KeyRatio]:
+    """Return ratios of stock NCCL's time over a schedule's, for keys that the schedule serves.
+
+    The race compares process profiles with the guaranteed minimum, which counts what a job gets. If
+    a schedule serves a key that is the schedule's time, so the race has to know these keys. The
+    search of schedules therefore begins before it, with a few samples per key, and is continued
+    afterwards. A schedule serves a key if it delivers the right data and its lower bound is above
+    `CLEAR_GAIN`, with the deviation that profiles are allowed in one start. Schedules across hosts
+    call NCCL, so each visit of a profile times them again.
+
+    Args:
+        found: Searches of schedules by key.
+        stock_us: Stock NCCL's time by key.
+        measure: Takes samples.
+        is_right: Whether a call delivers the right data.
+    """
+    served = {}
+    for task, result in found.items():
+        for ranked in islice(result.ranking, _TRIED):
+            key = ratio_of_schedule(task, ranked.config, stock_us[task], measure)
+            if key is not None and is_right(task, ranked.config):
+                served[task] = key
+                break
+    return served

@@ -15,15 +15,14 @@ from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import SPELLED_OUT, with_profile
-from tuccl.tuning import breakpoints, confirmation, served_keys
+from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import PAIRS, Decision, decide
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
-from tuccl.tuning.profile_race import RaceResult, hold, race
-from tuccl.tuning.profile_visits import ratio_of_schedule
-from tuccl.tuning.race_progress import RaceProgress
+from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
+from tuccl.tuning.profile_visits import ratio_of_schedule, served_keys
 from tuccl.tuning.results import KeyResult, Tuned, TuningResult
 from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Means, Searches
@@ -35,6 +34,8 @@ _SHORT_SHARE = 0.1
 _FIRST_VISIT_SHARE = 0.25
 """Share of the budget for the first profile's calls, beyond the few that every key tries: on a slow
 network they would take all of it."""
+_FIRST_LOOK_SAMPLES = 60
+"""Samples per key, at stock's speed, whose cost the first look at schedules may take."""
 _FINALISTS = 2
 """Finalists of each search."""
 _SCHEDULES_SHARE = 0.6
@@ -201,14 +202,14 @@ class KeyTuning:
         each_s = _SHORT_SHARE * spending.left_s / weights.of_all(tasks)
         short_s = {
             task: min(
-                each_s * weights.of_all([task]), served_keys.SAMPLES * self._stock.sample_s[task]
+                each_s * weights.of_all([task]), _FIRST_LOOK_SAMPLES * self._stock.sample_s[task]
             )
             for task in tasks
         }
         found = self._searches.search(
             SCHEDULES, {t: spaces.schedules(t) for t in tasks}, {}, weights, short_s=short_s
         )
-        served = served_keys.served_keys(found, self.stock_us, spending.measure, spending.is_right)
+        served = served_keys(found, self.stock_us, spending.measure, spending.is_right)
         calls = {task: [ranked.config for ranked in own.ranking] for task, own in found.items()}
         return FirstLook(served, calls)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,23 +28,21 @@ from tuccl.options.run_options import RunOptions
 
 @dataclass(frozen=True)
 class Colours:
-    place: Path = field(metadata=option("", "Where.", "PLACE", positional=True))
-    bright: int = field(default=3, metadata=option(SEARCH, "How bright.", "N", bounds=(1, 9)))
-    only: tuple[str, ...] = field(default=(), metadata=option(SEARCH, "Which.", "NAME"))
-    dark: bool = field(default=False, metadata=option(SEARCH, "None."))
-    mixed: bool | None = field(
-        default=None, metadata=option(SEARCH, "Or pure.", names=("--mixed/--pure",))
+    place: Path = option("", "Where.", "PLACE", positional=True)
+    bright: int = option(SEARCH, "How bright.", "N", default=3, bounds=(1, 9))
+    only: tuple[str, ...] = option(SEARCH, "Which.", "NAME", default=())
+    dark: bool = option(SEARCH, "None.", default=False)
+    mixed: bool | None = option(SEARCH, "Or pure.", default=None, names=("--mixed/--pure",))
+    palette: str | None = option(
+        SEARCH, "Read.", "FILE", default=None, names=("--from",), parse=file_name
     )
-    palette: str | None = field(
-        default=None, metadata=option(SEARCH, "Read.", "FILE", names=("--from",), parse=file_name)
-    )
-    inks: int = field(default=1, metadata=option(LABORATORY, "How many.", "N"))
+    inks: int = option(LABORATORY, "How many.", "N", default=1)
     kept: str = "as it is"
 
 
 @dataclass(frozen=True)
 class Coats:
-    coats: int = field(default=1, metadata=option(SEARCH, "How many.", "N"))
+    coats: int = option(SEARCH, "How many.", "N", default=1)
 
 
 TAKEN: list[tuple[Colours, int]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuccl.search.trials.config import ProcessProfile
 from tuccl.search.trials.events import AtMost, Total
-from tuccl.tuning.race_progress import RaceProgress
+from tuccl.tuning.profile_race import RaceProgress
 
 
 class Reports:

@@ -8,7 +8,7 @@ from tuccl.search.strategies.strategy import Ranked, SearchResult, Stop
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.guaranteed_minimum import KeyRatio
-from tuccl.tuning.served_keys import served_keys
+from tuccl.tuning.profile_visits import served_keys
 
 TASK = Task(Operation.ALL_REDUCE, 1 << 10, Shape(2, 1, 2))
 FIRST, SECOND = (Config("schedule:0a", "LL", count, 512) for count in (2, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,18 +12,20 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from lookup_tables.table import Operation, Shape
 from probes.inputs.first_fault import first_fault
 from probes.topology.graph import Topology
-from tuccl.errors import InputFileError, UsageError, WorkspaceError
+from tuccl.errors import InputFileError, MeasurementError, UsageError, WorkspaceError
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.calibration.model_file import read_model_file
+from tuccl.measuring.engines.nccl_environment import count_gpus
 from tuccl.measuring.records.reading import read_records
 from tuccl.measuring.records.record import Record
+from tuccl.measuring.workers.congestion import congestion_control
+from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.models.model_constants import ModelConstants
 from tuccl.options.run_options import REPLAY, SIMULATED, RunOptions
 from tuccl.quantities import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.presets import ASKED_ABOUT
 from tuccl.search.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
-from tuccl.tuning.pipeline.laboratory_options import require_possible
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
 
 _OPTIONS = TypeAdapter(RunOptions)
@@ -240,3 +243,51 @@ def _held(record: Record) -> str:
         for operation, sizes in held.items()
     ]
     return ", ".join(ranges) or "nothing to choose from"
+
+
+def require_possible(options: RunOptions) -> None:
+    """Require a backend that supports the laboratory options.
+
+    Raises:
+        UsageError: The backend does not support them.
+    """
+    backend = options.backend_name
+    kind = backend_kind(backend)
+    if options.fake_nodes and not kind.has_workers:
+        raise UsageError(f"--fake-nodes is for workers on this host; --backend {backend} has none")
+    if options.share_gpus and not options.fake_nodes:
+        raise UsageError("--share-gpus says what GPUs faked nodes have: name --fake-nodes, too")
+    if options.share_gpus and not kind.measures_nccl:
+        raise UsageError(
+            f"--share-gpus is for NCCL's ranks on this host; with --backend {backend} leave it out"
+        )
+
+
+def laboratory_of(options: RunOptions, topology: Topology) -> Laboratory:
+    """The laboratory of the options, in which this host appears as another machine.
+
+    Raises:
+        UsageError: The machine is one node, which has no more GPUs than this host.
+    """
+    if not options.fake_nodes:
+        return Laboratory()
+    nodes, ranks = topology.node_count, len(topology.gpus)
+    per_node = Counter(topology.node_of_rank)
+    sizes = tuple(per_node[node] for node in range(nodes))
+    uneven = sizes if topology.ranks_per_node == 0 else ()
+    control = congestion_control() if nodes > 1 else ""
+    laboratory = Laboratory(nodes, options.share_gpus, control, uneven)
+    if not options.share_gpus:
+        return laboratory
+    shared = laboratory.on_gpus(ranks, _gpus_here() or ranks)
+    if nodes < 2 and not shared.gpus:
+        raise UsageError(f"--share-gpus: {topology.name} is one node; name --nodes 2 or more")
+    return shared
+
+
+def _gpus_here() -> int:
+    """Return the number of GPUs; 0 where there are none, which the backend will tell."""
+    try:
+        return count_gpus()
+    except MeasurementError:
+        return 0
