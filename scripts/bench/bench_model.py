@@ -6,17 +6,15 @@ a key, whether the model's best tenth holds the true winner. The second leaves o
 fits to the grid and all other machines, and predicts stock NCCL's times there. Last come the
 constants fitted to all data, which `tuccl.models.model_constants.SHIPPED` rounds.
 
-    python scripts/bench/bench_model.py                # needs the shared data, a minute
-    python scripts/bench/bench_model.py --json -       # the same figures as JSON
+    python scripts/bench/bench_model.py     # needs the shared data, a minute
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -131,27 +129,16 @@ class MachineError:
 
 def main() -> None:
     """Fit, predict, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="Write the figures to this file; -: standard output.")
-    given = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     record = read_grid_csv(GRID, read_topology(TOPOLOGY))
     grid = from_record(record, record.topology).observations
     keys = leave_one_size_out(record, grid)
     machines = leave_one_machine_out(grid, curves(CURVES))
     everything = [*grid, *(seen for part in curves(CURVES) for seen in part)]
     constants = fit_constants(everything, START)
-    if given.json != "-":
-        print(_keys_text(keys))
-        print(_machines_text(machines))
-        print(f"fitted to all: {constants.constants}")
-    if given.json:
-        document = {
-            "keys": [asdict(key) for key in keys],
-            "machines": [asdict(machine) for machine in machines],
-            "constants": asdict(constants.constants),
-        }
-        text = json.dumps(document, indent=1)
-        sys.stdout.write(text) if given.json == "-" else Path(given.json).write_text(text)
+    print(_keys_text(keys))
+    print(_machines_text(machines))
+    print(f"fitted to all: {constants.constants}")
 
 
 def leave_one_size_out(record: Record, grid: Sequence[Observation]) -> list[KeyFigures]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Seconds, memory and bytes of `tuccl init` in the model on 4 to 128 machines of 8 A100.
 
-    scripts/bench/bench_scale.py [--nodes 4,16,64,128] [--json]
+    scripts/bench/bench_scale.py [--nodes 4,16,64,128]
 
 A row is `tuccl init`, as it is installed, then `table`, `explain` and `ship` of its result. A
 command that fails ends the bench. `cpu s` is processor time, on a busy machine less than the time
@@ -11,13 +11,12 @@ by the clock.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -107,18 +106,11 @@ def main() -> int:
     """Measure and print a row for each number of machines."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--nodes", default="4,16,64,128")
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    rows = []
-    if not arguments.json:
-        print(HEADER, flush=True)
+    print(HEADER, flush=True)
     for nodes in map(int, arguments.nodes.split(",")):
         with TemporaryDirectory() as folder:
-            rows.append(measure(nodes, Path(folder)))
-        if not arguments.json:
-            print(line(rows[-1]), flush=True)
-    if arguments.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+            print(line(measure(nodes, Path(folder))), flush=True)
     return 0
 
 

@@ -15,13 +15,11 @@ Shares come with their standard error over keys (the seeds of a key are no indep
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,17 +134,9 @@ def main() -> None:
     """Run and tabulate."""
     given = _arguments()
     strategies = given.strategies.split(",")
-    if given.outcomes:
-        outcomes = [
-            Outcome(**fields) for path in given.outcomes for fields in json.loads(path.read_text())
-        ]
-    else:
-        outcomes = _searched(given, strategies)
+    outcomes = _searched(given, strategies)
     shares = sorted({outcome.share for outcome in outcomes})
-    if given.json:
-        print(json.dumps([asdict(outcome) for outcome in outcomes]))
-    else:
-        print(table(outcomes, strategies, shares))
+    print(table(outcomes, strategies, shares))
 
 
 def _searched(given: argparse.Namespace, strategies: Sequence[str]) -> list[Outcome]:
@@ -174,8 +164,6 @@ def _arguments() -> argparse.Namespace:
     add("--first-seed", type=int, default=0)
     add("--keys", type=int, default=0, help="about so many keys, evenly spread; 0: all")
     add("--jobs", type=int, default=multiprocessing.cpu_count())
-    add("--json", action="store_true")
-    add("--outcomes", type=Path, nargs="+", help="what --json printed earlier, to tabulate")
     return parser.parse_args()
 
 

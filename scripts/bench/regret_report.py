@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, quantiles, stdev
 
@@ -38,30 +38,8 @@ def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequen
         cells = [_cell(_of(outcomes, strategy, share)) for share in shares]
         lines.append(f"| {strategy} | {' | '.join(cells)} |")
     worst = max((outcome.spent - outcome.share for outcome in outcomes), default=0.0)
-    lines += ["", *_ahead_of_first(outcomes, strategies, shares)]
     lines.append(f"\nLargest overrun of a budget: {max(0.0, worst):.3%} of what the grid costs.")
     return "\n".join(lines)
-
-
-def _ahead_of_first(
-    outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequence[float]
-) -> Iterator[str]:
-    """Lines on strategies that find more than the first one, with the error of the difference."""
-    first, *others = strategies
-    ahead = 0
-    for share in shares:
-        own = _found_by_key(_of(outcomes, first, share))
-        for strategy in others:
-            found = _found_by_key(_of(outcomes, strategy, share))
-            differences = [found[key] - own[key] for key in own]
-            if fmean(differences) > 1e-9:
-                ahead += 1
-                yield (
-                    f"At {share:.1%} {strategy} is ahead of {first} by {fmean(differences):.1%} "
-                    f"± {_error(differences):.1%}."
-                )
-    if not ahead and others:
-        yield f"No strategy finds more than {first} at any of these budgets."
 
 
 def _found_by_key(found: Sequence[Outcome]) -> dict[str, float]:

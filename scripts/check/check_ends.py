@@ -132,9 +132,9 @@ def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[
     Raises:
         JobError: The ranks made no calls.
     """
-    write_job(arguments, folder, {"stall_s": STALL_S, **asdict(trial)})
+    write_job(arguments, folder, {"part": "ends", "stall_s": STALL_S, **asdict(trial)})
     environments = [environment_of(arguments, folder, rank) for rank in range(arguments.ranks)]
-    processes = start(folder, environments, "ends_rank.py")
+    processes = start(folder, environments)
     try:
         await_calls(folder, processes)
         time.sleep(trial.after_s)
@@ -204,13 +204,15 @@ def await_ends(left: Sequence[tuple[int, subprocess.Popen[bytes]]], deadline: fl
 def results(
     folder: Path, left: Sequence[tuple[int, subprocess.Popen[bytes]]]
 ) -> dict[int, dict[str, Any]]:
-    """The result of each rank that left one."""
-    paths = {rank: folder / f"result{rank}.json" for rank, _ in left}
-    return {
-        rank: json.loads(path.read_text(encoding="utf-8"))
-        for rank, path in paths.items()
-        if path.exists()
-    }
+    """The result of each rank that left one; one that failed did not come back."""
+    found = {}
+    for rank, _ in left:
+        path = folder / f"result{rank}.json"
+        if path.exists():
+            result = json.loads(path.read_text(encoding="utf-8"))
+            failed = {"why": result["error"], "came_back": False} if "error" in result else {}
+            found[rank] = result | failed
+    return found
 
 
 def outputs(folder: Path, ranks: Sequence[int]) -> dict[int, str]:

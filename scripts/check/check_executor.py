@@ -41,7 +41,7 @@ from executor_job import (  # noqa: E402
     run_job,
     variables_of_sharing,
 )
-from lifecycle_rank import BY_NCCL_ALONE, CASES, IN_ONE_PROCESS  # noqa: E402
+from lifecycle_rank import CASES, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
 
@@ -175,11 +175,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--largest", default="4M", help="bytes of the largest message")
     parser.add_argument("--huge-count", type=int, default=(1 << 31) + 5, help="of huge, a rank")
     parser.add_argument(
-        "--cases",
-        nargs="+",
-        choices=CASES,
-        default=[case for case in CASES if case not in BY_NCCL_ALONE],
-        help=f"of lifecycle; {', '.join(BY_NCCL_ALONE)}: without the executor, if it is named",
+        "--cases", nargs="+", choices=CASES, default=list(CASES), help="of lifecycle"
     )
     parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
     parser.add_argument(

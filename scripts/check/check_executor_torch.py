@@ -1,9 +1,9 @@
 """Run an unmodified PyTorch without and with the executor, in new processes, and compare.
 
     check_executor_torch.py --executor libtuccl-executor.so --bundle bundle-CRC.tuccl [--json FILE]
-    check_executor_torch.py --table SHIPPED --parts latency decoding
+    check_executor_torch.py --table SHIPPED --parts training decoding
 
-Parts: latencies of all_reduce; 200 steps of training, whose losses are compared, with the model
+Parts: 200 steps of training, whose losses are compared, with the model
 replicated (training), sharded, on a mesh of nodes and ranks, and tensor-parallel; a tensor-parallel
 decode loop; several groups on several streams; groups destroyed and created again; a last rank
 without the executor, which all others must leave to NCCL with a warning each. Stock trains twice,
@@ -35,11 +35,10 @@ from measuring_job import JobError, without_tables  # noqa: E402
 from torch_job import TRAININGS, TorchJob, add_arguments  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
-from tuccl.quantities import format_size  # noqa: E402
 from tuccl.runtime.executor_library import PRELOAD_VARIABLE  # noqa: E402
 from tuccl.shipping.bench.contenders import read_shipped_table  # noqa: E402
 
-PARTS = ("latency", *TRAININGS, "decoding", "streams", "groups", "unpreloaded", "shapes")
+PARTS = (*TRAININGS, "decoding", "streams", "groups", "unpreloaded", "shapes")
 TOLERANCE = 0.01
 """Largest relative distance of two losses of the same step: sums of 32-bit floats in another
 order differ in the last bits, and training amplifies that."""
@@ -177,13 +176,6 @@ def tell(part: str, found: Mapping[str, Any]) -> None:
     """Print the result of a part, as soon as it is known."""
     stock, executor = found.get("stock", {}), found["executor"]
     print(f"{part}: {'right' if found['right'] else 'NOT RIGHT'} ({executor['versions']})")
-    for mode in ("eager_us", "graph_us"):
-        for size, stock_us in stock.get(mode, {}).items():
-            own_us = executor[mode][size]
-            print(
-                f"  all_reduce {format_size(int(size)):>5} {mode[:-3]:<6}{stock_us:>9.2f} us"
-                f"{own_us:>9.2f} us{stock_us / own_us:>8.3f}"
-            )
     for name, what in (("reductions_us", "all_reduce of a token"), ("token_us", "a whole token")):
         if name in stock:
             ratio = stock[name] / executor[name]

@@ -106,8 +106,8 @@ def build_profiler(folder: Path) -> None:
     """
     target = folder / "tuccl" / "runtime"
     target.mkdir(parents=True)
-    script = ROOT / "scripts" / "make" / "build_profiler.sh"
-    command = ["sh", str(script), str(target / PROFILER_NAME)]
+    script = ROOT / "scripts" / "make" / "build_library.sh"
+    command = ["sh", str(script), "profiler", str(target / PROFILER_NAME)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise JobError(f"{PROFILER_NAME} does not compile: {done.stderr.strip()}")

@@ -1,7 +1,5 @@
 """One rank of check_ends.py: calls in a loop, watched as a framework watches its communicator.
 
-    ends_rank.py JOB.json RANK
-
 A thread makes calls and waits for each; the main thread asks NCCL for the communicator's error and
 aborts it where there is one, where no call has ended for `stall_s`, or where the job's folder tells
 this rank to abort. The result says why and how long the abort took, and whether the thread of the
@@ -11,17 +9,13 @@ calls came back.
 from __future__ import annotations
 
 import faulthandler
-import json
-import os
-import sys
 import threading
 import time
 from ctypes import byref, c_int
-from pathlib import Path
 from typing import Any
 
 from device_calls import Buffer, DeviceError
-from executor_session import Session, buffer_bytes, end_with_parent
+from executor_session import Session, buffer_bytes
 from random_calls import REDUCTIONS, TYPES, RandomCall, rule_by
 
 from tuccl.errors import TucclError
@@ -107,7 +101,7 @@ def trouble(session: Session, calls: Calls, since: tuple[int, float], stall_s: f
     return ""
 
 
-def run(session: Session, job: dict[str, Any]) -> dict[str, Any]:
+def run_ends(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     """Make calls until there is trouble, abort, and return the result."""
     calls = Calls(session, call_of(session, job))
     calls.start()
@@ -124,27 +118,8 @@ def run(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     return {
         "why": why,
         "abort_s": time.monotonic() - begin,
-        "came_back": calls.came_back(),
+        "came_back": (came_back := calls.came_back()),
+        "failures": [] if came_back else ["the thread of the calls did not come back"],
         "calls": calls.done,
         "by_executor": session.executor.calls,
     }
-
-
-def main() -> int:
-    """Run the rank; return 0 where every call came back, else 1."""
-    end_with_parent()
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    rank = int(sys.argv[2])
-    try:
-        result = run(Session(job, rank), job)
-    except (DeviceError, TucclError, OSError) as error:
-        result = {"why": f"{type(error).__name__}: {error}", "came_back": False}
-    path = Path(job["folder"]) / f"result{rank}.json"
-    path.write_text(json.dumps(result), encoding="utf-8")
-    sys.stdout.flush()
-    # A context with lost peers may keep exit handlers waiting: jobs end such processes so, too.
-    os._exit(0 if result["came_back"] else 1)
-
-
-if __name__ == "__main__":
-    main()

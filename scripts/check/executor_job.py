@@ -153,13 +153,11 @@ def environment_of(arguments: argparse.Namespace, folder: Path, rank: int) -> di
     return environment
 
 
-def start(
-    folder: Path, environments: Sequence[Mapping[str, str]], program: str = "executor_rank.py"
-) -> list[subprocess.Popen[bytes]]:
+def start(folder: Path, environments: Sequence[Mapping[str, str]]) -> list[subprocess.Popen[bytes]]:
     """Start a process for each environment: one for each rank, or one for all."""
     command = [
         sys.executable,
-        str(ROOT / "scripts" / "check" / program),
+        str(ROOT / "scripts" / "check" / "executor_rank.py"),
         str(folder / "job.json"),
     ]
     started = []

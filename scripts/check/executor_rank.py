@@ -1,4 +1,4 @@
-"""One rank of check_executor.py, with random calls through the executor and NCCL.
+"""One rank of check_executor.py or check_ends.py: random calls through the executor and NCCL.
 
     executor_rank.py JOB.json RANK
 
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from device_calls import Array, Buffer, Cuda, DeviceError, Nccl
+from ends_rank import run_ends
 from executor_session import (
     UNTOUCHED,
     Session,
@@ -216,11 +217,12 @@ PARTS: dict[str, Callable[[Session, dict[str, Any]], dict[str, Any]]] = {
     "load": run_load,
     "huge": run_huge,
     "lifecycle": run_lifecycle,
+    "ends": run_ends,
 }
 
 
-def main() -> int:
-    """Run the rank; return 0, or 1 with the error in the result file."""
+def main() -> None:
+    """Run the rank; the exit code is 0 if it found nothing wrong, else 1."""
     end_with_parent()
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
@@ -230,11 +232,11 @@ def main() -> int:
         result = {"error": f"{type(error).__name__}: {error}"}
     path = Path(job["folder"]) / f"result{rank}.json"
     path.write_text(json.dumps(result), encoding="utf-8")
-    if "error" in result:
-        # Exit handlers of a library would wait for a rank that hangs in it.
-        os._exit(1)
-    return 1 if result["failures"] else 0
+    sys.stdout.flush()
+    # Exit handlers of a library would wait for a rank that hangs in it, and those of a context with
+    # lost peers for these.
+    os._exit(1 if result.get("error") or result["failures"] else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -55,11 +55,11 @@ def calls_of(session: Session, ranks: int) -> list[RandomCall]:
 
 
 class OneProcess:
-    """All ranks in this process, made by one ncclCommInitAll of `nccl`."""
+    """All ranks in this process, made by one ncclCommInitAll."""
 
-    def __init__(self, session: Session, nccl: Nccl | None = None) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._nccl = nccl or session.seen
+        self._nccl = session.seen
         self.ranks = session.ranks
         self.devices = [Cuda(rank) for rank in range(self.ranks)]
         self.streams = list(self.each(lambda rank: self.devices[rank].stream()))
@@ -202,16 +202,6 @@ def init_all(session: Session) -> list[str]:
     return failures
 
 
-def child_ends(session: Session) -> list[str]:
-    """Destroy a child's last rank during the parent's next call on other GPUs."""
-    return _children_end(session, session.seen)
-
-
-def child_ends_nccl(session: Session) -> list[str]:
-    """Run the same case by NCCL without the executor. NCCL 2.28 hangs."""
-    return _children_end(session, session.real)
-
-
 class _Threads:
     """Run each rank's work in a daemon thread."""
 
@@ -248,8 +238,9 @@ class _Threads:
         process.devices[rank].wait(process.streams[rank])
 
 
-def _children_end(session: Session, nccl: Nccl) -> list[str]:
-    process = OneProcess(session, nccl)
+def child_ends(session: Session) -> list[str]:
+    """Destroy a child's last rank during the parent's next call on other GPUs."""
+    process = OneProcess(session)
     session.executor.choose(calls_of(session, session.ranks)[0].choice)
     ranks = _Threads(process)
     for thread in ranks.threads:

@@ -12,7 +12,7 @@ from typing import Any
 
 from device_calls import DeviceError
 from executor_session import Counters, Prepared, Session, learn, run_and_compare
-from lifecycle_one_process import CALLS, calls_of, child_ends, child_ends_nccl, init_all
+from lifecycle_one_process import CALLS, calls_of, child_ends, init_all
 
 LATE_S = 0.5
 LATE_CALLS = (0, 1, 5)
@@ -211,7 +211,6 @@ def abort(session: Session) -> list[str]:
 CASES: dict[str, Callable[[Session], list[str]]] = {
     "init_all": init_all,
     "child_ends": child_ends,
-    "child_ends_nccl": child_ends_nccl,
     "split": split,
     "start_again": start_again,
     "destroyed_streams": destroyed_streams,
@@ -220,9 +219,7 @@ CASES: dict[str, Callable[[Session], list[str]]] = {
     "abort": abort,
     "busy_streams": busy_streams,
 }
-IN_ONE_PROCESS = ("init_all", "child_ends", "child_ends_nccl")
-BY_NCCL_ALONE = ("child_ends_nccl",)
-"""To compare with: the executor takes no part, and what NCCL does is not ours to mend."""
+IN_ONE_PROCESS = ("init_all", "child_ends")
 
 
 def run_lifecycle(session: Session, job: dict[str, Any]) -> dict[str, Any]:
@@ -231,6 +228,6 @@ def run_lifecycle(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     before = session.executor.calls
     failures = CASES[job["case"]](session)
     calls = session.executor.calls - before
-    if not calls and job["case"] not in BY_NCCL_ALONE:
+    if not calls:
         raise DeviceError("the executor ran none of the calls")
     return {"calls": calls, "failures": failures, "taken": {f"{job['case']}": calls}}

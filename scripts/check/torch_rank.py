@@ -23,9 +23,6 @@ from torch import nn
 from torch_shapes import shapes
 from torch_training import TRAININGS
 
-K, M = 1 << 10, 1 << 20
-LATENCY_BYTES = (1 * K, 4 * K, 16 * K, 64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M)
-CALLS_IN_GRAPH = 20
 SAMPLES = 9
 HIDDEN, MLP, KEY_VALUE = 8192, 28672, 1024
 """Dimensions of a model with 70 billion parameters."""
@@ -97,24 +94,6 @@ def timed_us(act: Callable[[], object], samples: int = SAMPLES) -> float:
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) * 1e3)
     return statistics.median(times)
-
-
-def latency(job: Job) -> dict[str, Any]:
-    """Times of torch.distributed.all_reduce, call by call and in graphs, in us by size."""
-    job.join()
-    found: dict[str, Any] = {"eager_us": {}, "graph_us": {}}
-    for size_bytes in LATENCY_BYTES:
-        tensor = job.zeros(size_bytes)
-
-        def several(tensor: Any = tensor) -> None:
-            for _ in range(CALLS_IN_GRAPH):
-                dist.all_reduce(tensor)
-
-        several()
-        found["eager_us"][size_bytes] = timed_us(several) / CALLS_IN_GRAPH
-        graph = captured(job, several)
-        found["graph_us"][size_bytes] = timed_us(graph.replay) / CALLS_IN_GRAPH
-    return found
 
 
 def decoding(job: Job) -> dict[str, Any]:
@@ -204,7 +183,6 @@ def groups_anew(job: Job) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
-    "latency": latency,
     **TRAININGS,
     "decoding": decoding,
     "streams": streams,

@@ -54,10 +54,10 @@ def plugin_sources() -> list[Path]:
 def plugin_file() -> Path:
     if shutil.which(CC) is None:
         pytest.skip(f"no C compiler: {CC}")
-    name, script = "libnccl-tuner-tuccl.so", ROOT / "scripts" / "make" / "build_plugin.sh"
+    name, script = "libnccl-tuner-tuccl.so", ROOT / "scripts" / "make" / "build_library.sh"
 
     def build(folder: Path) -> None:
-        command = [str(script), str(folder / name)]
+        command = [str(script), "plugin", str(folder / name)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 

@@ -47,19 +47,19 @@ def build_libraries(folder: Path) -> Path:
     """
     target = folder / "tuccl" / "runtime"
     target.mkdir(parents=True)
-    for script, name, sources in (
-        ("build_plugin.sh", "libnccl-tuner-tuccl.so", RUNTIME),
-        ("build_measure.sh", "libtuccl-measure.so", RUNTIME / "measure"),
+    path = ROOT / "scripts" / "make" / "build_library.sh"
+    for library, name, sources in (
+        ("plugin", "libnccl-tuner-tuccl.so", RUNTIME),
+        ("measure", "libtuccl-measure.so", RUNTIME / "measure"),
     ):
-        path = ROOT / "scripts" / "make" / script
         inputs = [path, *sorted(RUNTIME.glob("*.[ch]")), *sorted(sources.glob("*.[ch]"))]
-        build = partial(_run_script, path, name)
+        build = partial(_compile, path, library, name)
         shutil.copy(kept(content_sum(compiler_words(CC), inputs), build) / name, target)
     return folder
 
 
-def _run_script(script: Path, name: str, folder: Path) -> None:
-    command = ["sh", str(script), str(folder / name)]
+def _compile(script: Path, library: str, name: str, folder: Path) -> None:
+    command = ["sh", str(script), library, str(folder / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise JobError(f"{name} does not compile: {done.stderr.strip()}")
