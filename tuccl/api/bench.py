@@ -224,7 +224,7 @@ def _beside_workload(calls: StepCalls, found: Sequence[FoundTable]) -> tuple[Com
 
 
 def _judged(found: FoundTable, timing: Timing, listener: Listener) -> ShippedTable:
-    """Return a table, whose stated gains are not held against it where it was timed otherwise."""
+    """Return a table; if it was timed otherwise, its stated gains are not compared."""
     tuned_beside = () if found.listed is None else found.listed.computations
     if tuned_beside == timing.computations:
         return found.shipped

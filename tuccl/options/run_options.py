@@ -157,7 +157,7 @@ class RunOptions(MachineOptions):
     in_place: bool = field(default=False, metadata=IN_PLACE)
     alone: bool = option(
         MEASURING,
-        "Time calls alone, also where the workload tells what the GPU computes beside them.",
+        "Time calls alone, even if the workload states what the GPU computes beside them.",
         default=False,
     )
     max_channels: int | None = option(

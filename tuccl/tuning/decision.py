@@ -191,7 +191,7 @@ def _is_beaten(ratios: Sequence[float]) -> bool:
     """Whether the median ratio of all turns is at most 1, whatever the turns to come.
 
     Curtailed sampling: nothing is decided differently, as such a finalist is not proved, and not
-    likely enough to be held against further starts.
+    likely enough to be compared over further starts.
     """
     return sum(ratio <= 1.0 for ratio in ratios) > PAIRS // 2
 

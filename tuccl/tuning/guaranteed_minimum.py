@@ -107,7 +107,7 @@ class Verdict:
     holds: bool
     """Whether no key is under the floor."""
     starts: int
-    """Rounds of starts that timed it; 1: only its visit, held against stock NCCL's first start."""
+    """Rounds of starts that timed it; 1: only its visit, compared with stock NCCL's first start."""
     proved: bool = False
     """Whether every key was shown to be at or above the floor."""
     own_choice: tuple[KeyRatio, ...] = ()

@@ -32,7 +32,7 @@ class SearchSpaces:
     """Classes of a shape's communicators by where their ranks sit; fewer than two where it makes no
     difference, or nothing can be timed elsewhere."""
     estimate: Estimate = lambda _: None
-    """NCCL's own estimates, by which the plugin tells classes apart."""
+    """NCCL's own estimates, by which the plugin distinguishes classes."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class AgainstBefore:
 
 @dataclass(frozen=True)
 class PlacedResult:
-    """The entries of communicators that the plugin tells apart by where their ranks sit."""
+    """The entries of communicators that the plugin distinguishes by where their ranks sit."""
 
     shape: Shape
     seen: SeenClass

@@ -188,7 +188,7 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
             f"{flag} says how NCCL is timed; --backend {options.backend_name} times none"
         )
     if options.alone and (options.workload is None or kind.needs_record):
-        why = "a record tells that itself" if kind.needs_record else "--workload names none"
+        why = "a record states that itself" if kind.needs_record else "--workload names none"
         raise UsageError(f"--alone says how the calls of a workload are timed; {why}")
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))

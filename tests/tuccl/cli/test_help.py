@@ -37,7 +37,7 @@ def test_all_commands_are_found() -> None:
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_help_has_no_type_of_flags_and_ends_with_an_example(
+def test_help_names_values_has_no_type_of_flags_and_ends_with_an_example(
     run_inside: Run, words: tuple[str, ...]
 ) -> None:
     shown = run_inside(*words, "--help").stdout
@@ -45,11 +45,6 @@ def test_help_has_no_type_of_flags_and_ends_with_an_example(
     assert max(map(len, shown.splitlines())) <= 100
     example = shown.partition("Example")[2]
     assert f"tuccl {' '.join(words)}" in example
-
-
-@pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_values_of_options_have_names(run_inside: Run, words: tuple[str, ...]) -> None:
-    shown = run_inside(*words, "--help").stdout
     options = [line for line in shown.splitlines() if re.match(r"\u2502 \*?\s*--", line)]
     assert options
     assert not [line for line in options if re.search(r"<(str|int|float|path)>", line)]

@@ -121,7 +121,7 @@ def test_alone_needs_a_workload_that_is_timed(run_inside: Run, job: Path, tmp_pa
     write_record(tmp_path / "r.parquet", tiny_grid())
     for words, why in (
         (("--topology", MACHINE), "--workload names none"),
-        (("--records", "r.parquet", "--workload", job), "a record tells that itself"),
+        (("--records", "r.parquet", "--workload", job), "a record states that itself"),
     ):
         done = run_inside("init", "--alone", *words)
         assert done.returncode == 2

@@ -107,7 +107,7 @@ def check_options(command: ProbeCommand, tasks: int) -> None:
     if command.root is not None and not command.root.is_dir():
         raise UsageError(f"--root {command.root} is no directory; give one that holds sys and proc")
     if command.check and (command.hosts or tasks > 1):
-        raise UsageError("--check tells of one host: run it there, without --hosts and MPI")
+        raise UsageError("--check examines one host: run it there, without --hosts and MPI")
     if not (math.isfinite(command.host_timeout_s) and command.host_timeout_s > 0):
         raise UsageError(f"--host-timeout {command.host_timeout_s}: give seconds above zero")
     if not 1 <= command.seconds_per_pair <= 60:

@@ -1,4 +1,4 @@
-"""The recorded search of a run: how a record tells it, and whether a replay takes its steps.
+"""The recorded search of a run: how a record states it, and whether a replay takes its steps.
 
 A replay with the settings of the recorded search, on the same release, searches the same spaces and
 is given the same answers, so it ends with the same table. Any other replay chooses among the
@@ -89,7 +89,7 @@ def recorded_run(
     begun_at: str,
     from_the_beginning: bool,
 ) -> RecordedRun:
-    """Return what a record tells of its run.
+    """Return what a record states about its run.
 
     Args:
         settings: Settings of the run.

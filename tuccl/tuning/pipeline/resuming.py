@@ -1,7 +1,7 @@
 """`tuccl tune --resume`: continues a run, and never begins another one by mistake.
 
-A run belongs to one machine, one space and one backend. If any of them differs, the user is told
-the difference instead of getting a new run.
+A run belongs to one machine, one space and one backend. If any of them differs, an error names
+the difference, and no new run begins.
 """
 
 from __future__ import annotations

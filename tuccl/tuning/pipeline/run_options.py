@@ -216,7 +216,7 @@ def _recorded_keys(
     if not common:
         raise InputFileError(
             f"{options.records} has no size at which NCCL with nothing set was timed for each of "
-            f"{', '.join(operations)}{_on_all(shapes)}: everything is held against it; record it "
+            f"{', '.join(operations)}{_on_all(shapes)}: every gain is relative to it; record it "
             "too (beside NAME.csv: NAME_default.csv), or name fewer --operations"
         )
     return operations, common
