@@ -119,7 +119,7 @@ def check_seal(data: bytes) -> None:
     if len(data) > MOST_BYTES:
         raise ValueError("it is larger than any program")
     if len(data) < HEADER.size or not data.startswith(MAGIC):
-        raise ValueError("it is no program")
+        raise ValueError("it is not a program")
     _, version, crc, address, size, features = HEADER.unpack_from(data)[:6]
     if version != VERSION or features != 0:
         raise ValueError(

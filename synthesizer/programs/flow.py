@@ -108,7 +108,7 @@ def part_chunks(algorithm: Algorithm) -> int:
 def _check_operation(algorithm: Algorithm) -> None:
     collective, ranks = algorithm.collective, algorithm.ranks
     if collective.value not in _OPERATIONS:
-        raise NoProgramError(f"{collective} is no operation of an executor")
+        raise NoProgramError(f"{collective} is not an operation that the executor runs")
     if not algorithm.out_of_place:
         raise NoProgramError("it runs in place only, and a call may be either")
     if not 2 <= ranks <= MOST_RANKS:

@@ -65,7 +65,7 @@ def plan_by_name(collective: Collective, name: str, nodes: int, local_ranks: int
 
 def _lanes(name: str, text: str) -> int:
     if text not in map(str, range(2, MOST_LANES + 1)):
-        raise NoProgramError(f"{name!a}: {text!a} is no number of lanes, 2 to {MOST_LANES}")
+        raise NoProgramError(f"{name!a}: {text!a} is not a number of lanes, 2 to {MOST_LANES}")
     return int(text)
 
 
@@ -75,7 +75,7 @@ def _rails(name: str, words: str) -> BuiltinConfig:
         return BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), int(nchannels))
     except ValueError as error:
         raise NoProgramError(
-            f"{name!a}: {words!a} is no configuration of rails, such as ring-LL-1"
+            f"{name!a}: {words!a} is not a configuration of rails, such as ring-LL-1"
         ) from error
 
 

@@ -63,8 +63,8 @@ class CallPhase:
     pattern: Pattern = Pattern.NONE
     """Kernel of `LOCAL`."""
     rail: BuiltinConfig | None = None
-    """Configuration of `RAIL` that the tuner plugin chooses; None: NCCL's own choice. NCCL does not
-    ask about alltoall."""
+    """Configuration of `RAIL` that the tuner plugin chooses; if None, NCCL chooses. NCCL does not
+    ask its tuner about alltoall."""
 
     def source_chunks(self, group: int) -> int:
         """Return the chunks that one call reads.

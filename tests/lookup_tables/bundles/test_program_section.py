@@ -62,7 +62,7 @@ def of_version(number: int, data: bytes) -> bytes:
 
 
 BROKEN = {
-    "no program": b"<algo/>",
+    "not a program": b"<algo/>",
     "larger than any program": bytes(header.MOST_BYTES + 8),
     "of version 4 with features 0x0, this release reads version 1": header.sealed(
         of_version(4, PROGRAM)

@@ -93,7 +93,7 @@ def adds_as(**changes: object) -> Algorithm:
 
 S, R = ("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)
 REFUSED = {
-    "no operation": replace(exchange(), collective=Collective.CUSTOM),
+    "not an operation": replace(exchange(), collective=Collective.CUSTOM),
     "in place only": replace(exchange(), out_of_place=False),
     "not numbered from 0": replace(exchange(), programs=exchange().programs[::-1]),
     "rank 1 or its threadblocks": with_blocks(exchange(), lambda b: replace(b, id=1 - b.id), 1),

@@ -65,7 +65,7 @@ def test_a_name_may_end_with_a_configuration_of_rails() -> None:
     assert plan.name == "rail_all_reduce@tree-Simple-2"
     assert plan_by_name(Collective.ALL_REDUCE, plan.name, 2, 4) == plan
     for words in ("", "tree-Simple", "bush-Simple-2", "tree-Simple-two"):
-        with pytest.raises(NoProgramError, match="is no configuration of rails, such as ring-LL-1"):
+        with pytest.raises(NoProgramError, match="not a configuration of rails, such as ring-LL-1"):
             plan_by_name(Collective.ALL_REDUCE, f"rail_all_reduce@{words}", 2, 4)
 
 
