@@ -36,7 +36,7 @@ class Member:
     """The reason, once it is lost."""
 
     def lose(self, reason: str) -> None:
-        """Give it up: its connection closes, which tells it to end."""
+        """Give it up, and close its connection, so that it ends."""
         self.lost = self.lost or reason
         if self.connection is not None:
             self.connection.close()

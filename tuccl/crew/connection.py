@@ -42,7 +42,7 @@ _GREETING_BYTES = 4096
 _MARK, _MARK_END = b"\0TuCCL\0", b"\0\n"
 """Around the release that a process writes to a pipe before its first message."""
 _TRIES = 4
-"""Tries where a process listens: other pending connections may have displaced this one."""
+"""Tries if a process listens: other pending connections may have displaced this one."""
 _PAUSE_S = 0.25
 
 Address = tuple[str, int]
@@ -56,7 +56,7 @@ class Connection:
 
         Args:
             reader: A socket, or the pipe to read from.
-            writer: The pipe to write to; None: the socket.
+            writer: The pipe to write to; the socket if left out.
         """
         self._reader, self._writer = reader, writer or reader
         self._received = bytearray()
@@ -323,7 +323,7 @@ def connect(addresses: Sequence[Address], key: bytes, greeting: Greeting) -> Con
 def _introduce(connection: Connection, key: bytes, greeting: Greeting) -> None:
     nonce = connection.receive(HANDSHAKE_S, _NONCE_BYTES)
     if len(nonce) != _NONCE_BYTES:
-        raise MessageError("whoever listens there is not the leader of this run")
+        raise MessageError("the process that listens there is not the leader of this run")
     own_nonce = secrets.token_bytes(_NONCE_BYTES)
     content = {
         "version": VERSION,
@@ -338,7 +338,7 @@ def _introduce(connection: Connection, key: bytes, greeting: Greeting) -> None:
         theirs = answer[_PROOF_BYTES:].decode(errors="replace")
         raise OtherReleaseError(f"the leader runs {theirs}, this host {VERSION}: install the same")
     if not hmac.compare_digest(answer, _proof(key, b"leads", own_nonce, b"")):
-        raise ConnectionLostError("whoever listens there is not the leader of this run")
+        raise ConnectionLostError("the process that listens there is not the leader of this run")
 
 
 def _proof(key: bytes, purpose: bytes, nonce: bytes, content: bytes) -> bytes:

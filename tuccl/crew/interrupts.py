@@ -45,7 +45,7 @@ def interrupts_kept(*, ends_process: bool = False) -> Iterator[None]:
 
     Args:
         ends_process: The process ends after a block that was stopped: it ignores further signals,
-            and is ended by force where the block does not end soon.
+            and is ended by force if the block does not end soon.
     """
     global _arrived, _told  # noqa: PLW0603 - a signal belongs to the process, and so does its note
     taken = _signals_to_take()
@@ -69,7 +69,7 @@ def interrupts_kept(*, ends_process: bool = False) -> Iterator[None]:
             if signal.getsignal(number) is _stop:
                 signal.signal(number, signal.SIG_IGN if stopped else handler)
         sys.unraisablehook = hook
-        # None: of native code, which nobody can put back.
+        # A handler of native code is None here, and cannot be put back.
         signal.signal(signal.SIGALRM, alarm or signal.SIG_DFL)
         if not stopped:
             _arrived = None
@@ -161,7 +161,7 @@ def _raise_again_soon(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def _end_by_force_after_a_signal() -> int:
-    """Have a thread told of signals even while native code keeps handlers waiting.
+    """Let a thread see signals even while native code keeps handlers waiting.
 
     Returns:
         What to close when it is to watch no longer.

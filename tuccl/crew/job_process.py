@@ -43,7 +43,7 @@ def run_job_into(
         output: The file.
         words: The command.
         environment: Its environment.
-        limit_s: Time after which it is ended; None: it has all the time.
+        limit_s: Time after which it is ended; without limit if left out.
 
     Raises:
         UsageError: The command cannot be started.
@@ -85,7 +85,7 @@ def _run(
             _end(job)
             raise MeasurementError(
                 f"the job did not end within {format_seconds(limit_s or 0.0)}, and was ended; "
-                "raise --limit, or look why it hangs"
+                "raise --limit, or find out why it hangs"
             ) from None
     return _SIGNALLED - code if code < 0 else code
 

@@ -1,7 +1,7 @@
 """Hosts behind a launcher: a process on each, started by a command such as `ssh {host} COMMAND`.
 
 Requests go to the command's standard input, answers come from its standard output, and the last
-line of its standard error tells why it ended.
+line of its standard error says why it ended.
 """
 
 from __future__ import annotations

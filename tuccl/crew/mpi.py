@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
 import os
 import re
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from probes.host.report import HostIdentity
@@ -26,6 +25,7 @@ from tuccl.crew.cores import own_cores
 from tuccl.crew.duties import Duties
 from tuccl.crew.hosting import Hosting
 from tuccl.crew.interrupts import failures_by_signals, tell_stopped
+from tuccl.crew.messages import from_bytes, to_bytes
 from tuccl.crew.mpi_start import flush, join_mpi, own_identity
 from tuccl.crew.places import HostedPlaces, Place, dismiss
 from tuccl.crew.serving import serve
@@ -136,7 +136,8 @@ class MpiPlaces(HostedPlaces):
                 if (found := self.listener.accept(0.1)) is not None:
                     connection, greeting = found
                     self._hosts[greeting.number] = Member(f"rank {greeting.number}", connection)
-                    reports[greeting.number] = _report_from_json(greeting.text)
+                    report = from_bytes(greeting.text.encode()).content(RankReport)
+                    reports[greeting.number] = report
             except OtherReleaseError as error:
                 lost[error.number] = str(error)
         where = self.listener.addresses[0][0]
@@ -214,7 +215,7 @@ def _follow(comm: Any, environment: dict[str, str]) -> int:
     while not (found := request.test())[0]:
         time.sleep(_RANK_PAUSE_S)
     where, rank = found[1], comm.Get_rank()
-    greeting = Greeting("host", rank, _report_to_json(_own_report()))
+    greeting = Greeting("host", rank, to_bytes(rank, _own_report()).decode())
     addresses = [(str(host), int(port)) for host, port in where["addresses"]]
     try:
         connection = connect(addresses, bytes.fromhex(where["key"]), greeting)
@@ -254,15 +255,6 @@ class RankReport:
 
 def _own_report() -> RankReport:
     return RankReport(own_identity(), own_cores())
-
-
-def _report_to_json(report: RankReport) -> str:
-    return json.dumps({"identity": asdict(report.identity), "cores": sorted(report.cores)})
-
-
-def _report_from_json(text: str) -> RankReport:
-    members = json.loads(text)
-    return RankReport(HostIdentity(**members["identity"]), frozenset(members["cores"]))
 
 
 def places_of(reports: Sequence[RankReport | None]) -> tuple[Place, ...]:

@@ -33,7 +33,7 @@ class PendingConnection(Protocol[_Proved_co]):
         """Return the descriptor for `poll`."""
 
     def read(self) -> _Proved_co | None:
-        """Read what has arrived; return the authenticated peer, None while the proof is incomplete.
+        """Read what has arrived; return the peer once its proof is complete.
 
         Raises:
             ConnectionLostError: The peer has closed the connection.
@@ -70,10 +70,10 @@ class PendingConnections(Generic[_Found]):
         """Connections and their deadlines by descriptor, the oldest first."""
 
     def next(self, timeout_s: float | None) -> _Found | None:
-        """Return the next authenticated peer, None when there is none in time.
+        """Return the next authenticated peer; None if there is none in time.
 
         Args:
-            timeout_s: Time to wait; None: without limit.
+            timeout_s: Time to wait; without limit if None.
 
         Raises:
             OtherReleaseError: A peer knows the key and runs another release.

@@ -30,7 +30,7 @@ class Workers:
     """Who does the work."""
 
     executor: Executor | None = None
-    """None: this process."""
+    """This process if None."""
     count: int = 1
     """Pieces that are under way at a time."""
 
@@ -117,7 +117,7 @@ def worker_processes(count: int) -> Iterator[Workers]:
 
 
 def _end_with_parent() -> None:
-    """A worker waits for work on a pipe that it holds open itself, so nobody else would tell it."""
+    """A worker waits for work on a pipe that it holds open itself, so nothing else would end it."""
     parent = parent_process()
     if parent is not None:
         sentinel = parent.sentinel
@@ -136,5 +136,5 @@ def _deaths_told() -> Iterator[None]:
     except BrokenProcessPool as error:
         raise HostError(
             "a worker process was killed, most often because memory ran out; use --jobs 1, or "
-            "`taskset -c 0 tuccl init` where there is no --jobs"
+            "`taskset -c 0 tuccl init` if the command has no --jobs"
         ) from error

@@ -10,7 +10,6 @@ error, whose last line says why it died.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import sys
@@ -21,8 +20,9 @@ from typing import NoReturn
 from tuccl.crew.connection import Connection, Greeting, connect, greet_over_pipe
 from tuccl.crew.cores import bind_to_named_share
 from tuccl.crew.duties import Duties
+from tuccl.crew.messages import from_bytes
 from tuccl.crew.serving import LEADER_GONE, serve
-from tuccl.crew.worker_process import kill_children, order_from
+from tuccl.crew.worker_process import WorkerOrder, kill_children
 from tuccl.errors import TucclError
 
 _PR_SET_PDEATHSIG = 1
@@ -51,7 +51,7 @@ def _connection() -> Connection:
         os._exit(1)
     os.dup2(2, 1)
     bind_to_named_share()
-    order = order_from(json.loads(sys.stdin.buffer.readline()))
+    order = from_bytes(sys.stdin.buffer.readline()).content(WorkerOrder)
     greeting = Greeting("worker", order.number)
     return connect(order.addresses, bytes.fromhex(order.key), greeting)
 

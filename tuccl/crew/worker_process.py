@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,8 +10,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import IO
+
+from tuccl.crew.messages import to_bytes
 
 _LAST_WORDS_BYTES = 4000
 _KILL_ATTEMPTS = 20
@@ -28,12 +29,6 @@ class WorkerOrder:
     addresses: tuple[tuple[str, int], ...]
     key: str
     """Hexadecimal."""
-
-
-def order_from(fields: dict[str, Any]) -> WorkerOrder:
-    """Return a worker's order from its JSON."""
-    addresses = tuple((str(host), int(port)) for host, port in fields["addresses"])
-    return WorkerOrder(**{**fields, "addresses": addresses})
 
 
 class WorkerProcess:
@@ -82,7 +77,7 @@ class WorkerProcess:
             raise TypeError("the process does not talk")
         return output, into
 
-    def tell(self, line: bytes) -> None:
+    def give(self, line: bytes) -> None:
         """Write all that it will read from its standard input."""
         if self._process.stdin is not None:
             with suppress(OSError):  # It died at once: `ended` says how.
@@ -160,7 +155,7 @@ class Staff:
             self._not_started[order.number] = f"its process cannot be started: {error.strerror}"
             return
         self._workers[order.number] = worker
-        worker.tell(json.dumps(asdict(order)).encode() + b"\n")
+        worker.give(to_bytes(order.number, order) + b"\n")
 
     def ended(self, number: int, patience_s: float) -> str:
         """Return how a worker ended; empty if it still runs after `patience_s`."""

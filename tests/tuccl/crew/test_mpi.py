@@ -22,7 +22,7 @@ from tuccl.crew.places import Place
 
 SYNTHESIZE = (
     sys.executable, "-c", "from tuccl.cli.app import main; main()", "synthesize", "--topology",
-    "shipped:a100-8gpu-8nic", "--nodes", "2", "--op", "all_gather", "--size", "256K",
+    "shipped:a100-8gpu-8nic", "--nodes", "2", "--operation", "all_gather", "--size", "256K",
 )  # fmt: skip
 MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-np", "3")
 requires_mpi4py = pytest.mark.skipif(
@@ -248,6 +248,7 @@ def test_a_mistake_is_printed_once() -> None:
     assert done.stderr.count("tuccl: --jobs is for one host; leave it out") == 1
 
 
+@requires_mpirun
 @requires_mpi4py
 @pytest.mark.long
 def test_an_mpi_that_is_not_the_launchers_is_named() -> None:

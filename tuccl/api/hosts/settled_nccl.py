@@ -90,7 +90,7 @@ def tell_nccl(
     required: bool,
     note: Callable[[Iterable[str]], None],
 ) -> None:
-    """Note which NCCL is used where there was a choice, in one line for equal hosts.
+    """Note which NCCL is used if there was a choice, in one line for equal hosts.
 
     Args:
         hosts: The NCCLs of the ranks, in their order.

@@ -119,9 +119,9 @@ class Engine(Protocol):
         """Return the runner of a timed or checked call: `executor`, or the library (`nccl`)."""
 
     def ring_estimate_us(self, call: Call) -> float | None:
-        """Return the library's own estimate for ring with Simple, as it tells it to a tuner.
+        """Return the library's own estimate for ring with Simple, as it passes it to a tuner.
 
-        All ranks of the group make the call once. None where it tells none.
+        All ranks of the group make the call once. Returns None if the library has no estimate.
 
         Raises:
             EngineError: This call cannot run.

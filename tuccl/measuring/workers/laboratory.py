@@ -41,10 +41,10 @@ class Laboratory:
     sizes: tuple[int, ...] = ()
     """Number of ranks of each faked node; empty: all have as many."""
     gpus: int = 0
-    """Number of GPUs of this host, where they are fewer than a node has ranks; 0: they suffice."""
+    """Number of GPUs of this host, if they are fewer than a node has ranks; else 0."""
 
     def node_sizes(self, ranks: int) -> tuple[int, ...]:
-        """Return the number of ranks of each faked node; empty where none are faked."""
+        """Return the number of ranks of each faked node; empty if none are faked."""
         if self.nodes == 1:
             return ()
         return self.sizes or (ranks // self.nodes,) * self.nodes
@@ -95,7 +95,7 @@ class Laboratory:
         """Return a sentence on a changed congestion control, for a table of faked nodes.
 
         Args:
-            before: Laboratory of the table; unknown where its congestion control is empty.
+            before: Laboratory of the table; unknown if its congestion control is empty.
         """
         control, now = before.congestion_control, self.congestion_control
         if self.nodes == 1 or not control or control == now:
