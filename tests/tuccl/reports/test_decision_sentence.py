@@ -51,25 +51,6 @@ def test_a_ratio_has_its_interval_its_reference_and_its_starts(
     assert decision_sentence(None, (compared,), Evidence.MEASURED).endswith(f"is {text}")
 
 
-def test_the_reason_names_the_winner_and_the_bound() -> None:
-    won = comparison(1.2, 1.1)
-    assert decision_sentence(won, (), Evidence.MEASURED) == (
-        "ring LL ch4 takes 10.00 us where its reference takes 12.00 us: 1.200x, lower bound 1.100"
-    )
-    assert decision_sentence(None, (comparison(1.01, 0.99),), Evidence.MEASURED) == (
-        "NCCL's own choice stays: the configuration compared most, ring LL ch4, is 1.010x, "
-        "lower bound 0.990"
-    )
-    assert "none of its other settings" in decision_sentence(None, (), Evidence.MEASURED)
-
-
-def test_a_modelled_time_is_expected() -> None:
-    sentence = decision_sentence(comparison(1.2, 1.1), (), Evidence.MODELLED)
-    assert sentence.startswith(
-        "ring LL ch4 is expected to take 10.00 us where its reference is expected"
-    )
-
-
 def test_a_comparison_over_several_starts_precedes_a_larger_ratio_of_one_start() -> None:
     lucky = comparison(1.3, 0.98)
     tried = comparison(1.05, 0.97, "tree LL ch2").model_copy(update={"samples": 54})

@@ -64,13 +64,6 @@ def test_names_of_devices_and_sketches_never_become_markup(machine: Topology) ->
     assert any(HOSTILE in text for text in found.texts)
 
 
-def test_a_host_that_is_too_large_for_a_picture_is_a_sentence(machine: Topology) -> None:
-    device = machine.devices[0]
-    many = tuple(replace(device, name=f"{device.name}x{number}") for number in range(300))
-    large = replace(machine, devices=(*machine.devices, *many))
-    assert "a picture shows 256 at most" in page_with(large)
-
-
 def test_a_damaged_sketch_is_one_line(machine: Topology, tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert read_sketches(run) == ()

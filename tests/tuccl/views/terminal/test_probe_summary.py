@@ -9,7 +9,6 @@ from probes.host.report import HostIdentity, HostReport
 from probes.p2p.apply import apply_p2p
 from probes.p2p.figures import P2pFigures, p2p_figures
 from probes.p2p.report import P2pReport, read_p2p_report
-from probes.topology.graph import Topology
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import report
 from tuccl.cli.probe import probe_as_dict
@@ -55,15 +54,6 @@ def test_no_figure_of_the_matrix_is_cut_where_there_is_little_room() -> None:
     rows = [line.split() for line in wide if line.strip()[:1].isdigit()]
     assert len(rows) >= 4
     assert [line.split() for line in narrow if line.strip()[:1].isdigit()] == rows
-
-
-def test_gpus_are_named_by_their_architecture() -> None:
-    for number, name in ((90, "sm_90"), (910, "gfx90a"), (942, "gfx942")):
-        gpus = tuple(replace(gpu, compute_capability=number) for gpu in MACHINE.gpus)
-        machine = Topology("machine", gpus, ())
-        text = io.StringIO()
-        print_topology(machine, plain_console(file=text, width=132))
-        assert f"4 x GPU 10de:2335 {name};" in text.getvalue()
 
 
 def test_a_real_host_has_a_line_below_its_matrix() -> None:

@@ -59,34 +59,6 @@ def test_what_is_measured_besides_the_keys_of_a_run_is_not_counted() -> None:
     assert gains in plain(frame(state, 100.0, 60, 30))
 
 
-def test_the_lines_of_a_run() -> None:
-    assert plain(frame(measured(FEW, 120.0), 100.0, 90, 30)) == [
-        "run      cluster, backend nccl,executor, 3 keys, 1 min 40 s",
-        "stage    search of NCCL's settings: 12 of 33 (36 %), 30 s",
-        "         ━━━━━━━━━━━━━━━━━━━━" + 60 * "─",
-        "over     stock NCCL 1 min 10 s",
-        "now      all_reduce 4K: tree LL ch4, 9 samples",
-        "best     ring LL128 ch16, 12.50 us against 20.00 of stock NCCL, 1.600x",
-        "search   bracket 2 of 4, rung 1 of 3: 12 configurations to 3 samples; 2 tried",
-        "workers  1 restart, profile NCCL_NTHREADS=256",
-        "budget   30 s of machine time of 120 s, 90 s left",
-        "gains    1.260x stock NCCL's speed, mean of 3 keys: best so far, * decided (1)",
-        "               1K     4K    16K",
-        "all_reduce  1.25*   1.60<  1.00",
-    ]
-
-
-def test_what_stays_when_the_run_is_over() -> None:
-    assert plain(closing_frame(measured(FEW), 100.0, 90, 30)) == [
-        "run      cluster, backend nccl,executor, 3 keys, 1 min 40 s",
-        "over     stock NCCL 1 min 10 s",
-        "budget   30 s of machine time so far, no limit",
-        "gains    1.260x stock NCCL's speed, mean of 3 keys: best so far, * decided (1)",
-        "               1K     4K    16K",
-        "all_reduce  1.25*   1.60   1.00",
-    ]
-
-
 @pytest.mark.parametrize("columns", [4, 20, LEAST_COLUMNS, 100, 200])
 @pytest.mark.parametrize("rows", [3, LEAST_ROWS, 50])
 def test_all_lines_fit_and_the_key_that_is_measured_stands_among_them(
@@ -100,10 +72,3 @@ def test_all_lines_fit_and_the_key_that_is_measured_stands_among_them(
         if columns >= LEAST_COLUMNS and rows >= LEAST_ROWS:
             assert sum(line.plain.count("1.60<") for line in lines) == 1
         assert all(line.cell_len < columns for line in closing_frame(state, 100.0, columns, rows))
-
-
-def test_a_run_that_just_began_says_so() -> None:
-    state = RunState(0.0)
-    assert plain(frame(state, 1.0, 80, 24)) == ["run      1 s", "stage    begins"]
-    state.report("schedules", 1, None, None, 1.0)
-    assert plain(frame(state, 4.0, 80, 24)) == ["run      4 s", "stage    schedules: 1 so far, 3 s"]

@@ -12,12 +12,10 @@ from tuccl.reports.job_gains import job_gains
 from tuccl.reports.report import (
     FloorReport,
     KeyReport,
-    LossWithoutExecutor,
-    ProfileRatio,
     ProfileReport,
     Report,
 )
-from tuccl.views.terminal.table_display import floor_lines, print_table, starts_lines, summary_lines
+from tuccl.views.terminal.table_display import print_table, summary_lines
 
 CHOSEN = ProfileReport(
     profile={"NCCL_MIN_NCHANNELS": "64"},
@@ -30,17 +28,6 @@ CHOSEN = ProfileReport(
     high=0.9999,
     starts=5,
     holds=True,
-)
-OTHER = CHOSEN.model_copy(
-    update={
-        "profile": {"NCCL_BUFFSIZE": "1048576", "NCCL_MIN_NCHANNELS": "64"},
-        "speedup": 1.078,
-        "ratio": 0.974,
-        "low": 0.97,
-        "high": 0.978,
-        "starts": 1,
-        "holds": False,
-    }
 )
 
 
@@ -74,18 +61,6 @@ def test_the_headline_of_a_measured_table_counts_the_executor_where_it_runs() ->
     assert not [line for line in lines if line.startswith("apart")]
 
 
-def test_schedules_across_hosts_stand_apart_below_a_modelled_headline() -> None:
-    table, report = tuned(TWO_HOSTS, "simulated")
-    lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
-    assert lines[0].startswith("a job here is expected to get 1.414x, ")
-    assert lines[1].startswith("Computed by a model, not measured")
-    assert lines[2] == (
-        "apart from that, modelled and not run by a job here: schedules, 2.828x over all keys "
-        "(all_reduce 4.00x to 8.00x); no release of TuCCL runs schedules of this kind across "
-        "hosts: `tuccl init --backend nccl,executor` on the GPUs searches those that it runs"
-    )
-
-
 @pytest.mark.parametrize(("model", "said"), [(AMD, "NVIDIA GPUs only"), (NVIDIA, "build-executor")])
 def test_a_row_shows_what_a_job_runs_not_what_won(
     capsys: pytest.CaptureFixture[str], model: str, said: str
@@ -103,36 +78,6 @@ def test_a_row_shows_what_a_job_runs_not_what_won(
     assert said in " ".join(shown.split())
 
 
-def test_a_line_says_what_starts_the_rows_of_the_profile_rest_on(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    table, report = tuned(TWO_HOSTS, profile={"NCCL_MIN_NCHANNELS": "64"})
-
-    def shown(report: Report) -> str:
-        print_table(table, report, job_gains(table, report, has_executor=False))
-        return capsys.readouterr().out
-
-    def rows(text: str) -> list[list[str]]:
-        found = [line.split() for line in text.splitlines() if line.startswith(" all_reduce")]
-        return [row[1:] for row in found if "profile" in " ".join(row)]
-
-    alone = shown(report)
-    profile = ["NCCL", "under", "the", "profile"]
-    assert rows(alone) == [[size, "16.0", "12.8", "1.25x", *profile] for size in ("2K", "8K")]
-    assert "in turn" not in alone
-    in_turn = ProfileRatio(ratio=0.9952, low=0.9917, high=0.9999, starts=3)
-    keys = [*report.keys[:3], report.keys[3].model_copy(update={"profile_ratio": in_turn})]
-    beside = shown(report.model_copy(update={"keys": keys}))
-    assert rows(beside) == [
-        ["2K", "16.0", "12.8", "1.25x", *profile],
-        ["8K", "16.0", "16.1", "1.00x", *profile],
-    ]
-    assert (
-        "1 row of these: mean of 3 starts of each in turn; "
-        "the others: one start of each, at different times"
-    ) in " ".join(beside.split())
-
-
 def test_rows_of_a_table_with_schedules_fit_into_100_columns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -145,63 +90,6 @@ def test_rows_of_a_table_with_schedules_fit_into_100_columns(
         "buf0",
     ]  # fmt: skip
     assert max(len(row.rstrip()) for row in rows) <= 100
-
-
-def test_what_was_ruled_out_is_named_with_its_key_and_what_it_would_have_gained() -> None:
-    chosen, ruled_out = floor_lines(FloorReport(least=0.99, chosen=CHOSEN, forgone=[OTHER]))
-    assert chosen == (
-        "the process profile leaves every key at least 0.995x at all_gather 4K "
-        "(0.992 to 1.000, 5 starts of each)"
-    )
-    assert ruled_out == (
-        "ruled out by --floor 0.99: NCCL_BUFFSIZE=1048576 NCCL_MIN_NCHANNELS=64, 1.078x on "
-        "average, leaves 0.974x at all_gather 4K (0.970 to 0.978, one start)"
-    )
-
-
-def test_what_was_forgone_for_a_safer_profile_is_not_called_ruled_out() -> None:
-    doubtful = OTHER.model_copy(update={"ratio": 0.993, "holds": True, "starts": 3})
-    _, forgone = floor_lines(FloorReport(least=0.99, chosen=CHOSEN, forgone=[doubtful]))
-    assert forgone.startswith("less clear of --floor 0.99: NCCL_BUFFSIZE=1048576")
-    assert "leaves 0.993x at all_gather 4K" in forgone
-
-
-def test_what_a_job_without_the_executor_pays_for_the_profile_is_said() -> None:
-    """1 / 0.987 = 1.0132."""
-    loss = LossWithoutExecutor(
-        operation=Operation.ALL_REDUCE,
-        size_bytes=1024,
-        shape=FOUR_GPUS,
-        ratio=0.987,
-        low=0.984,
-        high=0.99,
-        starts=3,
-    )
-    chosen = CHOSEN.model_copy(update={"schedule": "0a", "ratio": 1.31})
-    report = FloorReport(least=0.99, chosen=chosen, forgone=[], without_executor=loss)
-    by_schedule, without = floor_lines(report)
-    assert "at least 1.310x at all_gather 4K by a schedule (0.992" in by_schedule
-    assert without == (
-        "without the executor, all_reduce 1K takes 1.3 % longer under this profile "
-        "(0.987x, 0.984 to 0.990, 3 starts of each)"
-    )
-
-
-def test_where_nothing_keeps_to_the_floor_that_is_said() -> None:
-    lines = floor_lines(FloorReport(least=0.99, chosen=OTHER, forgone=[OTHER] * 5))
-    assert lines[0].startswith("no profile keeps to --floor 0.99; the safest leaves 0.974x")
-    assert lines[-1] == "and 2 more: see report.json"
-
-
-def test_without_a_floor_or_a_profile_there_is_nothing_to_say() -> None:
-    assert floor_lines(None) == []
-    assert floor_lines(FloorReport(least=0.99, chosen=None, forgone=[])) == []
-
-
-def test_where_starts_differ_it_is_said_what_that_means_for_the_entries() -> None:
-    assert starts_lines(None) == []
-    assert "entries are confirmed over up to 5 restarts" in starts_lines(5)[0]
-    assert "only gains beyond that are entries" in starts_lines(0)[0]
 
 
 def test_times_of_seconds_stand_whole_in_a_table_of_80_columns(
