@@ -3,11 +3,17 @@
 import gc
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A deadline per example would fail on a busy machine. scripts/test_slow.sh takes `thorough`.
-settings.register_profile("tuccl", deadline=None, derandomize=True, max_examples=25)
-settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=300)
+# A limit of time would fail on a busy machine. scripts/test_slow.sh takes `thorough`.
+for profile, examples in (("tuccl", 25), ("thorough", 300)):
+    settings.register_profile(
+        profile,
+        deadline=None,
+        derandomize=True,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
 settings.load_profile("tuccl")
 
 # Shells start background jobs with SIGINT ignored, and processes of the tests would inherit that.

@@ -19,24 +19,23 @@ def test_what_is_written_is_read_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"schema_version": 2}, "schema_version: Input should be 1"),
-        ({"colour": 1}, "colour: Extra inputs are not permitted"),
-        ({"node_of_rank": [0]}, "node_of_rank: List should have at least 2 items"),
-        ({"node_of_rank": [0, 0, 2]}, "number the nodes 0, 1, ... without a gap"),
-        ({"node_of_rank": [0, 0]}, "must connect two different ranks below 2"),
-        ({"ports": []}, "names port pcie:n0/gpu0>n0/pcie_switch0, which is not listed"),
-        ({"symmetries": [[0, 0, 1]]}, "symmetries.0 does not map edges"),
+        {"schema_version": 2},
+        {"colour": 1},
+        {"node_of_rank": [0]},
+        {"node_of_rank": [0, 0, 2]},
+        {"node_of_rank": [0, 0]},
+        {"ports": []},
+        {"symmetries": [[0, 0, 1]]},
     ],
 )
-def test_a_wrong_file_is_refused_in_one_line(change: dict[str, object], message: str) -> None:
+def test_a_wrong_file_is_refused_in_one_line(change: dict[str, object]) -> None:
     (sketch,) = sketch_candidates(pcie_box(3))
     text = json.dumps(json.loads(sketch_to_json(sketch)) | change)
     with pytest.raises(MachineError) as caught:
         sketch_from_json(text, "my.json")
     assert str(caught.value).startswith("my.json: ")
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

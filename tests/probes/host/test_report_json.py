@@ -91,25 +91,22 @@ def test_figures_of_gpus_travel_and_a_report_without_them_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "fields", "message"),
+    ("where", "fields"),
     [
-        ("pairs", {"dst": "n0/gpu8"}, "figures of 'n0/gpu0 and n0/gpu8', which are not GPUs"),
-        ("pairs", {"dst": "n0/gpu0"}, "figures of 'n0/gpu0 and n0/gpu0', which are not GPUs"),
-        ("pairs", {"src": "n0/gpu1", "dst": "n0/gpu0"}, "figures of GPUs are given twice"),
-        ("pairs", {"flag_latency_us": {"median": -1.0, "spread": 0.0}}, "greater than 0"),
-        ("pairs", {"speed": 1.0}, "gpu_figures.pairs.0.speed: Extra inputs"),
-        ("gpus", {"gpu": "n0/nic0"}, "figures of 'n0/nic0', which are not GPUs of the topology"),
-        ("gpus", {"fan_out_gb_per_s": 3.0}, "gpu_figures.gpus.0.fan_out_gb_per_s: Input should"),
+        ("pairs", {"dst": "n0/gpu8"}),
+        ("pairs", {"dst": "n0/gpu0"}),
+        ("pairs", {"src": "n0/gpu1", "dst": "n0/gpu0"}),
+        ("pairs", {"flag_latency_us": {"median": -1.0, "spread": 0.0}}),
+        ("pairs", {"speed": 1.0}),
+        ("gpus", {"gpu": "n0/nic0"}),
+        ("gpus", {"fan_out_gb_per_s": 3.0}),
     ],
 )
-def test_figures_that_cannot_be_are_refused(
-    where: str, fields: dict[str, object], message: str
-) -> None:
+def test_figures_that_cannot_be_are_refused(where: str, fields: dict[str, object]) -> None:
     content = json.loads(report_to_json(MEASURED))
     content["gpu_figures"][where][0] |= fields
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(MachineError):
         report_from_json(json.dumps(content), "node7")
-    assert message in str(caught.value)
 
 
 def changed(**parts: object) -> str:
@@ -129,34 +126,33 @@ def device(**fields: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "not valid JSON"),
-        (TEXT[:-2], "not valid JSON"),
-        ("[" * 100_000, "not valid JSON"),
-        ("[]", "schema_version None, this release reads 1"),
-        (changed(schema_version=2), "schema_version 2, this release reads 1; install the same"),
-        (changed(schema_version=True), "schema_version True"),
-        (changed(more=1), "more: Extra inputs are not permitted"),
-        (changed(identity={"hostname": "a"}), "identity.boot_id: Field required"),
-        (changed(topology=[]), "topology: Input should be an object"),
-        (changed(topology={"schema_version": 9}), "schema_version 9"),
-        (device(name="n0/gpu1"), "n0/gpu1"),
-        (device(size=1), "devices"),
-        (port(nic=8), "belongs to NIC 8 of host 0, which the topology does not hold"),
-        (port(host=1), "belongs to NIC 0 of host 1"),
-        (port(nic=1), "two ports of one NIC"),
-        (port(nic="0"), "ports.0.nic: Input should be a valid integer"),
-        (port(line_rate_gb_per_s=-1.0), "greater than or equal to 0"),
-        (port(line_rate_gb_per_s=float("nan")), "ports.0.line_rate_gb_per_s"),
-        (port(host_name="a\nb"), "ports.0.host_name: String should match"),
-        (port(prefix_length=129), "less than or equal to 128"),
+        "",
+        TEXT[:-2],
+        "[" * 100_000,
+        "[]",
+        changed(schema_version=2),
+        changed(schema_version=True),
+        changed(more=1),
+        changed(identity={"hostname": "a"}),
+        changed(topology=[]),
+        changed(topology={"schema_version": 9}),
+        device(name="n0/gpu1"),
+        device(size=1),
+        port(nic=8),
+        port(host=1),
+        port(nic=1),
+        port(nic="0"),
+        port(line_rate_gb_per_s=-1.0),
+        port(line_rate_gb_per_s=float("nan")),
+        port(host_name="a\nb"),
+        port(prefix_length=129),
     ],
 )
-def test_a_text_that_is_not_a_report_is_refused_in_one_line(text: str, message: str) -> None:
+def test_a_text_that_is_not_a_report_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(MachineError, match=r"^node7: ") as caught:
         report_from_json(text, "node7")
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -37,21 +37,20 @@ def test_blocks_are_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n", "line 2: host n1 is in 'a' and in 'b'"),
-        ("SwitchName=a\\\n Nodes=n1\nNodes=n2\n", "line 3: neither SwitchName nor BlockName"),
-        ("SwitchName=a\n", "line 1: a has neither Nodes nor Switches"),
-        ("SwitchName=a Nodes=n[1-\n", "line 1: host list"),
-        ("SwitchName = a\n", "line 1: 'SwitchName = a', expected keyword=value pairs"),
-        ("---\n- topology: topo1\n", "line 1: looks like topology.yaml, which is not read"),
-        ("- topology: topo1\n", "line 1: looks like topology.yaml, which is not read"),
+        "SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n",
+        "SwitchName=a\\\n Nodes=n1\nNodes=n2\n",
+        "SwitchName=a\n",
+        "SwitchName=a Nodes=n[1-\n",
+        "SwitchName = a\n",
+        "---\n- topology: topo1\n",
+        "- topology: topo1\n",
     ],
 )
-def test_malformed_files_are_refused(text: str, message: str) -> None:
-    with pytest.raises(MachineError, match=r"topology\.conf ") as caught:
+def test_malformed_files_are_refused(text: str) -> None:
+    with pytest.raises(MachineError, match=r"topology\.conf "):
         parse_slurm_topology(text)
-    assert message in str(caught.value)
 
 
 def test_hosts_are_limited_per_file_and_not_per_line() -> None:
