@@ -80,8 +80,8 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
     The topology's notes state what could not be read or measured.
 
     Raises:
-        MachineError: a GPU is partitioned into MIG instances.
-        MachineError: the root directory is not that of a system.
+        MachineError: A GPU is partitioned into MIG instances, or the root directory is not that of
+            a system.
         InvalidTopologyError: the system describes a machine that cannot exist.
     """
     on_progress("reading sysfs")

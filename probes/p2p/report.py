@@ -248,8 +248,8 @@ def read_p2p_report(text: str) -> P2pReport:
     """Parse the standard output of `tuccl-p2p`.
 
     Raises:
-        MachineError: the program could not measure; its own message.
-        MachineError: not JSON (cut, for example), another schema version, or impossible figures.
+        MachineError: The program could not measure, in its own words, or the report is not JSON, of
+            another schema version, or has impossible figures.
     """
     try:
         content = json.loads(text)

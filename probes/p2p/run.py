@@ -73,10 +73,8 @@ def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = No
     """Measure the GPUs that CUDA shows this process.
 
     Raises:
-        MachineError: there is no program.
-        MachineError: this host cannot be measured, or the program crashed.
-        MachineError: the program did not end in time and was killed with its children.
-        MachineError: its report is invalid.
+        MachineError: There is no program; this host cannot be measured, or the program crashed; the
+            program did not end in time and was killed with its children; its report is invalid.
     """
     options = options or P2pOptions()
     try:

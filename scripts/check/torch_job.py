@@ -62,8 +62,7 @@ class TorchJob:
 
         Raises:
             JobError: The ranks are not equal nodes.
-            MeasurementError: There are no GPUs.
-            MeasurementError: NCCL takes no two ranks of a node on one GPU.
+            MeasurementError: There are no GPUs, or NCCL takes no two ranks of a node on one GPU.
         """
         shares = arguments.share_gpus
         gpus_here = count_gpus(1) if shares or arguments.gpus is None else arguments.gpus

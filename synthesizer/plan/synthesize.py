@@ -170,8 +170,7 @@ def synthesize(
     Raises:
         InfeasibleError: The sketch does not connect all ranks, the root is no rank, or the size is
             less than a byte per chunk.
-        ScheduleError: No solver works.
-        ScheduleError: The verifier found a defect, which is a defect of the synthesizer.
+        ScheduleError: No solver works, or the verifier found a defect of the synthesizer.
     """
     options = options or SynthesisOptions()
     _check(collective, sketch, size_bytes, options, root)

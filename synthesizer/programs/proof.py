@@ -67,8 +67,8 @@ def prove(phased: PhasedSchedule) -> Proof:
     """Prove that a schedule computes its operation.
 
     Raises:
-        NoProgramError: It breaks a rule of the form, or is too large for a proof.
-        NoProgramError: It does not; the message says where.
+        NoProgramError: It breaks a rule of the form, is too large for a proof, or does not compute
+            its operation; the message says where.
     """
     check_form(phased)
     return _proved(_flow(phased))

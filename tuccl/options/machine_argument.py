@@ -31,8 +31,7 @@ def read_machine_argument(text: str, taccl_nodes: int = 1) -> Topology:
 
     Raises:
         UsageError: No machine of that name is shipped, or the file has many.
-        MachineError: The file does not describe a machine.
-        MachineError: The file is TACCL's and malformed.
+        MachineError: The file does not describe a machine, or the file is TACCL's and malformed.
     """
     if text.startswith(SHIPPED):
         return _shipped(text.removeprefix(SHIPPED))

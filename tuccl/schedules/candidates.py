@@ -193,8 +193,7 @@ def make_candidates(
 
     Raises:
         HostError: A worker was killed.
-        ScheduleError: An expert algorithm fails its proof.
-        ScheduleError: No solver works.
+        ScheduleError: An expert algorithm fails its proof, or no solver works.
     """
     searched = sorted({sizes_bytes[0], sizes_bytes[len(sizes_bytes) // 2], sizes_bytes[-1]})
     kept, _ = worth_trying(collective, sketches, sizes_bytes)

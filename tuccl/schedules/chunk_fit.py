@@ -50,7 +50,6 @@ def synthesize_fitting(
     Raises:
         InfeasibleError: As `synthesize`.
         ScheduleError: As `synthesize`.
-        ScheduleError: As `synthesize`.
     """
     first = synthesize(collective, sketch, size_bytes, options, root)
     yield first

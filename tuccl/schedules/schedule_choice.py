@@ -102,8 +102,8 @@ def choose_schedule(
     Raises:
         InfeasibleError: There is no schedule on any sketch, or all are refused.
         HostError: A worker was killed.
-        ScheduleError: No solver works, and no expert algorithm fits.
-        ScheduleError: Every schedule fails its proof: a defect of the synthesizer.
+        ScheduleError: No solver works, and no expert algorithm fits; every schedule fails its
+            proof: a defect of the synthesizer.
     """
     kept, left_out = worth_trying(request.collective, sketches, [request.size_bytes])
     try:

@@ -62,8 +62,8 @@ def rollback(directory: Path, named: str | None = None, *, force: bool = False) 
 
     Raises:
         UsageError: The directory keeps no such version, or `force` is needed.
-        WorkspaceError: Another process ships there.
-        WorkspaceError: The version is damaged, or the directory cannot be written.
+        WorkspaceError: Another process ships there; the version is damaged, or the directory cannot
+            be written.
     """
     target = absolute(directory)
     if not (target / ENVIRONMENT_NAME).is_file():

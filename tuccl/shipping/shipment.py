@@ -146,8 +146,8 @@ def ship(
         UsageError: `directory` is a file, has control characters in its name, or a space or colon
             where the executor is shipped, or holds other files or another machine's table; or the
             place cannot stand in a form.
-        WorkspaceError: Another process ships there.
-        WorkspaceError: The run has no table, or the directory cannot be written.
+        WorkspaceError: Another process ships there; the run has no table, or the directory cannot
+            be written.
         HostError: This installation has no plugin.
     """
     source, origin = _source_of(run)
@@ -167,8 +167,7 @@ def ship_source(
 
     Raises:
         UsageError: As for `ship`.
-        WorkspaceError: Another process ships there.
-        WorkspaceError: The directory cannot be written.
+        WorkspaceError: Another process ships there, or the directory cannot be written.
     """
     target = absolute(directory)
     check_target(target, place)

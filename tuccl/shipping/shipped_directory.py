@@ -225,8 +225,7 @@ def held(path: Path) -> Iterator[None]:
     """Lock an existing directory against other ships, where its file system has locks.
 
     Raises:
-        WorkspaceError: Another ship is under way.
-        WorkspaceError: The directory cannot be opened.
+        WorkspaceError: Another ship is under way, or the directory cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

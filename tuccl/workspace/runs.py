@@ -195,8 +195,7 @@ class Workspace:
         The kernel lets go of the lock when the process ends, however it ends.
 
         Raises:
-            WorkspaceError: Another run holds it.
-            WorkspaceError: The directory cannot be created or written.
+            WorkspaceError: Another run holds it, or the directory cannot be created or written.
         """
         run = self.run(identity)
         path = self.root / "lock"

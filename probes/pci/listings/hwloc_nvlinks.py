@@ -26,8 +26,7 @@ def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
     The GPUs have CUDA's numbers if the export has them, else NVML's.
 
     Raises:
-        MachineError: not well-formed XML.
-        MachineError: not of hwloc, or the matrix is damaged.
+        MachineError: Not well-formed XML; not of hwloc, or the matrix is damaged.
     """
     root = read_hwloc(text, source)
     matrix = next((e for e in root.children if e.attributes.get("name") == "NVLinkBandwidth"), None)

@@ -15,8 +15,7 @@ def read_hwloc(text: str, source: str) -> XmlElement:
     """Parse an hwloc export and return its root.
 
     Raises:
-        MachineError: not well-formed XML.
-        MachineError: another kind of XML file.
+        MachineError: Not well-formed XML, or another kind of XML file.
     """
     root = read_xml(text, source, "topology", frozenset({"indexes", "u64values"}))
     if root.tag != "topology":

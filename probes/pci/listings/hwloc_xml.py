@@ -113,8 +113,8 @@ def parse_hwloc_xml(text: str, source: str) -> PciInventory:
         source: its name in errors, usually the path.
 
     Raises:
-        MachineError: not well-formed XML.
-        MachineError: not of hwloc, without PCI devices, or with an invalid bus id.
+        MachineError: Not well-formed XML; not of hwloc, without PCI devices, or with an invalid bus
+            id.
     """
     root = read_hwloc(text, source)
     reader = _Reader(root, source)

@@ -46,9 +46,8 @@ def read_measurements(path: Path, topology: Topology, operation: Operation | Non
 
     Raises:
         UsageError: The file cannot be read, or an operation was given for a record.
-        InputFileError: The record cannot be used.
-        InputFileError: The file is of another machine.
-        InputFileError: The output cannot be used.
+        InputFileError: The record cannot be used, or the file is of another machine; the output
+            cannot be used.
     """
     if is_grid(path) or path.suffix.lower() == ".parquet":
         if operation is not None:
@@ -109,8 +108,7 @@ def from_nccl_tests(
     """Return the times of stock NCCL in an output of nccl-tests.
 
     Raises:
-        InputFileError: It ran on another number of ranks.
-        InputFileError: The operation is unknown.
+        InputFileError: It ran on another number of ranks, or the operation is unknown.
     """
     found = _operation(run, operation, source)
     _check_ranks(run, found, machine.shape.ranks, source)

@@ -20,8 +20,7 @@ def read_records(path: Path, machine: Topology | None = None) -> Record:
         machine: Machine that it is used for; None: its own.
 
     Raises:
-        InputFileError: the file is no record.
-        InputFileError: it is of another machine, or names none.
+        InputFileError: The file is no record; it is of another machine, or names none.
         MachineError: the topology beside a CSV is unusable.
     """
     if not is_grid(path):

@@ -159,8 +159,8 @@ def build(
         force: Whether builds that are there are made again.
 
     Raises:
-        HostError: Nothing here compiles them.
-        HostError: A compiler failed; the builds that were there are as they were.
+        HostError: Nothing here compiles them, or a compiler failed; the builds that were there are
+            as they were.
         WorkspaceError: There is no place for the builds.
     """
     places = {program.name: _place_for(program) for program in programs}

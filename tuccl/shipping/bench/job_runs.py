@@ -159,9 +159,8 @@ class JobRuns:
             half: Name of this run in the names of files, unlike that of the round's other run.
 
         Raises:
-            MeasurementError: It ended with another exit code than 0.
-            MeasurementError: It was to load the table, and NCCL's log shows that it did not.
-            MeasurementError: It printed no figure.
+            MeasurementError: It ended with another exit code than 0; it was to load the table, and
+                NCCL's log shows that it did not; it printed no figure.
         """
         name = f"{self.prefix}-{number}-{half}".replace(" ", "-")
         output = self.logs.output(name)

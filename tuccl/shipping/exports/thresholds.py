@@ -222,7 +222,7 @@ def _export(source: Source, _target: Path) -> Exported:
 
     Raises:
         UsageError: The table or the times have nothing to compare.
-        RecordingError: The engine's times cannot be read.
+        InputFileError: The engine's times cannot be read.
     """
     if source.report is None or source.own_times is None:
         raise UsageError(

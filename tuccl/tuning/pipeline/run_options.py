@@ -57,8 +57,7 @@ def record_of_options(options: RunOptions, machine: Topology | None) -> Record |
 
     Raises:
         UsageError: a backend that replays has no record, or another backend has one.
-        InputFileError: the file is no record.
-        InputFileError: the record is of another machine.
+        InputFileError: The file is no record, or the record is of another machine.
     """
     backend = options.backend_name
     if not backend_kind(backend).needs_record:
@@ -77,8 +76,8 @@ def settings_of_options(options: RunOptions, record: Record | None) -> RunSettin
 
     Raises:
         UsageError: for an unknown name, an empty range of sizes, or a duration that does not parse.
-        InputFileError: for a model file without constants.
-        InputFileError: the record has no times for the operations and sizes.
+        InputFileError: The model file has no constants, or the record no times for the operations
+            and sizes.
     """
     require_possible(options)
     offers_schedules = record is not None and bool(record.of_run.schedules)
