@@ -257,3 +257,33 @@ def _network_channels(
     # A single GPU of a node has nothing to send inside: no limit, which no integer holds.
     inside = min(usable_gb_per_s, nics * nic_gb_per_s)
     return max(1, min(_MAX_CHANNELS, nics * each, int(inside // speed))), speed
+
+
+MULTIPROCESSORS = {
+    Generation.VOLTA: 80,
+    Generation.AMPERE: 108,
+    Generation.HOPPER: 132,
+    Generation.BLACKWELL: 148,
+}
+"""Multiprocessors of V100, A100, H100 SXM and B200, by NVIDIA's architecture white papers."""
+
+
+def time_beside_us(
+    alone_us: float, blocks: int, computation_us: float, multiprocessors: int
+) -> float:
+    """Return the time in us until a call and the computation beside it have both ended.
+
+    A thread block of a collective keeps its multiprocessor while the call lasts, and the
+    computation has the others. The call itself is taken to be as fast as alone: what both share of
+    memory and caches is left out.
+
+    Args:
+        alone_us: Time of the call alone.
+        blocks: Thread blocks of the call.
+        computation_us: Time of the computation alone.
+        multiprocessors: Multiprocessors of the GPU.
+    """
+    taken = min(1.0, blocks / multiprocessors)
+    if computation_us <= alone_us * (1.0 - taken):
+        return alone_us
+    return computation_us + alone_us * taken

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tuccl.errors import ConfigurationFailedError
-from tuccl.models.beside_computation import MULTIPROCESSORS, time_beside_us
-from tuccl.models.figures import MachineFigures
+from tuccl.models.figures import MULTIPROCESSORS, MachineFigures, time_beside_us
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import Choice, nccl_choice
 from tuccl.models.nccl_model import builtin_time_us

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuccl.models.beside_computation import time_beside_us
+from tuccl.models.figures import time_beside_us
 
 TIMES = st.floats(1.0, 1e6)
 

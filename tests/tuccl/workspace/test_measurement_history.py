@@ -8,8 +8,7 @@ from lookup_tables.table import Operation, Shape
 from tests.tuccl.conftest import TunedWorkspace
 from tuccl.errors import WorkspaceError
 from tuccl.search.trials.config import Task
-from tuccl.workspace.measurement_history import read_history
-from tuccl.workspace.measurement_log import read_log
+from tuccl.workspace.measurement_log import read_history, read_log
 from tuccl.workspace.runs import Workspace
 
 

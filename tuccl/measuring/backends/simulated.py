@@ -6,7 +6,7 @@ one. A communicator that is no more than a part of the machine has the links tha
 it (`tuccl.models.siblings`); the slowest sibling counts.
 
 Where the timing names computation beside calls, they share multiprocessors with it
-(`tuccl.models.beside_computation`).
+(`tuccl.models.figures`).
 
 The default where there is no GPU: nothing is measured, everything is computed. The
 constants of NCCL's model were fitted to measurements, by this project or by `tuccl calibrate` on
@@ -33,14 +33,13 @@ from tuccl import __version__
 from tuccl.errors import ConfigurationFailedError, InfeasibleError, MachineError, MeasurementError
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
-from tuccl.models.beside_computation import MULTIPROCESSORS, time_beside_us
 from tuccl.models.executor_model import (
     SLOTS,
     KernelParameters,
     execution_model,
     with_network_hops,
 )
-from tuccl.models.figures import MachineFigures, machine_figures
+from tuccl.models.figures import MULTIPROCESSORS, MachineFigures, machine_figures, time_beside_us
 from tuccl.models.grid_figures import grid_figures
 from tuccl.models.model_constants import MOST_CHANNELS, SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import nccl_choice, ring_estimate_us

@@ -21,7 +21,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.views.page.charts import COLOURS, DASHES, SYMBOLS, Chart, line
 from tuccl.views.page.keys import ShownKey
-from tuccl.workspace.measurement_history import Measurement
+from tuccl.workspace.measurement_log import Measurement
 
 _SCHEDULES = "schedules"
 _OWN_CHOICE = "NCCL's own choice"

@@ -23,8 +23,7 @@ from tuccl.search.trials.config import STOCK, Task
 from tuccl.tuning.pipeline.run_options import read_options
 from tuccl.views.page.keys import ShownKey, TimedCall, shape_words, timed
 from tuccl.views.page.search import SearchProgress, search_progress
-from tuccl.workspace.measurement_history import Measurement, read_history
-from tuccl.workspace.measurement_log import read_log
+from tuccl.workspace.measurement_log import Measurement, read_history, read_log
 from tuccl.workspace.runs import Run, RunRecord
 
 _TASK = re.compile(r"([a-z_]+)-(\d+)(?:@(\d+)x(\d+))?", re.ASCII)

@@ -21,9 +21,8 @@ from tuccl.views.page.search import SearchProgress, search_progress
 from tuccl.views.page.sketches import SketchFigures, sketch_figures
 from tuccl.views.page.timelines import ScheduleTimeline, simulated_timelines
 from tuccl.views.terminal.table_display import placed_entries_lines, summary_lines
-from tuccl.workspace.measurement_history import read_history
 from tuccl.workspace.measurement_lines import Contents
-from tuccl.workspace.measurement_log import read_log
+from tuccl.workspace.measurement_log import read_history, read_log
 
 _SAME_STOCK = 0.02
 """Mean difference of stock NCCL's times that is not worth a remark."""

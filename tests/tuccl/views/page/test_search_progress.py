@@ -9,8 +9,8 @@ from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config
 from tuccl.views.page.keys import key_figures
 from tuccl.views.page.search import family_name, search_charts, search_progress, thinned
-from tuccl.workspace.measurement_history import Measurement
 from tuccl.workspace.measurement_lines import Recorded
+from tuccl.workspace.measurement_log import Measurement
 
 TASK = "all_reduce-1024"
 RING, TREE = Config("ring", "LL"), Config("tree", "LL")

@@ -15,8 +15,8 @@ from tuccl.views.page.keys import by_curve, key_figures
 from tuccl.views.page.place import ReportedTable
 from tuccl.views.page.search import search_charts, search_progress
 from tuccl.views.page.tables import table_figures
-from tuccl.workspace.measurement_history import Measurement
 from tuccl.workspace.measurement_lines import Contents, Recorded
+from tuccl.workspace.measurement_log import Measurement
 
 
 def report_of(found: ReportedTable) -> Report:
