@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tuccl.cli.export import Export
+from tuccl.cli.export import TableExport
 from tuccl.reports.json_form import schema_of as schema_of_type
 from tuccl.reports.table_difference import TableDifference
 from tuccl.reports.table_result import ExplainedCall, RetunePlanResult, RetuneResult, TableResult
@@ -41,7 +41,7 @@ RESULTS: dict[str, type] = {
     "ship": Shipped,
     "ship-check": ShipCheck,
     "show": ShownTable,
-    "export": Export,
+    "export": TableExport,
     "history": History,
     "rollback": RolledBack,
     "diff": TableDifference,

@@ -43,7 +43,7 @@ from tuccl.workspace.runs import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BenchRequest:
     """What is benched, and how."""
 
     directories: tuple[Path, ...]
@@ -73,7 +73,7 @@ Deliver = Callable[[BenchResult | UpgradeResult], int]
 """Takes the result, on one rank, and returns the exit code."""
 
 
-def bench(request: Request, listener: Listener, deliver: Deliver) -> int:
+def bench(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
     """Bench on the GPUs of this host, or on those of the ranks of an MPI job.
 
     Args:
@@ -114,7 +114,7 @@ def bench(request: Request, listener: Listener, deliver: Deliver) -> int:
     return run_ranks(lead, environment=request.environment)
 
 
-def _require_runs(request: Request) -> None:
+def _require_runs(request: BenchRequest) -> None:
     """Require a table in each workspace, before anything is measured.
 
     Raises:
@@ -125,11 +125,11 @@ def _require_runs(request: Request) -> None:
             Workspace(directory).current()
 
 
-def _tables(request: Request) -> AbstractContextManager[tuple[FoundTable, ...]]:
+def _tables(request: BenchRequest) -> AbstractContextManager[tuple[FoundTable, ...]]:
     return found_tables(request.directories, with_executor=request.with_executor)
 
 
-def _bench_here(request: Request, listener: Listener, deliver: Deliver) -> int:
+def _bench_here(request: BenchRequest, listener: Listener, deliver: Deliver) -> int:
     """Bench on the GPUs of this host."""
     _require_runs(request)
     with _tables(request) as found:
@@ -160,7 +160,7 @@ def _bench_here(request: Request, listener: Listener, deliver: Deliver) -> int:
 
 
 def _bench(
-    request: Request, found: tuple[FoundTable, ...], places: Places, listener: Listener
+    request: BenchRequest, found: tuple[FoundTable, ...], places: Places, listener: Listener
 ) -> BenchResult | UpgradeResult:
     faked = request.laboratory.node_sizes(len(places.places))
     shape = whole_shape(places.places, faked)
@@ -191,7 +191,7 @@ def _bench(
     return bench_result(measured, tables, shape, timing, calls)
 
 
-def _timing(request: Request, calls: StepCalls | None, found: Sequence[FoundTable]) -> Timing:
+def _timing(request: BenchRequest, calls: StepCalls | None, found: Sequence[FoundTable]) -> Timing:
     """Return how calls are timed: as named, else as the workload makes them, else as tuned.
 
     Beside the computation of the workload they are timed where those of a table were.
@@ -236,7 +236,7 @@ def _judged(found: FoundTable, timing: Timing, listener: Listener) -> ShippedTab
     return replace(found.shipped, timed_alike=False)
 
 
-def _announcement(request: Request, keys: int) -> str:
+def _announcement(request: BenchRequest, keys: int) -> str:
     plan, tables = request.plan, len(request.directories)
     what = "stock NCCL and " + ("the table" if tables == 1 else f"{tables} tables")
     if request.upgrade is not None:

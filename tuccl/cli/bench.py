@@ -24,7 +24,7 @@ from tuccl.options.option import (
 from tuccl.options.run_options import IN_PLACE, SHARE_GPUS
 
 if TYPE_CHECKING:
-    from tuccl.api.bench import Request
+    from tuccl.api.bench import BenchRequest
     from tuccl.measuring.workers.laboratory import Laboratory
     from tuccl.shipping.bench.result import BenchResult
     from tuccl.shipping.bench.upgrade import Upgrade
@@ -143,13 +143,13 @@ def bench(options: BenchOptions) -> int:
     return measure(request_of(options), Listener(say, shown_progress), deliver)
 
 
-def request_of(options: BenchOptions) -> Request:
+def request_of(options: BenchOptions) -> BenchRequest:
     """Parse the options.
 
     Raises:
         UsageError: Options are impossible or contradict each other.
     """
-    from tuccl.api.bench import Request
+    from tuccl.api.bench import BenchRequest
     from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
     from tuccl.quantities import parse_operations, parse_seconds, parse_size
     from tuccl.shipping.bench.ratios import LEAST_ROUNDS
@@ -176,7 +176,7 @@ def request_of(options: BenchOptions) -> Request:
     upgrade = _upgrade(options, environment)
     if upgrade is None and options.nccl is not None:
         environment[LIBRARY_VARIABLE] = str(absolute(options.nccl))
-    return Request(
+    return BenchRequest(
         directories=tuple(filter(None, (options.directory, options.other))),
         operations=None if options.operations is None else parse_operations(options.operations),
         sizes_bytes=tuple(map(parse_size, named)) or None,

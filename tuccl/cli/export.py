@@ -69,7 +69,7 @@ class ExportOptions:
 def export(options: ExportOptions) -> int:
     """Write a table for jobs that cannot load the plugin, and note what the form cannot express."""
     from tuccl.options.output_file import check_output, require_replaceable
-    from tuccl.shipping.exports.export_form import Source
+    from tuccl.shipping.exports.export_form import ExportSource
     from tuccl.views.page.place import read_place
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_document
@@ -82,12 +82,12 @@ def export(options: ExportOptions) -> int:
     check_output(target, "--output")
     require_replaceable(target, "--output", form.mark.encode())
     found = read_place(options.directory)
-    source = Source(found.name, found.table, found.report, options.against)
+    source = ExportSource(found.name, found.table, found.report, options.against)
     exported = form.export(source, target)
     write_atomically(target, exported.text)
     notes = (*filter(None, [found.evidence.caveat]), *exported.notes)
     if options.as_json:
-        print_document(Export(target, options.form, exported.rows, notes))
+        print_document(TableExport(target, options.form, exported.rows, notes))
     else:
         print(target)
         for line in exported.said:
@@ -97,7 +97,7 @@ def export(options: ExportOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class TableExport:
     """`export`: a table in a form for others' readers."""
 
     file: Path

@@ -40,7 +40,7 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True)
-class ShowOptions:
+class TopologyShowOptions:
     """The options of `tuccl topology show`."""
 
     file: str = option(
@@ -50,7 +50,7 @@ class ShowOptions:
 
 
 @command("tuccl topology show topo.xml")
-def show(options: ShowOptions) -> int:
+def show(options: TopologyShowOptions) -> int:
     """Show a machine as a tree, every figure with its source."""
     from probes.drawing.tree_view import tree_lines
     from probes.topology.hosts import hosts_alike
@@ -98,7 +98,7 @@ def _list_shipped(*, as_json: bool) -> int:
 
 
 @dataclass(frozen=True)
-class DiffOptions:
+class TopologyDiffOptions:
     """The options of `tuccl topology diff`."""
 
     old: str = option("", FILE_HELP, "OLD", positional=True)
@@ -110,7 +110,7 @@ class DiffOptions:
 
 
 @command("tuccl topology diff before.json after.json")
-def diff(options: DiffOptions) -> int:
+def diff(options: TopologyDiffOptions) -> int:
     """List the differences between two descriptions of a machine. Exit code 1: they differ."""
     from probes.comparison.changes import describe_changes, describe_figures
     from tuccl.options.machine_argument import read_machine_argument
@@ -140,7 +140,7 @@ def diff(options: DiffOptions) -> int:
 
 
 @dataclass(frozen=True)
-class ConvertOptions:
+class TopologyConvertOptions:
     """The options of `tuccl topology import` and `draw`."""
 
     file: str = field(metadata=_FILE)
@@ -149,7 +149,7 @@ class ConvertOptions:
 
 
 @command("tuccl topology import topo.xml -o machine.json", name="import")
-def import_machine(options: ConvertOptions) -> int:
+def import_machine(options: TopologyConvertOptions) -> int:
     """Read a machine from any form and write it in TuCCL's JSON."""
     from probes.topology.json_form import topology_to_json
     from tuccl.options.machine_argument import read_machine_argument
@@ -159,7 +159,7 @@ def import_machine(options: ConvertOptions) -> int:
 
 
 @dataclass(frozen=True)
-class ExportOptions(ConvertOptions):
+class TopologyExportOptions(TopologyConvertOptions):
     """The options of `tuccl topology export`."""
 
     host: str = option(
@@ -168,7 +168,7 @@ class ExportOptions(ConvertOptions):
 
 
 @command("tuccl topology export machine.json -o topo.xml")
-def export(options: ExportOptions) -> int:
+def export(options: TopologyExportOptions) -> int:
     """Write a machine as NCCL's XML (NCCL_TOPO_FILE), and note what that form cannot express."""
     from probes.nccl_xml.export import topology_to_nccl_xml
     from probes.nccl_xml.losses import export_losses
@@ -197,7 +197,7 @@ def _host(topology: Topology, which: str) -> Topology:
 
 
 @command("tuccl topology draw topo.xml -o machine.svg")
-def draw(options: ConvertOptions) -> int:
+def draw(options: TopologyConvertOptions) -> int:
     """Draw devices and links as an SVG picture."""
     from probes.drawing.svg import draw_svg
     from tuccl.options.machine_argument import read_machine_argument
@@ -209,7 +209,9 @@ def draw(options: ConvertOptions) -> int:
     return _deliver(options, topology, draw_svg(topology), ())
 
 
-def _deliver(options: ConvertOptions, topology: Topology, text: str, remarks: Sequence[str]) -> int:
+def _deliver(
+    options: TopologyConvertOptions, topology: Topology, text: str, remarks: Sequence[str]
+) -> int:
     """Write the text of a machine to standard output or to a file, with its remarks."""
     from tuccl.options.output_file import check_output
     from tuccl.views.terminal import display

@@ -35,7 +35,7 @@ class ServiceFile(StrEnum):
 
 
 @dataclass(frozen=True)
-class WatchOptions:
+class WatchArguments:
     """The options of `tuccl watch`."""
 
     directory: Path = field(metadata=SHIPPED_DIRECTORY)
@@ -82,7 +82,7 @@ class WatchOptions:
     "tuccl watch /shared/tuccl --no-measure --textfile /var/lib/node_exporter/tuccl.prom",
     "tuccl watch /shared/tuccl --print slurm",
 )
-def watch(options: WatchOptions) -> int:
+def watch(options: WatchArguments) -> int:
     """Check in seconds whether this host is still the one that the table was tuned for.
 
     Nothing is printed if nothing changed. Exit code 1: it changed, each change is named; 3: a check
@@ -115,7 +115,7 @@ def watch(options: WatchOptions) -> int:
     return ExitCode.ENVIRONMENT if found.unchecked else ExitCode.OK
 
 
-def _print(found: WatchResult, options: WatchOptions) -> None:
+def _print(found: WatchResult, options: WatchArguments) -> None:
     from tuccl.views.terminal.display import print_lines
     from tuccl.views.terminal.findings_display import watch_lines
     from tuccl.views.terminal.json_output import print_document
@@ -126,7 +126,7 @@ def _print(found: WatchResult, options: WatchOptions) -> None:
         print_lines(watch_lines(found, verbose=options.verbose))
 
 
-def _accept(options: WatchOptions, directory: Path) -> None:
+def _accept(options: WatchArguments, directory: Path) -> None:
     """Write this host into the manifest, and report what changed since the one before.
 
     Raises:

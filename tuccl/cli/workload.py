@@ -26,7 +26,7 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions:
+class WorkloadImportOptions:
     """The options of `tuccl workload import`."""
 
     files: tuple[str, ...] = option(
@@ -73,7 +73,7 @@ class ImportOptions:
     "tuccl workload import trace_rank*.json.gz --ranks-per-node 8 -o W.json",
     name="import",
 )
-def import_workload(options: ImportOptions) -> int:
+def import_workload(options: WorkloadImportOptions) -> int:
     """Read the recordings of a job, count its calls and write the workload."""
     from tuccl.options.output_file import check_output
     from tuccl.quantities import parse_seconds
@@ -108,7 +108,7 @@ def import_workload(options: ImportOptions) -> int:
 
 
 @dataclass(frozen=True)
-class ShowOptions:
+class WorkloadShowOptions:
     """The options of `tuccl workload show`."""
 
     file: Path = option(
@@ -118,7 +118,7 @@ class ShowOptions:
 
 
 @command("tuccl workload show W.json")
-def show(options: ShowOptions) -> int:
+def show(options: WorkloadShowOptions) -> int:
     """Show a workload's calls and bytes per step, and what of it no table has."""
     from tuccl.views.terminal.json_output import print_document
     from tuccl.views.terminal.workload_display import print_workload, workload_figures
@@ -133,7 +133,7 @@ def show(options: ShowOptions) -> int:
 
 
 @dataclass(frozen=True)
-class RecordOptions:
+class WorkloadRecordOptions:
     """The options of `tuccl workload record`."""
 
     job: tuple[str, ...] = option(
@@ -164,7 +164,7 @@ class RecordOptions:
     'eval "$(tuccl workload record --env /shared/recording)"; srun train.sh',
     takes_job=True,
 )
-def record(options: RecordOptions) -> int:
+def record(options: WorkloadRecordOptions) -> int:
     """Run a job, count the calls that NCCL reports, and write the workload.
 
     Exit code: the job's own, and 1 if that is 0 and nothing was recorded.
@@ -207,7 +207,7 @@ def record(options: RecordOptions) -> int:
         return code
 
 
-def _print_variables(options: RecordOptions, directory: Path) -> int:
+def _print_variables(options: WorkloadRecordOptions, directory: Path) -> int:
     from tuccl.views.terminal.display import print_lines, say
     from tuccl.workloads.job_recording import recording_variables
     from tuccl.workspace.atomic_file import absolute, cannot_write
@@ -224,7 +224,7 @@ def _print_variables(options: RecordOptions, directory: Path) -> int:
     return ExitCode.OK
 
 
-def _write_recorded(options: RecordOptions, files: Sequence[Path], output: Path) -> None:
+def _write_recorded(options: WorkloadRecordOptions, files: Sequence[Path], output: Path) -> None:
     from tuccl.views.terminal.display import say, say_notes
     from tuccl.views.terminal.json_output import print_document
     from tuccl.views.terminal.progress import shown_progress

@@ -12,7 +12,7 @@ from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import AS_JSON, MEASURING, OUTPUT, TABLE_DIRECTORY, named_path, option
 
 if TYPE_CHECKING:
-    from tuccl.shipping.bench.job_runs import Job
+    from tuccl.shipping.bench.job_runs import UserJob
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def bench(options: WorkloadBenchOptions) -> int:
     return ExitCode.FINDING if result.slower else ExitCode.OK
 
 
-def job_of(options: WorkloadBenchOptions, name: str) -> Job:
+def job_of(options: WorkloadBenchOptions, name: str) -> UserJob:
     """Return the job of the options, and how it is judged.
 
     Args:
@@ -121,7 +121,7 @@ def job_of(options: WorkloadBenchOptions, name: str) -> Job:
     from tuccl.crew.mpi import mpi_tasks
     from tuccl.quantities import parse_seconds
     from tuccl.shipping.bench.job_figure import Figure, TimeUnit, parse_pattern
-    from tuccl.shipping.bench.job_runs import Job
+    from tuccl.shipping.bench.job_runs import UserJob
 
     if not options.job:
         raise UsageError(f"name the job: tuccl {name} DIR -- CMD")
@@ -150,4 +150,4 @@ def job_of(options: WorkloadBenchOptions, name: str) -> Job:
         None if options.unit is None else TimeUnit(options.unit),
     )
     limit_s = None if options.limit is None else parse_seconds(options.limit, "--limit")
-    return Job(options.job, figure, limit_s)
+    return UserJob(options.job, figure, limit_s)

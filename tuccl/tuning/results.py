@@ -86,7 +86,7 @@ class PlacedResult:
 
 
 @dataclass(frozen=True)
-class TuningResult:
+class TunedKeys:
     """The outcome of a run."""
 
     profile: ProcessProfile

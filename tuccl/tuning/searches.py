@@ -40,7 +40,7 @@ _PROMISING = 2
 
 
 @dataclass(frozen=True)
-class Means:
+class TuningMeans:
     """What a run tunes with."""
 
     settings: RunSettings
@@ -60,7 +60,7 @@ class Searches:
     """Searches keys, from what is known of them and of the sizes beside them."""
 
     def __init__(
-        self, means: Means, spending: Spending, stock: StockTimes, warm: WarmStart | None
+        self, means: TuningMeans, spending: Spending, stock: StockTimes, warm: WarmStart | None
     ) -> None:
         """Begin; `warm` has results that the searches begin from, None: there are none."""
         self._means = means

@@ -58,6 +58,10 @@ _MAX_SIZE = "1G"
 _STEP = 4
 
 
+_STATED_OTHERWISE = frozenset({"options", "laboratory", "recorded_schedules"})
+"""Settings of which the identity has a part, or what follows from them."""
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """Everything that decides the table, except the machine."""
@@ -151,9 +155,7 @@ class RunSettings:
             for link in topology.links
         )
         limits = sorted(limit.bandwidth_gb_per_s for limit in topology.limits)
-        parsed = asdict(self)
-        for name in ("options", "laboratory", "recorded_schedules"):  # Those below say them.
-            del parsed[name]
+        parsed = {name: v for name, v in asdict(self).items() if name not in _STATED_OTHERWISE}
         values = {
             **parsed,
             **counted(self.options),

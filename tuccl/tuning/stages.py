@@ -23,9 +23,9 @@ from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
 from tuccl.tuning.profile_visits import ratio_of_schedule, served_keys
-from tuccl.tuning.results import KeyResult, Tuned, TuningResult
+from tuccl.tuning.results import KeyResult, Tuned, TunedKeys
 from tuccl.tuning.run_keys import key_weights, representative
-from tuccl.tuning.searches import BUILTINS, SCHEDULES, Means, Searches
+from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
 from tuccl.tuning.spending import Spending
 from tuccl.tuning.stock_times import REPEATS_AGAIN, StockTimes
 
@@ -92,7 +92,7 @@ class KeyTuning:
 
     def __init__(
         self,
-        means: Means,
+        means: TuningMeans,
         tasks: Sequence[Task],
         warm: WarmStart | None = None,
         earlier: WarmStart | None = None,
@@ -291,7 +291,7 @@ class KeyTuning:
             raise ProfileLostError(f"{warm.profile.environment} is under the floor")
         return raced
 
-    def result(self, tuned: Tuned) -> TuningResult:
+    def result(self, tuned: Tuned) -> TunedKeys:
         """Return the result of all stages, compared with an earlier table if there is one."""
         profile, confirmed = tuned.raced.winner, tuned.confirmed
         stock_us = self._stock.means_us()
@@ -312,7 +312,7 @@ class KeyTuning:
         decided = {task: confirmed[task] for task in self._anywhere}
         # Before the seconds are read, which it adds to.
         against = self._before.times(decided, profile)
-        return TuningResult(
+        return TunedKeys(
             profile,
             tuned.raced,
             tuple(keys[task] for task in self._anywhere),

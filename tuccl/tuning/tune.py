@@ -32,13 +32,13 @@ from tuccl.search.strategies.strategy import SearchResult
 from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import Task
 from tuccl.tuning.profile_race import RaceResult
-from tuccl.tuning.results import Tuned, TuningResult
+from tuccl.tuning.results import Tuned, TunedKeys
 from tuccl.tuning.run_keys import keys_of
-from tuccl.tuning.searches import Means
+from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.stages import FirstLook, KeyTuning, Reserve
 
 
-def tune(means: Means, shape: Shape, earlier: WarmStart | None = None) -> TuningResult:
+def tune(means: TuningMeans, shape: Shape, earlier: WarmStart | None = None) -> TunedKeys:
     """Tune all keys of a run.
 
     Args:
@@ -61,7 +61,7 @@ def tune(means: Means, shape: Shape, earlier: WarmStart | None = None) -> Tuning
         look = look.without(lost)
 
 
-def tune_again(means: Means, warm: WarmStart) -> TuningResult:
+def tune_again(means: TuningMeans, warm: WarmStart) -> TunedKeys:
     """Tune some keys of an earlier table again, under its process profile.
 
     Each search begins with what was best before.

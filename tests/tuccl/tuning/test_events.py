@@ -8,17 +8,17 @@ from tests.tuccl.tuning.test_tune import SETTINGS, SHAPE, SIZES, SPACES, Machine
 from tuccl.search.trials import events
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import STOCK, Config, Task
-from tuccl.tuning.results import TuningResult
-from tuccl.tuning.searches import Means
+from tuccl.tuning.results import TunedKeys
+from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.tune import tune
 from tuccl.workspace.measurement_log import MeasurementLog
 
 
-def watched(folder: Path, machine: Machine) -> tuple[TuningResult, list[events.Event]]:
+def watched(folder: Path, machine: Machine) -> tuple[TunedKeys, list[events.Event]]:
     told: list[events.Event] = []
     folder.mkdir(exist_ok=True)
     with MeasurementLog(folder / "log", machine, "id") as log:
-        return tune(Means(SETTINGS, SPACES, log, silent, told.append), SHAPE), told
+        return tune(TuningMeans(SETTINGS, SPACES, log, silent, told.append), SHAPE), told
 
 
 def test_events_tell_what_was_measured_spent_and_decided(tmp_path: Path) -> None:

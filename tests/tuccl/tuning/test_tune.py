@@ -17,8 +17,8 @@ from tuccl.search.trials.events import Total
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.space import Family, Space
-from tuccl.tuning.results import SearchSpaces, TuningResult
-from tuccl.tuning.searches import Means
+from tuccl.tuning.results import SearchSpaces, TunedKeys
+from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import tune
 from tuccl.workspace.measurement_log import MeasurementLog
@@ -69,20 +69,20 @@ class Machine:
             raise ConfigurationFailedError("12 bytes are wrong")
 
 
-def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TuningResult:
+def tuned(folder: Path, machine: Machine, settings: RunSettings = SETTINGS) -> TunedKeys:
     return tuned_with(folder, machine, settings, SPACES)
 
 
 def tuned_with(
     folder: Path, machine: Machine, settings: RunSettings, spaces: SearchSpaces
-) -> TuningResult:
+) -> TunedKeys:
     folder.mkdir(exist_ok=True)
     several = bool(settings.shapes)
     with MeasurementLog(folder / "log", machine, "id", several_shapes=several) as log:
-        return tune(Means(settings, spaces, log, silent), SHAPE)
+        return tune(TuningMeans(settings, spaces, log, silent), SHAPE)
 
 
-def winners(result: TuningResult) -> list[tuple[str, int] | None]:
+def winners(result: TunedKeys) -> list[tuple[str, int] | None]:
     found = [key.decision.builtin for key in result.keys]
     return [(won.config.protocol, won.config.nchannels) if won else None for won in found]
 
@@ -136,7 +136,7 @@ def test_a_schedule_across_hosts_is_timed_under_the_profile_of_the_table(tmp_pat
     spaces = replace(SPACES, schedules=lambda _: Space("executor", (across, inside)))
     machine = Machine()
     with MeasurementLog(tmp_path / "log", machine, "id") as log:
-        result = tune(Means(SETTINGS, spaces, log, silent), SHAPE)
+        result = tune(TuningMeans(SETTINGS, spaces, log, silent), SHAPE)
         measured = [recorded.config for recorded in log.contents.all]
     assert result.profile == ProcessProfile(nthreads=256)
     profiles = {config.algorithm: config.profile for config in measured if config.is_schedule}
@@ -164,7 +164,7 @@ def test_large_messages_leave_seconds_for_the_search_of_schedules(tmp_path: Path
     spaces = replace(spaces, jobs_run_schedules=True)
     settings = replace(SETTINGS, sizes_bytes=(1 << 28, 1 << 30), budget_s=10.5)
     with MeasurementLog(tmp_path / "log", Machine(), "id") as log:
-        result = tune(Means(settings, spaces, log, silent), SHAPE)
+        result = tune(TuningMeans(settings, spaces, log, silent), SHAPE)
     assert all(found.ranking for key in result.keys for found in key.searches)
 
 
@@ -319,9 +319,9 @@ class Executor(SmallBuffers):
 
 def tuned_with_executor(
     folder: Path, machine: Machine, spaces: SearchSpaces = WITH_EXECUTOR
-) -> TuningResult:
+) -> TunedKeys:
     with MeasurementLog(folder / "log", machine, "id") as log:
-        return tune(Means(SETTINGS, spaces, log, silent), SHAPE)
+        return tune(TuningMeans(SETTINGS, spaces, log, silent), SHAPE)
 
 
 def test_the_floor_counts_the_schedule_that_a_job_runs(tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def test_short_searches_take_a_tenth_of_the_budget_at_most(tmp_path: Path) -> No
     machine = Slow()
     settings = replace(SETTINGS, budget_s=300.0)
     with MeasurementLog(tmp_path / "log", machine, "id") as log:
-        tune(Means(settings, WITH_EXECUTOR, log, silent), SHAPE)
+        tune(TuningMeans(settings, WITH_EXECUTOR, log, silent), SHAPE)
     assert machine.starts > 0
     assert 11 <= machine.before_the_race <= 10 + 11
 
@@ -382,7 +382,7 @@ def test_the_first_look_at_schedules_counts_where_nothing_is_left_for_a_search(
 
     settings = replace(SETTINGS, budget_s=30.0)
     with MeasurementLog(tmp_path / "log", Slow(), "id") as log:
-        result = tune(Means(settings, WITH_EXECUTOR, log, silent), SHAPE)
+        result = tune(TuningMeans(settings, WITH_EXECUTOR, log, silent), SHAPE)
     first, *_ = result.keys
     assert [found.ranking for found in first.searches] == [(), ()]
     assert first.decision.schedule is not None
@@ -508,7 +508,7 @@ def test_a_budget_reserves_starts_for_settings_and_schedules(tmp_path: Path) -> 
     )
     settings = replace(SETTINGS, budget_s=70.0)
     with MeasurementLog(tmp_path / "log", UnsteadyExecutor(), "id") as log:
-        result = tune(Means(settings, spaces, log, silent), SHAPE)
+        result = tune(TuningMeans(settings, spaces, log, silent), SHAPE)
     assert result.starts is not None
     assert result.starts >= 3
     assert result.spent_s <= 70.0
@@ -575,7 +575,7 @@ def test_starts_that_would_be_too_few_to_decide_are_not_begun(tmp_path: Path) ->
         starts: list[int] = []
         settings = replace(SETTINGS, budget_s=float(budget_s))
         with MeasurementLog(tmp_path / f"log{budget_s}", UnlikeStarts(), "id") as log:
-            tune(Means(settings, SPACES, log, StartCounts(starts)), SHAPE)
+            tune(TuningMeans(settings, SPACES, log, StartCounts(starts)), SHAPE)
         numbers.add(len(starts))
     assert numbers & {1, 2} == set()
     assert numbers > {0}

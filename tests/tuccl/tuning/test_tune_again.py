@@ -23,9 +23,9 @@ from tests.tuccl.tuning.test_tune import (
 from tuccl.errors import ProfileLostError
 from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
-from tuccl.tuning.results import SearchSpaces, TuningResult
+from tuccl.tuning.results import SearchSpaces, TunedKeys
 from tuccl.tuning.run_keys import keys_of
-from tuccl.tuning.searches import Means
+from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import tune, tune_again
 from tuccl.workspace.measurement_log import MeasurementLog
@@ -42,9 +42,9 @@ def again(
     warm: WarmStart,
     settings: RunSettings = SETTINGS,
     spaces: SearchSpaces = SPACES,
-) -> TuningResult:
+) -> TunedKeys:
     with MeasurementLog(folder / "again", machine, "id") as log:
-        return tune_again(Means(settings, spaces, log, silent), warm)
+        return tune_again(TuningMeans(settings, spaces, log, silent), warm)
 
 
 def warm(
@@ -108,7 +108,7 @@ def test_a_tuning_from_the_beginning_keeps_seconds_for_the_comparison(tmp_path: 
     earlier = warm(SMALL, MIDDLE, LARGE, before={LARGE: (LL,)})
     settings = replace(SETTINGS, budget_s=20.0)
     with MeasurementLog(tmp_path / "log", Machine(), "id") as log:
-        result = tune(Means(settings, SPACES, log, silent), SHAPE, earlier=earlier)
+        result = tune(TuningMeans(settings, SPACES, log, silent), SHAPE, earlier=earlier)
     assert [key.task for key in result.against] == [SMALL, MIDDLE, LARGE]
     assert result.against[2].ratio == pytest.approx(1.2 / 0.7, rel=0.01)
     assert result.spent_s <= 20.0

@@ -34,7 +34,7 @@ _LAST_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class UserJob:
     """A user's job, and how it is judged."""
 
     command: tuple[str, ...]
@@ -132,7 +132,7 @@ class Variant:
 class JobRuns:
     """Runs the job in rounds of two runs."""
 
-    job: Job
+    job: UserJob
     logs: JobLogs
     shipped: Path
     """Directory that `tuccl doctor` is told of."""

@@ -31,9 +31,9 @@ from tuccl.shipping.bench.job_parts import (
     with_parts,
 )
 from tuccl.shipping.bench.job_runs import (
-    Job,
     JobLogs,
     JobRuns,
+    UserJob,
     Variant,
     bench_rounds,
     table_variant,
@@ -57,7 +57,7 @@ _ROUNDS = 8
 class Trim:
     """A table whose parts are tried in a job."""
 
-    job: Job
+    job: UserJob
     shipped: ShippedTable
     logs: JobLogs
     rounds: int

@@ -14,7 +14,7 @@ from tuccl.reports.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExportSource:
     """A table, and what it is exported with."""
 
     name: str
@@ -47,6 +47,6 @@ class ExportForm:
     """Name of the file if the user gives none."""
     mark: str
     """Beginning of each file, by which an earlier export is recognized."""
-    export: Callable[[Source, Path], Exported]
+    export: Callable[[ExportSource, Path], Exported]
     """Makes the content for a file; raises UsageError if the table has nothing for the form."""
     needs_own_times: bool = False

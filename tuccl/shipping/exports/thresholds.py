@@ -21,7 +21,7 @@ from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
 from tuccl.quantities import format_size
 from tuccl.reports.job_gains import JobGains, job_gains
-from tuccl.shipping.exports.export_form import Exported, ExportForm, Source
+from tuccl.shipping.exports.export_form import Exported, ExportForm, ExportSource
 from tuccl.workloads.recordings.call_csv import CallCsvReader
 from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import Workload
@@ -217,7 +217,7 @@ def thresholds_text(found: Thresholds, machine: str, fingerprint: str) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def _export(source: Source, _target: Path) -> Exported:
+def _export(source: ExportSource, _target: Path) -> Exported:
     """Return the file of a table and an engine's own times.
 
     Raises:

@@ -18,7 +18,7 @@ from lookup_tables.table import Entry, Operation, Table
 from tuccl.errors import UsageError
 from tuccl.quantities import count_of
 from tuccl.reports.choice_text import profile_text
-from tuccl.shipping.exports.export_form import Exported, ExportForm, Source
+from tuccl.shipping.exports.export_form import Exported, ExportForm, ExportSource
 from tuccl.workspace.atomic_file import absolute
 
 MARK = "# TuCCL: built-in settings of a table, for NCCL's example tuner"
@@ -43,7 +43,7 @@ _ANY = -1
 _LONGEST_COMMENT = 200
 
 
-def tuner_csv(source: Source, target: Path) -> Exported:
+def tuner_csv(source: ExportSource, target: Path) -> Exported:
     """Return the rows of a table, in its order.
 
     Entries have no row if no built-in setting won, if no reader knows their operation, or if the

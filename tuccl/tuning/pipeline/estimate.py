@@ -43,7 +43,7 @@ _LAUNCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RunEstimate:
     """Seconds that a run will roughly take, by stage."""
 
     schedules_s: float

@@ -45,7 +45,7 @@ from tuccl.search.trials.timing import Timing
 from tuccl.tuning.decision import CONFIDENCE, Comparison
 from tuccl.tuning.guaranteed_minimum import Verdict, loss_without_executor
 from tuccl.tuning.profile_race import RaceResult
-from tuccl.tuning.results import KeyResult, PlacedResult, TuningResult
+from tuccl.tuning.results import KeyResult, PlacedResult, TunedKeys
 from tuccl.tuning.settings import RunSettings
 
 _START_BOUND = 0.975
@@ -54,7 +54,7 @@ Tried = Candidate | RecordedSchedule
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RunOrigin:
     """Time and provenance of a table."""
 
     tuned_at: str
@@ -65,9 +65,9 @@ class Origin:
 def build_table(
     topology: Topology,
     fingerprint: str,
-    tuning: TuningResult,
+    tuning: TunedKeys,
     candidates: Sequence[Tried],
-    origin: Origin,
+    origin: RunOrigin,
 ) -> Table:
     """Build the table of a run.
 
@@ -102,7 +102,7 @@ def build_table(
 
 
 def _placements(
-    placed: Sequence[PlacedResult], whole: Shape, fingerprint: str, origin: Origin
+    placed: Sequence[PlacedResult], whole: Shape, fingerprint: str, origin: RunOrigin
 ) -> tuple[SeenPlacement, ...]:
     """Return the communicators with entries of their own; none of a shape without such entries."""
     with_entries = {each.shape for each in placed if each.has_entries}
@@ -129,7 +129,7 @@ def _placements(
     return tuple(found)
 
 
-def _entry(result: KeyResult, fingerprint: str, origin: Origin) -> Entry | None:
+def _entry(result: KeyResult, fingerprint: str, origin: RunOrigin) -> Entry | None:
     decision = result.decision
     winner = decision.schedule or decision.builtin
     if winner is None:
@@ -194,7 +194,7 @@ def _schedule_config(config: Config) -> ScheduleConfig:
 
 def build_report(
     table: Table,
-    tuning: TuningResult,
+    tuning: TunedKeys,
     candidates: Sequence[Tried],
     settings: RunSettings,
     timing: Timing,

@@ -36,7 +36,7 @@ from tuccl.workspace.runs import Run
 
 
 @dataclass(frozen=True)
-class Part:
+class MachinePart:
     """The part of the machine that a communicator of one shape spans, and its schedules' files."""
 
     shape: Shape
@@ -48,7 +48,7 @@ class Part:
     """Name of making its schedules, for people."""
 
 
-def parts_of(topology: Topology, settings: RunSettings, run: Run) -> list[Part]:
+def parts_of(topology: Topology, settings: RunSettings, run: Run) -> list[MachinePart]:
     """The parts of the machine whose communicators are tuned."""
     whole = communicator_shape(topology)
     machines = SiblingMachines(topology)
@@ -56,7 +56,7 @@ def parts_of(topology: Topology, settings: RunSettings, run: Run) -> list[Part]:
     for shape in settings.shapes_of(whole):
         name = "" if shape == whole else f"{shape.ranks}x{shape.nodes}"
         parts.append(
-            Part(
+            MachinePart(
                 shape,
                 machines.slowest(shape),
                 shape == whole,
@@ -68,7 +68,7 @@ def parts_of(topology: Topology, settings: RunSettings, run: Run) -> list[Part]:
     return parts
 
 
-def sketches_of(part: Part, settings: RunSettings) -> Sequence[Sketch]:
+def sketches_of(part: MachinePart, settings: RunSettings) -> Sequence[Sketch]:
     """Sketches of a part of the machine, saved in the run; none where none is needed."""
     if not settings.schedules or _runs_across_hosts(settings, part):
         return ()
@@ -98,7 +98,7 @@ def saved_schedules(
 
 
 def candidates_of(
-    part: Part,
+    part: MachinePart,
     settings: RunSettings,
     sketches: Sequence[Sketch],
     own_schedules: Sequence[OwnSchedule],
@@ -128,7 +128,7 @@ def candidates_of(
     return with_own(found, own)
 
 
-def _runs_across_hosts(settings: RunSettings, part: Part) -> bool:
+def _runs_across_hosts(settings: RunSettings, part: MachinePart) -> bool:
     """Whether plans of phases are searched, or on nodes of different sizes schedules in rounds.
 
     No other schedules are made there; a user's own are searched as well.
@@ -137,7 +137,7 @@ def _runs_across_hosts(settings: RunSettings, part: Part) -> bool:
 
 
 def _across_hosts(
-    settings: RunSettings, part: Part, machine: Sketch, progress: Progress
+    settings: RunSettings, part: MachinePart, machine: Sketch, progress: Progress
 ) -> dict[Operation, tuple[Candidate, ...]]:
     """Load the saved schedules across hosts, or make and save them."""
     found: dict[Operation, tuple[Candidate, ...]] = {}
@@ -189,7 +189,7 @@ def _plans_and_rounds(
 
 def _schedules(
     settings: RunSettings,
-    part: Part,
+    part: MachinePart,
     sketches: Sequence[Sketch],
     machine: Sketch,
     progress: Progress,

@@ -48,18 +48,18 @@ from tuccl.tuning.pipeline.carried_table import (
 )
 from tuccl.tuning.pipeline.dry_run import make_plan
 from tuccl.tuning.pipeline.estimate import (
-    Estimate,
+    RunEstimate,
     measuring_seconds,
     schedules_seconds,
     search_seconds,
 )
 from tuccl.tuning.pipeline.preparing import Prepared
-from tuccl.tuning.pipeline.results import Origin, Tried, build_report, build_table
+from tuccl.tuning.pipeline.results import RunOrigin, Tried, build_report, build_table
 from tuccl.tuning.pipeline.search_spaces import Candidates, cores_note, search_spaces
-from tuccl.tuning.pipeline.shape_schedules import Part, candidates_of, parts_of, sketches_of
-from tuccl.tuning.results import TuningResult
+from tuccl.tuning.pipeline.shape_schedules import MachinePart, candidates_of, parts_of, sketches_of
+from tuccl.tuning.results import TunedKeys
 from tuccl.tuning.run_keys import keys_of
-from tuccl.tuning.searches import Means
+from tuccl.tuning.searches import TuningMeans
 from tuccl.tuning.settings import RunSettings
 from tuccl.tuning.tune import tune, tune_again
 from tuccl.workloads.workload_file import write_workload
@@ -226,8 +226,8 @@ def _begin(run: Run, identity: str, settings: RunSettings) -> RunRecord:
 
 
 def _estimate(
-    prepared: Prepared, parts: Sequence[tuple[Part, Sequence[Sketch]]], run: Run
-) -> Estimate:
+    prepared: Prepared, parts: Sequence[tuple[MachinePart, Sequence[Sketch]]], run: Run
+) -> RunEstimate:
     """Estimate the time that the rest of a run takes."""
     settings = prepared.settings
     kind = backend_kind(settings.backend)
@@ -245,16 +245,16 @@ def _estimate(
     if kind.has_workers:
         search_s = measuring_seconds(make_plan(settings, prepared.request()))
     begun = run.measurements.is_file()
-    return Estimate(schedules_s, search_s, measures=kind.has_workers, begun=begun)
+    return RunEstimate(schedules_s, search_s, measures=kind.has_workers, begun=begun)
 
 
 @dataclass(frozen=True)
 class _Outcome:
     """The result of measuring, and its origin."""
 
-    tuning: TuningResult
+    tuning: TunedKeys
     tried: Sequence[Tried]
-    origin: Origin
+    origin: RunOrigin
     timing: Timing
     samples: int
     """Samples in the log."""
@@ -281,7 +281,7 @@ class _Outcome:
 
 
 def _measured(
-    begin: _Beginning, candidates: Candidates, tuner: Callable[[Means], TuningResult]
+    begin: _Beginning, candidates: Candidates, tuner: Callable[[TuningMeans], TunedKeys]
 ) -> _Outcome:
     """Open the backend and the log, and tune."""
     settings, request = begin.settings, begin.request(candidates)
@@ -302,7 +302,7 @@ def _measured(
             several_shapes=bool(settings.shapes),
         ) as log,
     ):
-        means = Means(
+        means = TuningMeans(
             settings,
             search_spaces(settings, candidates, request, log.ring_estimate_us),
             log,
@@ -313,7 +313,7 @@ def _measured(
         tuning = tuner(means)
         source = log.contents.source  # All figures may be of an earlier process.
         provenance = source.provenance if source else backend.provenance
-        origin = Origin(begin.begun.tuned_at, replace(provenance, machine=request.topology.name))
+        origin = RunOrigin(begin.begun.tuned_at, replace(provenance, machine=request.topology.name))
         timing = source.timing if source else timing_of(backend)
         samples = samples_in(log.contents)
     tried: list[Tried] = [*recorded] if settings.recorded_schedules else []

@@ -22,7 +22,7 @@ from lookup_tables.table import (
 from tests.tuccl.conftest import Run
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
-from tuccl.shipping.exports.export_form import Exported, Source
+from tuccl.shipping.exports.export_form import Exported, ExportSource
 from tuccl.shipping.exports.tuner_csv import MARK, tuner_csv
 
 GOLDEN = Path(__file__).parent / "golden" / "nccl_tuner.conf"
@@ -69,7 +69,7 @@ def rules(text: str) -> list[Rule]:
 
 
 def exported(table: Table) -> Exported:
-    return tuner_csv(Source("here", table, None, None), Path("nccl_tuner.conf"))
+    return tuner_csv(ExportSource("here", table, None, None), Path("nccl_tuner.conf"))
 
 
 def of_many_shapes(profile: Mapping[str, str]) -> str:
