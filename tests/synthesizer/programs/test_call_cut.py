@@ -57,7 +57,7 @@ def test_slices_are_whole_pieces_of_ll128_of_each_chunk(
 
 
 def test_the_executor_slices_calls_so() -> None:
-    executor = Path(__file__).resolve().parents[4] / "tuccl" / "runtime" / "executor"
+    executor = Path(__file__).resolve().parents[3] / "tuccl" / "runtime" / "executor"
     assert f"kMostChunkSlices = {MOST_SLICES};" in (executor / "statement_plan.h").read_text()
     text = (executor / "statement_plan.cc").read_text()
     assert "kLl128DataBytes = 480;" in text
