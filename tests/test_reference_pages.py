@@ -69,8 +69,6 @@ def test_every_name_of_the_python_interface_has_its_section() -> None:
     assert set(re.findall(r"^## `(\w+)`$", text, re.MULTILINE)) == {*tuccl.__all__} - {
         "__version__"
     }
-    assert "`own_schedules: str | Path | None = None`" not in text
-    assert "    own_schedules: str | Path | None = None," in section(text, "tune")
     assert "| `runs` | `str` | The winner, as `ring LL128 ch16`" in section(text, "Entry")
 
 

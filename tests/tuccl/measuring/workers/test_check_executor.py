@@ -290,7 +290,7 @@ def test_a_case_that_hangs_ends_and_the_next_one_runs(
     report = tmp_path / "report.json"
     # Streams of the stand-in run what they get at once, so a rank that waits for one that never
     # comes cannot abort.
-    words = ["--part", "lifecycle", "--json", str(report), "--limit", "2.5", "--cases"]
+    words = ["--part", "lifecycle", "--json", str(report), "--limit", "6", "--cases"]
     words += ["abort", "init_all"]
     assert run(check_executor, stand_ins, monkeypatch, *words) == 2
     found = json.loads(report.read_text())
