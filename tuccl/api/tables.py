@@ -67,9 +67,9 @@ class Entry:
     builtin_us: float | None
     """Time of `builtin`."""
     confirmation: Confirmation | None = None
-    """Evidence that the winner is faster; None: a bundle or an older table has none."""
+    """Evidence that the winner is faster; None: a bundle has none."""
     provenance: Provenance | None = None
-    """Backend and versions that took the times; None: a bundle or an older table has none."""
+    """Backend and versions that took the times; None: a bundle has none."""
 
 
 @dataclass(frozen=True, slots=True)

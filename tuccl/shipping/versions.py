@@ -56,7 +56,7 @@ class Origin:
     shipped_at: str
     """ISO 8601, UTC."""
     run: str | None
-    """Directory of the run; None: an earlier release shipped the table."""
+    """Directory of the run; None: unknown."""
     gain: float | None
     """Speedup of a job over stock NCCL, geometric mean over the run's keys; None: unknown."""
 
