@@ -55,9 +55,9 @@ _VERBS = {
     Evidence.STAND_IN: "took on the stand-in",
 }
 _GAIN_VERBS = {
-    Evidence.MEASURED: "gets",
-    Evidence.MODELLED: "is expected to get",
-    Evidence.STAND_IN: "would get, were NCCL the stand-in,",
+    Evidence.MEASURED: "is",
+    Evidence.MODELLED: "is expected to be",
+    Evidence.STAND_IN: "would be, if NCCL were the stand-in,",
 }
 _PARTICIPLES = {
     Evidence.MEASURED: "measured",

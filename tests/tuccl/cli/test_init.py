@@ -39,7 +39,7 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     done = run_tuccl("init", "--topology", h200, *SMALL_RUN, *weighed, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["schema_version"] == 8
+    assert document["schema_version"] == 9
     assert document["weights"] == {"all_reduce": 2.0}
     assert len(document["keys"]) == 6
     assert document["entries"], "nothing was faster than the default"
@@ -521,7 +521,7 @@ def test_modelled_schedules_stand_apart_and_are_those_that_an_executor_runs(
     done = run_tuccl("init", "--topology", a100, "--nodes", nodes, *ONE_SIZE)
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())
-    assert told.index("a job here is expected to get") < told.index("apart from that, modelled")
+    assert told.index("A job here is expected to be") < told.index("Not included")
     assert TO_BE_MEASURED in told
     assert BEYOND not in told
     run = Workspace(tmp_path / "tuccl-workspace").current()
@@ -542,8 +542,8 @@ def test_nodes_of_different_sizes_are_tuned_without_schedules(
     done = run_tuccl("init", "--topology", "unequal.json", *ONE_SIZE)
     assert done.returncode == 0, done.stderr
     assert "3 GPUs on 2 node(s)" in done.stderr
-    assert "a job here is expected to get" in done.stdout
-    assert "apart from that" not in done.stdout
+    assert "A job here is expected to be" in done.stdout
+    assert "Not included" not in done.stdout
 
 
 def test_an_own_schedule_with_steps_across_hosts_is_told_apart(
@@ -556,7 +556,7 @@ def test_an_own_schedule_with_steps_across_hosts_is_told_apart(
     done = run_tuccl("init", "--topology", "pairs.json", *words, "--schedules", "own")
     assert done.returncode == 0, done.stderr
     told = " ".join(done.stdout.split())
-    assert "a job here is expected to get 1.0" in told
+    assert "A job here is expected to be 1.0" in told
     run = Workspace(tmp_path / "tuccl-workspace").current()
     entries = read_table(run).entries
     searched = json.loads(run.report.read_text())["schedules"]

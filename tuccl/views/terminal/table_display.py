@@ -37,10 +37,10 @@ _WITHOUT_MACHINE = ("simulated", "replay")
 _FORGONE = 3
 """Greatest number of forgone profiles that are listed."""
 _RUNNERS = {
-    Runner.EXECUTOR: "by schedules on the executor",
-    Runner.PLUGIN: "by a setting that the plugin chooses",
-    Runner.PROFILE: "by the process profile alone",
-    Runner.NCCL: "left to NCCL",
+    Runner.EXECUTOR: "run a TuCCL schedule",
+    Runner.PLUGIN: "run a tuned NCCL setting",
+    Runner.PROFILE: "run NCCL's own choice under the process profile",
+    Runner.NCCL: "stay as they are",
 }
 
 
@@ -159,13 +159,13 @@ def placed_entries_lines(table: Table) -> list[str]:
 def gains_line(gains: JobGains) -> str:
     """Return the headline: a job's gain here, in the geometric mean over all keys."""
     runners = ", ".join(f"{count} {_RUNNERS[runner]}" for runner, count in gains.runners.items())
-    line = (
-        f"a job here {gains.evidence.gets} {gains.speedup:.3f}x, the geometric mean over "
-        f"{len(gains.keys)} keys: {runners}"
-    )
+    alone = ""
     if Runner.EXECUTOR in gains.runners:
-        line += f"; {gains.speedup_without_executor:.3f}x without the executor"
-    return line
+        alone = f", {gains.speedup_without_executor:.3f} without the executor"
+    return (
+        f"A job here {gains.evidence.gets} {gains.speedup:.3f} times as fast as with stock NCCL "
+        f"(geometric mean of {count_of(len(gains.keys), 'key')}{alone}): {runners}."
+    )
 
 
 def _shape_lines(report: Report, gains: JobGains) -> list[str]:
@@ -187,8 +187,8 @@ def apart_line(obstacle: Obstacle, gains: JobGains) -> str:
         f"{operation} {found.min():.2f}x to {found.max():.2f}x" for operation, found in speedups
     )
     return (
-        f"apart from that, {gains.evidence.value} and not run by a job here: schedules, "
-        f"{gains.speedup_with_all_schedules:.3f}x over all keys ({ranges}); {obstacle.sentence}"
+        f"Not included, because no job here runs them: schedules ({gains.evidence.value}) would "
+        f"make it {gains.speedup_with_all_schedules:.3f} ({ranges}); {obstacle.sentence}"
     )
 
 
@@ -203,35 +203,37 @@ def floor_lines(
         return []
     lines = []
     if floor.chosen is not None:
-        leaves = "the process profile leaves every key at least"
+        which = "the process profile"
         if not floor.chosen.holds:
-            leaves = f"no profile keeps to --floor {floor.least:g}; the safest leaves"
-        lines.append(f"{leaves} {_bounds(floor.chosen, names)}")
+            lines.append(f"No process profile keeps every key above --floor {floor.least:g}.")
+            which = "the safest one"
+        lines.append(f"The slowest key under {which}: {_bounds(floor.chosen, names)}")
     if floor.without_executor is not None:
         lines.append(_without_executor(floor.without_executor, names))
     average = "weighted average" if weighed else "average"
     for profile in floor.forgone[:_FORGONE]:
         under = not profile.holds and profile.ratio < floor.least
-        why = "ruled out by" if under else "less clear of"
+        drops = f"is at {profile.ratio:.3f}x" if under else f"may drop to {profile.low:.3f}x"
         lines.append(
-            f"{why} --floor {floor.least:g}: {profile_text(profile.profile)}, "
-            f"{profile.speedup:.3f}x on {average}, leaves {_bounds(profile, names)}"
+            f"Not used: {profile_text(profile.profile)} is {profile.speedup:.3f}x faster on "
+            f"{average}, but {_key(profile, names)} {drops} ({_seen(profile)}), --floor is "
+            f"{floor.least:g}."
         )
     more = len(floor.forgone) - _FORGONE
     return [*lines, f"and {more} more: see report.json"] if more > 0 else lines
 
 
 def _bounds(profile: ProfileReport, names: Mapping[Shape, str]) -> str:
-    """Return `0.974x at reduce_scatter 4K (0.970 to 0.978, 3 starts of each)`."""
+    """Return `reduce_scatter 4K at 0.974x (0.970 to 0.978, 3 starts of each)`."""
     by = " by a schedule" if profile.schedule else ""
-    return f"{profile.ratio:.3f}x at {_key(profile, names)}{by} ({_seen(profile)})"
+    return f"{_key(profile, names)}{by} at {profile.ratio:.3f}x ({_seen(profile)})"
 
 
 def _without_executor(loss: LossWithoutExecutor, names: Mapping[Shape, str]) -> str:
     """Return a line on what a job pays for the profile where it lacks the executor."""
     more = 100.0 * (1.0 / loss.ratio - 1.0)
     return (
-        f"without the executor, {_key(loss, names)} takes {more:.1f} % longer under this profile "
+        f"Without the executor, {_key(loss, names)} takes {more:.1f} % longer under this profile "
         f"({loss.ratio:.3f}x, {_seen(loss)})"
     )
 
@@ -250,10 +252,10 @@ def starts_lines(starts: int | None) -> list[str]:
     """Return a line on the restarts that confirmed entries, where starts of workers differ."""
     if starts is None:
         return []
-    line = "stock NCCL differs from start to start here: "
+    line = "Stock NCCL varies between restarts on this machine."
     if starts:
-        return [f"{line}entries are confirmed over up to {count_of(starts, 'restart')}"]
-    return [f"{line}no further starts could be had, so only gains beyond that are entries"]
+        return [f"{line} Entries were confirmed over up to {count_of(starts, 'restart')}."]
+    return [f"{line} No further restarts were possible: only gains larger than that were kept."]
 
 
 def _cost_lines(report: Report) -> list[str]:

@@ -42,23 +42,24 @@ UNBEATEN = KeyReport(
 def test_a_key_without_entry_gains_by_a_profile_alone() -> None:
     """Without one both times are of the same call, and what they differ by is noise."""
     for profile, gain in (
-        ({}, "1.000x, the geometric mean over 1 keys: 1 left to NCCL"),
-        ({"A": "1"}, "1.250x, the geometric mean over 1 keys: 1 by the process profile alone"),
+        ({}, "is 1.000 times as fast"),
+        ({"A": "1"}, "is 1.250 times as fast"),
     ):
         report = Report(version=1, backend="nccl", profile=profile, schedules={}, keys=[UNBEATEN])
         table = Table("machine", "1" * 16, (), (), profile)
         first = summary_lines(table, report, job_gains(table, report, has_executor=True))[0]
-        assert first == f"a job here gets {gain}"
+        assert gain in first
 
 
 def test_the_headline_of_a_measured_table_counts_the_executor_where_it_runs() -> None:
     table, report = tuned(FOUR_GPUS)
     lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
     assert lines[0] == (
-        "a job here gets 2.828x, the geometric mean over 4 keys: 2 by schedules on the executor, "
-        "1 by a setting that the plugin chooses, 1 left to NCCL; 1.414x without the executor"
+        "A job here is 2.828 times as fast as with stock NCCL (geometric mean of 4 keys, 1.414 "
+        "without the executor): 2 run a TuCCL schedule, 1 run a tuned NCCL setting, 1 stay as "
+        "they are."
     )
-    assert not [line for line in lines if line.startswith("apart")]
+    assert not [line for line in lines if line.startswith("Not included")]
 
 
 @pytest.mark.parametrize(("model", "said"), [(AMD, "NVIDIA GPUs only"), (NVIDIA, "build-executor")])
@@ -125,5 +126,5 @@ def test_keys_are_told_apart_by_their_shape_where_there_are_several(
     assert rows[4] == ["node", "all_reduce", "1K"]
     assert "whole, 8 ranks on 2 node(s): " in shown
     assert "node, 4 ranks on 1 node(s): 1.000x over 4 keys" in shown
-    assert "0.995x at node all_gather 4K" in shown
+    assert "node all_gather 4K at 0.995x" in shown
     assert "(node counts 2)" in shown
