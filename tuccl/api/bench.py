@@ -144,8 +144,9 @@ def _bench_here(request: BenchRequest, listener: Listener, deliver: Deliver) -> 
             laboratory = laboratory.on_gpus(ranks, min(gpus, wanted_gpus))
             require_mps(laboratory.devices(ranks))
         elif ranks > wanted_gpus:
+            sizes = "+".join(str(size) for size in laboratory.sizes)
             raise UsageError(
-                f"--fake-nodes needs {ranks} GPUs, here are {wanted_gpus}; "
+                f"--fake-nodes {sizes} needs {ranks} GPUs, here are {wanted_gpus}; "
                 "--share-gpus lets each node have them all"
             )
         environment = {**request.environment, **nccl.variables}
