@@ -15,8 +15,7 @@ from sketches.binding import bind_gpus
 from sketches.chunking import NCCL_CHUNKING
 from sketches.grouping import NicGroup, group_nics
 from sketches.intra_node import intra_node_wires
-from sketches.nic_bundles import bundle_nics
-from sketches.nic_pools import pool_wires
+from sketches.nic_pools import bundle_nics, pool_wires
 from sketches.sketch import Binding, DroppedEdge, PruningStage, Sketch
 from sketches.symmetry import find_symmetries
 from sketches.transformation import (

@@ -17,7 +17,7 @@ import networkx as nx
 from probes.topology.graph import Topology
 from sketches.binding import bind_gpus
 from sketches.intra_node import intra_node_wires
-from sketches.nic_bundles import bundle_nics
+from sketches.nic_pools import bundle_nics
 from sketches.sketch import Binding, Port, PruningStage, Sketch
 from sketches.symmetry import EQUAL_WITHIN, is_symmetry
 from sketches.taccl.sketch_file import TacclRules

@@ -8,8 +8,25 @@ import highspy
 import numpy as np
 
 from synthesizer.bounds.edge_orbits import EdgeOrbits
-from synthesizer.bounds.quiet_highs import QuietHighs
 from tuccl.errors import ScheduleError
+
+
+class QuietHighs(highspy.Highs):
+    """A solver that is silent before HiGHS prints its banner.
+
+    From 1.16 on the constructor enables callbacks while output is still on, and the banner comes
+    with that call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.silent()
+        self.setOptionValue("threads", 1)
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - the name of HiGHS
+        """Enable callbacks in silence."""
+        self.silent()
+        super().enableCallbacks()  # type: ignore[no-untyped-call]
 
 
 class FlowProgram:

@@ -2,6 +2,10 @@
 
 `expert_algorithms` returns every one that fits a collective and a sketch; each module of this
 package builds one family, as programs.
+
+A search and most of them write out the steps of every rank for every block, which grow with the
+square of the ranks. On large machines whose nodes are connected by rails, rail exchanges, whose
+steps are computed once for all nodes, and trees of nodes take their place.
 """
 
 from __future__ import annotations
@@ -11,11 +15,9 @@ from collections.abc import Iterator
 from sketches.sketch import Sketch
 from synthesizer.experts import (
     all_pairs,
-    alltoall,
     gateways,
     halving_doubling,
     hierarchical,
-    hierarchical_latency,
     rail_exchange,
     rail_trees,
     ring,
@@ -27,6 +29,35 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from tuccl.errors import InfeasibleError
+
+MOST_RANKS_WRITTEN_OUT = 128
+"""Most ranks for a search or eight rings, about a minute at this limit; 1,024 ranks take hours."""
+
+LEAST_BYTES_OF_RAILS_ALONE = 4 << 20
+"""Size from which no search found a schedule faster than the rail exchanges of many equal nodes: of
+9 and 16 nodes of 8 A100, by 0 to 8 % slower. At 1 MiB it saves up to 2 %."""
+
+_ROOTED = {Collective.BROADCAST, Collective.REDUCE}
+
+
+def beyond_search(sketch: Sketch) -> bool:
+    """Return whether a search on this sketch takes too long."""
+    return sketch.ranks > MOST_RANKS_WRITTEN_OUT
+
+
+def rails_suffice(collective: Collective, sketch: Sketch, size_bytes: int) -> bool:
+    """Return whether `expert_algorithms` has what a search for this size would find."""
+    if collective in _ROOTED or size_bytes < LEAST_BYTES_OF_RAILS_ALONE:
+        return False
+    return takes_rails_alone(collective, sketch)
+
+
+def beyond_experts(collective: Collective, sketch: Sketch) -> bool:
+    """Return whether `expert_algorithms` takes too long on this sketch."""
+    if sketch.ranks <= MOST_RANKS_WRITTEN_OUT or takes_rails_alone(collective, sketch):
+        return False
+    return collective not in _ROOTED or len(sketch.edges) > MOST_EDGES_OF_ROOTED
+
 
 PIPELINE_CHUNKS = (1, 8)
 """Chunks of trees and of rooted rings: one for latency, several for bandwidth."""
@@ -179,10 +210,10 @@ def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
     """Yield all-pairs algorithms inside nodes and along rails."""
     builders = {
         Collective.ALL_REDUCE: (
-            ("two_step", hierarchical_latency.two_step_all_reduce),
-            ("three_step", hierarchical_latency.three_step_all_reduce),
+            ("two_step", hierarchical.two_step_all_reduce),
+            ("three_step", hierarchical.three_step_all_reduce),
         ),
-        Collective.ALLTOALL: (("two_step", alltoall.two_step_alltoall),),
+        Collective.ALLTOALL: (("two_step", hierarchical.two_step_alltoall),),
     }
     small = sketch.ranks <= MOST_RANKS_IN_DETAIL and collective in builders
     grid = hierarchical.rail_grid(sketch) if small else None

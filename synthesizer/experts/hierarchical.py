@@ -3,13 +3,117 @@
 The l-th ranks of all nodes form rail l. A chunk crosses to another node once, on its owner's rail,
 so every NIC carries an equal share (MSCCLang section 6.3). Nodes must be equally large, and each
 node and each rail fully connected.
+
+For small buffers the four steps of all_reduce cost more than the data. In two steps every rank sums
+its node's buffers, then these sums along its rail: each NIC carries (nodes - 1) buffers. In three
+steps each rank does so for its share of the buffer and copies the result to its node; with L ranks
+per node a NIC carries 1/L as much, which on two nodes is no more than the bandwidth form needs.
+
+Two-step alltoall sends each remote rank one message (MSCCLang section 6.4): every rank copies its
+chunks for rail l to the l-th rank of its own node, which sends all chunks of its node for a rank of
+its rail together. `all_pairs` has the direct form.
 """
 
 from __future__ import annotations
 
 from sketches.sketch import Sketch
+from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
+from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
+
+
+def two_step_all_reduce(grid: Grid) -> Program:
+    """All_reduce: every rank sums over its node, then sums these along its rail."""
+    schedule = Schedule(Collective.ALL_REDUCE, len(grid) * len(grid[0]))
+    buffers = {rank: schedule.chunk(rank, INPUT, 0) for row in grid for rank in row}
+    sums = {rank: _sum(buffers, rank, row, SCRATCH, None) for row in grid for rank in row}
+    for rail in zip(*grid, strict=True):
+        for rank in rail:
+            _sum(sums, rank, rail, OUTPUT, 0)
+    return schedule.program()
+
+
+def three_step_all_reduce(grid: Grid) -> Program:
+    """All_reduce: each rank sums its share over its node, then its rail, and copies it to its node.
+
+    The final copies have a channel of their own, so that they do not delay sums of later data.
+    """
+    size = len(grid[0])
+    schedule = Schedule(Collective.ALL_REDUCE, len(grid) * size, chunks=size)
+    rails = list(enumerate(zip(*grid, strict=True)))
+    sums: dict[int, Reference] = {}
+    for share, rail in rails:
+        inputs = {rank: schedule.chunk(rank, INPUT, share) for row in grid for rank in row}
+        for rank, row in zip(rail, grid, strict=True):
+            sums[rank] = _sum(inputs, rank, row, SCRATCH, None)
+    for share, rail in rails:
+        for rank in rail:
+            _sum(sums, rank, rail, OUTPUT, share)
+    for share, rail in rails:
+        for rank, row in zip(rail, grid, strict=True):
+            for peer in _others(rank, row):
+                schedule.chunk(rank, OUTPUT, share).copy(peer, OUTPUT, share, channel=1)
+    return schedule.program()
+
+
+def _sum(
+    values: dict[int, Reference],
+    rank: int,
+    group: tuple[int, ...],
+    buffer: Buffer,
+    index: int | None,
+) -> Reference:
+    """Sum the values of a group's ranks at one of them."""
+    total = values[rank]
+    for peer in _others(rank, group):
+        begun = total is not values[rank]
+        total = total.reduce(values[peer], *(() if begun else (buffer, index)))
+    return total
+
+
+def _others(rank: int, group: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the rest of a group, starting with the next, so that not all start with the same."""
+    at = group.index(rank)
+    return group[at + 1 :] + group[:at]
+
+
+def two_step_alltoall(grid: Grid) -> Program:
+    """Alltoall; out of place only, since every output overlaps another's input."""
+    size = len(grid[0])
+    schedule = Schedule(Collective.ALLTOALL, len(grid) * size, in_place=False)
+    for distance in range(1, len(grid)):
+        first = (distance - 1) * size
+        pairs = [(row, grid[(node + distance) % len(grid)]) for node, row in enumerate(grid)]
+        for row, remote_row in pairs:
+            for local, rank in enumerate(row):
+                for place in _rotated(local, size):
+                    chunk = schedule.chunk(row[place], INPUT, remote_row[local])
+                    chunk.copy(rank, SCRATCH, first + place)
+        for row, remote_row in pairs:
+            for rank, target in zip(row, remote_row, strict=True):
+                _send_on(schedule, rank, first, row, target)
+    for row in grid:
+        for local, rank in enumerate(row):
+            for peer in (row[place] for place in _rotated(local, size)):
+                schedule.chunk(rank, INPUT, peer).copy(peer, OUTPUT, rank)
+    return schedule.program()
+
+
+def _send_on(schedule: Schedule, rank: int, first: int, row: tuple[int, ...], target: int) -> None:
+    """Send the chunks of a node gathered at `rank`, in one message per run of the output."""
+    start = 0
+    for end in range(1, len(row) + 1):
+        if end == len(row) or row[end] != row[end - 1] + 1:
+            waiting = schedule.chunk(rank, SCRATCH, first + start, end - start)
+            waiting.copy(target, OUTPUT, row[start])
+            start = end
+
+
+def _rotated(local: int, size: int) -> list[int]:
+    """Return the places of a node in turn from `local`, so that ranks start with different ones."""
+    return [(local + distance) % size for distance in range(size)]
+
 
 Grid = tuple[tuple[int, ...], ...]
 """Ranks by node, then by place in the node."""
@@ -77,7 +181,7 @@ def _places(grid: Grid, chunks: int, chunk: int) -> dict[tuple[int, int], int]:
     }
 
 
-def _others(own: int, count: int) -> list[int]:
+def _after(own: int, count: int) -> list[int]:
     """Return the other indices, starting with the next, so that not all start with the same."""
     return [(own + distance) % count for distance in range(1, count)]
 
@@ -93,13 +197,13 @@ def _gather(
     held: dict[tuple[int, int, int], Chunk] = {}
     for (node, local), source in sources.items():
         held[node, local, node] = source
-        for remote in _others(node, len(grid)):
+        for remote in _after(node, len(grid)):
             target = program.output(grid[remote][local], places[node, local])
             held[node, local, remote] = program.copy(source, target, channel)
     for distance in range(len(grid)):
         for node, local in sources:
             holder = (node + distance) % len(grid)
-            for peer in _others(local, len(grid[0])):
+            for peer in _after(local, len(grid[0])):
                 target = program.output(grid[holder][peer], places[node, local])
                 program.copy(held[node, local, holder], target, channel)
 
@@ -118,10 +222,10 @@ def _scatter(
             rank = grid[holder][local]
             target = program.scratch(rank) if distance else targets[node, local]
             total = program.input(rank, place)
-            for peer in _others(local, len(grid[0])):
+            for peer in _after(local, len(grid[0])):
                 total = program.reduce(program.input(grid[holder][peer], place), target, total)
             partial[node, local, holder] = total
     for (node, local), target in targets.items():
         total = partial[node, local, node]
-        for remote in _others(node, len(grid)):
+        for remote in _after(node, len(grid)):
             total = program.reduce(partial[node, local, remote], target, total)

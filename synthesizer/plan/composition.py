@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 from synthesizer.plan.list_schedule import TimedHop, Timetable
-from synthesizer.plan.two_way_queues import TimedTwoWays
+from synthesizer.plan.port_queues import TimedTwoWays
 from synthesizer.solve.resources import Hop
 from synthesizer.solve.routes import RouteTree
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from sketches.sketch import Sketch
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
 from synthesizer.plan.composition import TimedTrees
-from synthesizer.plan.two_way_queues import TimedTwoWays
+from synthesizer.plan.port_queues import TimedTwoWays
 from synthesizer.simulate.simulator import CompiledSchedule, ExecutionModel, Times
 from synthesizer.solve.resources import Hop
 

@@ -31,15 +31,23 @@ from synthesizer.plan.composition import (
     scatter_program,
     two_way_program,
 )
-from synthesizer.plan.plan_request import MAX_TRANSFERS, PlanRequest, good_enough, load_matters
-from synthesizer.plan.timetabling import LEAST_PIECE_BYTES, Rehearsed, finer_pays, rehearse
+from synthesizer.plan.timetabling import (
+    LEAST_PIECE_BYTES,
+    MAX_TRANSFERS,
+    PlanRequest,
+    Rehearsed,
+    finer_pays,
+    good_enough,
+    load_matters,
+    rehearse,
+)
 from synthesizer.plan.tree_planning import Plan, make_plan
 from synthesizer.plan.two_way_planning import TwoWayPlan, plan_two_ways
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from synthesizer.solve.orbits import rank_orbits, single
 from synthesizer.solve.path_routing import PairRouting, route_pairs
 from synthesizer.solve.resources import require_connected, resources, reversed_sketch
+from synthesizer.solve.routes import rank_orbits, single
 from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 from tuccl.errors import InfeasibleError, ScheduleError
 

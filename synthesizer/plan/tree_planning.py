@@ -4,6 +4,10 @@ The size decides between latency and bandwidth. Every number of trees is tried w
 routes, those with the earliest arrival and those with the most even load, each cut into as many
 pieces as pay. Where the best plan misses the bound, the integer program looks for better routes.
 The final plan is also timed with connections in turn.
+
+Where packed trees stay below the bound, blocks are shared out over the trees of a linear program.
+More chunks per source follow its shares more closely and fill the ports sooner, but cost steps, so
+their number grows while that pays.
 """
 
 from __future__ import annotations
@@ -12,28 +16,82 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from synthesizer.plan.block_planning import plan_blocks
 from synthesizer.plan.composition import TimedTrees
-from synthesizer.plan.plan_request import (
-    LEAST_LOAD_SHARE,
-    PlanRequest,
-    good_enough,
-    load_matters,
-)
 from synthesizer.plan.timetabling import (
+    LEAST_LOAD_SHARE,
     LEAST_PIECE_BYTES,
+    PlanRequest,
     Rehearsed,
     finer_pays,
+    good_enough,
     in_turn,
+    load_matters,
     rehearse,
 )
+from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
-from synthesizer.solve.packing import packed_trees
+from synthesizer.solve.packing import packed_trees, shallow_trees
 from synthesizer.solve.resources import Hop, Resources, resources
 from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
-from synthesizer.solve.shallow_packing import shallow_trees
 from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 from synthesizer.solve.tree_routing import Routing, route_trees
+
+CHUNKS = (4, 8, 16, 32, 64)
+"""Numbers of chunks per source to try, of one piece each."""
+
+_HOP_WEIGHTS = (0.02, 0.1)
+"""Weights of the latencies of hops; either may be the better one for the order of transfers."""
+
+_AT_THE_LOAD = 1.05
+"""Ratio of the time to the busiest port's load below which only the rounding of shares to chunks
+keeps the time up."""
+
+
+def plan_blocks(request: PlanRequest, to_beat_us: float) -> RoutedTrees | None:
+    """Return the best plan if it pays beside one that takes `to_beat_us`.
+
+    Raises:
+        ScheduleError: HiGHS fails on a linear program.
+    """
+    if good_enough(request, to_beat_us) or request.load_bound_us < LEAST_LOAD_SHARE * to_beat_us:
+        return None
+    packings = [
+        BlockPacking(request.sketch, request.orbits, request.block_bytes, weight)
+        for weight in _HOP_WEIGHTS
+    ]
+    best: RoutedTrees | None = None
+    fastest_us, misses = float("inf"), 0
+    for chunks, pieces in _cuts(request):
+        if misses == _MOST_MISSES or not _within_limits(request, chunks * pieces):
+            break
+        of_count = replace(request, pieces=pieces)
+        costs = resources(request.sketch, request.block_bytes / chunks)
+        found = []
+        for packing in packings:
+            trees = packing.trees(chunks)
+            found.append(RoutedTrees(trees, rehearse(of_count, chunks, expand(trees))))
+        plan = min(found, key=lambda plan: plan.rehearsed.end_us)
+        end_us = plan.rehearsed.end_us
+        load_us = max(costs.loads_us(hop for tree in expand(plan.trees) for hop in tree.hops))
+        paid = end_us <= load_us * _AT_THE_LOAD or finer_pays(fastest_us, end_us)
+        misses = 0 if paid else misses + 1
+        fastest_us = min(fastest_us, end_us)
+        if finer_pays(best.rehearsed.end_us if best else to_beat_us, end_us):
+            best = plan
+        if good_enough(request, fastest_us):
+            break
+    return best and replace(best, rehearsed=in_turn(request, best.rehearsed))
+
+
+def _cuts(request: PlanRequest) -> list[tuple[int, int]]:
+    """Return the numbers of chunks to try, each with its number of pieces."""
+    if request.pieces:
+        return [(chunks, request.pieces) for chunks in request.trees]
+    if request.counts:
+        return [(chunks, 1) for chunks in request.counts if CHUNKS[0] <= chunks <= CHUNKS[-1]]
+    asked = request.trees if len(request.trees) == 1 else CHUNKS
+    return [(chunks, 1) for chunks in asked]
+
 
 _SETTLED = 1.004
 """Ratio to the bound below which no more trees are tried; packing alone may leave 0.2 %."""
@@ -49,7 +107,7 @@ _MOST_FAMILIES = 256
 """Most trees that are searched together; for 32 ranks without symmetry they take seconds."""
 
 _MOST_MISSES = 2
-"""Consecutive numbers of trees without improvement that end the search."""
+"""Consecutive numbers of trees, or of chunks, without improvement that end the search."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +124,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Start:
-    """Routes found without a solver."""
+class RoutedTrees:
+    """Trees found without an integer program, with their timetable."""
 
     trees: dict[Family, RouteTree]
     rehearsed: Rehearsed
@@ -105,12 +163,13 @@ def _unsolved(
     return Plan(best.timed, routing, fallback, seconds, best.end_us)
 
 
-def _best_start(request: PlanRequest) -> _Start:
+def _best_start(request: PlanRequest) -> RoutedTrees:
     """Return the start with the earliest end; add trees while they lower the load or the time."""
-    best: _Start | None = None
+    best: RoutedTrees | None = None
     least_load_us, misses = float("inf"), 0
     for trees in request.trees:
-        if best and not _may_be_tried(request, trees):
+        searchable = trees * len(request.orbits) <= _MOST_FAMILIES
+        if best and not (searchable and _within_limits(request, trees)):
             break
         families = tuple(Family(orbit, i) for orbit in request.orbits for i in range(trees))
         whole = resources(request.sketch, request.block_bytes / trees)
@@ -125,7 +184,7 @@ def _best_start(request: PlanRequest) -> _Start:
                 continue
             rehearsed = rehearse(request, trees, expand(candidate))
             if best is None or rehearsed.end_us < best.rehearsed.end_us:
-                best = _Start(candidate, rehearsed)
+                best = RoutedTrees(candidate, rehearsed)
         if routes:
             misses = 0 if best is not before else misses + 1
         if best and not _worth_more(request, least_load_us, best.rehearsed.end_us, misses):
@@ -141,7 +200,7 @@ def _even_trees(
     whole: Resources,
     families: Sequence[Family],
     least_load_us: float,
-    best: _Start | None,
+    best: RoutedTrees | None,
 ) -> tuple[float, list[dict[Family, RouteTree]]]:
     """Return the least load so far, and trees with an even load that may end sooner than the best.
 
@@ -163,19 +222,16 @@ def _hops(trees: dict[Family, RouteTree]) -> frozenset[tuple[Family, Hop]]:
     return frozenset((family, hop) for family, tree in trees.items() for hop in tree.hops)
 
 
-def _may_be_tried(request: PlanRequest, trees: int) -> bool:
-    """Return whether chunks, search and timetable stay within their limits."""
+def _within_limits(request: PlanRequest, chunks: int) -> bool:
+    """Return whether the size of chunks and the number of transfers stay within their limits."""
     sources = sum(len(orbit.images) for orbit in request.orbits)
-    transfers = trees * sources * (request.sketch.ranks - 1)
-    return (
-        request.block_bytes >= trees * LEAST_PIECE_BYTES
-        and trees * len(request.orbits) <= _MOST_FAMILIES
-        and transfers <= request.max_transfers
-    )
+    transfers = chunks * sources * (request.sketch.ranks - 1)
+    enough = request.block_bytes >= chunks * LEAST_PIECE_BYTES
+    return enough and transfers <= request.max_transfers
 
 
 def _slots(
-    request: PlanRequest, trees: int, least_load_us: float, best: _Start | None
+    request: PlanRequest, trees: int, least_load_us: float, best: RoutedTrees | None
 ) -> tuple[int, ...]:
     """Return the slots per connection with which to try earliest-arrival trees.
 
@@ -204,7 +260,7 @@ def _load_us(costs: Resources, trees: dict[Family, RouteTree]) -> float:
     return max(costs.loads_us(hop for tree in expand(trees) for hop in tree.hops))
 
 
-def _solved(request: PlanRequest, start: _Start) -> Plan:
+def _solved(request: PlanRequest, start: RoutedTrees) -> Plan:
     """Return the integer program's improvement of a start, or the start if that ends sooner."""
     started = time.perf_counter()
     best = start.rehearsed

@@ -11,10 +11,15 @@ from collections import Counter
 from dataclasses import dataclass
 
 from synthesizer.ir.msccl_limits import MAX_STEPS
-from synthesizer.plan.plan_request import LEAST_LOAD_SHARE, PlanRequest, good_enough
+from synthesizer.plan.port_queues import TimedTwoWays, Urgency, queued_two_ways
 from synthesizer.plan.rehearsal import rehearsed_two_ways
-from synthesizer.plan.timetabling import LEAST_PIECE_BYTES, finer_pays
-from synthesizer.plan.two_way_queues import TimedTwoWays, Urgency, queued_two_ways
+from synthesizer.plan.timetabling import (
+    LEAST_LOAD_SHARE,
+    LEAST_PIECE_BYTES,
+    PlanRequest,
+    finer_pays,
+    good_enough,
+)
 from synthesizer.solve.resources import resources
 from synthesizer.solve.two_way_packing import TwoWayPacking
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketches.sketch import Sketch
-from synthesizer.solve.orbits import Orbit
 from synthesizer.solve.resources import Hop, Resources, resources
-from synthesizer.solve.routes import Family, RouteTree
+from synthesizer.solve.routes import Family, Orbit, RouteTree
 from synthesizer.solve.share_program import Loads, ShareProgram
 from synthesizer.solve.two_way_trees import Spanning
 

@@ -16,9 +16,8 @@ from itertools import pairwise
 import pulp
 
 from sketches.sketch import Sketch
-from synthesizer.solve.orbits import Orbit, rank_orbits
 from synthesizer.solve.resources import Hop, Resources
-from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
+from synthesizer.solve.routes import Family, Orbit, RouteTree, expand, least_time_us, rank_orbits
 from synthesizer.solve.solver import SolveStatus, add_integer, add_variable, solve
 from synthesizer.solve.tree_routing import Routing
 

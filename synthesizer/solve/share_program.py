@@ -12,7 +12,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesizer.bounds.quiet_highs import QuietHighs
+from synthesizer.bounds.flow_program import QuietHighs
 from tuccl.errors import ScheduleError
 
 Loads = NDArray[np.float64]

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 import pulp
 
-from synthesizer.bounds.quiet_highs import QuietHighs
+from synthesizer.bounds.flow_program import QuietHighs
 from tuccl.errors import ScheduleError
 
 _SEED = 1

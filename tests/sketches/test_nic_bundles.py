@@ -7,7 +7,7 @@ import pytest
 from probes.topology.graph import LinkKind
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
-from sketches.nic_bundles import bundle_nics
+from sketches.nic_pools import bundle_nics
 from sketches.sketch import EdgeKind
 from tests.sketches.machines import cluster, virtual_machine
 

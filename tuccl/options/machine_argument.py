@@ -12,9 +12,8 @@ from probes.files.bench_topologies import bench_topology_reference, read_bench_t
 from probes.files.machine_file import read_machine_file
 from probes.files.shipped import shipped_machines
 from probes.topology.graph import Topology
-from sketches.taccl.cluster import taccl_cluster
 from sketches.taccl.records import is_taccl_topology
-from sketches.taccl.topology_file import read_taccl_topology
+from sketches.taccl.topology_file import read_taccl_topology, taccl_cluster
 from tuccl.errors import UsageError
 from tuccl.workspace.atomic_file import absolute
 

@@ -18,10 +18,9 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import Operation, StoredSchedule, Table
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
-from synthesizer.experts import expert_algorithms
+from synthesizer.experts import beyond_experts, expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.reach import beyond_experts
 from synthesizer.programs.call_cut import has_scratch_for
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern, PhaseKind, pattern_in

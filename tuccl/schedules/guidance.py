@@ -16,8 +16,8 @@ from synthesizer.bounds.time_bounds import (
     algbw_bound_gb_per_s,
     latency_bound_us,
 )
+from synthesizer.experts import rails_suffice
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.reach import rails_suffice
 
 
 def guided(

@@ -17,15 +17,15 @@ from math import inf
 from typing import Generic, TypeVar
 
 from sketches.sketch import Sketch
-from synthesizer.experts import expert_algorithms
-from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
-from synthesizer.plan.reach import (
+from synthesizer.experts import (
     MOST_RANKS_WRITTEN_OUT,
     beyond_experts,
     beyond_search,
+    expert_algorithms,
     rails_suffice,
 )
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult
 from synthesizer.prove.verifier import verify
 from tuccl.crew.pool import Workers

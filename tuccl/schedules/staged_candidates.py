@@ -22,12 +22,11 @@ from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.experts import expert_algorithms
+from synthesizer.experts import beyond_experts, expert_algorithms
 from synthesizer.experts.gateways import gateway_programs
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
-from synthesizer.plan.reach import beyond_experts
 from synthesizer.programs.call_cut import has_scratch_for
 from tuccl.errors import NoProgramError
 from tuccl.models.across_hosts.staged_model import StagedModel

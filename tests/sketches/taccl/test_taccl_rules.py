@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from sketches.sketch import EdgeKind, PruningStage, Sketch
 from sketches.sketch_json import sketch_from_json, sketch_to_json
-from sketches.taccl.cluster import taccl_cluster
 from sketches.taccl.rules import taccl_sketch
 from sketches.taccl.sketch_file import read_taccl_sketch
-from sketches.taccl.topology_file import read_taccl_topology
+from sketches.taccl.topology_file import read_taccl_topology, taccl_cluster
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify

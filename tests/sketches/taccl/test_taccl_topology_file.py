@@ -8,9 +8,8 @@ import pytest
 
 from probes.topology.graph import LinkKind
 from probes.topology.validation import validate
-from sketches.taccl.cluster import taccl_cluster
 from sketches.taccl.records import is_taccl_sketch, is_taccl_topology
-from sketches.taccl.topology_file import TacclNode, read_taccl_topology
+from sketches.taccl.topology_file import TacclNode, read_taccl_topology, taccl_cluster
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.taccl.files import LINKED, RELAYED, SWITCHED, text
 from tuccl.errors import MachineError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synthesizer.experts.alltoall import two_step_alltoall
-from synthesizer.experts.hierarchical import Grid
+from synthesizer.experts.hierarchical import Grid, two_step_alltoall
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.proofs import latency_us, proved
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synthesizer.experts.hierarchical import Grid
-from synthesizer.experts.hierarchical_latency import (
+from synthesizer.experts.hierarchical import (
+    Grid,
     three_step_all_reduce,
     two_step_all_reduce,
 )

@@ -9,11 +9,11 @@ from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.ir.collectives import Collective
-from synthesizer.plan.block_planning import CHUNKS, plan_blocks
-from synthesizer.plan.plan_request import PlanRequest
 from synthesizer.plan.synthesize import synthesize
+from synthesizer.plan.timetabling import PlanRequest
+from synthesizer.plan.tree_planning import CHUNKS, plan_blocks
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from synthesizer.solve.orbits import rank_orbits
+from synthesizer.solve.routes import rank_orbits
 from tests.synthesizer.plan.test_uneven_machines import Shape
 
 pytestmark = pytest.mark.long

@@ -11,10 +11,9 @@ from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Timetable, list_schedule
 from synthesizer.plan.port_queues import queued_timetable
 from synthesizer.plan.rehearsal import rehearsed
-from synthesizer.solve.orbits import rank_orbits
+from synthesizer.solve.packing import shallow_trees
 from synthesizer.solve.resources import resources, reversed_sketch
-from synthesizer.solve.routes import Family, RouteTree, expand
-from synthesizer.solve.shallow_packing import shallow_trees
+from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits
 from tests.synthesizer.hand_sketches import direct, switched
 
 PIECE_BYTES = 100_000

@@ -13,9 +13,9 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.composition import two_way_program
+from synthesizer.plan.port_queues import Urgency, queued_two_ways
 from synthesizer.plan.rehearsal import rehearsed_two_ways
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
-from synthesizer.plan.two_way_queues import Urgency, queued_two_ways
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from synthesizer.solve.resources import resources

@@ -9,10 +9,9 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepRef, StepType
 from synthesizer.ir.collectives import Collective
 from synthesizer.programs import layout
-from synthesizer.programs.compiler import compile_program, packed, program_of
+from synthesizer.programs.compiler import compile_program, packed, program_of, with_explicit_order
 from synthesizer.programs.flow import run_on_symbols
 from synthesizer.programs.layout import Pattern, pattern_in
-from synthesizer.programs.order import with_explicit_order
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.programs.schedules import (
     ALONE,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthesizer.solve.cheapest_tree import cheapest_tree
+from synthesizer.solve.two_way_trees import cheapest_tree
 
 
 @pytest.mark.long

@@ -12,10 +12,9 @@ from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
-from synthesizer.solve.orbits import rank_orbits, single
 from synthesizer.solve.packing import packed_trees
 from synthesizer.solve.resources import resources
-from synthesizer.solve.routes import Family, RouteTree, expand
+from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits, single
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 
 GIGABYTE = 10**9

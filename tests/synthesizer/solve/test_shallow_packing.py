@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
-from synthesizer.solve.orbits import rank_orbits
-from synthesizer.solve.packing import packed_trees
+from synthesizer.solve.packing import packed_trees, shallow_trees
 from synthesizer.solve.resources import resources
-from synthesizer.solve.routes import Family, RouteTree, expand
-from synthesizer.solve.shallow_packing import shallow_trees
+from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits
 from tests.synthesizer.hand_sketches import direct, switched
 
 BLOCK_BYTES = 1e6

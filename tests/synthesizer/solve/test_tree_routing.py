@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.plan.list_schedule import list_schedule
 from synthesizer.solve.greedy import soonest_trees
-from synthesizer.solve.orbits import Orbit, rank_orbits, single
 from synthesizer.solve.path_routing import route_pairs
 from synthesizer.solve.resources import resources, reversed_sketch
-from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
+from synthesizer.solve.routes import (
+    Family,
+    Orbit,
+    RouteTree,
+    expand,
+    least_time_us,
+    rank_orbits,
+    single,
+)
 from synthesizer.solve.solver import SolveStatus
 from synthesizer.solve.tree_routing import route_trees
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus

@@ -9,10 +9,9 @@ import pytest
 
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
-from synthesizer.experts import expert_algorithms
+from synthesizer.experts import expert_algorithms, rails_suffice
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
 from synthesizer.ir.collectives import Collective, parse_collective
-from synthesizer.plan.reach import rails_suffice
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import simulate_us
 from tests.sketches.machines import cluster
