@@ -59,7 +59,7 @@ def test_what_is_no_bench_is_refused_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["tuccl.cli.app", "tuccl.measuring.workers.worker", "tuccl.workspace.measurement_log"],
+    ["tuccl.cli.app", "tuccl.crew.worker", "tuccl.workspace.measurement_log"],
 )
 def test_what_makes_no_frame_imports_no_pandas(module: str) -> None:
     code = f"import sys, {module}; print('pandas' in sys.modules)"
