@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from sketches.chunking import Chunking
 from sketches.guidance import SizeRange
 from sketches.sketch import Binding, DroppedEdge, Edge, EdgeKind, Port, PruningStage, Sketch

@@ -5,20 +5,104 @@ reported as such and not as a renumbering of the NICs after it. Bandwidths are c
 (see `probes.topology.bandwidth_class`), so noise is no change. Consequences of a change are
 not reported: the links of a missing device, a bridge with nothing else below it, a network link
 that slowed down with its port.
+
+A card with several functions is a PCIe switch with a port per function in a topology. A card that
+loses its second port loses this switch, though no switch left the machine.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from probes.comparison.card_functions import functions_of_card, without_lone_cards
 from probes.comparison.device_matching import match_devices
 from probes.topology.bandwidth_class import bandwidth_class, limit_class, network_class
 from probes.topology.figure_text import gpu_architecture, speed
-from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, Link, LinkKind, Topology
+from probes.topology.graph import (
+    NETWORK_NODE,
+    Device,
+    DeviceKind,
+    Link,
+    LinkKind,
+    Provenance,
+    Topology,
+)
 from probes.topology.hosts import folded, host_name
+
+_LinkKey = tuple[str, str, LinkKind, int]
+
+
+def with_figures_of(measured: Topology, probed: Topology) -> Topology:
+    """Return a measured topology with the bandwidths that the probe gives for measured links.
+
+    A link has its bandwidth where the probe has one between the same devices, of the same kind and
+    with as many lanes. Measured limits of pairs are left out.
+    """
+    given: defaultdict[_LinkKey, list[Link]] = defaultdict(list)
+    for link in with_old_names(measured, probed).links:
+        given[_key(link)].append(link)
+    links = tuple(
+        replace(link, bandwidth_gb_per_s=given[_key(link)].pop(0).bandwidth_gb_per_s)
+        if link.provenance is Provenance.MEASURED and given[_key(link)]
+        else link
+        for link in measured.links
+    )
+    return replace(measured, links=links, limits=())
+
+
+def _key(link: Link) -> _LinkKey:
+    return link.src, link.dst, link.kind, link.lanes
+
+
+def functions_of_card(topology: Topology, name: str) -> tuple[str, ...]:
+    """Names of the GPU and ports of the card that this switch models; none for a real switch."""
+    switch = topology.device[name]
+    if switch.kind is not DeviceKind.PCIE_SWITCH or not switch.bus_id:
+        return ()
+    linked = (topology.device[link.src] for link in topology.links_to[name])
+    return tuple(d.name for d in linked if d.kind in _ENDPOINTS and d.bus_id == switch.bus_id)
+
+
+def without_lone_cards(topology: Topology, reference: Topology) -> Topology:
+    """Attach ports to the device above their card, where the reference has no switch for the card.
+
+    Devices of equal name are the same device in both topologies.
+    """
+    above = {
+        device.name: parent
+        for device in topology.devices
+        if device.name not in reference.device
+        and any(name in reference.device for name in functions_of_card(topology, device.name))
+        and (parent := _parent(topology, device.name))
+    }
+    if not above:
+        return topology
+    moved = (
+        replace(link, src=above.get(link.src, link.src), dst=above.get(link.dst, link.dst))
+        for link in topology.links
+        if not _is_uplink(link, above)
+    )
+    return replace(
+        topology,
+        devices=tuple(device for device in topology.devices if device.name not in above),
+        links=tuple(moved),
+    )
+
+
+def _parent(topology: Topology, card: str) -> str:
+    """Name of the CPU or switch above the card; empty if there is none."""
+    for link in topology.links_from[card]:
+        kind = topology.device[link.dst].kind
+        if link.kind is LinkKind.PCIE and kind in (DeviceKind.CPU, DeviceKind.PCIE_SWITCH):
+            return link.dst
+    return ""
+
+
+def _is_uplink(link: Link, above: dict[str, str]) -> bool:
+    return above.get(link.src) == link.dst or above.get(link.dst) == link.src
+
 
 _Pair = tuple[str, str, LinkKind]
 

@@ -19,7 +19,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from probes.topology.graph import (
     NETWORK_NODE,
     Device,

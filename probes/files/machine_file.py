@@ -14,12 +14,11 @@ from pathlib import Path, PurePath
 
 from probes.inputs.regular_file import regular_status
 from probes.inputs.xml_tree import MAX_BYTES
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nvidia.nvidia_smi_topo import parse_topo_matrix, topology_of_matrix
 from probes.nvidia.topo_matrix import is_topo_matrix
-from probes.pci.listings.hwloc_nvlinks import hwloc_gpu_records
-from probes.pci.listings.hwloc_xml import parse_hwloc_xml
-from probes.pci.listings.lspci import HEADER, TREE_LINE, parse_lspci
+from probes.pci.hwloc import hwloc_gpu_records, parse_hwloc_xml
+from probes.pci.lspci import HEADER, TREE_LINE, parse_lspci
 from probes.pci.records import host_topology
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import TarTree

@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from probes.inputs.xml_tree import MAX_BYTES
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json
 from tuccl.errors import MachineError
+
+
+def shipped_machines() -> dict[str, Path]:
+    """Return the shipped files by name without suffix (`a100-8gpu-8nic`), sorted by name."""
+    folder = Path(__file__).parents[1] / "machines"
+    files = (path for path in folder.iterdir() if path.suffix in {".xml", ".json"})
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
 
 def read_topology(path: Path) -> Topology:

@@ -17,10 +17,14 @@ from pathlib import Path
 
 from probes.host.probe import HostProbeOptions, read_inventory
 from probes.network.instruments.processes import run
-from probes.network.instruments.tool_words import last_words
-from probes.network.instruments.tools import MEASURING_RDMA, Tool, install_hint, missing_tools
-from probes.nvidia.cuda_visible import VARIABLE
-from probes.nvidia.nvml import read_nvml
+from probes.network.instruments.tools import (
+    MEASURING_RDMA,
+    Tool,
+    install_hint,
+    last_words,
+    missing_tools,
+)
+from probes.nvidia.nvml import VARIABLE, read_nvml
 from probes.p2p.run import p2p_binary
 from probes.pci.endpoints import endpoints
 from probes.pci.inventory import PciInventory

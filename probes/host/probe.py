@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes.host.report import HostIdentity, HostReport
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from probes.network.addresses import (
     SYSFS_INFINIBAND,
     InterfaceAddress,
@@ -23,9 +23,8 @@ from probes.network.addresses import (
 )
 from probes.network.instruments.tools import MEASURING, MEASURING_RDMA, missing_tools
 from probes.network.ports import NetworkPort
-from probes.nvidia.cuda_visible import VARIABLE
 from probes.nvidia.matrix_check import check_with_nvidia_smi
-from probes.nvidia.nvml import NvmlFacts, read_nvml
+from probes.nvidia.nvml import VARIABLE, NvmlFacts, read_nvml
 from probes.nvidia.nvml_inventory import gpu_classes, join_nvml
 from probes.p2p.apply import apply_p2p
 from probes.p2p.figures import P2pFigures, p2p_figures

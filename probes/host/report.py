@@ -1,12 +1,33 @@
-"""`HostReport`: the result of probing one host; a cluster's topology is merged from these."""
+"""The JSON form of a `HostReport`, schema version 1, which a host sends to the leader.
+
+    {"schema_version": 1, "identity": {...}, "topology": {...}, "ports": [...],
+     "missing_tools": [...],
+     "gpu_figures": {"pairs": [{"src": "n0/gpu0", "dst": "n0/gpu1",
+                                "copy_engine_gb_per_s": {"median": 394.0, "spread": 0.001}, ...}],
+                     "gpus": [{"gpu": "n0/gpu0", "to_host_gb_per_s": null, ...}]}}
+
+The topology is in its own JSON form; `gpu_figures` is absent if GPUs were not measured. An unknown
+key is an error: the sender may be another release, and a figure that is silently ignored is a wrong
+figure.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probes.inputs.messages import first_fault
 from probes.network.ports import NetworkPort
-from probes.p2p.figures import P2pFigures
+from probes.p2p.figures import GpuFigures, P2pFigures, PairFigures
+from probes.p2p.report import MAX_GPUS, Figure
 from probes.topology.graph import Topology
+from probes.topology.json_form import topology_from_json, topology_to_json
+from probes.topology.validation import check_structure
+from tuccl.errors import InvalidTopologyError, MachineError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,3 +52,194 @@ class HostReport:
     """Names of tools that this host lacks: `ib_write_bw`."""
     gpu_figures: P2pFigures | None = None
     """Figures of its GPUs; None when they were not measured."""
+
+
+SCHEMA_VERSION = 1
+
+_Text = Annotated[str, Field(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Count = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class _IdentityModel(_Model):
+    hostname: _Text
+    boot_id: _Text
+    network_namespace: _Text
+
+
+class _PortModel(_Model):
+    host: _Count
+    host_name: _Text
+    nic: _Count
+    os_name: _Text
+    interface: _Text
+    rdma_device: _Text
+    rdma_port: _Count
+    address: _Text
+    prefix_length: Annotated[int, Field(ge=0, le=128)]
+    line_rate_gb_per_s: Annotated[float, Field(ge=0)]
+    rack: _Text
+    management_address: _Text = ""
+    rdma_subnet: _Text = ""
+    other_addresses: Annotated[tuple[_Text, ...], Field(max_length=1024)] = ()
+
+
+class _FigureModel(_Model):
+    median: Annotated[float, Field(gt=0)]
+    spread: Annotated[float, Field(ge=0)]
+
+
+class _PairFiguresModel(_Model):
+    src: _Text
+    dst: _Text
+    copy_engine_gb_per_s: _FigureModel | None
+    kernel_write_gb_per_s: _FigureModel | None
+    kernel_read_gb_per_s: _FigureModel | None
+    write_latency_us: _FigureModel | None
+    flag_latency_us: _FigureModel | None
+
+
+class _GpuFiguresModel(_Model):
+    gpu: _Text
+    to_host_gb_per_s: _FigureModel | None
+    from_host_gb_per_s: _FigureModel | None
+    fan_out_gb_per_s: _FigureModel | None
+    fan_in_gb_per_s: _FigureModel | None
+
+
+class _P2pFiguresModel(_Model):
+    pairs: Annotated[tuple[_PairFiguresModel, ...], Field(max_length=MAX_GPUS * (MAX_GPUS - 1))]
+    gpus: Annotated[tuple[_GpuFiguresModel, ...], Field(max_length=MAX_GPUS)]
+
+
+class _ReportModel(_Model):
+    schema_version: int
+    identity: _IdentityModel
+    topology: dict[str, object]
+    ports: Annotated[tuple[_PortModel, ...], Field(max_length=65536)]
+    missing_tools: Annotated[tuple[_Text, ...], Field(max_length=256)]
+    gpu_figures: _P2pFiguresModel | None = None
+
+
+def report_to_json(report: HostReport) -> str:
+    """Format the report as one line of JSON, which fits in a message.
+
+    Raises:
+        ValueError: a figure is not a number (`nan`, `inf`), which JSON cannot hold.
+    """
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "identity": dataclasses.asdict(report.identity),
+        "topology": json.loads(topology_to_json(report.topology)),
+        "ports": [dataclasses.asdict(port) for port in report.ports],
+        "missing_tools": list(report.missing_tools),
+    }
+    if report.gpu_figures is not None:
+        content["gpu_figures"] = dataclasses.asdict(report.gpu_figures)
+    return json.dumps(content, allow_nan=False, ensure_ascii=False)
+
+
+def report_from_json(text: str, source: str) -> HostReport:
+    """Parse a report.
+
+    Args:
+        text: the JSON text.
+        source: its name in errors, usually the host.
+
+    Raises:
+        MachineError: not JSON, of another schema version, a field is missing, unknown or
+            malformed, the machine cannot exist, or a port belongs to none of its NICs.
+    """
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(f"{source}: not valid JSON: {error!s:.120}") from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise MachineError(
+            f"{source}: a host report of schema_version {version!r:.40}, this release reads "
+            f"{SCHEMA_VERSION}; install the same release of TuCCL on every host"
+        )
+    try:
+        model = _ReportModel.model_validate_json(text)
+        topology = topology_from_json(json.dumps(content["topology"]), source)
+        check_structure(topology)
+    except ValidationError as error:
+        raise MachineError(f"{source}: host report: {first_fault(error, 'the report')}") from error
+    except InvalidTopologyError as error:
+        raise MachineError(f"{source}: {error}") from error
+    report = HostReport(
+        identity=HostIdentity(**model.identity.model_dump()),
+        topology=topology,
+        ports=tuple(NetworkPort(**port.model_dump()) for port in model.ports),
+        missing_tools=model.missing_tools,
+        gpu_figures=_p2p_figures(model.gpu_figures),
+    )
+    _check_ports(report.ports, topology, source)
+    _check_figures(report.gpu_figures, topology, source)
+    return report
+
+
+def _p2p_figures(model: _P2pFiguresModel | None) -> P2pFigures | None:
+    if model is None:
+        return None
+
+    def figure(value: _FigureModel | None) -> Figure | None:
+        return None if value is None else Figure(value.median, value.spread)
+
+    return P2pFigures(
+        pairs=tuple(
+            PairFigures(
+                src=pair.src,
+                dst=pair.dst,
+                copy_engine_gb_per_s=figure(pair.copy_engine_gb_per_s),
+                kernel_write_gb_per_s=figure(pair.kernel_write_gb_per_s),
+                kernel_read_gb_per_s=figure(pair.kernel_read_gb_per_s),
+                write_latency_us=figure(pair.write_latency_us),
+                flag_latency_us=figure(pair.flag_latency_us),
+            )
+            for pair in model.pairs
+        ),
+        gpus=tuple(
+            GpuFigures(
+                gpu=gpu.gpu,
+                to_host_gb_per_s=figure(gpu.to_host_gb_per_s),
+                from_host_gb_per_s=figure(gpu.from_host_gb_per_s),
+                fan_out_gb_per_s=figure(gpu.fan_out_gb_per_s),
+                fan_in_gb_per_s=figure(gpu.fan_in_gb_per_s),
+            )
+            for gpu in model.gpus
+        ),
+    )
+
+
+def _check_ports(ports: tuple[NetworkPort, ...], topology: Topology, source: str) -> None:
+    """Check that every port belongs to a NIC of the topology, and no two to the same NIC."""
+    nics = {(nic.node, nic.index) for nic in topology.nics}
+    for port in ports:
+        if (port.host, port.nic) not in nics:
+            raise MachineError(
+                f"{source}: port {port.os_name!a:.40} belongs to NIC {port.nic} of host "
+                f"{port.host}, which the topology does not hold"
+            )
+    if len({(port.host, port.nic) for port in ports}) < len(ports):
+        raise MachineError(f"{source}: two ports of one NIC")
+
+
+def _check_figures(figures: P2pFigures | None, topology: Topology, source: str) -> None:
+    """Check that figures belong to known GPUs or pairs of GPUs, each given once."""
+    if figures is None:
+        return
+    known = {gpu.name for gpu in topology.gpus}
+    owners = [*((pair.src, pair.dst) for pair in figures.pairs), *((g.gpu,) for g in figures.gpus)]
+    for names in owners:
+        if len(set(names)) < len(names) or not known.issuperset(names):
+            raise MachineError(
+                f"{source}: figures of {' and '.join(names)!a:.60}, which are not GPUs of the "
+                "topology"
+            )
+    if len(set(owners)) < len(owners):
+        raise MachineError(f"{source}: figures of GPUs are given twice")

@@ -1,5 +1,7 @@
 """A topology from records of PCI trees: `assemble`, for NCCL's files and for probed hosts.
 
+`parse_nccl_xml` reads a file that NCCL wrote (NCCL_TOPO_DUMP_FILE).
+
 Devices are named by host and index: `n0/gpu3`, `n0/nic0`, `n0/cpu1`, `n0/pcie2`, `n0/nvswitch0`.
 GPUs are in rank order (else by CUDA device, else by bus id, which is CUDA's order among equal
 GPUs), NICs in NCCL's order. Missing values are assumed as by NCCL and stated in the topology's
@@ -12,8 +14,9 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from probes.nccl_xml.gpu_links import (
     PlacedGpu,
     assumed_capability,
@@ -23,11 +26,42 @@ from probes.nccl_xml.gpu_links import (
 )
 from probes.nccl_xml.nics import shortened
 from probes.nccl_xml.pcie import Slot, place_slots
-from probes.nccl_xml.records import CpuRecord, PciRecord
+from probes.nccl_xml.records import CpuRecord, PciRecord, read_records
+from probes.topology.bandwidth_class import LATENCY_US, cpu_link_gb_per_s
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
-from probes.topology.link_figures import LATENCY_US, cpu_link_gb_per_s
 from probes.topology.validation import check_structure
-from tuccl.errors import InvalidTopologyError
+from tuccl.errors import InvalidTopologyError, MachineError
+
+
+def parse_nccl_xml(text: str, source: str) -> Topology:
+    """Parse a topology file of NCCL or RCCL.
+
+    Args:
+        text: the XML text.
+        source: its name in errors, usually the path; its stem names the topology.
+
+    Raises:
+        MachineError: another kind of file, malformed, or without GPUs.
+        InvalidTopologyError: the machine cannot exist, for example two GPUs of one bus id.
+    """
+    records = read_records(text, source)
+    topology = assemble(records, PurePath(source).stem, source)
+    if not topology.gpus:
+        raise MachineError(f"{source}: {_reason_without_gpu(records)}")
+    return topology
+
+
+def _reason_without_gpu(cpus: Sequence[CpuRecord]) -> str:
+    def lacks_class(pci: PciRecord) -> bool:
+        return not pci.pci_class or any(lacks_class(child) for child in pci.children)
+
+    if any(lacks_class(pci) for cpu in cpus for pci in cpu.pcis):
+        return (
+            "its <pci> elements have no readable class, so nothing says which are GPUs; add class "
+            "attributes (0x030200 for a GPU), or give a file that NCCL_TOPO_DUMP_FILE wrote"
+        )
+    return "there is no GPU in this topology; give one with two or more"
+
 
 MAX_CPUS_PER_HOST = 256
 

@@ -3,7 +3,7 @@
 NCCL's file has generations and counts where a topology has figures: PCIe speed and width, the
 number of NVLinks of a GPU with its compute capability, the model of a CPU. The values written give
 a figure of the same bandwidth class when they are read back, so a machine that the form can
-represent keeps its fingerprint. `probes.nccl_xml.losses` lists the losses.
+represent keeps its fingerprint. `export_losses` lists the losses.
 
 Elements and attributes are those of NCCL 2.30 src/graph/xml.cc, with AMD's architecture by name as
 in RCCL with MI300 support. NCCL and RCCL complete missing attributes of a `<cpu>`, and `sm` and
@@ -16,11 +16,15 @@ import itertools
 import math
 import re
 import xml.etree.ElementTree as ET  # Only written with, never read with.
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from probes.comparison.changes import describe_changes
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nccl_xml.nics import is_pseudo
 from probes.topology.bandwidth_class import bandwidth_class, pcie_generation
 from probes.topology.device_tree import Branch, HostTrees, host_trees
+from probes.topology.figure_text import counted
 from probes.topology.gfx_names import gfx_name
 from probes.topology.graph import (
     NETWORK_NODE,
@@ -28,11 +32,57 @@ from probes.topology.graph import (
     DeviceKind,
     Link,
     LinkKind,
+    Provenance,
     Topology,
 )
 from probes.topology.hosts import split_hosts
 from probes.topology.validation import check_structure
 from tuccl.errors import MachineError
+
+_MAX_CHANGES = 4
+
+
+def export_losses(topology: Topology) -> tuple[str, ...]:
+    """Return a sentence for each loss; empty when the file represents everything.
+
+    Raises:
+        MachineError: as `topology_to_nccl_xml`.
+    """
+    text = topology_to_nccl_xml(topology)
+    measured = sum(link.provenance is Provenance.MEASURED for link in topology.links)
+    timed = sum(link.latency_provenance is Provenance.MEASURED for link in topology.links)
+    guessed = sum("<cpu " in line and "arch=" in line for line in text.splitlines())
+    memory = sum(gpu.memory_bytes > 0 for gpu in topology.gpus)
+    losses = [
+        f"Not in the file: {fact}."
+        for count, fact in (
+            (measured, f"the bandwidth measured on {counted(measured, 'link')}"),
+            (timed, f"the latency measured on {counted(timed, 'link')}"),
+            (len(topology.limits), f"the limit of {counted(len(topology.limits), 'pair')}"),
+            (memory, f"the memory of {counted(memory, 'GPU')}"),
+            (any(topology.hosts), "the names of hosts"),
+        )
+        if count
+    ]
+    if guessed:
+        losses.append(
+            f"The make of {counted(guessed, 'CPU')} was chosen by the bandwidth between them."
+        )
+    return (*losses, *_read_back_changes(topology, text))
+
+
+def _read_back_changes(topology: Topology, text: str) -> Iterator[str]:
+    """Yield a sentence for each change of the machine when the file is read back."""
+    try:
+        read_back = parse_nccl_xml(text, f"{topology.name}.xml")
+    except MachineError as error:
+        yield f"The file cannot be read back: {error}."
+        return
+    changes = describe_changes(replace(topology, limits=()), read_back)
+    yield from (f"Read back: {change}" for change in changes[:_MAX_CHANGES])
+    if len(changes) > _MAX_CHANGES:
+        yield f"Read back: {len(changes) - _MAX_CHANGES} more changes."
+
 
 _GT_PER_S = ("2.5", "5.0", "8.0", "16.0", "32.0", "64.0")
 """Transfer rates by PCIe generation, from 1."""
@@ -55,7 +105,7 @@ _CPU_MODELS: tuple[tuple[float, dict[str, str]], ...] = (
     (40.0, _INTEL | {"modelid": "207"}),
 )
 """Attributes for each bandwidth between CPUs that NCCL knows
-(`probes.topology.link_figures`)."""
+(`probes.topology.bandwidth_class`)."""
 
 
 def topology_to_nccl_xml(topology: Topology) -> str:

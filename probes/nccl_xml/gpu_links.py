@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from probes.nccl_xml.nics import shortened
 from probes.nccl_xml.records import GpuLinkRecord, GpuRecord
-from probes.topology.graph import Link, LinkKind, Provenance
-from probes.topology.link_figures import (
+from probes.topology.bandwidth_class import (
     LATENCY_US,
     NVSWITCH_LATENCY_US,
     nvlink_gb_per_s,
     xgmi_gb_per_s,
 )
+from probes.topology.graph import Link, LinkKind, Provenance
 
 _SWITCH_CLASS = "068000"
 _CPU_CLASS = "068001"

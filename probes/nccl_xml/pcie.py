@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from probes.nccl_xml.nics import net_gb_per_s, shortened, speed_notes, unattached_nets
 from probes.nccl_xml.records import CpuRecord, GpuRecord, NetRecord, PciRecord
-from probes.topology.graph import DeviceKind, Provenance
-from probes.topology.link_figures import (
+from probes.topology.bandwidth_class import (
     DEFAULT_PCIE_MBPS_PER_LANE,
     DEFAULT_PCIE_WIDTH,
     pcie_gb_per_s,
     pcie_generation_mbps,
 )
+from probes.topology.graph import DeviceKind, Provenance
 
 _GPU_VENDORS = ("", "10de", "1002")
 """NVIDIA, AMD, or unknown; other display controllers, as on server boards, are not GPUs."""

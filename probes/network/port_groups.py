@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from probes.network.ports import NetworkPort
-from probes.network.results import PortPair
+from probes.network.ports import NetworkPort, PortPair
 
 NO_NETWORK = -1
 

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from probes.network.instruments.processes import run
 from probes.nvidia.nvml import NvmlFacts
 from probes.nvidia.topo_matrix import Cell, Connection, TopoMatrix, parse_topo_matrix

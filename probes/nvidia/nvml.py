@@ -9,18 +9,56 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from probes.nccl_xml.records import GpuRecord
-from probes.nvidia.cuda_visible import VARIABLE, visible_gpus
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from probes.nvidia.nvml_links import HIDDEN, GpuLinks, pci_address, read_links
 from probes.pci.address import address_key
 from probes.pci.inventory import Gap, PcieLink
 from tuccl.errors import MachineError
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def visible_gpus(value: str | None, uuids: Sequence[str]) -> tuple[int, ...]:
+    """Return the indices of the GPUs that CUDA shows, in CUDA's order.
+
+    `value` is CUDA_VISIBLE_DEVICES; if it is None, all are visible. `uuids` has all GPUs in CUDA's
+    own order, empty if unknown. Entries are all numbers or all UUID prefixes. The first entry that
+    names no GPU ends the list, and a repeated entry empties it, as in the CUDA programming guide
+    and PyTorch 2.6 (torch/cuda/__init__.py).
+    """
+    if value is None:
+        return tuple(range(len(uuids)))
+    entries = [entry.strip() for entry in value.split(",")]
+    by_uuid = entries[0].startswith("GPU-")
+    indices: list[int] = []
+    for entry in entries:
+        index = _by_uuid(entry, uuids) if by_uuid else _by_number(entry, len(uuids))
+        if index is None:
+            break
+        if index in indices:
+            return ()
+        indices.append(index)
+    return tuple(indices)
+
+
+def _by_number(entry: str, count: int) -> int | None:
+    """Index of the GPU with this number, which may have text behind, as for C's strtoul."""
+    number = re.match(r"\+?(\d{1,9})", entry, re.ASCII)
+    return int(number[1]) if number and int(number[1]) < count else None
+
+
+def _by_uuid(entry: str, uuids: Sequence[str]) -> int | None:
+    """Index of the only GPU whose UUID has this prefix; None for none or several."""
+    found = [index for index, uuid in enumerate(uuids) if uuid.startswith(entry)]
+    return found[0] if entry.startswith("GPU-") and len(found) == 1 else None
+
 
 _GT_PER_S = (0.0, 2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
 """Transfer rate per lane by PCIe generation."""

@@ -29,7 +29,7 @@ from probes.p2p.classify import (
     compare_pair,
     expected_pair,
 )
-from probes.p2p.named import (
+from probes.p2p.figures import (
     corrupt_pairs,
     flag_latencies_us,
     match_gpus,
@@ -37,8 +37,8 @@ from probes.p2p.named import (
     shared_links,
 )
 from probes.p2p.report import Figure, P2pQuantity, P2pReport
+from probes.topology.bandwidth_class import pcie_gb_per_s
 from probes.topology.graph import DeviceKind, Link, LinkKind, PairLimit, Provenance, Topology
-from probes.topology.link_figures import pcie_gb_per_s
 from probes.topology.paths import Path, local_path
 from tuccl.errors import InvalidTopologyError
 

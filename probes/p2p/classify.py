@@ -3,7 +3,7 @@
 The expected class is that of the pair's path in the static topology, which has a nominal bandwidth.
 Copies reach less than a link's nominal bandwidth, depending on the fabric: 386 to 394 of 450 GB/s
 through the NVSwitches of an H200, 97 % over the direct links of a V100. The PCIe figures of NCCL
-(`probes.topology.link_figures`), however, leave a margin that copies exceed. A figure inside
+(`probes.topology.bandwidth_class`), however, leave a margin that copies exceed. A figure inside
 the range below therefore confirms the expected class, and a figure outside contradicts it.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from probes.p2p.report import Figure
+from probes.topology.bandwidth_class import nvlink_gb_per_s, pcie_gb_per_s
 from probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
-from probes.topology.link_figures import nvlink_gb_per_s, pcie_gb_per_s
 from probes.topology.paths import Path, local_path
 
 FABRIC_LEAST = 0.75

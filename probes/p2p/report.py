@@ -24,8 +24,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from probes.inputs.first_fault import first_fault
-from probes.inputs.printable import printable
+from probes.inputs.messages import first_fault, printable
 from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 1

@@ -12,7 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from probes.nccl_xml.nics import is_pseudo
 from probes.pci.address import address_key, is_address
 from probes.pci.inventory import NicPort

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from probes.pci.inventory import Gap
 from probes.pci.tree import FileTree
 from tuccl.errors import TreeError

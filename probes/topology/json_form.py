@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from probes.topology.graph import (
     Device,
     DeviceKind,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from attack_children import preload, run_command
 
-from probes.files.shipped import shipped_machines
-from probes.network.campaign.traffic_log import HEADER
+from probes.files.read import shipped_machines
+from probes.network.campaign.idle_pairs import HEADER
 from sketches.candidates import sketch_candidates
 from sketches.sketch_json import sketch_to_json
 from tests.probes.network.racks.test_ibnetdiscover import FABRIC
 from tests.probes.nvidia.test_nvidia_smi_topo import TWO_SOCKETS
-from tests.probes.pci.listings.test_hwloc_xml import MACHINE
-from tests.probes.pci.listings.test_lspci import GPU, ROOT_PORT, UPSTREAM
+from tests.probes.pci.test_hwloc import MACHINE
+from tests.probes.pci.test_lspci import GPU, ROOT_PORT, UPSTREAM
 from tests.tuccl.cli.test_tune import as_csv
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid

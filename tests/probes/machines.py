@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from probes.files.shipped import shipped_machines
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.files.read import shipped_machines
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 
 

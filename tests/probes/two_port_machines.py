@@ -9,8 +9,8 @@ from pathlib import Path
 
 from probes.files.bench_topologies import read_bench_topologies
 from probes.files.machine_file import read_machine_file
-from probes.files.shipped import shipped_machines
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.files.read import shipped_machines
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import Topology
 from tests.probes.machines import shipped_text
 from tests.shared_data import SHARED_DATA

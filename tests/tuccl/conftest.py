@@ -12,7 +12,7 @@ from typing import TypedDict, Unpack
 
 import pytest
 
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from tests.tuccl.measuring.workers.worker_fixtures import (  # noqa: F401 - fixtures
     cores,
     open_backend,

@@ -79,7 +79,7 @@ def _list_shipped(*, as_json: bool) -> int:
     """List the shipped machines, each with the first line of its tree."""
     from probes.drawing.tree_view import tree_lines
     from probes.files.machine_file import read_machine_file
-    from probes.files.shipped import shipped_machines
+    from probes.files.read import shipped_machines
     from tuccl.options.machine_argument import SHIPPED
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_json
@@ -170,8 +170,7 @@ class TopologyExportOptions(TopologyConvertOptions):
 @command("tuccl topology export machine.json -o topo.xml")
 def export(options: TopologyExportOptions) -> int:
     """Write a machine as NCCL's XML (NCCL_TOPO_FILE), and note what that form cannot express."""
-    from probes.nccl_xml.export import topology_to_nccl_xml
-    from probes.nccl_xml.losses import export_losses
+    from probes.nccl_xml.export import export_losses, topology_to_nccl_xml
     from tuccl.options.machine_argument import read_machine_argument
 
     topology = read_machine_argument(options.file)

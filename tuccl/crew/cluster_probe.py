@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from probes.cluster.merge import MergedHosts, merge_hosts
 from probes.cluster.racks import not_in_fabric, place_in_racks, with_lldp
 from probes.host.probe import HostProbeOptions, probe_host
-from probes.host.report import HostReport
-from probes.host.report_json import report_from_json
+from probes.host.report import HostReport, report_from_json
+from probes.network.addresses import with_common_addresses
 from probes.network.campaign.fabric import attach_network
 from probes.network.campaign.findings import Findings
 from probes.network.campaign.run import run_campaign
 from probes.network.campaign.sampling import SamplingOptions
 from probes.network.campaign.uplinks import shared_uplinks
 from probes.network.campaign.verdicts import Evidence, conclude
-from probes.network.common_subnets import with_common_addresses
 from probes.network.instruments.tools import Tool, install_hint
 from probes.network.port_groups import group_ports, join_networks
 from probes.network.ports import NetworkPort

@@ -19,8 +19,7 @@ from probes.network.instruments.endpoint import (
     latency_tool,
 )
 from probes.network.instruments.tools import Tool
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure, PairResult, PortPair
+from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from tuccl.crew.asking import Lost
 from tuccl.crew.messages import Failed, Request
 from tuccl.crew.places import Places

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from probes.cluster.racks import with_lldp
 from probes.host.probe import HostProbeOptions, probe_host
-from probes.host.report_json import report_to_json
+from probes.host.report import report_to_json
 from probes.network.instruments.endpoint import (
     Figure,
     PairTask,
@@ -31,7 +31,7 @@ class Looked:
     """Answer to `Look`."""
 
     report: str
-    """The report in the form of `probes.host.report_json`."""
+    """The report in the form of `probes.host.report`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from lookup_tables.table import Shape
 from probes.comparison.changes import describe_changes
-from probes.topology.devices import DeviceKind, Link, LinkKind
-from probes.topology.graph import Topology
+from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
 from probes.topology.hosts import hosts_alike
 from tuccl.models.figures import communicator_shape
 from tuccl.models.siblings import Communicator, communicators, used_links

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from lookup_tables.table import Shape
-from probes.topology.devices import DeviceKind, Link, LinkKind
-from probes.topology.graph import Topology
+from probes.topology.graph import DeviceKind, Link, LinkKind, Topology
 from probes.topology.hosts import hosts_alike
 from probes.topology.paths import local_path
 from sketches.binding import fast_nics, nearest_nics, ranks_and_nics_by_node

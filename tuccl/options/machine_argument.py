@@ -10,7 +10,7 @@ from pathlib import Path
 
 from probes.files.bench_topologies import bench_topology_reference, read_bench_topology
 from probes.files.machine_file import read_machine_file
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from probes.topology.graph import Topology
 from sketches.taccl.records import is_taccl_topology
 from sketches.taccl.topology_file import read_taccl_topology, taccl_cluster

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lookup_tables.confirmation import NoStarts
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import Operation, Shape
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.quantities import format_size
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shape_text

@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from lookup_tables.table import Table
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.table_parts import measured_nccl
 from tuccl.runtime import PLUGIN_NAME

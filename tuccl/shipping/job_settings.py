@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.errors import UsageError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.locating import bundle_name

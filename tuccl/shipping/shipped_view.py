@@ -15,7 +15,7 @@ from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle import Bundle, load_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.table import Table
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import HostError, TableError, UsageError
 from tuccl.reports.finished_run import read_table_file

@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import log
 
 from lookup_tables.table import Operation, Shape
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.quantities import format_size
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import NamedShape

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lookup_tables.table import MAX_RANKS, Operation
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
 from tuccl.quantities import MAX_SIZE_BYTES

@@ -32,7 +32,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import open_own_file, read_regular_file
 from tuccl.errors import NotAFileError, WorkspaceError
 from tuccl.workspace.atomic_file import cannot_write, remove_partial_files, write_atomically

@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from probes.network.port_groups import LinkClass
-from probes.network.results import PortPair
+from probes.network.ports import PortPair
 
 BANDWIDTH_FLOOR = 0.15
 FEW_PORTS_FLOOR = 0.20

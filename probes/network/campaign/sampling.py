@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from probes.network.campaign.edge_colouring import colour_edges
 from probes.network.campaign.idle_pairs import Utilisation, without_idle
 from probes.network.port_groups import NO_NETWORK, Distance, PortGroups, distance
-from probes.network.ports import NetworkPort
-from probes.network.results import PortPair
+from probes.network.ports import NetworkPort, PortPair
 
 _REACH_PER_PORT = 2
 """Measurements per port to find out whether subnets are joined."""

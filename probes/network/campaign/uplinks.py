@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from probes.network.campaign.sampling import Budget
 from probes.network.port_groups import NO_NETWORK
-from probes.network.ports import NetworkPort
-from probes.network.results import PairResult, PortPair
+from probes.network.ports import NetworkPort, PairResult, PortPair
 from probes.pci.address import slot_of
 from probes.topology.figure_text import three_digits
 from probes.topology.graph import DeviceKind, Link, LinkKind, Topology

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from probes.network.campaign.finding_notes import with_notes
 from probes.network.campaign.findings import (
     ClassFigure,
     Findings,
     SlowLink,
     SlowPort,
     ToolFailure,
+    with_notes,
 )
 from probes.network.campaign.outliers import (
     Diagnosis,
@@ -27,8 +27,7 @@ from probes.network.campaign.outliers import (
     references,
 )
 from probes.network.port_groups import NO_NETWORK, LinkClass, PortGroups, link_class
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure, PairResult, PortPair
+from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 
 _MIN_PEERS = 2
 """Normal peers with which a port must be slow; with one, the path may be the cause."""

@@ -46,10 +46,15 @@ from probes.network.instruments.tcp import (
     port_of,
     wait_until,
 )
-from probes.network.instruments.tool_words import failure_in_words, last_words, one_line
-from probes.network.instruments.tools import MEASURING_RDMA, Tool, require
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure
+from probes.network.instruments.tools import (
+    MEASURING_RDMA,
+    Tool,
+    failure_in_words,
+    last_words,
+    one_line,
+    require,
+)
+from probes.network.ports import Failure, NetworkPort
 from tuccl.errors import MachineError, ToolMissingError
 
 TCP_CONNECT = "tcp connect"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field, ValidationError
 
-from probes.network.instruments.tool_words import failure_in_words, last_words, one_line
-from probes.network.results import Failure
+from probes.network.instruments.tools import failure_in_words, last_words, one_line
+from probes.network.ports import Failure
 
 MAX_STREAMS = 16
 

@@ -23,8 +23,8 @@ from itertools import pairwise
 
 from pydantic import BaseModel, Field, ValidationError
 
-from probes.network.instruments.tool_words import failure_in_words, last_words, one_line
-from probes.network.results import Failure
+from probes.network.instruments.tools import failure_in_words, last_words, one_line
+from probes.network.ports import Failure
 
 GB_PER_S_OF_UNIT = {
     "MB/sec": 2**20 / 1e9,

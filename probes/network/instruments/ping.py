@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from statistics import median
 
-from probes.network.instruments.tool_words import failure_in_words, last_words
-from probes.network.results import Failure
+from probes.network.instruments.tools import failure_in_words, last_words
+from probes.network.ports import Failure
 
 MIN_REPLIES = 3
 """Replies needed for a median when the summary is cut off."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from probes.comparison.changes import describe_changes, describe_figures
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import LinkKind, PairLimit, Provenance, Topology
 from probes.topology.replicate import Network, replicate
 from tests.probes.machines import crossed, shipped, shipped_text

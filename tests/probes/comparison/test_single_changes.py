@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.comparison.changes import describe_changes
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nccl_xml.export import topology_to_nccl_xml
-from probes.nccl_xml.parser import parse_nccl_xml
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from probes.topology.hosts import split_hosts
 from probes.topology.replicate import Network, NetworkLayout, replicate

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import LinkKind, Provenance
 from probes.topology.json_form import topology_to_json
 from tests.probes.machines import shipped

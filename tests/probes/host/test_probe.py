@@ -18,7 +18,7 @@ from probes.host.probe import (
     read_inventory,
     with_rdma_subnets,
 )
-from probes.host.report_json import report_from_json, report_to_json
+from probes.host.report import report_from_json, report_to_json
 from probes.network.addresses import InterfaceAddress
 from probes.nvidia.nvml import NvmlFacts, read_nvml
 from probes.nvidia.nvml_inventory import gpu_classes, join_nvml

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
-from probes.nccl_xml.export import topology_to_nccl_xml
-from probes.nccl_xml.losses import export_losses
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.files.read import read_topology, shipped_machines
+from probes.nccl_xml.assembly import parse_nccl_xml
+from probes.nccl_xml.export import export_losses, topology_to_nccl_xml
+from probes.topology.bandwidth_class import pcie_gb_per_s
 from probes.topology.graph import (
     Device,
     DeviceKind,
@@ -19,7 +18,6 @@ from probes.topology.graph import (
     Topology,
 )
 from probes.topology.hosts import split_hosts
-from probes.topology.link_figures import pcie_gb_per_s
 from probes.topology.replicate import Network, replicate
 from tests.probes.machines import both_ways, gpu, ring, shipped
 from tests.shared_data import SHARED_DATA, requires_shared_data

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.paths import Proximity, pcie_distance
 from probes.topology.validation import check_structure, validate

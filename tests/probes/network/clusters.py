@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure, PairResult, PortPair
+from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 
 Answer = Callable[[NetworkPort, NetworkPort], "tuple[float, float] | None"]

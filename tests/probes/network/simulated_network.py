@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure, PairResult, PortPair
+from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from probes.topology.replicate import NetworkLayout
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from probes.network.common_subnets import with_common_addresses
+from probes.network.addresses import with_common_addresses
 from probes.network.port_groups import group_ports, join_networks
 from probes.network.ports import NetworkPort
 from tests.probes.network.clusters import cluster, port

@@ -9,8 +9,7 @@ from probes.network.port_groups import (
     join_networks,
     link_class,
 )
-from probes.network.ports import NetworkPort
-from probes.network.results import PortPair
+from probes.network.ports import NetworkPort, PortPair
 from tests.probes.network.clusters import PortFields, cluster, port
 
 

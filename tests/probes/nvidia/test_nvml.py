@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.nccl_xml.records import GpuLinkRecord, GpuRecord, read_records
-from probes.nvidia.cuda_visible import visible_gpus
-from probes.nvidia.nvml import NvmlFacts, read_nvml
+from probes.nvidia.nvml import NvmlFacts, read_nvml, visible_gpus
 from probes.nvidia.nvml_links import HIDDEN, pci_address
 from probes.pci.inventory import PcieLink
 from tests.probes.nvidia.nvml_session import HIDDEN_SWITCH, RecordedNvml, session

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nccl_xml.records import GpuRecord
 from probes.pci.inventory import (
     NicPort,

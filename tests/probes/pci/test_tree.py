@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.pci import archive
+from probes.pci import tree
 from probes.pci.sysfs import read_sysfs
 from probes.pci.tree import DirectoryTree, FileTree, TarTree
 from tests.probes.pci.sysfs_tree import GPU, SysfsTree
@@ -176,10 +176,10 @@ def test_archives_that_are_none_or_too_big_are_refused(
         TarTree(_tar(("a", tarfile.REGTYPE, "x")))
     with pytest.raises(MachineError, match="no tar archive"):
         TarTree(b"a text" * 1000)
-    monkeypatch.setattr(archive, "MAX_ARCHIVE_BYTES", 1 << 20)
+    monkeypatch.setattr(tree, "MAX_ARCHIVE_BYTES", 1 << 20)
     with pytest.raises(MachineError, match="holds more than 1 MiB"):
         TarTree(gzip.compress(bytes(2 << 20)))
-    monkeypatch.setattr(archive, "MAX_MEMBERS", 1)
+    monkeypatch.setattr(tree, "MAX_MEMBERS", 1)
     with pytest.raises(MachineError, match="holds more than 1 files"):
         TarTree(_tar(first, second))
 

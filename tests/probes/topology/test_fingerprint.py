@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import Device, DeviceKind, LinkKind, PairLimit, Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.probes.machines import (

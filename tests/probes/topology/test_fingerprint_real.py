@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Topology
 from probes.topology.replicate import Network, replicate
 from tests.probes.machines import disguised

@@ -1,6 +1,6 @@
 import pytest
 
-from probes.topology.link_figures import (
+from probes.topology.bandwidth_class import (
     cpu_link_gb_per_s,
     nvlink_gb_per_s,
     pcie_gb_per_s,

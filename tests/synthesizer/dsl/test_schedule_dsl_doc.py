@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from synthesizer.lower.lowering import lower

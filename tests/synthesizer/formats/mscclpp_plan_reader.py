@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from synthesizer.formats.mscclpp_plan_file import (
     ChannelType,
     Operation,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from probes.files.shipped import shipped_machines
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.files.read import shipped_machines
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from synthesizer.experts.ring import ring_all_gather

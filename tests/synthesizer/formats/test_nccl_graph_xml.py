@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from probes.inputs.xml_tree import XmlElement, read_xml
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from synthesizer.experts import expert_algorithms

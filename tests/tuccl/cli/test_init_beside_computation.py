@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lookup_tables.table import Operation
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tests.tuccl.reports.test_schemas import check

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from probes.files.read import read_topology
-from probes.nccl_xml.parser import parse_nccl_xml
+from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import LinkKind, Provenance
 from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.replicate import Network, replicate

@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from lookup_tables.table import Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.models.figures import Fabric, Generation, figures_of, machine_figures

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from lookup_tables.table import Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from probes.topology.replicate import Network, replicate
 from tests.sketches.machines import cluster

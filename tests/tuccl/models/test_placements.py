@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lookup_tables.table import Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import LinkKind, Topology
 from probes.topology.paths import Proximity
 from tests.sketches.machines import bench_topologies, cluster, hybrid_mesh, two_sockets

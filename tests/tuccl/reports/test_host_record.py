@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.host import probe
 from probes.host.probe import HostProbeOptions
 from probes.nvidia import nvml

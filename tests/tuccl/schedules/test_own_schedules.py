@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from sketches.candidates import sketch_candidates, whole_machine
 from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import write_msccl_xml

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from probes.comparison.changes import describe_changes
-from probes.comparison.measured_figures import with_figures_of
+from probes.comparison.changes import describe_changes, with_figures_of
 from probes.topology.graph import Topology
 from probes.topology.hosts import hosts_alike, split_hosts
 from tuccl.errors import MachineError

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from lookup_tables.table import Operation, Shape
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from probes.topology.graph import Topology
 from tuccl.errors import InputFileError, MeasurementError, UsageError, WorkspaceError
 from tuccl.measuring.backends.backend_choice import backend_kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.quantities import count_of
 from tuccl.shipping.doctor.diagnosis import Diagnosis
 from tuccl.shipping.doctor.findings import Finding, Severity

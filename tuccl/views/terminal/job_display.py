@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.shipping.bench.job_figure import figure_text
 from tuccl.shipping.bench.job_parts import TrimResult
 from tuccl.shipping.bench.own_job import JobBenchResult, StepSaving

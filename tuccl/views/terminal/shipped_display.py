@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lookup_tables.table import Shape
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.quantities import count_of, format_size
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.entries import EntryFigures

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probes.inputs.printable import printable
+from probes.inputs.messages import printable
 from tuccl.quantities import count_of, format_size
 from tuccl.reports.json_form import fields_of, member
 from tuccl.views.terminal.display import print_lines

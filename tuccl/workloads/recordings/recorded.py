@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lookup_tables.table import MAX_RANKS
-from probes.inputs.first_fault import first_fault
+from probes.inputs.messages import first_fault
 from tuccl.errors import InputFileError
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,

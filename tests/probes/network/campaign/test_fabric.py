@@ -4,10 +4,9 @@ import pytest
 
 from probes.network.campaign.fabric import attach_network
 from probes.network.campaign.run import run_campaign
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure, PairResult
+from probes.network.ports import Failure, NetworkPort, PairResult
+from probes.topology.bandwidth_class import NETWORK_LATENCY_US
 from probes.topology.graph import DeviceKind, Link, Provenance, Topology
-from probes.topology.link_figures import NETWORK_LATENCY_US
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from probes.topology.validation import check_structure, validate
 from tests.probes.machines import shipped

@@ -1,6 +1,5 @@
-from probes.network.campaign.idle_pairs import utilisation_of, without_idle
-from probes.network.campaign.traffic_log import LinkUse
-from probes.network.results import PortPair
+from probes.network.campaign.idle_pairs import LinkUse, utilisation_of, without_idle
+from probes.network.ports import PortPair
 from tests.probes.network.clusters import cluster
 
 PORTS = cluster(5)

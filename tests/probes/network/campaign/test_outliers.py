@@ -14,7 +14,7 @@ from probes.network.campaign.outliers import (
     references,
 )
 from probes.network.port_groups import Distance, LinkClass
-from probes.network.results import PortPair
+from probes.network.ports import PortPair
 
 KIND = LinkClass(0, Distance.SAME_RACK, 50.0, "ib_write_bw")
 

@@ -10,8 +10,7 @@ from probes.network.campaign.findings import Findings
 from probes.network.campaign.outliers import Quantity, Role
 from probes.network.campaign.run import run_campaign
 from probes.network.campaign.sampling import SamplingOptions
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure, PairResult, PortPair
+from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from probes.topology.replicate import NetworkLayout
 from tests.probes.network.clusters import answering, cluster, port, same_subnet
 from tests.probes.network.simulated_network import SimulatedFaults, SimulatedNetwork

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from probes.network.campaign.sampling import SamplingOptions, plan_base, plan_reach, schedule
 from probes.network.port_groups import Distance, distance, group_ports, join_networks
-from probes.network.ports import NetworkPort
-from probes.network.results import PortPair
+from probes.network.ports import NetworkPort, PortPair
 from tests.probes.network.clusters import PortFields, cluster, port
 
 

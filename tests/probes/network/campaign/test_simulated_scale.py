@@ -4,7 +4,7 @@ import time
 import pytest
 
 from probes.network.campaign.run import run_campaign
-from probes.network.results import PortPair
+from probes.network.ports import PortPair
 from tests.probes.network.simulated_network import SimulatedFaults, SimulatedNetwork
 
 pytestmark = pytest.mark.long

@@ -1,6 +1,6 @@
 import pytest
 
-from probes.network.campaign.traffic_log import LinkUse, parse_traffic_log
+from probes.network.campaign.idle_pairs import LinkUse, parse_traffic_log
 from tuccl.errors import MachineError
 
 TOP = "# tuccl traffic log 1\nsrc_host,src_nic,dst_host,dst_nic,utilisation\n"

@@ -8,8 +8,7 @@ from probes.network.campaign.outliers import Quantity
 from probes.network.campaign.run import run_campaign
 from probes.network.campaign.sampling import Budget, schedule
 from probes.network.campaign.uplinks import plan_together, shared_uplinks
-from probes.network.ports import NetworkPort
-from probes.network.results import PortPair
+from probes.network.ports import NetworkPort, PortPair
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from tests.probes.machines import both_ways, shipped
 from tests.probes.network.clusters import cluster, port

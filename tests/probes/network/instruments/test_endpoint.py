@@ -29,8 +29,7 @@ from probes.network.instruments.tcp import (
     port_of,
 )
 from probes.network.instruments.tools import Tool
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure
+from probes.network.ports import Failure, NetworkPort
 
 pytestmark = pytest.mark.long
 

@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 
 from probes.network.instruments.endpoint import TCP_CONNECT, Figure, PairTask
 from probes.network.instruments.tools import Tool
-from probes.network.ports import NetworkPort
-from probes.network.results import Failure
+from probes.network.ports import Failure, NetworkPort
 from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
 
 pytestmark = [pytest.mark.long, requires_namespaces]

@@ -10,7 +10,7 @@ from probes.network.instruments.iperf3 import (
     parse_iperf3,
     streams_for,
 )
-from probes.network.results import Failure
+from probes.network.ports import Failure
 
 REPORT = json.dumps(
     {

@@ -10,7 +10,7 @@ from probes.network.instruments.perftest import (
     latency_command,
     parse_perftest,
 )
-from probes.network.results import Failure
+from probes.network.ports import Failure
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
 RULE = "-" * 87

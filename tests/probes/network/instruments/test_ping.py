@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.network.instruments.ping import MIN_REPLIES, parse_ping, ping_command
-from probes.network.results import Failure
+from probes.network.ports import Failure
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
 IPUTILS = """\

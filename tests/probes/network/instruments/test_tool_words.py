@@ -1,12 +1,12 @@
 import pytest
 
-from probes.network.instruments.tool_words import (
+from probes.network.instruments.tools import (
     MAX_WORDS,
     failure_in_words,
     last_words,
     one_line,
 )
-from probes.network.results import Failure
+from probes.network.ports import Failure
 
 
 @pytest.mark.parametrize(

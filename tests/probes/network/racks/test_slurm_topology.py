@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.network.racks.slurm_topology import _joined, parse_slurm_topology
+from probes.network.racks.rack_map import _joined, parse_slurm_topology
 from tuccl.errors import MachineError
 
 LEAVES = {"n1": "leaf1", "n2": "leaf1", "n3": "leaf2", "n4": "leaf2"}

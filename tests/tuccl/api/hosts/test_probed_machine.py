@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.nvidia.nvml import read_nvml
 from probes.topology.graph import Link
 from tests.tuccl.conftest import TINY_RUN, Run, run_in

@@ -6,8 +6,7 @@ import signal
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from tuccl.crew.places import LocalPlaces
 from tuccl.measuring.backends.backend_choice import BackendRequest, open_backend
 from tuccl.search.trials.config import STOCK, Task

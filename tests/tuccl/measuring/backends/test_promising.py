@@ -1,8 +1,7 @@
 """The configurations that a search tries first: the model's opening, for every backend."""
 
 from lookup_tables.table import NcclProtocol, Operation, Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from tuccl.measuring.backends.backend_choice import BackendRequest, builtins_of, promising_of
 from tuccl.models.figures import machine_figures
 from tuccl.models.nccl_choice import nccl_choice

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lookup_tables.table import NcclProtocol, Operation, Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from probes.topology.replicate import Network, replicate
 from sketches.candidates import whole_machine

@@ -2,8 +2,7 @@
 
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation, Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from tuccl.measuring.records.record import Record, Row, make_record
 from tuccl.models.figures import communicator_shape

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from json_reference import schema_of
 
 from lookup_tables.table import Operation
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tests.tuccl.workloads.made_workloads import call, workload

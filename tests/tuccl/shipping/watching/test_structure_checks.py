@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
 from probes.topology.hosts import split_hosts
 from tests.tuccl.shipping.watching.watched_tables import recorded

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Shape
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.nvidia.gpu_settings import GpuStates
 from probes.topology.graph import Topology
 from tests.tuccl.conftest import Run, TunedWorkspace, run_in

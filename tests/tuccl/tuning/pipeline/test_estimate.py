@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import Operation, Shape
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from sketches.candidates import sketch_candidates
 from tests.tuccl.conftest import SMALL_RUN, Run
 from tuccl.options.machine import load_machine

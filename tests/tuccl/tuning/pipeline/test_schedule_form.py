@@ -7,8 +7,7 @@ import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
 from lookup_tables.table import Operation
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from synthesizer.formats import msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.programs import compiler

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS, TWO_HOSTS
 from tests.tuccl.views.page.reported import HOSTILE, hostile, of_three_shapes, reported, seen
 from tuccl.options.machine import load_machine

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from lookup_tables.table import Shape, StoredSchedule
-from probes.files.shipped import shipped_machines
+from probes.files.read import shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch

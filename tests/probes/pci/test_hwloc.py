@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.nccl_xml.records import GpuLinkRecord
+from probes.pci.hwloc import hwloc_gpu_records, parse_hwloc_xml
 from probes.pci.inventory import CpuModel, NumaNode, PcieLink, PciInventory
-from probes.pci.listings.hwloc_nvlinks import hwloc_gpu_records
-from probes.pci.listings.hwloc_xml import parse_hwloc_xml
 from probes.pci.relation import Relation, relation
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.errors import MachineError
 
 FILES = SHARED_DATA / "pci_sysfs/hwloc_xml"
-GOLDEN = Path(__file__).parents[2] / "golden" / "hwloc_xml.txt"
+GOLDEN = Path(__file__).parents[1] / "golden" / "hwloc_xml.txt"
 
 GPU = (
     '<object type="PCIDev" gp_index="{index}" pci_busid="{bus}" '

@@ -8,10 +8,12 @@ nor the speed of a port. Format: hwloc 2.9 hwloc2.dtd and topology-xml.c.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from probes.inputs.xml_tree import XmlElement
+from probes.inputs.xml_tree import XmlElement, read_xml
 from probes.nccl_xml.nics import shortened
+from probes.nccl_xml.records import GpuLinkRecord, GpuRecord
 from probes.pci.address import address_key, is_address, root_of
 from probes.pci.inventory import (
     CpuModel,
@@ -22,15 +24,155 @@ from probes.pci.inventory import (
     PciFunction,
     PciInventory,
 )
-from probes.pci.listings.hwloc_objects import (
-    COMMAND,
-    attribute_bits,
-    infos_of,
-    objects_below,
-    os_device_kind,
-    read_hwloc,
-)
+from probes.topology.bandwidth_class import nvlink_gb_per_s
 from tuccl.errors import MachineError
+
+_MAX_OBJECTS = 512
+_P100 = ("10de:15f7", "10de:15f8", "10de:15f9")
+_ITSELF_MB_PER_S = 1_000_000
+"""hwloc's value from an object to itself, and for an unlimited link."""
+
+
+def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
+    """Return GPUs by PCI address with their NVLinks; empty where the export has no such matrix.
+
+    The GPUs have CUDA's numbers if the export has them, else NVML's.
+
+    Raises:
+        MachineError: Not well-formed XML; not of hwloc, or the matrix is damaged.
+    """
+    root = read_hwloc(text, source)
+    matrix = next((e for e in root.children if e.attributes.get("name") == "NVLinkBandwidth"), None)
+    if matrix is None:
+        return {}
+    devices = _devices(root)
+    ends = _indexes(matrix)
+    values = [int(v) for v in _words(matrix, "u64values") if re.fullmatch(r"\d{1,12}", v)]
+    if not ends or len(ends) > _MAX_OBJECTS or len(values) != len(ends) ** 2:
+        raise MachineError(
+            f"{source}:{matrix.line}: NVLinkBandwidth has {len(ends)} objects and {len(values)} "
+            "figures; export the machine again"
+        )
+    records = {}
+    for row, end in enumerate(ends):
+        gpu = devices.get(end)
+        if gpu is None or _is_switch(gpu):
+            continue
+        links = []
+        for column, peer_end in enumerate(ends):
+            peer = devices.get(peer_end)
+            count = _link_count(gpu, values[row * len(ends) + column])
+            if peer is not None and column != row and count:
+                links.append(_link(peer, count))
+        number = _number(gpu)
+        records[_address(gpu)] = GpuRecord(number, None, 0, tuple(links))
+    return records
+
+
+def _devices(root: XmlElement) -> dict[str, XmlElement]:
+    """Return PCI devices by their own index and that of every object below them."""
+    found = {}
+    for device in objects_below(root):
+        if device.attributes.get("type") == "PCIDev":
+            for element in (device, *objects_below(device)):
+                found[element.attributes.get("gp_index", "")] = device
+    return found
+
+
+def _indexes(matrix: XmlElement) -> list[str]:
+    """Global indexes of the objects: `OSDev:802` where kinds are mixed, else `802`."""
+    return [word.rpartition(":")[2] for word in _words(matrix, "indexes")]
+
+
+def _words(matrix: XmlElement, tag: str) -> list[str]:
+    return " ".join("".join(e.pieces) for e in matrix.children_of(tag)).split()
+
+
+def _is_switch(device: XmlElement) -> bool:
+    return device.attributes.get("subtype") == "NVSwitch"
+
+
+def _address(device: XmlElement) -> str:
+    return device.attributes.get("pci_busid", "").lower()
+
+
+def _number(gpu: XmlElement) -> int | None:
+    names = [o.attributes.get("name", "") for o in objects_below(gpu)]
+    for tool in ("cuda", "nvml"):
+        for name in names:
+            if re.fullmatch(tool + r"\d{1,4}", name):
+                return int(name[4:])
+    return None
+
+
+def _link_count(gpu: XmlElement, mb_per_s: int) -> int:
+    """Number of links of a bandwidth: 20 GB/s each on a P100, 25 on later GPUs."""
+    if mb_per_s >= _ITSELF_MB_PER_S:
+        return 0
+    p100 = any(f"[{part}]" in gpu.attributes.get("pci_type", "") for part in _P100)
+    return round(mb_per_s / 1000 / nvlink_gb_per_s(60 if p100 else 0))
+
+
+def _link(peer: XmlElement, count: int) -> GpuLinkRecord:
+    target_class = "068000" if _is_switch(peer) else "030200"
+    return GpuLinkRecord("nvlink", _address(peer), target_class, count, 0)
+
+
+COMMAND = "`lstopo --of xml --whole-io FILE`"
+
+
+def read_hwloc(text: str, source: str) -> XmlElement:
+    """Parse an hwloc export and return its root.
+
+    Raises:
+        MachineError: Not well-formed XML, or another kind of XML file.
+    """
+    root = read_xml(text, source, "topology", frozenset({"indexes", "u64values"}))
+    if root.tag != "topology":
+        raise MachineError(
+            f"{source}: an XML file with root <{root.tag:.40}>, hwloc's is <topology>; give a file "
+            f"that {COMMAND} wrote"
+        )
+    return root
+
+
+def objects_below(element: XmlElement) -> Iterator[XmlElement]:
+    """Iterate over all objects of the tree, parents before children."""
+    for child in element.children_of("object"):
+        yield child
+        yield from objects_below(child)
+
+
+def infos_of(element: XmlElement) -> dict[str, str]:
+    """Return the name-value pairs of an object."""
+    return {
+        info.attributes.get("name", ""): info.attributes.get("value", "")
+        for info in element.children_of("info")
+    }
+
+
+def attribute_bits(element: XmlElement, name: str) -> int:
+    """Parse a CPU or node set as a number; hwloc prints words of 32 bits, the highest first.
+
+    `0xf0000000,,0x00000101`: an empty word is zero. 0 when the attribute is missing or invalid.
+    """
+    words = element.attributes.get(name, "").split(",")
+    if len(words) > 4096 or not all(re.fullmatch(r"(0x[0-9a-f]{1,8})?", word) for word in words):
+        return 0
+    bits = 0
+    for word in words:
+        bits = bits << 32 | int(word or "0", 16)
+    return bits
+
+
+def os_device_kind(element: XmlElement, version: str) -> str:
+    """Return `network`, `rdma` or empty; the type is an enumeration in hwloc 1 and 2, bits in 3."""
+    text = element.attributes.get("osdev_type", "")
+    number = int(text) if re.fullmatch(r"\d{1,4}", text) else 0
+    if version.startswith("3"):
+        return "rdma" if number & 32 else "network" if number & 16 else ""
+    return {2: "network", 3: "rdma"}.get(number, "")
+
 
 _PORT_STATE = re.compile(r"Port([1-9]\d?)State")
 _STATES = {"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.files.read import read_topology
-from probes.files.shipped import shipped_machines
-from probes.host.report import HostIdentity, HostReport
-from probes.host.report_json import report_from_json, report_to_json
+from probes.files.read import read_topology, shipped_machines
+from probes.host.report import HostIdentity, HostReport, report_from_json, report_to_json
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import GpuFigures, P2pFigures, PairFigures
 from probes.p2p.report import Figure

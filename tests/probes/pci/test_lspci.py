@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.pci.inventory import BarRange, NumaNode, PcieLink, PciFunction, PciInventory
-from probes.pci.listings.lspci import parse_lspci
+from probes.pci.lspci import parse_lspci
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.errors import MachineError
 

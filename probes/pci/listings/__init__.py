@@ -1,1 +1,0 @@
-"""The PCI tree of a host from the output of a tool: lspci or hwloc."""
