@@ -264,7 +264,7 @@ def test_a_hidden_gpu_leaves_the_shapes_that_are_still_there(
 def test_a_profile_under_the_floor_has_every_key_measured_from_the_beginning(
     run_inside: Run, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(*_: object) -> None:
+    def lost(*_: object, **__: object) -> None:
         raise ProfileLostError("NCCL_BUFFSIZE=16777216 is under the floor")
 
     monkeypatch.setattr(stages, "tune_again", lost)
