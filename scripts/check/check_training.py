@@ -118,7 +118,7 @@ def check(part: str, arguments: argparse.Namespace, folder: Path) -> dict[str, A
     tuned += ["--alone"] if arguments.alone else []
     tuccl(*tuned, "--budget", arguments.budget, *machine_words(arguments))
     tuccl("ship", shipped, "--workspace", workspace)
-    of_job = ["--table", shipped, "--rounds", str(arguments.pairs)]
+    of_job = [shipped, "--rounds", str(arguments.pairs)]
     of_job += ["--metric", STEP.pattern, "--unit", "us", "--json", "--", *job]
     found: dict[str, Any] = json.loads(tuccl("workload", "bench", *of_job, codes=(0, 1)))
     if arguments.trim:
