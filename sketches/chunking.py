@@ -62,10 +62,8 @@ class Chunking:
     def misfits(self, size_bytes: int, chunks: int, contributions: int) -> tuple[Misfit, ...]:
         """Return the reasons why a number of chunks does not fit.
 
-        Args:
-            size_bytes: Size of the whole buffer, as in nccl-tests.
-            chunks: Chunks of the whole buffer.
-            contributions: Ranks whose blocks form the buffer; 1: each rank has all of it.
+        The size is that of the whole buffer, as in nccl-tests. The blocks of `contributions` ranks
+        form the buffer; 1: each rank has all of it.
         """
         multiple = msccl_multiple_bytes(chunks, contributions)
         if size_bytes % multiple:

@@ -33,9 +33,7 @@ class NicGroup:
 def group_nics(topology: Topology, nics: Iterable[str]) -> tuple[NicGroup, ...]:
     """Group the given NICs across nodes; groups of one NIC connect nothing and are kept.
 
-    Args:
-        topology: The machine.
-        nics: Names of the NICs to group, usually those that stage 1 bound.
+    These are usually the NICs that stage 1 bound.
     """
     names = sorted(set(nics), key=lambda nic: _place(topology, nic))
     rails = _by_rail(topology, names)

@@ -57,10 +57,8 @@ def size_ranges(
 ) -> tuple[SizeRange, ...]:
     """Return the sizes at which each candidate is worth trying; the first always is.
 
-    Args:
-        operation: The operation of the figures.
-        candidates: Candidates, the default first.
-        phases: Number of consecutive latencies of a good schedule.
+    The default candidate is the first; `phases` is the number of consecutive latencies of a good
+    schedule.
     """
     return tuple(
         _size_range(operation, candidate, [c for c in candidates if c is not candidate], phases)

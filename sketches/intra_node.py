@@ -28,9 +28,7 @@ def intra_node_wires(
 ) -> tuple[tuple[Wire, ...], tuple[DroppedEdge, ...]]:
     """Return the edges between GPUs of the same node.
 
-    Args:
-        topology: The machine.
-        every_pcie_pair: Keep PCIe also between GPUs that NVLink connects through relays.
+    With `every_pcie_pair`, PCIe stays also between GPUs that NVLink connects through relays.
 
     Returns:
         The wires, and the dropped pairs.

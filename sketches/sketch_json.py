@@ -121,9 +121,7 @@ def sketch_to_json(sketch: Sketch) -> str:
 def sketch_from_json(text: str, where: str = "sketch") -> Sketch:
     """Read a sketch.
 
-    Args:
-        text: JSON from `sketch_to_json`, or written by hand.
-        where: File name, for messages.
+    `where` is the name of the file, for messages.
 
     Raises:
         MachineError: The text is not JSON, or not a sketch; the message says what and where.

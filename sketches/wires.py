@@ -50,13 +50,8 @@ def wire(
 
     An edge through the network is a network edge even where PCIe is narrower.
 
-    Args:
-        topology: The machine.
-        src: The sending rank.
-        dst: The receiving rank.
-        links: The route, in travel order.
-        most_gb_per_s: Bandwidth of the route, if it is below that of each link.
-        ports_of: A `PortsOfLinks` if many wires share links; None: `link_ports`.
+    The links stand in travel order. `most_gb_per_s` is the bandwidth of the route if it is below
+    that of each link; `ports_of` is a `PortsOfLinks` if many wires share links.
     """
     ports_of = ports_of or partial(link_ports, topology)
     narrowest = min(links, key=lambda link: link.bandwidth_gb_per_s)

@@ -34,10 +34,7 @@ _Connections = Mapping[int, Sequence[int]]
 def taccl_sketch(rules: TacclRules, topology: Topology, name: str) -> Sketch:
     """Return the sketch that a sketch file allows on a machine.
 
-    Args:
-        rules: The file's content.
-        topology: The machine, with the rules' number of nodes and equal nodes.
-        name: Name of the sketch, usually the file's stem.
+    The machine has the rules' number of nodes, all equal; the name is usually the file's stem.
 
     Raises:
         MachineError: The machine differs from the rules in nodes or GPUs, a rule contradicts the

@@ -67,9 +67,7 @@ class _Sketch(Record):
 def read_taccl_sketch(text: str, source: str) -> TacclRules:
     """Read a sketch file.
 
-    Args:
-        text: The file's content.
-        source: The file's name, for messages.
+    `source` is the file's name, for messages.
 
     Raises:
         MachineError: The file is not of this format; file, field and remedy are named.

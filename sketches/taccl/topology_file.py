@@ -177,9 +177,7 @@ class _Topology(Record):
 def read_taccl_topology(text: str, source: str) -> TacclNode:
     """Read a topology file.
 
-    Args:
-        text: The file's content.
-        source: The file's name, for messages.
+    `source` is the file's name, for messages.
 
     Raises:
         MachineError: The file is not of this format; file, field and remedy are named.

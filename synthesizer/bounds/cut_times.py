@@ -30,8 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sketches.sketch import Edge, Sketch
-from synthesizer.bounds.edge_orbits import edge_orbits
-from synthesizer.bounds.flow_program import FlowProgram
+from synthesizer.bounds.edge_orbits import FlowProgram, edge_orbits
 from synthesizer.ir.collectives import Collective
 
 

@@ -35,8 +35,7 @@ import networkx as nx
 
 from sketches.sketch import Sketch
 from synthesizer.bounds.cut_times import CutTime, cut_times
-from synthesizer.bounds.edge_orbits import EdgeOrbits, edge_orbits
-from synthesizer.bounds.flow_program import FlowProgram
+from synthesizer.bounds.edge_orbits import EdgeOrbits, FlowProgram, edge_orbits
 from synthesizer.ir.collectives import Collective
 
 MOST_SEPARATED_RANKS = 64

@@ -23,7 +23,7 @@ from synthesizer.experts import (
     ring,
     tree,
 )
-from synthesizer.experts.ring_orders import ring_orders
+from synthesizer.experts.ring import ring_orders
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program

@@ -43,10 +43,7 @@ class _Route:
 def rail_broadcast(grid: Grid, root: int, groups: int) -> Program:
     """Broadcast of `groups` groups of chunks on each rail.
 
-    Args:
-        grid: A grid from `synthesizer.experts.hierarchical.rail_grid`.
-        root: A rank of the grid.
-        groups: Groups per rail: one for latency, several to keep every NIC busy.
+    Each rail has `groups` of chunks: one for latency, several to keep every NIC busy.
     """
     program = _program(Collective.BROADCAST, grid, root, groups)
 

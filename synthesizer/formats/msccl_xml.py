@@ -132,9 +132,7 @@ class _Reader:
 def read_msccl_xml(text: str, source: str = "schedule") -> Algorithm:
     """Read a schedule.
 
-    Args:
-        text: The XML.
-        source: Name of the file, for messages.
+    `source` is the name of the file, for messages.
 
     Raises:
         FormatError: The text is not such a file. Whether the schedule is correct is for the
@@ -288,10 +286,7 @@ def write_msccl_xml(
 
     `root` is TuCCL's own attribute for broadcast and reduce; the runtimes ignore it.
 
-    Args:
-        algorithm: The schedule.
-        dialect: The runtime that it is for.
-        threads: Threads per threadblock, in whole warps; None for the runtime's default.
+    `threads` per threadblock are whole warps; None stands for the runtime's default.
 
     Raises:
         FormatError: The runtime does not accept that number of threads.

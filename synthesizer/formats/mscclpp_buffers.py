@@ -27,8 +27,16 @@ from numpy.typing import NDArray
 from synthesizer.formats.mscclpp_stream import Place
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Protocol, StepType
 from synthesizer.ir.collectives import Collective
-from synthesizer.ir.layout import Layout, layout
-from synthesizer.ir.wiring import READS_SRC, RECEIVING, WRITES_DST, Connection, Wiring, wire
+from synthesizer.ir.wiring import (
+    READS_SRC,
+    RECEIVING,
+    WRITES_DST,
+    Connection,
+    Layout,
+    Wiring,
+    layout,
+    wire,
+)
 from synthesizer.prove.defects import Defect
 from synthesizer.prove.execution_order import execution_order
 from tuccl.errors import ScheduleError
@@ -54,11 +62,8 @@ def place_messages(
 ) -> Placement:
     """Find a landing place for every message.
 
-    Args:
-        wiring: A schedule that the verifier proved.
-        order: Its steps in an order that respects every wait.
-        layouts: The layout of each rank.
-        in_slots: Put every message into a slot, as packets require.
+    The schedule was proved, and `order` respects every wait. With `in_slots`, as packets require,
+    every message goes into a slot.
     """
     free = set() if in_slots else _free_destinations(wiring, order, layouts)
     slot: dict[int, int] = {}

@@ -14,8 +14,7 @@ from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 from synthesizer.plan.list_schedule import TimedHop, Timetable
 from synthesizer.plan.port_queues import TimedTwoWays
-from synthesizer.solve.resources import Hop
-from synthesizer.solve.routes import RouteTree
+from synthesizer.solve.routes import Hop, RouteTree
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from synthesizer.solve.resources import Hop, Resources
-from synthesizer.solve.routes import RouteTree
+from synthesizer.solve.routes import Hop, Resources, RouteTree
 
 
 class Precedence(StrEnum):
@@ -59,11 +58,7 @@ def list_schedule(
 ) -> Timetable:
     """Return a timetable of every hop of every tree for each of `pieces` equal pieces.
 
-    Args:
-        trees: The routes of the chunks.
-        pieces: Consecutive pieces of each tree's chunk.
-        costs: Resources for the size of one piece.
-        precedence: The rule that picks the next transfer.
+    `costs` are for the size of one piece.
     """
     run = _Run(costs, trees, precedence)
     for t, tree in enumerate(trees):

@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from synthesizer.plan.list_schedule import TimedHop, Timetable, onward_hops, remaining_us
 from synthesizer.solve.greedy import FIFO_SLOTS
-from synthesizer.solve.resources import Hop, Resources
-from synthesizer.solve.routes import RouteTree
+from synthesizer.solve.routes import Hop, Resources, RouteTree
 from synthesizer.solve.two_way_trees import TwoWayTree
 
 
@@ -32,12 +31,8 @@ def queued_timetable(
 ) -> Timetable:
     """Return a timetable of every hop of every tree for each of `pieces` equal pieces.
 
-    Args:
-        trees: The routes of the chunks.
-        pieces: Consecutive pieces of each tree's chunk.
-        costs: Resources for the size of one piece.
-        backwards: Whether the trees run in reverse, with sums; the timetable is then that of the
-            reversed run.
+    `costs` are for the size of one piece. If the trees run `backwards`, with sums, the timetable is
+    that of the reversed run.
     """
     run = (_Sums if backwards else PortQueues)(trees, costs)
     for tree in range(len(trees)):
@@ -274,10 +269,7 @@ def queued_two_ways(
 ) -> TimedTwoWays:
     """Return a timetable of every hop.
 
-    Args:
-        trees: One tree per chunk.
-        costs: Resources for the size of a chunk.
-        urgency: The rule that picks the next transfer.
+    `costs` are for the size of a chunk.
     """
     run = _TwoWayQueues(trees, costs, urgency)
     for number in range(len(trees)):

@@ -46,8 +46,13 @@ from synthesizer.plan.two_way_planning import TwoWayPlan, plan_two_ways
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from synthesizer.solve.path_routing import PairRouting, route_pairs
-from synthesizer.solve.resources import require_connected, resources, reversed_sketch
-from synthesizer.solve.routes import rank_orbits, single
+from synthesizer.solve.routes import (
+    rank_orbits,
+    require_connected,
+    resources,
+    reversed_sketch,
+    single,
+)
 from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 from tuccl.errors import InfeasibleError, ScheduleError
 
@@ -168,12 +173,7 @@ def synthesize(
 ) -> SynthesisResult:
     """Find a schedule for one size.
 
-    Args:
-        collective: Any operation but `custom`.
-        sketch: Edges and ports to use.
-        size_bytes: Size as in nccl-tests.
-        options: Limits and granularity.
-        root: Root of broadcast and reduce.
+    The size is as in nccl-tests; only broadcast and reduce use `root`.
 
     Raises:
         InfeasibleError: The sketch does not connect all ranks, the root is no rank, or the size is

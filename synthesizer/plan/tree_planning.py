@@ -31,8 +31,15 @@ from synthesizer.plan.timetabling import (
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.greedy import FIFO_SLOTS, soonest_trees
 from synthesizer.solve.packing import packed_trees, shallow_trees
-from synthesizer.solve.resources import Hop, Resources, resources
-from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us
+from synthesizer.solve.routes import (
+    Family,
+    Hop,
+    Resources,
+    RouteTree,
+    expand,
+    least_time_us,
+    resources,
+)
 from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 from synthesizer.solve.tree_routing import Routing, route_trees
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from synthesizer.ir.msccl_limits import MAX_STEPS
 from synthesizer.plan.port_queues import TimedTwoWays, Urgency, queued_two_ways
-from synthesizer.plan.rehearsal import rehearsed_two_ways
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
     LEAST_PIECE_BYTES,
     PlanRequest,
     finer_pays,
     good_enough,
+    rehearsed_two_ways,
 )
-from synthesizer.solve.resources import resources
+from synthesizer.solve.routes import resources
 from synthesizer.solve.two_way_packing import TwoWayPacking
 
 CHUNKS_PER_RANK = (1, 2, 4, 8, 16, 32, 64)

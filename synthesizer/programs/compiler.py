@@ -32,8 +32,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.layout import Layout, layout
-from synthesizer.ir.wiring import READS_SRC, WRITES_DST
+from synthesizer.ir.wiring import READS_SRC, WRITES_DST, Layout, layout
 from synthesizer.programs import phase_records, step_records
 from synthesizer.programs.flow import StepPlace, run_on_symbols
 from synthesizer.programs.layout import PhaseKind, unpacked
@@ -47,9 +46,7 @@ _NOWHERE = ChunkRef(Buffer.INPUT, 0)
 def with_explicit_order(algorithm: Algorithm, order: Sequence[StepPlace]) -> Algorithm:
     """Return the schedule with the dependences that it needs if messages carry no order.
 
-    Args:
-        algorithm: A schedule that passed `synthesizer.programs.flow`.
-        order: All its steps, in a possible order of execution.
+    `order` has all its steps, in a possible order of execution.
 
     Returns:
         The schedule itself if it needs none.

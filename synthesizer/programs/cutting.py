@@ -27,9 +27,8 @@ _WINDOW = 16
 def merged(statements: Sequence[Statement], buffers: Program) -> tuple[Statement, ...]:
     """Return statements with the same effect, where those over adjacent chunks are one.
 
-    Args:
-        statements: Statements in an order that is right.
-        buffers: The buffers, and whether calls may be in place.
+    The statements stand in an order that is right; `buffers` has the buffers, and whether calls may
+    be in place.
     """
     found: list[Statement] = []
     for statement in statements:
@@ -122,9 +121,7 @@ class _Work(NamedTuple):
 def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
     """Cut a schedule into stages and rounds, for calls in place and out of place.
 
-    Args:
-        algorithm: The schedule.
-        node_sizes: Ranks of each node; the ranks of a node follow one another.
+    The ranks of a node follow one another.
 
     Raises:
         NoProgramError: The schedule is not proved, has no result to keep, or exceeds a limit.

@@ -12,8 +12,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType
-from synthesizer.ir.layout import Layout, layout
-from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST, Wiring, wire
+from synthesizer.ir.wiring import (
+    READS_SRC,
+    RECEIVING,
+    SENDING,
+    WRITES_DST,
+    Layout,
+    Wiring,
+    layout,
+    wire,
+)
 from synthesizer.prove.defects import Defect
 from synthesizer.prove.execution_order import execution_order
 from synthesizer.prove.verifier import verify

@@ -22,13 +22,7 @@ _INPUT, _OUTPUT = Place(Buffer.INPUT, 0), Place(Buffer.OUTPUT, 0)
 def phased_plans(
     collective: Collective, nodes: int, local_ranks: int
 ) -> tuple[PhasedSchedule, ...]:
-    """Return the plans of a collective; none where NCCL's own call is the only way.
-
-    Args:
-        collective: The operation.
-        nodes: Number of nodes.
-        local_ranks: Ranks of each node.
-    """
+    """Return the plans of a collective; none where NCCL's own call is the only way."""
     if not (2 <= nodes <= MOST_NODES and 1 <= local_ranks <= MOST_RANKS):
         return ()
     match collective:

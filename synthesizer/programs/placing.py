@@ -91,12 +91,7 @@ class Places:
 
 
 def places_of(timing: Timing, program: Program) -> Places:
-    """Return the places of all values.
-
-    Args:
-        timing: The times of the values.
-        program: The buffers, and whether calls may be in place.
-    """
+    """Return the places of all values."""
     return _Placing(timing, program).run()
 
 

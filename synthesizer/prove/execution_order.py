@@ -103,10 +103,8 @@ class _Run:
 def execution_order(wiring: Wiring, slots: int, chunks_per_slot: int | None) -> list[int] | Defect:
     """Return the steps in an order that respects every wait, or the deadlock of every execution.
 
-    Args:
-        wiring: The schedule.
-        slots: Messages, or pieces of them, that a connection holds.
-        chunks_per_slot: Chunks that fit in a slot; None when a slot takes a message of any size.
+    A connection holds `slots` messages, or pieces of `chunks_per_slot` chunks; None if a slot takes
+    a message of any size.
     """
     run = _Run(wiring, slots, chunks_per_slot)
     run.run()

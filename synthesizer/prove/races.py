@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synthesizer.ir.algorithm import StepType
-from synthesizer.ir.layout import Layout
-from synthesizer.ir.wiring import READS_SRC, SENDING, WRITES_DST, Wiring
+from synthesizer.ir.wiring import READS_SRC, SENDING, WRITES_DST, Layout, Wiring
 from synthesizer.prove.defects import Defect, DefectKind
 
 Clock = NDArray[np.int32]
@@ -91,10 +90,7 @@ class _History:
 def find_races(wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]) -> list[Defect]:
     """Return the pairs of steps that race, at most one per pair of threadblocks.
 
-    Args:
-        wiring: The schedule.
-        order: Its steps in an order that respects every wait.
-        layouts: The layout of each rank.
+    `order` respects every wait.
     """
     local: list[int] = []
     width: dict[int, int] = {}

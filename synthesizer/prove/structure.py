@@ -14,9 +14,17 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.ir.collectives import Collective
-from synthesizer.ir.layout import Layout, layout, shares_buffers
 from synthesizer.ir.msccl_limits import MAX_CHANNELS
-from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST, Connection
+from synthesizer.ir.wiring import (
+    READS_SRC,
+    RECEIVING,
+    SENDING,
+    WRITES_DST,
+    Connection,
+    Layout,
+    layout,
+    shares_buffers,
+)
 from synthesizer.prove.defects import Defect, DefectKind
 
 MAX_CHUNKS = 1 << 20

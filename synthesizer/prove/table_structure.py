@@ -12,7 +12,7 @@ import numpy as np
 
 from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
 from synthesizer.ir.collectives import Collective
-from synthesizer.ir.layout import Layout, layout, shares_buffers
+from synthesizer.ir.wiring import Layout, layout, shares_buffers
 from synthesizer.prove.step_table import BUFFERS, Flags, Ints, StepTable
 from synthesizer.prove.structure import MAX_CHUNKS, MAX_MOVES, header_defects
 
@@ -119,7 +119,7 @@ class Places:
             layout(algorithm, rank, in_place=in_place) for rank in range(algorithm.ranks)
         ]
         self.sizes = np.array([[lay.size(buffer) for buffer in BUFFERS] for lay in self.layouts])
-        # Scratch follows all other buffers (`synthesizer.ir.layout`).
+        # Scratch follows all other buffers (`synthesizer.ir.wiring`).
         spans = np.array([lay.scratch_base + lay.scratch_chunks for lay in self.layouts])
         self.cells = int(spans.sum())
         self.base = np.cumsum(spans) - spans

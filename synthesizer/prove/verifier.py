@@ -2,9 +2,10 @@
 
 It does not depend on how schedules are built. Its checks are, in this order: structure,
 connections, deadlock with finite FIFO slots (`execution_order`), races (`races`), uninitialised
-reads and the exact post-condition (`symbolic`). A check is skipped if an earlier one that it relies
-on fails. Checks that depend on the buffer layout run once for each layout that the schedule claims:
-in place, out of place.
+reads and the exact post-condition: without races one run, in an order that respects every wait,
+shows the contents of every chunk. A check is skipped if an earlier one that it relies on fails.
+Checks that depend on the buffer layout run once for each layout that the schedule claims: in place,
+out of place.
 
 A vectorised proof (`is_plainly_right`) comes first: it takes seconds for millions of steps and
 either succeeds or is inconclusive. It succeeds if structure and connections are sound, no message
@@ -25,22 +26,168 @@ worst case into single chunks; for such sizes, pass the chunks per slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.layout import layout
-from synthesizer.ir.wiring import Wiring, wire
+from synthesizer.ir.algorithm import Algorithm, ChunkRef, Step, StepType
+from synthesizer.ir.collectives import Collective, Sum, initial_contents, postcondition
+from synthesizer.ir.wiring import (
+    READS_SRC,
+    RECEIVING,
+    SENDING,
+    WRITES_DST,
+    Layout,
+    Wiring,
+    layout,
+    wire,
+)
 from synthesizer.prove.defects import Defect, DefectKind
 from synthesizer.prove.execution_order import execution_order
 from synthesizer.prove.races import find_races
 from synthesizer.prove.step_table import step_table
 from synthesizer.prove.structure import access_defects, algorithm_defects, connection_defects
-from synthesizer.prove.symbolic import execute, result_defects
 from synthesizer.prove.table_structure import Places, is_sound
 from synthesizer.prove.wave_races import ordered_within_ranks
 from synthesizer.prove.wave_symbolic import gives_result
 from synthesizer.prove.waves import in_waves
+
+Content = Sum | str | None
+"""Contents of a chunk: a sum that may become correct, the reason why it cannot, or None."""
+
+_UNDEFINED = "data that nothing has written"
+
+
+def execute(
+    algorithm: Algorithm, wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]
+) -> tuple[list[dict[int, Content]], list[Defect]]:
+    """Return the contents per rank and address after all steps, and reads of unwritten chunks."""
+    memory = [_initial_memory(algorithm, rank, layouts[rank]) for rank in range(algorithm.ranks)]
+    messages: dict[int, list[Content]] = {}
+    defects: list[Defect] = []
+    for node in order:
+        step = wiring.steps[node]
+        if step.type is StepType.NOP:
+            continue
+        rank = wiring.blocks[wiring.block_of[node]][0]
+        cells, layout = memory[rank], layouts[rank]
+        data = messages.pop(wiring.source[node]) if step.type in RECEIVING else None
+        if step.type in READS_SRC:
+            local = _read(cells, layout, step.src, step.count)
+            if any(content is None for content in local):
+                defects.append(_uninitialised(wiring, node, step, local))
+                local = [_UNDEFINED if content is None else content for content in local]
+            data = (
+                local if data is None else [_add(*pair) for pair in zip(data, local, strict=True)]
+            )
+        if step.type is StepType.REDUCE and data is not None:
+            target = _read(cells, layout, step.dst, step.count)
+            if any(content is None for content in target):
+                defects.append(_uninitialised(wiring, node, step, target, reads_dst=True))
+            data = [_add(*pair) for pair in zip(target, data, strict=True)]
+        if data is None:
+            continue
+        if step.type in WRITES_DST:
+            base = layout.address(step.dst)
+            cells.update(zip(range(base, base + step.count), data, strict=True))
+        if step.type in SENDING:
+            messages[node] = data
+    return memory, defects
+
+
+def result_defects(
+    algorithm: Algorithm, memory: Sequence[dict[int, Content]], layouts: Sequence[Layout]
+) -> Iterator[Defect]:
+    """Yield the result chunks whose contents differ from the post-condition."""
+    if algorithm.collective is Collective.CUSTOM:
+        yield Defect(
+            DefectKind.NO_POSTCONDITION,
+            None,
+            None,
+            None,
+            "the operation is custom: nothing says what its result should be, "
+            "only structure, deadlocks, races and uninitialised reads were checked",
+        )
+        return
+    for rank, lay in enumerate(layouts):
+        wanted = postcondition(
+            algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
+        )
+        for chunk, right in enumerate(wanted):
+            content = memory[rank].get(lay.output_base + chunk)
+            if content != right:
+                yield Defect(
+                    DefectKind.WRONG_RESULT,
+                    rank,
+                    None,
+                    None,
+                    f"result chunk {chunk} holds {_tell(content)}, must hold {_tell(right)}",
+                )
+
+
+def _initial_memory(algorithm: Algorithm, rank: int, layout: Layout) -> dict[int, Content]:
+    if algorithm.collective is Collective.CUSTOM:
+        return {chunk: Sum(chunk, 1 << rank) for chunk in range(layout.input_chunks)}
+    contents = initial_contents(
+        algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
+    )
+    return {layout.input_base + chunk: content for chunk, content in enumerate(contents)}
+
+
+def _read(cells: dict[int, Content], layout: Layout, ref: ChunkRef, count: int) -> list[Content]:
+    base = layout.address(ref)
+    return [cells.get(address) for address in range(base, base + count)]
+
+
+def _add(left: Content, right: Content) -> Content:
+    """Return the sum of two contents; a wrong sum stays wrong, since nothing is subtracted."""
+    if isinstance(left, str) or left is None:
+        return left or _UNDEFINED
+    if isinstance(right, str) or right is None:
+        return right or _UNDEFINED
+    if left.chunk != right.chunk:
+        return f"a sum of input chunks {left.chunk} and {right.chunk}"
+    twice = left.ranks & right.ranks
+    if twice:
+        return (
+            f"chunk {left.chunk} of rank {_ranks(twice)} more than once: "
+            f"{_tell(left)} plus {_tell(right)}"
+        )
+    return Sum(left.chunk, left.ranks | right.ranks)
+
+
+def _uninitialised(
+    wiring: Wiring, node: int, step: Step, contents: Sequence[Content], *, reads_dst: bool = False
+) -> Defect:
+    ref = step.dst if reads_dst else step.src
+    chunk = ref.offset + next(i for i, content in enumerate(contents) if content is None)
+    return Defect(
+        DefectKind.UNINITIALISED,
+        *wiring.place(node),
+        f"{step.type} reads {ref.buffer}[{chunk}], which holds nothing at that time",
+    )
+
+
+def _tell(content: Content) -> str:
+    if content is None:
+        return "nothing"
+    if isinstance(content, str):
+        return content
+    return f"chunk {content.chunk} of rank {_ranks(content.ranks)}"
+
+
+def _ranks(mask: int) -> str:
+    """Return the ranks of a bit set with runs shortened: 0-3,7."""
+    runs: list[str] = []
+    rank = 0
+    while mask >> rank:
+        if not mask >> rank & 1:
+            rank += 1
+            continue
+        start = rank
+        while mask >> rank & 1:
+            rank += 1
+        runs.append(str(start) if rank == start + 1 else f"{start}-{rank - 1}")
+    return ",".join(runs)
 
 
 def is_plainly_right(
@@ -48,11 +195,8 @@ def is_plainly_right(
 ) -> bool:
     """Return whether the simple conditions prove a schedule correct.
 
-    Args:
-        algorithm: The schedule.
-        modes: Buffer layouts to prove it for: in place (True), out of place (False).
-        slots: Slots of each connection, as in `synthesizer.prove.verifier.verify`.
-        chunks_per_slot: As in `synthesizer.prove.verifier.verify`.
+    `modes` are the buffer layouts to prove it for: in place (True), out of place (False). Slots and
+    chunks per slot are as in `verify`.
     """
     try:
         table = step_table(algorithm)

@@ -150,11 +150,8 @@ def _clocks_order(
 ) -> bool:
     """Return whether clocks order all pairs on a range of ranks.
 
-    Args:
-        table: The schedule.
-        waves: Its steps by wave.
-        pairs: Earlier and later steps, in the order of the later steps.
-        ranks: The first rank, and the rank after the last.
+    `pairs` are earlier and later steps, in the order of the later steps; `ranks` are the first rank
+    and the rank after the last.
     """
     batch = _batch(table, waves, pairs, ranks)
     column = table.block - table.first_block[table.rank]

@@ -4,7 +4,7 @@ Contents are numbers. The first numbers stand for the input chunks of the ranks;
 creates a new number, with its chunk and its set of ranks as a row of bits. Steps of one wave do not
 wait for each other and, in a schedule without races, touch no common chunk that one of them writes,
 so a wave is executed at once. An unwritten operand, a sum of different chunks or a repeated
-contribution ends the run, and `synthesizer.prove.symbolic` names the defect.
+contribution ends the run, and `synthesizer.prove.verifier` names the defect.
 """
 
 from __future__ import annotations

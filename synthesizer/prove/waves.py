@@ -93,9 +93,8 @@ def connect(table: StepTable) -> tuple[Ints, Ints, Ints] | None:
 def _levels(waits_for: Ints, onward: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     """Return the steps outside cycles by level, and the start of each level.
 
-    Args:
-        waits_for: The step that each step waits for; several may wait for one.
-        onward: Maps from each step to the single step that waits for it.
+    Several steps may wait for one; `onward` maps from each step to the single step that waits for
+    it.
     """
     waiting = np.flatnonzero(waits_for >= 0)
     waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]

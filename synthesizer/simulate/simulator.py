@@ -102,10 +102,7 @@ class _SteadyState(NamedTuple):
 class CompiledSchedule:
     """A schedule on a sketch, prepared for simulation at any size and model.
 
-    Args:
-        graph: Graph of all ranks, or of the representatives after folding.
-        chunks_per_loop: Chunks per loop of the schedule.
-        steps: Steps of the schedule, if the graph has fewer.
+    `steps` is the number of the schedule's steps if the graph has fewer, as after folding.
     """
 
     def __init__(
@@ -131,9 +128,7 @@ class CompiledSchedule:
     def times(self, size_bytes: float, model: ExecutionModel) -> Times:
         """Return the simulated times of one call.
 
-        Args:
-            size_bytes: Size of the collective as in nccl-tests: the larger buffer.
-            model: Executor and protocol.
+        The size is that of the larger buffer, as in nccl-tests.
 
         Raises:
             ScheduleError: The schedule deadlocks with `model.fifo_slots`.

@@ -86,13 +86,6 @@ def trace_schedule(
 ) -> Trace:
     """Simulate a call and return when each step ran.
 
-    Args:
-        algorithm: The schedule.
-        sketch: Sketch that it runs on.
-        size_bytes: Size of the collective as in nccl-tests.
-        model: Executor and protocol.
-        most_tiles: Most tiles to trace.
-
     Raises:
         InfeasibleError: The sketch does not connect the ranks of a message.
         ScheduleError: The schedule is defect or deadlocks.

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sketches.sketch import Sketch
-from synthesizer.solve.resources import Hop, Resources, resources
-from synthesizer.solve.routes import Family, Orbit, RouteTree
+from synthesizer.solve.routes import Family, Hop, Orbit, Resources, RouteTree, resources
 from synthesizer.solve.share_program import Loads, ShareProgram
 from synthesizer.solve.two_way_trees import Spanning
 
@@ -56,11 +55,8 @@ class _Column:
 class BlockPacking:
     """Trees of a sketch's sources; those found for one number of chunks are kept for the next.
 
-    Args:
-        sketch: Edges and ports.
-        orbits: Orbits of the sources, each of which reaches every rank.
-        block_bytes: Bytes that each source spreads.
-        hop_weight: Weight of the latencies of all hops of a tree, per source.
+    Each source spreads `block_bytes` and reaches every rank; `hop_weight` is the weight of the
+    latencies of all hops of a tree, per source.
     """
 
     def __init__(

@@ -12,8 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from synthesizer.simulate.simulator import ExecutionModel
-from synthesizer.solve.resources import Hop, Resources
-from synthesizer.solve.routes import Family, RouteTree
+from synthesizer.solve.routes import Family, Hop, Resources, RouteTree
 
 FIFO_SLOTS = ExecutionModel().fifo_slots
 """Most messages in flight on a connection."""
@@ -24,12 +23,8 @@ def soonest_trees(
 ) -> dict[Family, RouteTree]:
     """Return an earliest-arrival spanning tree per family; every source must reach every rank.
 
-    Args:
-        costs: Resources for the size of a chunk.
-        families: Families of trees to find.
-        ranks: Number of ranks.
-        slots: Chunks in flight on a connection. Fewer than its FIFO holds leave slots for pieces of
-            chunks, and spread chunks over more connections.
+    Fewer `slots` than the FIFO of a connection holds leave slots for pieces of chunks, and spread
+    chunks over more connections.
     """
     growth = _Growth(costs, families, slots)
     missing = len(families) * (ranks - 1)

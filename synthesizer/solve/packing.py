@@ -25,8 +25,7 @@ from math import ceil, exp
 
 import numpy as np
 
-from synthesizer.solve.resources import Hop, Resources
-from synthesizer.solve.routes import Family, Orbit, RouteTree, tree_from_hops
+from synthesizer.solve.routes import Family, Hop, Orbit, Resources, RouteTree, tree_from_hops
 
 _MOVES_PER_RANK = 40
 _FEWEST_MOVES = 20_000
@@ -65,12 +64,8 @@ def packed_trees(
 ) -> dict[Family, RouteTree]:
     """Return a spanning tree for every family; every source must reach every rank.
 
-    Args:
-        costs: Resources for the size of a chunk.
-        families: Families of trees to find.
-        ranks: Number of ranks.
-        target_us: Lower bound on the load of the busiest resource.
-        moves: Limit of the search after the trees have grown; 0: automatic.
+    `costs` are for the size of a chunk, `target_us` is a lower bound on the load of the busiest
+    resource, and `moves` limits the search after the trees have grown; 0: automatic.
     """
     wanted = _MOVES_PER_RANK * len(families) * ranks
     moves = moves or min(max(wanted, _FEWEST_MOVES), _MOST_MOVES)
@@ -296,11 +291,7 @@ def shallow_trees(
 ) -> dict[Family, RouteTree]:
     """Return a spanning tree for every family; every source must reach every rank.
 
-    Args:
-        costs: Resources for the size of a chunk.
-        families: Families of trees to find.
-        node_of_rank: Node of each rank.
-        target_us: Lower bound on the load of the busiest resource.
+    Costs and target are as in `packed_trees`.
     """
     packing = _ParallelGrowth(costs, families, node_of_rank, target_us)
     packing.grow_all()

@@ -16,8 +16,16 @@ from itertools import pairwise
 import pulp
 
 from sketches.sketch import Sketch
-from synthesizer.solve.resources import Hop, Resources
-from synthesizer.solve.routes import Family, Orbit, RouteTree, expand, least_time_us, rank_orbits
+from synthesizer.solve.routes import (
+    Family,
+    Hop,
+    Orbit,
+    Resources,
+    RouteTree,
+    expand,
+    least_time_us,
+    rank_orbits,
+)
 from synthesizer.solve.solver import SolveStatus, add_integer, add_variable, solve
 from synthesizer.solve.tree_routing import Routing
 
@@ -42,12 +50,8 @@ def route_pairs(
 ) -> PairRouting:
     """Choose paths for every ordered pair of ranks; a path may count twice.
 
-    Args:
-        sketch: The sketch of the paths.
-        costs: Its resources for the size of a chunk.
-        time_limit_s: Limit of the solver's work, in seconds of an idle core.
-        gap: Relative gap at which the solver may stop.
-        paths_per_pair: Paths, and chunks, of a pair's block.
+    A pair's block has a chunk for each path. The limit of the work is in seconds of an idle core;
+    the solver may stop at the relative `gap`.
 
     Raises:
         ScheduleError: No solver works.

@@ -12,7 +12,7 @@ import highspy
 import numpy as np
 from numpy.typing import NDArray
 
-from synthesizer.bounds.flow_program import QuietHighs
+from synthesizer.bounds.edge_orbits import QuietHighs
 from tuccl.errors import ScheduleError
 
 Loads = NDArray[np.float64]
@@ -22,10 +22,8 @@ Loads = NDArray[np.float64]
 class ShareProgram:
     """Minimises the weighted busiest resources plus the mean delay over the shares of trees.
 
-    Args:
-        weights: Weight of the busiest resource of each group of resources.
-        resource_count: Number of resources of a group.
-        demands: Number of demands; the shares of the trees of each add up to 1.
+    Each group of `resource_count` resources has a weight for its busiest one. The shares of the
+    trees of each demand add up to 1.
     """
 
     def __init__(self, weights: Sequence[float], resource_count: int, demands: int) -> None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 import pulp
 
-from synthesizer.bounds.flow_program import QuietHighs
+from synthesizer.bounds.edge_orbits import QuietHighs
 from tuccl.errors import ScheduleError
 
 _SEED = 1
@@ -119,11 +119,8 @@ def require_solver() -> None:
 def solve(problem: pulp.LpProblem, work_limit_s: float, gap: float) -> SolveOutcome:
     """Minimise a problem; on success its variables hold the solution.
 
-    Args:
-        problem: The problem.
-        work_limit_s: Limit of the search, in estimated seconds of an idle core. A limit of less
-            than a node gives no solution.
-        gap: Relative gap at which the solver may stop.
+    The limit of the search is in estimated seconds of an idle core; less than a node gives no
+    solution. The solver may stop at the relative `gap`.
 
     Raises:
         ScheduleError: No solver is installed, or it failed.

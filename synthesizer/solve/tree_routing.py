@@ -20,8 +20,15 @@ from dataclasses import dataclass
 import pulp
 
 from sketches.sketch import Sketch
-from synthesizer.solve.resources import Hop, Resources
-from synthesizer.solve.routes import Family, RouteTree, expand, least_time_us, tree_from_hops
+from synthesizer.solve.routes import (
+    Family,
+    Hop,
+    Resources,
+    RouteTree,
+    expand,
+    least_time_us,
+    tree_from_hops,
+)
 from synthesizer.solve.solver import (
     SolveOutcome,
     SolveStatus,
@@ -72,12 +79,8 @@ def route_trees(
 ) -> Routing:
     """Improve a set of trees; never return a worse one.
 
-    Args:
-        sketch: The sketch of the trees.
-        costs: Its resources for the size of a chunk.
-        start: One tree per family, for instance of a greedy schedule.
-        time_limit_s: Limit of the work of all solver runs together, in seconds of an idle core.
-        gap: Relative gap at which the solver may stop.
+    `start` has one tree per family, for instance of a greedy schedule. The limit of the work of all
+    solver runs together is in seconds of an idle core; the solver may stop at the relative `gap`.
 
     Raises:
         ScheduleError: No solver works.

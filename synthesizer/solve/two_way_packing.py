@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketches.sketch import Sketch
-from synthesizer.solve.resources import Hop, resources
+from synthesizer.solve.routes import Hop, resources
 from synthesizer.solve.share_program import ShareProgram
 from synthesizer.solve.two_way_trees import Spanning, TwoWayTree
 
@@ -55,10 +55,7 @@ class _Column:
 class TwoWayPacking:
     """Two-way trees of a sketch; those found for one number of chunks are kept for the next.
 
-    Args:
-        sketch: Edges and ports.
-        size_bytes: Size of the buffer.
-        balance: Weight of the busiest port of sums, and of that of results.
+    `balance` is the weight of the busiest port of sums, and of that of results.
     """
 
     def __init__(self, sketch: Sketch, size_bytes: float, balance: float = 0.0) -> None:
@@ -79,9 +76,7 @@ class TwoWayPacking:
 
         Chunks with the same tree lie evenly among the rest.
 
-        Args:
-            chunks: Number of chunks.
-            time_limit_s: Limit of the work, in seconds of an idle core.
+        The limit of the work is in seconds of an idle core.
 
         Raises:
             ScheduleError: HiGHS fails on the linear program.

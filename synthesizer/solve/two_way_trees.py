@@ -14,21 +14,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from synthesizer.solve.resources import Hop
-from synthesizer.solve.routes import tree_from_hops
+from synthesizer.solve.routes import Hop, tree_from_hops
 
 _Offer = tuple[float, int, int]
 """Price, sender and receiver of a hop."""
 
 
 def cheapest_tree(root: int, ranks: int, price: Mapping[Hop, float]) -> dict[int, int]:
-    """Return the parent of every rank but the root; the root must reach every rank.
-
-    Args:
-        root: The rank from which all hops lead away.
-        ranks: Number of ranks.
-        price: Price of each hop.
-    """
+    """Return the parent of every rank but the root; the root must reach every rank."""
     contraction = _Contraction(root, ranks, price)
     for rank in range(ranks):
         contraction.enter_from(rank)
@@ -144,9 +137,7 @@ class TwoWayTree:
 class Spanning:
     """Grows spanning trees over hops that lead away from a root.
 
-    Args:
-        hops: Possible hops; for trees towards a root, reversed.
-        latency_us: Latency of each of these hops.
+    Trees towards a root take reversed hops.
     """
 
     def __init__(self, hops: Collection[Hop], latency_us: Mapping[Hop, float]) -> None:

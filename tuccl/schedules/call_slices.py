@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES, MOST_SLICES
 from synthesizer.programs.layout import PhaseKind
-from synthesizer.programs.phases import CallPhase, PhasedSchedule
+from synthesizer.programs.phases import MOST_SCRATCH_BYTES, MOST_SLICES, CallPhase, PhasedSchedule
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.search.trials.presets import KIB, UNSLICED
 

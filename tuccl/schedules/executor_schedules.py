@@ -21,9 +21,9 @@ from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.experts import beyond_experts, expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.call_cut import has_scratch_for
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern, PhaseKind, pattern_in
+from synthesizer.programs.phases import has_scratch_for
 from tuccl.errors import NoProgramError
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PACKED_BUNDLE_VARIABLE
 from tuccl.schedules.call_slices import slice_sizes, staged_slice_sizes

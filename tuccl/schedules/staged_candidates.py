@@ -27,7 +27,7 @@ from synthesizer.experts.gateways import gateway_programs
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
-from synthesizer.programs.call_cut import has_scratch_for
+from synthesizer.programs.phases import has_scratch_for
 from tuccl.errors import NoProgramError
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters

@@ -6,7 +6,7 @@ import highspy
 import pulp
 import pytest
 
-from synthesizer.bounds.flow_program import QuietHighs
+from synthesizer.bounds.edge_orbits import QuietHighs
 from synthesizer.solve.solver import add_binary, solve
 
 

@@ -7,7 +7,7 @@ import pytest
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.hierarchical import rail_grid
-from synthesizer.experts.ring_orders import ring_orders
+from synthesizer.experts.ring import ring_orders
 from synthesizer.experts.tree import binary_tree
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.collectives import Collective

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.experts import expert_algorithms
-from synthesizer.experts.hierarchical import rail_grid
-from synthesizer.experts.rail_exchange import COLLECTIVES, Grid, rail_exchange
-from synthesizer.experts.rail_template import chosen_radices
+from synthesizer.experts.hierarchical import Grid, rail_grid
+from synthesizer.experts.rail_exchange import COLLECTIVES, chosen_radices, rail_exchange
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm, StepType
 from synthesizer.ir.collectives import Collective, input_chunks

@@ -10,10 +10,16 @@ from sketches.sketch import Sketch
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Timetable, list_schedule
 from synthesizer.plan.port_queues import queued_timetable
-from synthesizer.plan.rehearsal import rehearsed
+from synthesizer.plan.timetabling import rehearsed
 from synthesizer.solve.packing import shallow_trees
-from synthesizer.solve.resources import resources, reversed_sketch
-from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits
+from synthesizer.solve.routes import (
+    Family,
+    RouteTree,
+    expand,
+    rank_orbits,
+    resources,
+    reversed_sketch,
+)
 from tests.synthesizer.hand_sketches import direct, switched
 
 PIECE_BYTES = 100_000

@@ -11,11 +11,10 @@ from sketches.symmetry import find_symmetries
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Precedence, TimedHop, Timetable, list_schedule
-from synthesizer.plan.rehearsal import rehearsed
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
+from synthesizer.plan.timetabling import rehearsed
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from synthesizer.solve.resources import resources, reversed_sketch
-from synthesizer.solve.routes import RouteTree
+from synthesizer.solve.routes import RouteTree, resources, reversed_sketch
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 
 CHAIN = direct(3, {(0, 1): 100.0, (1, 2): 100.0}, alpha_us=1.0)

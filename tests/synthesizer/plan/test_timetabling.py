@@ -12,12 +12,10 @@ from synthesizer.bounds.time_bounds import latency_bound_us
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Precedence, list_schedule
-from synthesizer.plan.rehearsal import rehearsed
-from synthesizer.plan.timetabling import PlanRequest, in_turn, rehearse
+from synthesizer.plan.timetabling import PlanRequest, in_turn, rehearse, rehearsed
 from synthesizer.solve.greedy import soonest_trees
 from synthesizer.solve.packing import packed_trees
-from synthesizer.solve.resources import resources
-from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits
+from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits, resources
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, owned_links, switched
 
 BLOCK_BYTES = 2_000_000

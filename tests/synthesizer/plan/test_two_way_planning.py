@@ -14,11 +14,11 @@ from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.composition import two_way_program
 from synthesizer.plan.port_queues import Urgency, queued_two_ways
-from synthesizer.plan.rehearsal import rehearsed_two_ways
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
+from synthesizer.plan.timetabling import rehearsed_two_ways
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from synthesizer.solve.resources import resources
+from synthesizer.solve.routes import resources
 from synthesizer.solve.two_way_packing import TwoWayPacking
 from synthesizer.solve.two_way_trees import TwoWayTree
 from tests.synthesizer.emulator import expected_outputs, run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.call_cut import (
+from synthesizer.programs.phases import (
     MOST_SCRATCH_BYTES,
     MOST_SLICES,
     chunk_bytes_of,

@@ -8,7 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from synthesizer.experts.rail_exchange import Grid, rail_exchange
+from synthesizer.experts.hierarchical import Grid
+from synthesizer.experts.rail_exchange import rail_exchange
 from synthesizer.ir.algorithm import Algorithm, Protocol, StepRef
 from synthesizer.ir.collectives import Collective
 from synthesizer.prove import wave_races

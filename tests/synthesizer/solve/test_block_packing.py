@@ -12,8 +12,7 @@ from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
 from synthesizer.solve.block_packing import BlockPacking
-from synthesizer.solve.resources import resources
-from synthesizer.solve.routes import RouteTree, expand, rank_orbits
+from synthesizer.solve.routes import RouteTree, expand, rank_orbits, resources
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 
 SIZE_BYTES = 10**9

@@ -13,8 +13,7 @@ from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
 from synthesizer.solve.packing import packed_trees
-from synthesizer.solve.resources import resources
-from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits, single
+from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits, resources, single
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 
 GIGABYTE = 10**9

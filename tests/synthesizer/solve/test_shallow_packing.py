@@ -13,8 +13,7 @@ from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
 from synthesizer.solve.packing import packed_trees, shallow_trees
-from synthesizer.solve.resources import resources
-from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits
+from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits, resources
 from tests.synthesizer.hand_sketches import direct, switched
 
 BLOCK_BYTES = 1e6

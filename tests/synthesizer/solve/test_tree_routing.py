@@ -12,7 +12,6 @@ from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.plan.list_schedule import list_schedule
 from synthesizer.solve.greedy import soonest_trees
 from synthesizer.solve.path_routing import route_pairs
-from synthesizer.solve.resources import resources, reversed_sketch
 from synthesizer.solve.routes import (
     Family,
     Orbit,
@@ -20,6 +19,8 @@ from synthesizer.solve.routes import (
     expand,
     least_time_us,
     rank_orbits,
+    resources,
+    reversed_sketch,
     single,
 )
 from synthesizer.solve.solver import SolveStatus

@@ -10,7 +10,7 @@ import pytest
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
-from synthesizer.solve.resources import resources
+from synthesizer.solve.routes import resources
 from synthesizer.solve.two_way_packing import TwoWayPacking
 from synthesizer.solve.two_way_trees import Spanning, TwoWayTree
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from synthesizer.ir.collectives import Collective
-from synthesizer.programs.call_cut import MOST_SCRATCH_BYTES, MOST_SLICES
 from synthesizer.programs.phase_plans import plan_by_name
+from synthesizer.programs.phases import MOST_SCRATCH_BYTES, MOST_SLICES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS
 from tuccl.schedules import call_slices
 from tuccl.schedules.call_slices import slice_sizes, slices_of_call

@@ -18,13 +18,13 @@ import math
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from probes.topology.graph import Topology
-from synthesizer.programs.call_cut import (
+from synthesizer.programs.phases import (
+    PhasedSchedule,
     Slices,
     chunk_bytes_of,
     has_scratch_for,
     slices_of_call,
 )
-from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.across_hosts.gpu_ways import gpu_ways
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us

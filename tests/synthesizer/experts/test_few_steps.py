@@ -1,4 +1,4 @@
-"""All_reduce over nodes in few steps: steps and bytes."""
+"""All_reduce and alltoall over nodes in few steps: steps, bytes, and messages between nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from synthesizer.experts.hierarchical import (
     Grid,
     three_step_all_reduce,
     two_step_all_reduce,
+    two_step_alltoall,
 )
 from synthesizer.ir.program import Program
 from tests.synthesizer.hand_sketches import switched
@@ -47,3 +48,27 @@ def test_bytes_between_nodes(nodes: int, locals_: int) -> None:
         assert whole == nodes - 1
         share = _buffers_sent_between_nodes(three_step_all_reduce(grid), locals_, rank)
         assert share == pytest.approx((nodes - 1) / locals_)
+
+
+@pytest.mark.parametrize(("nodes", "locals_"), [(2, 2), (2, 3), (3, 2), (3, 5), (4, 4), (2, 8)])
+def test_one_message_to_each_other_node_of_all_that_the_node_has(nodes: int, locals_: int) -> None:
+    program = two_step_alltoall(_grid(nodes, locals_))
+    for rank in range(nodes * locals_):
+        crossing = [
+            statement
+            for statement in program.statements
+            if statement.src.rank == rank and statement.dst.rank // locals_ != rank // locals_
+        ]
+        assert sorted(statement.dst.rank for statement in crossing) == [
+            rank % locals_ + locals_ * node for node in range(nodes) if node != rank // locals_
+        ]
+        assert {statement.src.count for statement in crossing} == {locals_}
+    sketch = switched(nodes, locals_, nvlink_alpha_us=1.0, nic_alpha_us=10.0)
+    assert latency_us(proved(program), sketch) == pytest.approx(11.0, rel=1e-3)
+
+
+def test_ranks_dealt_out_over_the_nodes_give_a_message_per_run() -> None:
+    program = two_step_alltoall(((0, 1, 4), (2, 3, 5)))
+    proved(program)
+    crossing = [s for s in program.statements if s.src.rank == 0 and s.dst.rank == 2]
+    assert [(s.dst.offset, s.dst.count) for s in crossing] == [(0, 2), (4, 1)]
