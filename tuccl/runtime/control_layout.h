@@ -1,6 +1,7 @@
 /* The control block: a file mapped by a measuring process and by the plugin in it, through which
  * the configuration changes between two calls without a new communicator.
- * tuccl/measuring/engines/control_block.py declares the same layout for Python. Little-endian, no padding. */
+ * tuccl/measuring/engines/control_block.py declares the same layout for Python. Little-endian, no
+ * padding. */
 #ifndef TUCCL_CONTROL_LAYOUT_H
 #define TUCCL_CONTROL_LAYOUT_H
 
