@@ -25,11 +25,7 @@ def compare_hosts(cluster: Topology, hosts: Sequence[Topology]) -> tuple[str, ..
     """Return sentences about hosts that differ, none when all are alike.
 
     If more than half of the hosts are of one kind, the others are named with their differences;
-    else the kinds are listed.
-
-    Args:
-        cluster: topology with the names of the hosts.
-        hosts: topologies of the hosts by node, with devices named `n0/...`.
+    else the kinds are listed. `hosts` has their topologies by node, with devices named `n0/...`.
     """
     kinds = [group.nodes for group in hosts_alike(cluster)]
     if len(kinds) < 2:
@@ -71,12 +67,9 @@ class MergedHosts:
 
 
 def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> MergedHosts:
-    """Merge hosts; of several reports with one identity the first counts.
+    """Merge one or more hosts; of several reports with one identity the first counts.
 
-    Args:
-        reports: one or more.
-        names: names of the hosts in the order of `reports`, if they take precedence over the
-            hosts' own.
+    `names`, in the order of `reports`, take precedence over the hosts' own names.
 
     Raises:
         InvalidTopologyError: no host, or a report that breaks a rule of topologies.

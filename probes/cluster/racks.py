@@ -27,10 +27,7 @@ def place_in_racks(
 ) -> tuple[NetworkPort, ...]:
     """Set the rack of each port: the leaf switch if the fabric names the port, else its host's.
 
-    Args:
-        ports: ports of all hosts.
-        racks: racks by host name, with or without the domain.
-        fabric: adapter ports read by `probes.network.racks.ibnetdiscover`.
+    `racks` has the racks by host name, with or without the domain.
     """
     leaves = _leaves(fabric)
 

@@ -113,11 +113,10 @@ class _Matching:
         self.taken.add(before.name)
 
     def by_key(self, key: _Key, key_now: _Key | None = None) -> None:
-        """Match devices of one kind and key, by order where several share it.
+        """Match devices of one kind and key, by order if several share it.
 
-        Args:
-            key: key of a device of the old topology; None leaves the device out.
-            key_now: key of a device of the new topology, if it is another function.
+        A device of the old topology whose key is None is left out; `key_now` gives the keys of the
+        new topology, if it is another function.
         """
         groups: defaultdict[Hashable, tuple[list[Device], list[Device]]]
         groups = defaultdict(lambda: ([], []))

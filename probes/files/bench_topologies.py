@@ -92,12 +92,7 @@ def read_bench_topologies(path: Path) -> dict[str, BenchTopology]:
 
 
 def parse_bench_topologies(content: bytes | str, source: str) -> dict[str, BenchTopology]:
-    """Parse a file's content as `read_bench_topologies`; `source` is its path, for messages.
-
-    Raises:
-        MachineError: As `read_bench_topologies`.
-        InvalidTopologyError: As `read_bench_topologies`.
-    """
+    """Parse a file's content as `read_bench_topologies`; `source` is its path, for messages."""
     try:
         entries = _FileModel.model_validate_json(content).root
     except ValidationError as error:
@@ -108,12 +103,7 @@ def parse_bench_topologies(content: bytes | str, source: str) -> dict[str, Bench
 
 
 def read_bench_topology(path: Path, entry: str) -> BenchTopology:
-    """Read one entry of a file.
-
-    Raises:
-        MachineError: As `read_bench_topologies`, or the file has no such entry.
-        InvalidTopologyError: As `read_bench_topologies`.
-    """
+    """Read one entry of a file; a missing entry raises MachineError."""
     entries = read_bench_topologies(path)
     if entry not in entries:
         raise MachineError(f"{path}: no entry {entry}; it has {', '.join(entries)}")

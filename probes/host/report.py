@@ -22,8 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.inputs.messages import first_fault
 from probes.network.ports import NetworkPort
-from probes.p2p.figures import GpuFigures, P2pFigures, PairFigures
-from probes.p2p.report import MAX_GPUS, Figure
+from probes.p2p.figures import P2pFigures
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.validation import check_structure
@@ -87,41 +86,13 @@ class _PortModel(_Model):
     other_addresses: Annotated[tuple[_Text, ...], Field(max_length=1024)] = ()
 
 
-class _FigureModel(_Model):
-    median: Annotated[float, Field(gt=0)]
-    spread: Annotated[float, Field(ge=0)]
-
-
-class _PairFiguresModel(_Model):
-    src: _Text
-    dst: _Text
-    copy_engine_gb_per_s: _FigureModel | None
-    kernel_write_gb_per_s: _FigureModel | None
-    kernel_read_gb_per_s: _FigureModel | None
-    write_latency_us: _FigureModel | None
-    flag_latency_us: _FigureModel | None
-
-
-class _GpuFiguresModel(_Model):
-    gpu: _Text
-    to_host_gb_per_s: _FigureModel | None
-    from_host_gb_per_s: _FigureModel | None
-    fan_out_gb_per_s: _FigureModel | None
-    fan_in_gb_per_s: _FigureModel | None
-
-
-class _P2pFiguresModel(_Model):
-    pairs: Annotated[tuple[_PairFiguresModel, ...], Field(max_length=MAX_GPUS * (MAX_GPUS - 1))]
-    gpus: Annotated[tuple[_GpuFiguresModel, ...], Field(max_length=MAX_GPUS)]
-
-
 class _ReportModel(_Model):
     schema_version: int
     identity: _IdentityModel
     topology: dict[str, object]
     ports: Annotated[tuple[_PortModel, ...], Field(max_length=65536)]
     missing_tools: Annotated[tuple[_Text, ...], Field(max_length=256)]
-    gpu_figures: _P2pFiguresModel | None = None
+    gpu_figures: P2pFigures | None = None
 
 
 def report_to_json(report: HostReport) -> str:
@@ -143,11 +114,7 @@ def report_to_json(report: HostReport) -> str:
 
 
 def report_from_json(text: str, source: str) -> HostReport:
-    """Parse a report.
-
-    Args:
-        text: the JSON text.
-        source: its name in errors, usually the host.
+    """Parse a report; `source` is its name in errors, usually the host.
 
     Raises:
         MachineError: not JSON, of another schema version, a field is missing, unknown or
@@ -176,44 +143,11 @@ def report_from_json(text: str, source: str) -> HostReport:
         topology=topology,
         ports=tuple(NetworkPort(**port.model_dump()) for port in model.ports),
         missing_tools=model.missing_tools,
-        gpu_figures=_p2p_figures(model.gpu_figures),
+        gpu_figures=model.gpu_figures,
     )
     _check_ports(report.ports, topology, source)
     _check_figures(report.gpu_figures, topology, source)
     return report
-
-
-def _p2p_figures(model: _P2pFiguresModel | None) -> P2pFigures | None:
-    if model is None:
-        return None
-
-    def figure(value: _FigureModel | None) -> Figure | None:
-        return None if value is None else Figure(value.median, value.spread)
-
-    return P2pFigures(
-        pairs=tuple(
-            PairFigures(
-                src=pair.src,
-                dst=pair.dst,
-                copy_engine_gb_per_s=figure(pair.copy_engine_gb_per_s),
-                kernel_write_gb_per_s=figure(pair.kernel_write_gb_per_s),
-                kernel_read_gb_per_s=figure(pair.kernel_read_gb_per_s),
-                write_latency_us=figure(pair.write_latency_us),
-                flag_latency_us=figure(pair.flag_latency_us),
-            )
-            for pair in model.pairs
-        ),
-        gpus=tuple(
-            GpuFigures(
-                gpu=gpu.gpu,
-                to_host_gb_per_s=figure(gpu.to_host_gb_per_s),
-                from_host_gb_per_s=figure(gpu.from_host_gb_per_s),
-                fan_out_gb_per_s=figure(gpu.fan_out_gb_per_s),
-                fan_in_gb_per_s=figure(gpu.fan_in_gb_per_s),
-            )
-            for gpu in model.gpus
-        ),
-    )
 
 
 def _check_ports(ports: tuple[NetworkPort, ...], topology: Topology, source: str) -> None:

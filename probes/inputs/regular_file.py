@@ -40,9 +40,8 @@ def read_regular_file(path: Path) -> bytes:
 def open_own_file(path: Path, flags: int) -> int:
     """Open a file that is written in place, or create it, and return its descriptor.
 
-    Args:
-        path: Not a symbolic link, as its target may belong to another user.
-        flags: Flags of `os.open`.
+    A symbolic link is refused, as its target may belong to another user. `flags` are those of
+    `os.open`.
 
     Raises:
         NotAFileError: The path is a symbolic link or not a regular file.

@@ -42,13 +42,10 @@ class XmlElement:
 def read_xml(
     text: str, source: str, doctype: str = "", text_of: frozenset[str] = frozenset()
 ) -> XmlElement:
-    """Read a document and return its root.
+    """Read a document and return its root; `source` is its name in errors, usually the path.
 
-    Args:
-        text: the whole document.
-        source: its name in errors, usually the path.
-        doctype: the only document type that is permitted, if it has no internal declarations.
-        text_of: tags of the elements whose text is kept.
+    `doctype` is the only document type that is permitted, if it has no internal declarations. Text
+    is kept of elements with a tag in `text_of` only.
 
     Raises:
         MachineError: not well formed, or beyond the limits above.

@@ -34,11 +34,7 @@ from tuccl.errors import InvalidTopologyError, MachineError
 
 
 def parse_nccl_xml(text: str, source: str) -> Topology:
-    """Parse a topology file of NCCL or RCCL.
-
-    Args:
-        text: the XML text.
-        source: its name in errors, usually the path; its stem names the topology.
+    """Parse a topology file of NCCL or RCCL; the stem of `source`, its path, names the topology.
 
     Raises:
         MachineError: another kind of file, malformed, or without GPUs.
@@ -76,13 +72,9 @@ _NAMES = {
 def assemble(
     records: Sequence[CpuRecord], name: str, source: str, reader_notes: Sequence[str] = ()
 ) -> Topology:
-    """Build a topology from records; it may have no GPU.
+    """Build a topology from the CPUs of all hosts and the PCI trees below each; it may have no GPU.
 
-    Args:
-        records: the CPUs (NUMA nodes) of all hosts, with the PCI trees below each.
-        name: name of the topology.
-        source: name of the records in errors, usually a path.
-        reader_notes: notes of the reader, which come first in the topology's notes.
+    `source` names the records in errors. The topology's notes begin with `reader_notes`.
 
     Raises:
         InvalidTopologyError: the machine cannot exist, for example two GPUs of one bus id.

@@ -128,13 +128,8 @@ def rdma_subnet(
     """Return the subnet of an RDMA port by its first GID, `InfiniBand fe80::/64`; empty if unknown.
 
     A subnet manager gives InfiniBand ports the prefix of their subnet, by default the same in all
-    subnets; a RoCE port needs a link-local GID.
-
-    Args:
-        device: `mlx5_0`.
-        port: from 1.
-        link_layer: `InfiniBand` or `Ethernet`.
-        infiniband: the kernel's folder of RDMA devices.
+    subnets; a RoCE port needs a link-local GID. Ports count from 1; `link_layer` is `InfiniBand` or
+    `Ethernet`.
     """
     if link_layer != "InfiniBand":
         usable = link_local_gid_index(device, port, infiniband) is not None

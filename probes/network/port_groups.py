@@ -57,10 +57,8 @@ class LinkClass:
 def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> PortGroups:
     """Group ports by subnet and rack.
 
-    Args:
-        ports: all ports of the cluster.
-        rack_prefix_length: bits of the address that identify the rack of a port whose rack is not
-            known otherwise; 0 for none.
+    If a port's rack is not known, the first `rack_prefix_length` bits of its address identify it;
+    0 for none.
     """
     excluded: dict[int, str] = {}
     subnets, racks = [], []

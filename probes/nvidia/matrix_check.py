@@ -70,12 +70,8 @@ def check_with_nvidia_smi(
 ) -> tuple[str, ...]:
     """Return the differences between topology and table as notes; none without nvidia-smi.
 
-    The table has all GPUs by NVML's numbers, whatever CUDA_VISIBLE_DEVICES is.
-
-    Args:
-        topology: topology of this host.
-        inventory: inventory of this host.
-        facts: NVML's facts; without them GPUs are numbered in the order of their addresses.
+    The table has all GPUs by NVML's numbers, whatever CUDA_VISIBLE_DEVICES is. Without NVML's facts
+    GPUs are numbered in the order of their addresses.
     """
     if shutil.which(PROGRAM) is None:
         return ()
@@ -132,13 +128,8 @@ def compare_with_matrix(
 ) -> tuple[str, ...]:
     """Compare the table with the topology's first host; return one sentence per differing pair.
 
-    Args:
-        topology: the topology; its NICs are matched by name.
-        matrix: the table.
-        inventory: inventory of that host, with the PCI tree. A port in it that the topology lacks
-            is no difference.
-        addresses: PCI addresses by the table's names of GPUs. A GPU in it that the topology lacks
-            is no difference. If None, GPUs are taken in the order of their addresses.
+    NICs are matched by name, GPUs by their PCI addresses in `addresses`, or in the order of their
+    addresses if it is None. GPUs and ports that only the topology lacks are no difference.
     """
     node = topology.gpus[0].node if topology.gpus else 0
     gpus = _in_bus_order([gpu for gpu in topology.gpus if gpu.node == node])

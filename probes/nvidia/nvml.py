@@ -110,12 +110,9 @@ def read_nvml(
     environment: Mapping[str, str] = os.environ,
     classes: Mapping[str, str] | None = None,
 ) -> NvmlFacts:
-    """Read all GPUs from NVML, which takes a few ms per GPU.
+    """Read all GPUs from NVML, by default NVIDIA's own binding; it takes a few ms per GPU.
 
-    Args:
-        nvml: the library; NVIDIA's own binding by default.
-        environment: variables with CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
-        classes: PCI class of devices by address (six hex digits), from sysfs.
+    `classes` has the PCI class of devices by address (six hex digits), from sysfs.
 
     Raises:
         MachineError: a GPU that CUDA may see is partitioned into MIG instances, or will be.

@@ -52,14 +52,10 @@ def pci_address(nvml_address: str) -> str:
 
 
 def read_links(nvml: NvmlCalls, gpu: int, capability: int, classes: Mapping[str, str]) -> GpuLinks:
-    """Read every link of a GPU.
+    """Read every link of the GPU with NVML's index `gpu`.
 
-    Args:
-        nvml: the library, started.
-        gpu: NVML's index.
-        capability: compute capability times ten, which determines the number of NVLinks.
-        classes: PCI class of devices by address, six hex digits; used where NVML does not tell
-            the type of the remote device.
+    Its compute capability times ten determines the number of NVLinks. The PCI classes by address
+    (six hex digits) are used if NVML does not report the type of the remote device.
 
     Raises:
         NvmlCallError: the GPU was lost meanwhile.

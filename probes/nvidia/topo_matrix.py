@@ -83,11 +83,7 @@ class _Word:
 
 
 def parse_topo_matrix(text: str, source: str) -> TopoMatrix:
-    """Parse the table.
-
-    Args:
-        text: the output; it may have prompts and other lines around it.
-        source: its name in errors, usually the path.
+    """Parse the table in a text that may have prompts and other lines around it.
 
     Raises:
         MachineError: there is no table, or it is cut, has unknown words or contradictions.

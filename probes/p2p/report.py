@@ -84,8 +84,8 @@ _LATENCIES = frozenset({P2pQuantity.WRITE_LATENCY, P2pQuantity.FLAG_LATENCY})
 class Figure:
     """A measured value in GB/s or microseconds."""
 
-    median: float
-    spread: float
+    median: Annotated[float, Field(gt=0)]
+    spread: Annotated[float, Field(ge=0)]
     """Interquartile range over median; 0 for a single sample."""
 
     @classmethod

@@ -39,13 +39,7 @@ class Endpoints:
 def endpoints(
     inventory: PciInventory, driver_gpus: Mapping[str, GpuRecord], notes: list[str]
 ) -> Endpoints:
-    """Select GPUs and NICs; notes state what was left out or assumed.
-
-    Args:
-        inventory: inventory of the host.
-        driver_gpus: the driver's records of the GPUs, by PCI address.
-        notes: sentences are added here.
-    """
+    """Select GPUs and NICs; adds to `notes` what was left out or assumed."""
     nets, unplaced = _nets(inventory, notes)
     return Endpoints(_gpus(inventory, driver_gpus, notes), nets, unplaced)
 

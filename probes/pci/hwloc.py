@@ -248,11 +248,7 @@ class _Position:
 
 
 def parse_hwloc_xml(text: str, source: str) -> PciInventory:
-    """Parse an hwloc export.
-
-    Args:
-        text: the XML text.
-        source: its name in errors, usually the path.
+    """Parse an hwloc export; `source` is its name in errors, usually the path.
 
     Raises:
         MachineError: Not well-formed XML; not of hwloc, without PCI devices, or with an invalid bus

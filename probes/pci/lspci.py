@@ -137,10 +137,8 @@ class BusTree:
     ) -> None:
         """Connect functions and bridges.
 
-        Args:
-            addresses: addresses of all functions, bridges included.
-            bridges: secondary and subordinate bus by address, None where unknown.
-            has_buses: whether the source has bus numbers; if not, roots are not known either.
+        `bridges` has the secondary and subordinate bus by address, None if unknown. If the source
+        has no bus numbers, roots are not known either.
         """
         self.gaps: list[Gap] = []
         self.has_buses = has_buses
@@ -228,10 +226,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
     """Parse the output of `lspci -vvv`, or of `lspci -nn`, which has no bridge tree.
 
     A NIC function becomes one port named after its address (`nic@0000:1a:00.0`), without a speed.
-
-    Args:
-        text: the output; it may have prompts and other lines around it.
-        source: its name in errors, usually the path.
+    The text may have prompts and other lines around the output.
 
     Raises:
         MachineError: not output of lspci, its form -t or -m, or with a repeated function.

@@ -50,10 +50,8 @@ def read_ports(
 ) -> tuple[NicPort, ...]:
     """Read the ports by PCI address, then name; ports without a PCI device come last.
 
-    Args:
-        reader: reader of the host's tree.
-        functions: addresses of the PCI functions that the host shows.
-        interfaces: glob patterns of names that count although they look like pseudo devices.
+    Interfaces whose name matches a pattern in `interfaces` count although they look like pseudo
+    devices.
     """
     positions = {
         name: _position(reader, f"{_INTERFACES}/{name}", functions)

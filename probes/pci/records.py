@@ -35,11 +35,7 @@ def host_topology(
 ) -> Topology:
     """Return the host's topology, with a note for every gap.
 
-    Args:
-        inventory: inventory of the host.
-        name: name of the topology.
-        gpus: the driver's records of the GPUs, by PCI address; if empty, GPUs are identified by
-            class.
+    `gpus` has the driver's records by PCI address; if it is empty, GPUs are identified by class.
 
     Raises:
         InvalidTopologyError: the machine cannot exist.

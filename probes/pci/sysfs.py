@@ -70,13 +70,10 @@ class _StatedLink:
 
 
 def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> PciInventory:
-    """Read a host's inventory.
+    """Read a host's inventory; `source` names the tree in errors and in the inventory.
 
-    Args:
-        tree: the files of the host.
-        source: its name in errors and in the inventory: a directory or an archive.
-        interfaces: glob patterns of network interfaces that count as NICs although they look like
-            pseudo devices (`veth*`).
+    Network interfaces whose name matches a pattern in `interfaces` (`veth*`) count as NICs although
+    they look like pseudo devices.
 
     Raises:
         MachineError: there are neither PCI devices nor network ports, or too many devices.

@@ -266,10 +266,6 @@ class TarTree(_LinkedTree):
     def __init__(self, data: bytes, source: str = "archive") -> None:
         """Read the archive; devices, pipes and names outside of it are ignored.
 
-        Args:
-            data: the archive.
-            source: its name in errors, usually the path.
-
         Raises:
             MachineError: not an archive, cut short, too big, or without exactly one sysfs.
         """

@@ -70,11 +70,9 @@ def device_facts(device: Device) -> tuple[str, ...]:
 
 
 def gpu_architecture(gpu: Device, prefix: str) -> str:
-    """Architecture of a GPU, `gfx90a` (AMD) or `sm 90` (NVIDIA); empty where unknown.
+    """Architecture of a GPU, `gfx90a` (AMD) or `sm 90` (NVIDIA); empty if unknown or no GPU.
 
-    Args:
-        gpu: the GPU; any other device gives an empty text.
-        prefix: text prefix NVIDIA's compute capability times ten, such as `sm `.
+    `prefix` precedes NVIDIA's compute capability times ten.
     """
     number = gpu.compute_capability
     return gfx_name(number) or (f"{prefix}{number}" if number else "")

@@ -127,11 +127,7 @@ def topology_to_json(topology: Topology) -> str:
 def topology_from_json(text: str, source: str) -> Topology:
     """Parse a topology; checks names and models only.
 
-    The rest is checked by `probes.topology.validation`.
-
-    Args:
-        text: the JSON text.
-        source: its name in errors, usually the path.
+    The rest is checked by `probes.topology.validation`. `source` is its name in errors.
 
     Raises:
         MachineError: not JSON, of another schema version, or a field is missing, unknown or

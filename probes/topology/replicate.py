@@ -50,13 +50,8 @@ def replicate(
 ) -> Topology:
     """Put `nodes` copies of one host on a network; devices are named `n0/...`, `n1/...`, ...
 
-    One node is the machine itself, unchanged.
-
-    Args:
-        machine: The host.
-        nodes: Number of copies.
-        network: What joins them.
-        node_gpus: Number of GPUs that each copy keeps, its first ones; None: all.
+    Each copy keeps its first `node_gpus` GPUs, or all if that is None. One node is the machine
+    itself, unchanged.
 
     Raises:
         InvalidTopologyError: Fewer than one node, a machine of several hosts or without NICs, or
@@ -104,10 +99,6 @@ def with_shared_gpus(machine: Topology, gpus: int) -> Topology:
     """Return a host that appears to have `gpus` GPUs: further ones are its own again, in turn.
 
     A GPU that appears again has the links of the real one, whose time and links both share.
-
-    Args:
-        machine: The host.
-        gpus: Number of GPUs that it appears to have; no fewer than it has.
 
     Raises:
         InvalidTopologyError: It has no GPU.

@@ -33,12 +33,8 @@ def round_robin(count: int) -> list[list[Edge]]:
 def colour_edges(count: int, edges: Sequence[Edge]) -> list[list[Edge]]:
     """Distribute the edges of a simple graph over rounds that use every vertex at most once.
 
-    Args:
-        count: number of vertices, named 0 to count - 1.
-        edges: each pair of vertices at most once, in either direction; the direction is kept.
-
-    Returns:
-        Non-empty rounds, at most the largest degree + 1; equal input gives equal rounds.
+    Vertices are 0 to count - 1; an edge keeps its direction. There are at most as many rounds as
+    the largest degree + 1, none is empty, and equal input gives equal rounds.
 
     Raises:
         ValueError: a repeated edge, a loop, or a vertex out of range.

@@ -45,13 +45,7 @@ class LinkFigures:
 
 
 class PortFigures:
-    """Figures by port.
-
-    Args:
-        ports: the ports of the campaign.
-        findings: findings of the campaign.
-        networks: networks of all ports, ports that could not be measured included.
-    """
+    """Figures by port; `networks` includes ports that could not be measured."""
 
     def __init__(
         self, ports: Sequence[NetworkPort], findings: Findings, networks: Sequence[int]
@@ -162,16 +156,10 @@ _MAX_SHOWN = 6
 def attach_network(
     topology: Topology, ports: Sequence[NetworkPort], findings: Findings
 ) -> Topology:
-    """Connect the NICs of a cluster's hosts according to the findings.
+    """Connect the NICs of a cluster's hosts, `n{host}/nic{nic}`, according to the findings.
 
-    Args:
-        topology: the hosts, with NICs named `n{host}/nic{nic}` and no network between them.
-        ports: the ports of the campaign.
-        findings: findings of the campaign.
-
-    Returns:
-        The cluster with network switches and links, and the findings' notes. A single host gets
-        the notes only.
+    Returns the cluster with network switches, their links, and the findings' notes. A single host
+    gets the notes only.
     """
     notes = [*topology.notes, *findings.notes]
     if len({port.host for port in ports}) < 2:

@@ -95,11 +95,8 @@ def without_idle(
 ) -> tuple[list[PortPair], tuple[str, ...]]:
     """Return the pairs that are not idle, the idle pairs that ports need, and notes.
 
-    Args:
-        ports: all ports of the cluster.
-        pairs: the planned pairs, as indices in `ports`.
-        utilisation: utilisation from the log; unlisted pairs are taken as used.
-        idle_below: share of the line rate below which a pair is idle.
+    A pair is idle if it used less than `idle_below` of the line rate; pairs that the log does not
+    list are taken as used.
     """
     if utilisation is None:
         return list(pairs), ()

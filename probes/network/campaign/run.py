@@ -196,12 +196,8 @@ def run_campaign(
 ) -> Findings:
     """Measure a sample of pairs and locate faults.
 
-    Args:
-        ports: all ports of the cluster.
-        measure: measures one round.
-        options: limits of the measurement.
-        on_progress: called before each round and after the last.
-        conflicts: groups of ports that must not be measured at once, as from `shared_uplinks`.
+    `on_progress` is called before each round and after the last. `conflicts` has the groups of
+    ports that must not be measured at once, as from `shared_uplinks`.
 
     Raises:
         ValueError: `measure` returned results for other pairs than requested.

@@ -119,15 +119,7 @@ def plan_base(
     options: SamplingOptions,
     spent: Sequence[PortPair] = (),
 ) -> BasePlan:
-    """Plan the pairs inside every network, after the networks are known.
-
-    Args:
-        ports: all ports of the cluster.
-        groups: result of `group_ports`.
-        networks: result of `join_networks`.
-        options: limits of the measurement.
-        spent: pairs that were measured before.
-    """
+    """Plan the pairs inside every network; pairs in `spent` were measured before."""
     picker = _Picker(ports, Budget(len(ports), options.planned_limit, spent), spent)
     members: dict[int, list[int]] = {}
     for port in in_order(ports, groups):
@@ -155,10 +147,7 @@ def schedule(
 ) -> list[list[PortPair]]:
     """Return rounds that use no port twice; the two directions of a pair are two measurements.
 
-    Args:
-        ports: number of ports.
-        pairs: the pairs to measure.
-        conflicts: disjoint groups of ports of which a round has at most one.
+    A round has at most one port of each of the disjoint groups in `conflicts`.
     """
     # Conflicting ports are one vertex, so two vertices may have several pairs.
     vertex = list(range(ports))

@@ -31,9 +31,7 @@ Conflicts = Sequence[Sequence[int]]
 def shared_uplinks(topology: Topology, ports: Sequence[NetworkPort]) -> tuple[tuple[int, ...], ...]:
     """Return groups of ports, by index, whose line rates exceed a PCIe link that they share.
 
-    Args:
-        topology: the hosts, NICs named `n{host}/nic{nic}`.
-        ports: all ports of the cluster.
+    The topology has the hosts, with NICs named `n{host}/nic{nic}`.
     """
     members: dict[tuple[str, str], list[int]] = {}
     widths: dict[tuple[str, str], float] = {}

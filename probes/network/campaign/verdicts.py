@@ -65,9 +65,7 @@ def _is_dead(result: PairResult) -> bool:
 def dead_ports(networks: Sequence[int], results: Sequence[PairResult]) -> set[int]:
     """Return ports that reached no peer, though enough normal ports of their network were tried.
 
-    Args:
-        networks: networks of all ports; empty while unknown, and then no port is dead.
-        results: the results so far.
+    While the networks are unknown (`networks` is empty), no port is dead.
     """
     alive = {end for result in results if is_reached(result) for end in _ends(result)}
     missed: dict[int, set[int]] = {}

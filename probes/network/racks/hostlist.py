@@ -25,9 +25,7 @@ _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 def expand_host_list(text: str, limit: int = MAX_HOSTS) -> tuple[str, ...]:
     """Expand a list of hosts in its order; repetitions are kept.
 
-    Args:
-        text: The list.
-        limit: Most hosts: the rest of `MAX_HOSTS` after earlier lists of a file.
+    `limit` is the rest of `MAX_HOSTS` after earlier lists of a file.
 
     Raises:
         MachineError: brackets do not match, a range is invalid, a name is empty or too long, or
