@@ -1,7 +1,6 @@
 #include "gpu.h"
 
 #include "buffers.h"
-#include "cuda_error.h"
 
 #include <sched.h>
 

@@ -1,6 +1,4 @@
-#include "latency.h"
-
-#include "cuda_error.h"
+#include "measure.h"
 
 #include <functional>
 

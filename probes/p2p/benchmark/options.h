@@ -1,8 +1,7 @@
-// The command line.
+// What the command line selects.
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 namespace p2p {
 
@@ -16,10 +15,5 @@ struct Options {
     bool host = true;
     bool help = false;
 };
-
-extern const char *const kUsage;
-
-// Returns an empty text, or the error in the arguments.
-std::string parse_options(int count, char **arguments, Options &options);
 
 } // namespace p2p

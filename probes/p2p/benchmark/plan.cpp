@@ -1,7 +1,4 @@
-#include "plan.h"
-
-#include "groups.h"
-#include "latency.h"
+#include "measure.h"
 #include "rounds.h"
 
 #include <algorithm>

@@ -2,11 +2,9 @@
 set(p2p_folder ${CMAKE_CURRENT_LIST_DIR})
 set(p2p_sources
   ${p2p_folder}/gpu.cpp
-  ${p2p_folder}/groups.cpp
   ${p2p_folder}/kernels.cu
   ${p2p_folder}/latency.cpp
   ${p2p_folder}/main.cpp
-  ${p2p_folder}/options.cpp
   ${p2p_folder}/plan.cpp
   ${p2p_folder}/report.cpp
   ${p2p_folder}/transfer.cpp)
