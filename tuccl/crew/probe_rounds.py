@@ -12,13 +12,12 @@ from typing import Any, Literal, TypeVar
 
 from probes.network.instruments.endpoint import (
     START_S,
-    Figure,
     PairTask,
     ServerAnswer,
     bandwidth_tool,
     latency_tool,
 )
-from probes.network.instruments.tools import Tool
+from probes.network.instruments.tools import Figure, Tool
 from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from tuccl.crew.asking import Lost
 from tuccl.crew.messages import Failed, Request

@@ -11,7 +11,6 @@ from probes.cluster.racks import with_lldp
 from probes.host.probe import HostProbeOptions, probe_host
 from probes.host.report import report_to_json
 from probes.network.instruments.endpoint import (
-    Figure,
     PairTask,
     Server,
     ServerAnswer,
@@ -20,6 +19,7 @@ from probes.network.instruments.endpoint import (
     measure_latency,
     start_server,
 )
+from probes.network.instruments.tools import Figure
 from tuccl.crew.messages import Done, Failed, Request
 from tuccl.errors import MachineError
 

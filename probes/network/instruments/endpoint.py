@@ -48,6 +48,7 @@ from probes.network.instruments.tcp import (
 )
 from probes.network.instruments.tools import (
     MEASURING_RDMA,
+    Figure,
     Tool,
     failure_in_words,
     last_words,
@@ -107,20 +108,6 @@ class ServerAnswer:
     tcp_port: int = 0
     failure: Failure | None = None
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure in GB/s or µs; its value is None exactly when `failure` is set."""
-
-    value: float | None
-    by: str
-    """The tool, or `tcp connect`."""
-    failure: Failure | None = None
-    detail: str = ""
-    """The tool's message about a failure, or a remark on the figure; one line."""
-    samples: tuple[float, ...] = ()
-    """Samples of a latency in µs, where the tool gives them."""
 
 
 class Server:
@@ -235,9 +222,7 @@ def measure_bandwidth(task: PairTask) -> Figure:
         task.omitted_s,
     )
     output, problem = _output_of(command, task)
-    result = parse_iperf3(output)
-    figure = Figure(result.bandwidth_gb_per_s, task.tool, result.failure, result.detail)
-    return problem or _with_ping_check(figure, task)
+    return problem or _with_ping_check(parse_iperf3(output), task)
 
 
 def measure_latency(task: PairTask) -> Figure:
@@ -266,9 +251,7 @@ def _ping(task: PairTask) -> Figure:
             return problem
         if "minimal interval" not in output:
             break
-    result = parse_ping(output)
-    one_way_us = tuple(time_ms * 500 for time_ms in result.round_trips_ms)
-    return Figure(result.latency_us, Tool.PING, result.failure, result.detail, one_way_us)
+    return parse_ping(output)
 
 
 def _by_handshakes(task: PairTask, ping_figure: Figure) -> Figure:

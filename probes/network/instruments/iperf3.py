@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 
 from pydantic import BaseModel, Field, ValidationError
 
-from probes.network.instruments.tools import failure_in_words, last_words, one_line
+from probes.network.instruments.tools import Figure, Tool, failure_in_words, last_words, one_line
 from probes.network.ports import Failure
 
 MAX_STREAMS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Iperf3Result:
-    """Result of one run; the bandwidth is None exactly when `failure` is set."""
-
-    bandwidth_gb_per_s: float | None
-    failure: Failure | None
-    detail: str
 
 
 class _Rate(BaseModel):
@@ -65,24 +55,26 @@ def iperf3_client_command(
     ]
 
 
-def parse_iperf3(text: str) -> Iperf3Result:
-    """Parse a client's output (both streams)."""
+def parse_iperf3(text: str) -> Figure:
+    """Parse a client's output (both streams); the figure is in GB/s."""
     try:
         document, _ = json.JSONDecoder().raw_decode(text, max(text.find("{"), 0))
     except (ValueError, RecursionError):
         stated = failure_in_words(text)
-        return Iperf3Result(None, *(stated or (Failure.UNREADABLE, _cut(text))))
+        return Figure(None, Tool.IPERF3, *(stated or (Failure.UNREADABLE, _cut(text))))
     error = document.get("error") if isinstance(document, dict) else None
     if error:
         stated = failure_in_words(str(error))
         failure = stated[0] if stated else Failure.UNREADABLE
-        return Iperf3Result(None, failure, one_line(str(error)))
+        return Figure(None, Tool.IPERF3, failure, one_line(str(error)))
     try:
         report = _Report.model_validate(document)
     except ValidationError as problem:
         where = ".".join(str(step) for step in problem.errors()[0]["loc"])
-        return Iperf3Result(None, Failure.UNREADABLE, f"no figure in {where or 'the report'}")
-    return Iperf3Result(report.end.sum_received.bits_per_second / 8e9, None, "")
+        return Figure(
+            None, Tool.IPERF3, Failure.UNREADABLE, f"no figure in {where or 'the report'}"
+        )
+    return Figure(report.end.sum_received.bits_per_second / 8e9, Tool.IPERF3)
 
 
 def _cut(text: str) -> str:

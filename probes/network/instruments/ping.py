@@ -13,10 +13,9 @@ scheduler) moves a mean. If replies are missing in the output, it is half of pin
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from statistics import median
 
-from probes.network.instruments.tools import failure_in_words, last_words
+from probes.network.instruments.tools import Figure, Tool, failure_in_words, last_words
 from probes.network.ports import Failure
 
 MIN_REPLIES = 3
@@ -30,19 +29,6 @@ _COUNTS = re.compile(r"\b(\d{1,9}) packets transmitted, (\d{1,9}) (?:packets )?r
 _AVERAGE = re.compile(r"(?:rtt|round-trip) min/avg/max(?:/\w+)? = [\d.]+/(\d+(?:\.\d+)?)/")
 
 
-@dataclass(frozen=True, slots=True)
-class PingResult:
-    """Result of one run of ping; `latency_us` is None exactly when `failure` is set."""
-
-    latency_us: float | None
-    """One-way latency: half of a round trip."""
-    failure: Failure | None
-    detail: str
-    """Ping's message about a failure, or a remark on the figure; usually empty."""
-    round_trips_ms: tuple[float, ...] = ()
-    """Round trips of the replies that are printed in full, without duplicates."""
-
-
 def ping_command(
     source: str, target: str, count: int, interval_s: float, deadline_s: int
 ) -> list[str]:
@@ -51,29 +37,29 @@ def ping_command(
     return ["ping", "-n", *timing, "-I", source, target]
 
 
-def parse_ping(text: str) -> PingResult:
-    """Parse the output (both streams) of one run.
+def parse_ping(text: str) -> Figure:
+    """Parse the output (both streams) of one run; samples are half the round trips, in us.
 
     Cut replies do not count. If the summary reports more replies than are printed, ping's average
     is the figure; without a summary, at least `MIN_REPLIES` are needed.
     """
-    times = _round_trips_ms(text)
+    samples = tuple(time_ms * 500 for time_ms in _round_trips_ms(text))
     counts = _COUNTS.search(text)
     sent, received = (int(counts[1]), int(counts[2])) if counts else (None, None)
 
-    def result(latency_us: float | None, failure: Failure | None, detail: str) -> PingResult:
-        return PingResult(latency_us, failure, detail, times)
+    def result(latency_us: float | None, failure: Failure | None, detail: str) -> Figure:
+        return Figure(latency_us, Tool.PING, failure, detail, samples)
 
     average = _AVERAGE.search(text)
-    all_printed = received is not None and len(times) >= received
-    if times and (all_printed or len(times) >= MIN_REPLIES) and not (average and not all_printed):
-        return result(median(times) * 500, None, _loss(sent, received))
+    all_printed = received is not None and len(samples) >= received
+    if samples and (all_printed or (not average and len(samples) >= MIN_REPLIES)):
+        return result(median(samples), None, _loss(sent, received))
     if average and float(average[1]) > 0 and received:
         return result(
             float(average[1]) * 500, None, "from ping's average, replies are not all there"
         )
-    if times or received:
-        return result(None, Failure.UNREADABLE, f"cut after {len(times)} replies")
+    if samples or received:
+        return result(None, Failure.UNREADABLE, f"cut after {len(samples)} replies")
     stated = failure_in_words(text)
     if stated:
         return result(None, *stated)

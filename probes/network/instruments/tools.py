@@ -1,4 +1,4 @@
-"""The programs that measure a network: those that this host lacks, and how to install them."""
+"""The programs that measure a network: their figures and failures, and how to install them."""
 
 from __future__ import annotations
 
@@ -75,6 +75,20 @@ class Tool(StrEnum):
     IB_WRITE_LAT = "ib_write_lat"
     LLDPCTL = "lldpctl"
     IBNETDISCOVER = "ibnetdiscover"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure in GB/s or µs; its value is None exactly when `failure` is set."""
+
+    value: float | None
+    by: str
+    """The tool, or `tcp connect`."""
+    failure: Failure | None = None
+    detail: str = ""
+    """The tool's message about a failure, or a remark on the figure; one line."""
+    samples: tuple[float, ...] = ()
+    """Samples of a latency in µs, where the tool gives them."""
 
 
 MEASURING = (Tool.PING, Tool.IPERF3)

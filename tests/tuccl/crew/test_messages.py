@@ -8,8 +8,8 @@ import pytest
 
 from lookup_tables.table import Operation
 from probes.host.probe import HostProbeOptions
-from probes.network.instruments.endpoint import Figure, PairTask, ServerAnswer
-from probes.network.instruments.tools import Tool
+from probes.network.instruments.endpoint import PairTask, ServerAnswer
+from probes.network.instruments.tools import Figure, Tool
 from probes.network.ports import Failure, NetworkPort
 from tuccl.api.hosts.settled_nccl import FindNccl, HostNccl
 from tuccl.api.hosts.shipped_hosts import CheckTable

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))
 
 from probes.network.instruments.endpoint import (
-    Figure,
     PairTask,
     measure_bandwidth,
     measure_latency,
     start_server,
 )
+from probes.network.instruments.tools import Figure
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from pydantic import TypeAdapter
 from probes.network.addresses import SYSFS_INFINIBAND
 from probes.network.instruments.endpoint import (
     TCP_CONNECT,
-    Figure,
     PairTask,
     ServerStartError,
     bandwidth_tool,
@@ -28,7 +27,7 @@ from probes.network.instruments.tcp import (
     listening_socket,
     port_of,
 )
-from probes.network.instruments.tools import Tool
+from probes.network.instruments.tools import Figure, Tool
 from probes.network.ports import Failure, NetworkPort
 
 pytestmark = pytest.mark.long

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from probes.network.instruments.endpoint import TCP_CONNECT, Figure, PairTask
-from probes.network.instruments.tools import Tool
+from probes.network.instruments.endpoint import TCP_CONNECT, PairTask
+from probes.network.instruments.tools import Figure, Tool
 from probes.network.ports import Failure, NetworkPort
 from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
 

@@ -27,13 +27,13 @@ REPORT = json.dumps(
 
 def test_the_figure_is_what_arrived_in_all_streams() -> None:
     result = parse_iperf3(REPORT)
-    assert result.bandwidth_gb_per_s == pytest.approx(95.1 / 8)
+    assert result.value == pytest.approx(95.1 / 8)
     assert (result.failure, result.detail) == (None, "")
 
 
 def test_warnings_around_the_report_are_skipped() -> None:
     text = f"warning: optimistically setting -t\n{REPORT}\niperf3: interrupted\n"
-    assert parse_iperf3(text).bandwidth_gb_per_s == pytest.approx(95.1 / 8)
+    assert parse_iperf3(text).value == pytest.approx(95.1 / 8)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_warnings_around_the_report_are_skipped() -> None:
 )
 def test_failures_are_named(text: str, failure: Failure, detail: str) -> None:
     result = parse_iperf3(text)
-    assert (result.bandwidth_gb_per_s, result.failure, result.detail) == (None, failure, detail)
+    assert (result.value, result.failure, result.detail) == (None, failure, detail)
 
 
 @given(st.integers(0, len(REPORT) - 1))
 def test_a_report_cut_anywhere_is_a_failure(end: int) -> None:
     result = parse_iperf3(REPORT[:end])
-    assert (result.bandwidth_gb_per_s, result.failure) == (None, Failure.UNREADABLE)
+    assert (result.value, result.failure) == (None, Failure.UNREADABLE)
 
 
 @pytest.mark.parametrize(
