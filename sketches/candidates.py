@@ -123,8 +123,6 @@ def _one_node(topology: Topology) -> list[Sketch]:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """The NIC pairs of a candidate across nodes, and the ranks that use them."""
-
     name: str
     why: str
     connections: tuple[tuple[str, str], ...]

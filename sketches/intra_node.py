@@ -71,8 +71,6 @@ def _ranks_by_node(topology: Topology) -> Iterator[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """The links from one GPU to another, and their joint bandwidth."""
-
     links: tuple[Link, ...]
     gb_per_s: float
 

@@ -66,7 +66,6 @@ def _bundles(topology: Topology) -> list[tuple[str, ...]]:
 
 
 def _merged(links: Iterable[Link], first: Mapping[str, str]) -> tuple[Link, ...]:
-    """Return the links of bundles, with parallel links merged."""
     merged: dict[tuple[str, str, LinkKind], Link] = {}
     for link in links:
         src, dst = first.get(link.src, link.src), first.get(link.dst, link.dst)

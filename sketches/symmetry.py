@@ -14,10 +14,8 @@ measuring noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import isclose
-
-import networkx as nx
 
 from sketches.sketch import Edge, Sketch
 
@@ -36,7 +34,7 @@ def find_symmetries(sketch: Sketch) -> tuple[Permutation, ...]:
     found: list[Permutation] = []
     orbit = list(range(sketch.ranks))
     for candidate in _candidates(sketch):
-        joined = _join(orbit, candidate)
+        joined = least_of_classes(sketch.ranks, [*enumerate(orbit), *enumerate(candidate)])
         if joined != orbit and is_symmetry(sketch, candidate):
             found.append(candidate)
             orbit = joined
@@ -107,13 +105,17 @@ def _divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
-def _join(orbit: list[int], permutation: Permutation) -> list[int]:
-    """Return the least rank of every rank's orbit after adding a permutation."""
-    graph: nx.Graph[int] = nx.Graph(enumerate(orbit))
-    graph.add_edges_from(enumerate(permutation))
-    joined = list(orbit)
-    for component in nx.connected_components(graph):
-        least = min(component)
-        for rank in component:
-            joined[rank] = least
-    return joined
+def least_of_classes(count: int, equivalent: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the least member of every element's class, by union-find."""
+    parent = list(range(count))
+
+    def find(element: int) -> int:
+        while parent[element] != element:
+            parent[element] = parent[parent[element]]
+            element = parent[element]
+        return element
+
+    for left, right in equivalent:
+        a, b = find(left), find(right)
+        parent[max(a, b)] = min(a, b)
+    return [find(element) for element in range(count)]

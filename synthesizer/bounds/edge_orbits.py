@@ -9,7 +9,7 @@ that program.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -18,6 +18,7 @@ import highspy
 import numpy as np
 
 from sketches.sketch import Sketch
+from sketches.symmetry import least_of_classes
 from tuccl.errors import ScheduleError
 
 
@@ -126,7 +127,7 @@ def edge_orbits(sketch: Sketch, *, symmetric: bool = True) -> EdgeOrbits:
     """Return the orbits under the sketch's symmetries; single edges if not `symmetric`."""
     generators = sketch.symmetries if symmetric else ()
     index = {(edge.src, edge.dst): number for number, edge in enumerate(sketch.edges)}
-    leader = _leaders(
+    leader = least_of_classes(
         len(sketch.edges),
         (
             (number, index[generator[edge.src], generator[edge.dst]])
@@ -140,7 +141,7 @@ def edge_orbits(sketch: Sketch, *, symmetric: bool = True) -> EdgeOrbits:
     for edge, number in zip(sketch.edges, orbit, strict=True):
         capacity[number] = max(capacity[number], edge.bandwidth_gb_per_s)
     sizes = Counter(orbit)
-    ranks = _leaders(
+    ranks = least_of_classes(
         sketch.ranks,
         (pair for generator in generators for pair in enumerate(generator)),
     )
@@ -151,19 +152,3 @@ def edge_orbits(sketch: Sketch, *, symmetric: bool = True) -> EdgeOrbits:
         tuple(capacity),
         tuple(sorted(set(ranks))),
     )
-
-
-def _leaders(count: int, equivalent: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the least member of every element's class, by union-find."""
-    parent = list(range(count))
-
-    def find(element: int) -> int:
-        while parent[element] != element:
-            parent[element] = parent[parent[element]]
-            element = parent[element]
-        return element
-
-    for left, right in equivalent:
-        a, b = find(left), find(right)
-        parent[max(a, b)] = min(a, b)
-    return [find(element) for element in range(count)]

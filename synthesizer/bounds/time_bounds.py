@@ -41,10 +41,8 @@ from synthesizer.ir.collectives import Collective
 MOST_SEPARATED_RANKS = 64
 """Most ranks for which minimum cuts add constraints; without them the bound is weaker but valid."""
 
-_ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE})
 _MOST_ROUNDS = 40
 _VIOLATED = 1e-6
-_CHUNKED = frozenset({Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL})
 
 
 def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) -> float:
@@ -57,9 +55,9 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
     """
     if collective is Collective.CUSTOM:
         return math.inf
-    if collective in _ROOTED and sketch.ranks > MOST_SEPARATED_RANKS:
+    if collective.has_root and sketch.ranks > MOST_SEPARATED_RANKS:
         return _rooted_bound_of_many(collective, sketch, root)
-    orbits = edge_orbits(sketch, symmetric=collective not in _ROOTED)
+    orbits = edge_orbits(sketch, symmetric=not collective.has_root)
     program = FlowProgram(orbits)
     program.require(_volume(collective, sketch), dict(enumerate(orbits.sizes)))
     if collective is Collective.ALL_REDUCE:
@@ -77,7 +75,7 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
         new = [members for members in dict.fromkeys(violated) if members not in seen]
         if not new:
             break
-    return rate * (sketch.ranks if collective in _CHUNKED else 1)
+    return rate * (sketch.ranks if collective.divides_by_ranks else 1)
 
 
 def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> float:
@@ -92,7 +90,7 @@ def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> f
             src, dst = dst, src
         graph.add_edge(src, dst, alpha_us=edge.alpha_us)
     leaders = edge_orbits(sketch).rank_leaders
-    sources = (root,) if collective in _ROOTED else leaders
+    sources = (root,) if collective.has_root else leaders
     return float(
         max(
             max(nx.single_source_dijkstra_path_length(graph, source, weight="alpha_us").values())
@@ -126,7 +124,7 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
         CutTime(alpha_us, 1e-3 / algbw_bound_gb_per_s(collective, sketch, root)),
     ]
     if sketch.ranks <= MOST_SEPARATED_RANKS:
-        leaders = edge_orbits(sketch, symmetric=collective not in _ROOTED).rank_leaders
+        leaders = edge_orbits(sketch, symmetric=not collective.has_root).rank_leaders
         sets = _ranks_and_nodes(sketch, {*leaders, root})
         lines += cut_times(collective, sketch, sets, root)
     return TimeBound(tuple(lines))

@@ -63,7 +63,6 @@ class _View:
         return [self.place(program, unit) for unit in chunk.units()]
 
     def _is_input(self, program: Program, place: Chunk) -> bool:
-        """Return whether the caller fills a location."""
         if place.buffer is Buffer.INPUT or not self.in_place:
             return place.buffer is Buffer.INPUT
         if program.collective is Collective.ALL_GATHER:

@@ -37,8 +37,6 @@ LEAST_BYTES_OF_RAILS_ALONE = 4 << 20
 """Size from which no search found a schedule faster than the rail exchanges of many equal nodes: of
 9 and 16 nodes of 8 A100, by 0 to 8 % slower. At 1 MiB it saves up to 2 %."""
 
-_ROOTED = {Collective.BROADCAST, Collective.REDUCE}
-
 
 def beyond_search(sketch: Sketch) -> bool:
     """Return whether a search on this sketch takes too long."""
@@ -47,7 +45,7 @@ def beyond_search(sketch: Sketch) -> bool:
 
 def rails_suffice(collective: Collective, sketch: Sketch, size_bytes: int) -> bool:
     """Return whether `expert_algorithms` has what a search for this size would find."""
-    if collective in _ROOTED or size_bytes < LEAST_BYTES_OF_RAILS_ALONE:
+    if collective.has_root or size_bytes < LEAST_BYTES_OF_RAILS_ALONE:
         return False
     return takes_rails_alone(collective, sketch)
 
@@ -56,7 +54,7 @@ def beyond_experts(collective: Collective, sketch: Sketch) -> bool:
     """Return whether `expert_algorithms` takes too long on this sketch."""
     if sketch.ranks <= MOST_RANKS_WRITTEN_OUT or takes_rails_alone(collective, sketch):
         return False
-    return collective not in _ROOTED or len(sketch.edges) > MOST_EDGES_OF_ROOTED
+    return not collective.has_root or len(sketch.edges) > MOST_EDGES_OF_ROOTED
 
 
 PIPELINE_CHUNKS = (1, 8)

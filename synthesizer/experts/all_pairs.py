@@ -6,14 +6,10 @@ They have the fewest steps and suit small buffers. They need an edge between eve
 from __future__ import annotations
 
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
+from synthesizer.experts.hierarchical import after
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import MAX_BLOCKS_PER_CHANNEL
 from synthesizer.ir.program import Program
-
-
-def _peers(rank: int, ranks: int) -> list[int]:
-    """Return the other ranks, starting with the next, so that ranks start with different peers."""
-    return [(rank + distance) % ranks for distance in range(1, ranks)]
 
 
 def _channel(src: int, dst: int, ranks: int) -> int:
@@ -47,11 +43,11 @@ def all_pairs_all_reduce_one_phase(ranks: int) -> Program:
             rank, SCRATCH, channel=_channel(peer, rank, ranks)
         )
         for rank in range(ranks)
-        for peer in _peers(rank, ranks)
+        for peer in after(rank, ranks)
     }
     for rank in range(ranks):
         total = schedule.chunk(rank, INPUT, 0).copy(rank, OUTPUT, 0)
-        for peer in _peers(rank, ranks):
+        for peer in after(rank, ranks):
             total = total.reduce(received[rank, peer])
     return schedule.program()
 
@@ -69,21 +65,20 @@ def all_pairs_alltoall(ranks: int) -> Program:
     """Alltoall in one step; out of place only, since every output overlaps another's input."""
     schedule = Schedule(Collective.ALLTOALL, ranks, in_place=False)
     for rank in range(ranks):
-        for peer in (*_peers(rank, ranks), rank):
+        for peer in (*after(rank, ranks), rank):
             channel = _channel(rank, peer, ranks) if peer != rank else 0
             schedule.chunk(rank, INPUT, peer).copy(peer, OUTPUT, rank, channel)
     return schedule.program()
 
 
 def _send_to_all(own: Reference, index: int, ranks: int) -> None:
-    for peer in _peers(own.rank, ranks):
+    for peer in after(own.rank, ranks):
         own.copy(peer, OUTPUT, index, _channel(own.rank, peer, ranks))
 
 
 def _sum_up(schedule: Schedule, owner: int, index: int) -> Reference:
-    """Sum the owner's chunk of all ranks at the owner."""
     total = schedule.chunk(owner, INPUT, owner)
-    for peer in _peers(owner, schedule.ranks):
+    for peer in after(owner, schedule.ranks):
         channel = _channel(peer, owner, schedule.ranks)
         total = total.reduce(schedule.chunk(peer, INPUT, owner), OUTPUT, index, channel)
     return total

@@ -14,6 +14,7 @@ from itertools import islice, permutations, product
 from math import lcm
 
 from sketches.sketch import Sketch
+from synthesizer.experts.hierarchical import after
 from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 
@@ -116,7 +117,7 @@ def all_reduce_by_exchange(gateways: Gateways) -> Program:
         partial = _sums(program, gateways, gateways.route(chunk), chunk)
         for node, row in enumerate(gateways.nodes):
             total, target = partial[node], program.output(partial[node].rank, chunk)
-            for peer in _others(node, len(partial)):
+            for peer in after(node, len(partial)):
                 total = program.reduce(partial[peer], target, total)
             _spread(program, row, total)
     return program
@@ -158,7 +159,7 @@ def gateway_reduce_scatter(gateways: Gateways) -> Program:
         gateway = route[home]
         partial = [
             _sum_of_node(program, gateways.nodes[peer_node], route[peer_node], rank)
-            for peer_node in _others(home, len(route))
+            for peer_node in after(home, len(route))
         ]
         if gateway != rank:
             total = program.copy(partial[0], program.scratch(gateway))
@@ -166,7 +167,7 @@ def gateway_reduce_scatter(gateways: Gateways) -> Program:
                 total = program.reduce(added, total)
             partial = [total]
         total, target = program.input(rank, rank), program.output(rank, 0)
-        for peer in _others(row.index(rank), len(row)):
+        for peer in after(row.index(rank), len(row)):
             total = program.reduce(program.input(row[peer], rank), target, total)
         for added in partial:
             total = program.reduce(added, target, total)
@@ -213,7 +214,7 @@ def gateway_alltoall(gateways: Gateways) -> Program:
             _cross_together(program, gateways.nodes[home], route[home], route[target], rank)
     for row in gateways.nodes:
         for place, rank in enumerate(row):
-            for peer in (rank, *(row[peer] for peer in _others(place, len(row)))):
+            for peer in (rank, *(row[peer] for peer in after(place, len(row)))):
                 program.copy(program.input(rank, peer), program.output(peer, rank))
     return program
 
@@ -237,16 +238,11 @@ def _begun(collective: Collective, gateways: Gateways, chunks: int, root: int = 
     return Program(collective, sum(map(len, gateways.nodes)), chunks, root)
 
 
-def _others(own: int, count: int) -> list[int]:
-    """Return the other indices, starting with the next, so that not all start with the same."""
-    return [(own + distance) % count for distance in range(1, count)]
-
-
 def _sums(
     program: Program, gateways: Gateways, route: tuple[int, ...], chunk: int, first: int = 0
 ) -> list[Chunk]:
     """Add up a chunk in every node at its gateway; return the sums from node `first` on."""
-    order = [first, *_others(first, len(route))]
+    order = [first, *after(first, len(route))]
     return [_sum_of_node(program, gateways.nodes[node], route[node], chunk) for node in order]
 
 
@@ -255,7 +251,7 @@ def _sum_of_node(program: Program, row: tuple[int, ...], gateway: int, chunk: in
     target, total = program.scratch(gateway), program.input(gateway, chunk)
     if len(row) == 1:
         return program.copy(total, target)
-    for peer in _others(row.index(gateway), len(row)):
+    for peer in after(row.index(gateway), len(row)):
         total = program.reduce(program.input(row[peer], chunk), target, total)
     return total
 
@@ -278,6 +274,6 @@ def _to_all_nodes(
 
 
 def _spread(program: Program, row: tuple[int, ...], held: Chunk, known: int = -1) -> None:
-    for peer in _others(row.index(held.rank), len(row)):
+    for peer in after(row.index(held.rank), len(row)):
         if row[peer] != known:
             program.copy(held, program.output(row[peer], held.offset))

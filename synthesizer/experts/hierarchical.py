@@ -64,7 +64,6 @@ def _sum(
     buffer: Buffer,
     index: int | None,
 ) -> Reference:
-    """Sum the values of a group's ranks at one of them."""
     total = values[rank]
     for peer in _others(rank, group):
         begun = total is not values[rank]
@@ -181,7 +180,7 @@ def _places(grid: Grid, chunks: int, chunk: int) -> dict[tuple[int, int], int]:
     }
 
 
-def _after(own: int, count: int) -> list[int]:
+def after(own: int, count: int) -> list[int]:
     """Return the other indices, starting with the next, so that not all start with the same."""
     return [(own + distance) % count for distance in range(1, count)]
 
@@ -197,13 +196,13 @@ def _gather(
     held: dict[tuple[int, int, int], Chunk] = {}
     for (node, local), source in sources.items():
         held[node, local, node] = source
-        for remote in _after(node, len(grid)):
+        for remote in after(node, len(grid)):
             target = program.output(grid[remote][local], places[node, local])
             held[node, local, remote] = program.copy(source, target, channel)
     for distance in range(len(grid)):
         for node, local in sources:
             holder = (node + distance) % len(grid)
-            for peer in _after(local, len(grid[0])):
+            for peer in after(local, len(grid[0])):
                 target = program.output(grid[holder][peer], places[node, local])
                 program.copy(held[node, local, holder], target, channel)
 
@@ -222,10 +221,10 @@ def _scatter(
             rank = grid[holder][local]
             target = program.scratch(rank) if distance else targets[node, local]
             total = program.input(rank, place)
-            for peer in _after(local, len(grid[0])):
+            for peer in after(local, len(grid[0])):
                 total = program.reduce(program.input(grid[holder][peer], place), target, total)
             partial[node, local, holder] = total
     for (node, local), target in targets.items():
         total = partial[node, local, node]
-        for remote in _after(node, len(grid)):
+        for remote in after(node, len(grid)):
             total = program.reduce(partial[node, local, remote], target, total)

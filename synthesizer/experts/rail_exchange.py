@@ -281,7 +281,6 @@ def _check(collective: Collective, grid: Grid, pieces: int, radices: tuple[int, 
 
 
 def _programs(collective: Collective, grid: Grid, template: Template) -> tuple[GpuProgram, ...]:
-    """Return the template's steps for every rank."""
     moves: dict[Move, int] = {}
     lanes = [
         (lane, tuple(moves.setdefault(move, len(moves)) for move in lane_moves))
@@ -316,7 +315,6 @@ def _programs(collective: Collective, grid: Grid, template: Template) -> tuple[G
 
 
 def _ends(grid: Grid, template: Template, lane: Lane, node: int, local: int) -> tuple[int, int]:
-    """Return send peer and receive peer of a rank's threadblock."""
     if not lane.distance:
         return -1, -1
     away = lane.distance if lane.sends else -lane.distance

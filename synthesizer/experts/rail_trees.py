@@ -28,8 +28,6 @@ _Hop = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """The hops of a group of chunks from the root."""
-
     first: int
     """Offset of the group's first chunk."""
     before: tuple[_Hop, ...]
@@ -117,7 +115,6 @@ def _tree(grid: Grid, nodes: list[int], local: int, parents: tuple[int, ...]) ->
 
 
 def _inside_home(row: tuple[int, ...], root: int, holder: int, group: int) -> tuple[_Hop, ...]:
-    """Return the hops inside the root's node."""
     peers = [rank for rank in row if rank not in {root, holder}]
     if holder != root or not peers:
         return tuple((holder, peer) for peer in peers)
@@ -127,8 +124,6 @@ def _inside_home(row: tuple[int, ...], root: int, holder: int, group: int) -> tu
 
 @dataclass(slots=True)
 class _Sums:
-    """Partial sums of a group of chunks, by rank."""
-
     program: Program
     first: int
     place: dict[int, Chunk] = field(default_factory=dict)

@@ -113,7 +113,6 @@ def tree_all_reduce(trees: Sequence[Tree], chunks: int) -> Program:
 
 
 def _reduce_up(schedule: Schedule, tree: Tree, chunk: int, channel: int = 0) -> Reference:
-    """Sum one chunk at the root."""
     sums = {rank: schedule.chunk(rank, INPUT, chunk) for rank in tree.order}
     for rank in reversed(tree.order):
         at_root = tree.parent[rank] < 0

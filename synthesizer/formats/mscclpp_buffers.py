@@ -135,7 +135,6 @@ class _Clocks:
 
 
 def _touched(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[tuple[int, int]]:
-    """Yield rank and address of every chunk that a step reads or writes."""
     step = wiring.steps[node]
     rank = wiring.blocks[wiring.block_of[node]][0]
     if step.type in READS_SRC:
@@ -145,7 +144,6 @@ def _touched(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[t
 
 
 def _written(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[tuple[int, int]]:
-    """Yield rank and address of every chunk that a step writes."""
     step = wiring.steps[node]
     if step.type in WRITES_DST:
         rank = wiring.blocks[wiring.block_of[node]][0]

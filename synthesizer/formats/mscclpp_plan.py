@@ -56,8 +56,6 @@ from tuccl.errors import FormatError, ScheduleError
 
 @dataclass(frozen=True, slots=True)
 class _OperationNames:
-    """The operations of a protocol."""
-
     put: OperationName
     forward: OperationName
     store: OperationName
@@ -165,7 +163,6 @@ class RankWriter:
         return stream
 
     def _move(self, stream: Stream, step: Step, node: int, channel: int) -> None:
-        """Append the data movement of a step."""
         names = _PACKET_NAMES if self.plan.packets else _PUT_NAMES
         count, kind = step.count, step.type
         src = self.plan.local(self.rank, step.src)
@@ -311,7 +308,6 @@ def _check_expressible(
 
 
 def _gpu(algorithm: Algorithm, buffers: PlanBuffers, program: GpuProgram) -> PlanGpu:
-    """Return the plan of one rank."""
     writer = RankWriter(buffers, program)
     streams = [writer.stream(block) for block in program.threadblocks]
     drafts = [draft for stream in streams for draft in stream.drafts if draft.ops]

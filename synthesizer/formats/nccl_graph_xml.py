@@ -56,8 +56,6 @@ class _LocalChannel:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """The contents of the files of all nodes."""
-
     pattern: Pattern
     local: tuple[tuple[_LocalChannel, ...], ...]
     """Channels of each node."""
@@ -91,7 +89,6 @@ def _needed_copies(figures: GraphFigures, channels: int) -> int:
 
 
 def _text(graph: _Graph, node: int, cross_nic: int) -> str:
-    """Return the file of a node."""
     channels, figures = graph.local[node], graph.figures
     same = len({channel.gpus for channel in channels}) == 1
     head = (

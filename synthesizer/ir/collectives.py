@@ -43,6 +43,11 @@ class Collective(StrEnum):
         """Whether the operation has a root rank."""
         return self in {Collective.BROADCAST, Collective.REDUCE}
 
+    @property
+    def reduces(self) -> bool:
+        """Whether contributions of several ranks are added up."""
+        return self in {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE}
+
 
 class Sum(NamedTuple):
     """Input chunk `chunk` of every rank whose bit is set in `ranks`, each added exactly once."""

@@ -81,7 +81,6 @@ def _threadblock_limits(block: Threadblock, awaited: set[tuple[int, int]]) -> It
 
 
 def _fused(before: Step, step: Step, before_reports: bool) -> bool:
-    """Return whether the runtime fuses two reductions into the same destination."""
     return (
         before.type is step.type is StepType.REDUCE
         and before.dst == step.dst

@@ -80,8 +80,6 @@ _EQUAL = 9
 
 
 class _Run:
-    """Transfers that become ready, and transfers parked at a busy resource."""
-
     def __init__(
         self, costs: Resources, trees: Sequence[RouteTree], precedence: Precedence
     ) -> None:

@@ -57,16 +57,10 @@ from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 from tuccl.errors import InfeasibleError, ScheduleError
 
 
-@dataclass(frozen=True)
-class PairPlan:
-    """A plan whose trees are paths."""
+def _plan_pairs(request: PlanRequest) -> tuple[Plan, PairRouting]:
+    """Return the best plan of alltoall, and its paths.
 
-    plan: Plan
-    pairs: PairRouting
-
-
-def plan_pairs(request: PlanRequest) -> PairPlan:
-    """Return the best plan of alltoall; `request.trees` are the numbers of paths per pair to try.
+    `request.trees` are the numbers of paths per pair to try.
 
     Raises:
         ScheduleError: No solver works.
@@ -100,7 +94,7 @@ def plan_pairs(request: PlanRequest) -> PairPlan:
     if fallback and pairs.routing.cut_by_clock:
         fallback = f"{fallback}; {CUT_BY_CLOCK}"
     plan = Plan(rehearsed.timed, pairs.routing, fallback, seconds, rehearsed.end_us)
-    return PairPlan(plan, pairs)
+    return plan, pairs
 
 
 TREES = (1, 2, 3, 4, 6, 8, 16)
@@ -115,7 +109,6 @@ TREES_OF_ROOT = (1, 2, 4, 8)
 PATHS_PER_PAIR = (1, 2, 3, 4)
 """Numbers of paths per pair of ranks to try."""
 
-_ROOTED = {Collective.BROADCAST, Collective.REDUCE}
 _REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
 
 
@@ -214,7 +207,7 @@ def _check(
     else:
         require_connected(sketch, range(sketch.ranks))
     chunks = max(1, options.trees_per_rank) * max(1, options.pieces_per_tree)
-    least = chunks * (1 if collective in _ROOTED else sketch.ranks)
+    least = chunks * (1 if collective.has_root else sketch.ranks)
     if size_bytes < least:
         raise InfeasibleError(
             f"{collective}: {size_bytes} bytes are less than one byte for each of {least} chunks;"
@@ -230,7 +223,6 @@ def _best_plan(
     root: int = 0,
     max_transfers: int = MAX_TRANSFERS,
 ) -> Plan:
-    """Return trees and timetable of one direction."""
     request = _request(collective, sketch, size_bytes, options, root, max_transfers)
     return _bounded(make_plan(request), request)
 
@@ -243,7 +235,7 @@ def _request(
     root: int = 0,
     max_transfers: int = MAX_TRANSFERS,
 ) -> PlanRequest:
-    rooted, backwards = collective in _ROOTED, collective in _REDUCING
+    rooted, backwards = collective.has_root, collective in _REDUCING
     return PlanRequest(
         sketch=reversed_sketch(sketch) if backwards else sketch,
         backwards=backwards,
@@ -268,7 +260,7 @@ def _trees(collective: Collective, options: SynthesisOptions) -> tuple[int, ...]
         return fitting or options.counts[:1]
     if collective is Collective.ALLTOALL:
         return PATHS_PER_PAIR
-    return TREES_OF_ROOT if collective in _ROOTED else TREES
+    return TREES_OF_ROOT if collective.has_root else TREES
 
 
 def _bounded(plan: Plan, request: PlanRequest) -> Plan:
@@ -307,16 +299,14 @@ def _synthesize_alltoall(
     sketch: Sketch, size_bytes: int, options: SynthesisOptions
 ) -> SynthesisResult:
     request = _request(Collective.ALLTOALL, sketch, size_bytes, options)
-    found = plan_pairs(request)
-    pairs = found.pairs
-    program = alltoall_program(sketch.ranks, found.plan.timed, pairs.targets, pairs.paths_per_pair)
-    return _finish(program, size_bytes, options, (_bounded(found.plan, request),))
+    plan, pairs = _plan_pairs(request)
+    program = alltoall_program(sketch.ranks, plan.timed, pairs.targets, pairs.paths_per_pair)
+    return _finish(program, size_bytes, options, (_bounded(plan, request),))
 
 
 def _finish(
     program: Program, size_bytes: int, options: SynthesisOptions, plans: tuple[Plan, ...]
 ) -> SynthesisResult:
-    """Lower and verify a program."""
     algorithm, proving = _proved(program, size_bytes, options)
     seconds = {
         stage: sum(plan.seconds[stage] for plan in plans)
@@ -338,7 +328,6 @@ def _finish(
 def _finish_two_ways(
     plan: TwoWayPlan, request: PlanRequest, size_bytes: int, options: SynthesisOptions
 ) -> SynthesisResult:
-    """Lower and verify two-way trees."""
     program = two_way_program(request.sketch.ranks, plan.timed)
     algorithm, proving = _proved(program, size_bytes, options)
     bound_us = max(request.load_bound_us, request.latency_bound_us)

@@ -95,7 +95,6 @@ def _times(
 
 
 def _add_block(graph: ScheduleGraph, rank: int, numbers: list[int], steps: list[int]) -> range:
-    """Append a threadblock with a step for every given transfer."""
     first = len(graph.names)
     block = range(first, first + len(numbers))
     for step, number in zip(block, numbers, strict=True):

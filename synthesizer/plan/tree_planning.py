@@ -164,7 +164,6 @@ def make_plan(request: PlanRequest) -> Plan:
 def _unsolved(
     request: PlanRequest, best: Rehearsed, fallback: str | None, seconds: dict[str, float]
 ) -> Plan:
-    """Return the plan of routes that no integer program found."""
     least_us = least_time_us(best.timed.trees, _costs(request, best.timed))
     routing = Routing(tuple(best.timed.trees), least_us, 0.0, SolveStatus.OPTIMAL, False)
     return Plan(best.timed, routing, fallback, seconds, best.end_us)
@@ -256,7 +255,6 @@ def _slots(
 
 
 def _worth_more(request: PlanRequest, load_us: float, end_us: float, misses: int) -> bool:
-    """Return whether more trees may end sooner."""
     if end_us <= max(request.load_bound_us, request.latency_bound_us) * _SETTLED:
         return False
     return load_matters(request, load_us, end_us) or misses < _MOST_MISSES

@@ -22,6 +22,7 @@ from tuccl.errors import NoProgramError
 
 _WINDOW = 16
 """Statements before another that it may become part of."""
+_LEAST_NODES = 2
 
 
 def merged(statements: Sequence[Statement], buffers: Program) -> tuple[Statement, ...]:
@@ -71,7 +72,6 @@ def _joined(earlier: Statement, later: Statement) -> Statement:
 
 
 def _conflict(earlier: Statement, later: Statement, buffers: Program) -> bool:
-    """Return whether the order of two statements matters."""
     return any(
         overlap(written, read, buffers)
         for written, others in (
@@ -108,9 +108,6 @@ def _in_output(chunk: Chunk, buffers: Program) -> tuple[int, int]:
     if chunk.buffer is Buffer.INPUT and buffers.collective is Collective.REDUCE_SCATTER:
         return max(first, block) - block, min(end, block + buffers.chunks) - block
     return first, end
-
-
-_LEAST_NODES = 2
 
 
 class _Work(NamedTuple):
@@ -166,7 +163,8 @@ def _check(algorithm: Algorithm, node_sizes: Sequence[int]) -> None:
         raise NoProgramError("a custom operation has no known result to keep")
     if sum(node_sizes) != algorithm.ranks or min(node_sizes, default=0) < 1:
         raise NoProgramError(
-            f"nodes of {_listed(node_sizes)} ranks do not hold its {algorithm.ranks} ranks"
+            f"nodes of {' + '.join(map(str, node_sizes))} ranks do not hold its"
+            f" {algorithm.ranks} ranks"
         )
     if len(node_sizes) < _LEAST_NODES:
         raise NoProgramError("one node has no network to cross")
@@ -180,28 +178,25 @@ def _check(algorithm: Algorithm, node_sizes: Sequence[int]) -> None:
         )
 
 
-def _listed(node_sizes: Sequence[int]) -> str:
-    return " + ".join(map(str, node_sizes))
-
-
 def _by_peers(statement: Statement) -> tuple[object, ...]:
     src, dst = statement.src, statement.dst
     return (src.rank, dst.rank, src.buffer, dst.buffer, src.offset, dst.offset)
 
 
 def _work(timing: Timing, places: Places) -> _Work:
-    """Return the statements of all stages and rounds, one chunk each."""
     work = _Work([[] for _ in range(timing.rounds + 1)], [[] for _ in range(timing.rounds)])
     absorbed = set(places.fused.values())
-    copied = _copied_inputs(timing, places)
-    for number, value in enumerate(timing.flow.values):
+    values = timing.flow.values
+    # Output chunks that hold input values from the first stage on.
+    copied = {number: chunk for _, number, chunk in places.late if values[number].is_input}
+    for number, value in enumerate(values):
         if not timing.needed[number] or value.is_input or number in absorbed:
             continue
         at = timing.made[number]
         if timing.crosses(number):
             work.rounds[at // 2].append(_message(timing, places, number, copied))
         elif value.is_arrival:
-            work.stages[at // 2].append(_arrival(timing, places, number))
+            work.stages[at // 2].append(_message(timing, places, number, {}))
         else:
             work.stages[at // 2] += _sum(timing, places, number)
     for stage, number, target in places.late:
@@ -209,24 +204,13 @@ def _work(timing: Timing, places: Places) -> _Work:
     return work
 
 
-def _copied_inputs(timing: Timing, places: Places) -> dict[int, Chunk]:
-    """Return the output chunks that hold input values from the first stage on."""
-    values = timing.flow.values
-    return {number: chunk for _, number, chunk in places.late if values[number].is_input}
-
-
 def _message(timing: Timing, places: Places, number: int, copied: Mapping[int, Chunk]) -> Statement:
-    """Return the copy to another node, from the output where that holds the same.
+    """Return the copy of an arrival, from the output if that holds the same (`copied`).
 
     What was gathered from other ranks lies beside it there, and both are one message.
     """
     (source,) = timing.flow.values[number].operands
     return Statement(copied.get(source, places.place[source]), places.place[number], None, 0)
-
-
-def _arrival(timing: Timing, places: Places, number: int) -> Statement:
-    (source,) = timing.flow.values[number].operands
-    return Statement(places.place[source], places.place[number], None, 0)
 
 
 def _sum(timing: Timing, places: Places, number: int) -> list[Statement]:

@@ -26,7 +26,6 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.ir.collectives import (
-    Collective,
     Sum,
     initial_contents,
     output_chunks,
@@ -43,7 +42,6 @@ from synthesizer.programs.layout import (
 )
 from tuccl.errors import NoProgramError
 
-REDUCING = frozenset({Collective.REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_REDUCE})
 _OPERATIONS = frozenset(operation.value for operation in OPERATIONS)
 
 
@@ -140,7 +138,6 @@ def _check_rank(gpu: GpuProgram, rank: int) -> None:
 
 
 def _check_connections(algorithm: Algorithm) -> None:
-    """Check that each connection has one threadblock at each end."""
     sends: Counter[tuple[int, int, int]] = Counter()
     receives: Counter[tuple[int, int, int]] = Counter()
     for rank, gpu in enumerate(algorithm.programs):
@@ -255,7 +252,7 @@ class _Machine:
         return sums
 
     def _sum(self, worker: _Worker, left: Sum, right: Sum) -> Sum:
-        if self.algorithm.collective not in REDUCING:
+        if not self.algorithm.collective.reduces:
             raise NoProgramError(f"{worker.name()} adds, but {self.algorithm.collective} does not")
         if left.chunk != right.chunk or left.ranks & right.ranks:
             raise NoProgramError(f"{worker.name()} adds chunks that do not belong together")

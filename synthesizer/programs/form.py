@@ -28,23 +28,13 @@ from synthesizer.programs.layout import (
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, StatementPhase, Statements
 from tuccl.errors import NoProgramError
 
-REDUCING = frozenset({Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE})
-_OF_GROUPS = frozenset(
-    {
-        Collective.ALL_REDUCE,
-        Collective.REDUCE_SCATTER,
-        Collective.ALL_GATHER,
-        Collective.ALLTOALL,
-    }
-)
-"""Operations of uniform schedules and of their calls."""
 _PATTERNS = {
     Collective.ALL_REDUCE: {Pattern.ONE_PHASE, Pattern.TWO_PHASE},
     Collective.ALL_GATHER: {Pattern.DIRECT},
     Collective.REDUCE_SCATTER: {Pattern.DIRECT},
     Collective.ALLTOALL: {Pattern.DIRECT},
 }
-"""Kernels of a node's collectives."""
+"""Operations of uniform schedules and of their calls, with the kernels of a node's."""
 _LEAST_NODES = 2
 _LEAST_SUMMANDS = 2
 MOST_RAIL_CHANNELS = 64
@@ -86,7 +76,7 @@ def _check_numbers(phased: PhasedSchedule) -> None:
 
 
 def _check_uniform(phased: PhasedSchedule) -> None:
-    if phased.collective not in _OF_GROUPS:
+    if phased.collective not in _PATTERNS:
         raise NoProgramError(f"{phased.collective} has no uniform schedules")
     if len(set(phased.node_sizes)) > 1 or len(phased.calls) != len(phased.phases):
         raise NoProgramError("its nodes differ in size, or it has stages or rounds")
@@ -106,7 +96,7 @@ def _fault_of_kind(phased: PhasedSchedule, phase: CallPhase) -> str:
     if phase.kind is PhaseKind.SUM:
         known = phase.collective is Collective.REDUCE and phase.pattern is Pattern.NONE
     elif phase.kind is PhaseKind.RAIL:
-        known = phase.collective in _OF_GROUPS and phase.pattern is Pattern.NONE
+        known = phase.collective in _PATTERNS and phase.pattern is Pattern.NONE
     else:
         known = phase.pattern in _PATTERNS.get(phase.collective, set())
         if phased.local_ranks == 1:
@@ -116,7 +106,7 @@ def _fault_of_kind(phased: PhasedSchedule, phase: CallPhase) -> str:
         return "has a configuration of a rail that NCCL does not take"
     if not known:
         return f"cannot be {phase.collective} with pattern {phase.pattern.name}"
-    if phase.collective in REDUCING and phased.collective not in REDUCING:
+    if phase.collective.reduces and not phased.collective.reduces:
         return f"adds, but {phased.collective} does not"
     return ""
 
@@ -216,7 +206,7 @@ def _fault_of_operands(
     if dst.buffer is Buffer.INPUT:
         return "writes to the input"
     if operand is not None:
-        if collective not in REDUCING:
+        if not collective.reduces:
             return f"adds, but {collective} does not"
         if operand.rank != dst.rank or (src.rank == dst.rank and operand != dst):
             return "adds to a chunk that is not its target"

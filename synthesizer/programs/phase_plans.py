@@ -25,17 +25,13 @@ def phased_plans(
     """Return the plans of a collective; none where NCCL's own call is the only way."""
     if not (2 <= nodes <= MOST_NODES and 1 <= local_ranks <= MOST_RANKS):
         return ()
-    match collective:
-        case Collective.ALL_REDUCE:
-            return _all_reduce_plans(nodes, local_ranks)
-        case Collective.ALL_GATHER:
-            return _all_gather_plans(nodes, local_ranks)
-        case Collective.REDUCE_SCATTER:
-            return _reduce_scatter_plans(nodes, local_ranks)
-        case Collective.ALLTOALL:
-            return _alltoall_plans(nodes, local_ranks)
-        case _:
-            return ()
+    plans = {
+        _ALL_REDUCE: _all_reduce_plans,
+        _ALL_GATHER: _all_gather_plans,
+        _REDUCE_SCATTER: _reduce_scatter_plans,
+        _ALLTOALL: _alltoall_plans,
+    }
+    return plans[collective](nodes, local_ranks) if collective in plans else ()
 
 
 def plan_by_name(collective: Collective, name: str, nodes: int, local_ranks: int) -> PhasedSchedule:

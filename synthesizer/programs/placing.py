@@ -246,8 +246,6 @@ class _Placing:
 
 
 class _Slots:
-    """The scratch chunks of a rank."""
-
     def __init__(self) -> None:
         self.size = 0
         self.free: list[int] = []

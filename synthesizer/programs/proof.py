@@ -28,7 +28,7 @@ from typing import NamedTuple
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective, initial_contents, postcondition
 from synthesizer.ir.program import Chunk
-from synthesizer.programs.form import REDUCING, check_form, name_of
+from synthesizer.programs.form import check_form, name_of
 from synthesizer.programs.layout import BUFFERS, PhaseKind
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Statements, groups
 from tuccl.errors import NoProgramError
@@ -114,8 +114,6 @@ def _proved(phased: PhasedSchedule) -> Proof:
 
 
 class _Machine:
-    """The memory of all ranks."""
-
     def __init__(self, phased: PhasedSchedule, *, in_place: bool) -> None:
         self.phased = phased
         self.where = "in place, " if in_place else ""
@@ -152,7 +150,7 @@ class _Machine:
     def proof(self, *, in_place: bool) -> Proof:
         """Return what a run has shown."""
         if self.phased.is_uniform:
-            return Proof(in_place, self.phased.collective in REDUCING)
+            return Proof(in_place, self.phased.collective.reduces)
         averages = bool(self.completing) and self.is_whole
         return Proof(in_place, averages, frozenset(self.completing if averages else ()))
 
@@ -231,7 +229,7 @@ class _Machine:
 
     def _check_result(self, rank: int) -> None:
         phased = self.phased
-        divides = phased.is_uniform and phased.collective in REDUCING
+        divides = phased.is_uniform and phased.collective.reduces
         divisor = phased.ranks if divides else 1
         wanted = postcondition(
             phased.collective, phased.ranks, phased.larger_chunks, rank, phased.root
@@ -247,7 +245,6 @@ class _Machine:
 
 
 def _place_of(phased: PhasedSchedule, phase: CallPhase, rank: int) -> int:
-    """Return a rank's place in its group."""
     node, local = divmod(rank, phased.local_ranks)
     return {PhaseKind.LOCAL: local, PhaseKind.RAIL: node}.get(phase.kind, 0)
 
@@ -263,8 +260,6 @@ def _added(parts: Sequence[Part], name: str, divisor: int = 1) -> Part:
 
 
 def _results(phase: CallPhase, sources: list[list[Part]], name: str) -> Iterator[list[Part]]:
-    """Return what one call writes, by member of the group."""
-
     def averaged(parts: Sequence[Part]) -> Part:
         return _added(parts, name, len(parts))
 

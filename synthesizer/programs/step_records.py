@@ -27,7 +27,7 @@ from synthesizer.ir.algorithm import (
 from synthesizer.ir.collectives import Collective, Sum, input_chunks, output_chunks
 from synthesizer.ir.wiring import READS_SRC, WRITES_DST
 from synthesizer.programs import layout
-from synthesizer.programs.flow import REDUCING, Flow, Message, StepPlace, part_chunks
+from synthesizer.programs.flow import Flow, Message, StepPlace, part_chunks
 from synthesizer.programs.layout import (
     Pattern,
     PhaseKind,
@@ -104,7 +104,7 @@ _NOWHERE = ChunkRef(Buffer.INPUT, 0)
 
 def records_of(algorithm: Algorithm, flow: Flow) -> Records:
     """Return the records of a schedule that passed its symbolic run."""
-    averages = flow.divisible and algorithm.collective in REDUCING
+    averages = flow.divisible and algorithm.collective.reduces
     return Records(
         operation=OPERATIONS.index(Operation(algorithm.collective.value)),
         flags=layout.RUNS_IN_PLACE * algorithm.in_place | layout.AVERAGES * averages,

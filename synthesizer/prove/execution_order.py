@@ -22,8 +22,6 @@ _NAMED_STEPS = 8
 
 
 class _Run:
-    """State of a run: the progress of each threadblock and the fill of each connection."""
-
     def __init__(self, wiring: Wiring, slots: int, chunks_per_slot: int | None) -> None:
         self.wiring = wiring
         self.slots = slots

@@ -20,6 +20,7 @@ from itertools import accumulate
 import numpy as np
 
 from sketches.sketch import Edge, Sketch
+from sketches.symmetry import least_of_classes
 from synthesizer.ir.algorithm import Algorithm, GpuProgram, StepType
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
 from synthesizer.prove.step_table import Ints, StepTable, step_table
@@ -40,19 +41,20 @@ def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
     edges = _edges_in_use(table, sketch)
     if edges is None:
         return None
-    rank_leader = np.arange(sketch.ranks)
+    rank_leader = list(range(sketch.ranks))
     port_leader = {port: port for edge in edges.values() for port in edge.ports}
     for permutation in sketch.symmetries:
         image = np.array(permutation)
         ports = _port_images(edges, sketch, permutation)
         if ports is not None and _maps_onto_itself(table, image):
-            rank_leader = _joined(rank_leader, image)
+            alike = [*enumerate(rank_leader), *enumerate(permutation)]
+            rank_leader = least_of_classes(sketch.ranks, alike)
             port_leader = _joined_ports(port_leader, ports)
-    if (rank_leader == np.arange(sketch.ranks)).all():
+    if rank_leader == list(range(sketch.ranks)):
         return None
-    if not _users_differ(table, edges, rank_leader):
+    if not _users_differ(table, edges, np.array(rank_leader)):
         return None
-    return _fold(algorithm, sketch, edges, rank_leader.tolist(), port_leader)
+    return _fold(algorithm, sketch, edges, rank_leader, port_leader)
 
 
 def _edges_in_use(table: StepTable, sketch: Sketch) -> dict[_Pair, Edge] | None:
@@ -113,25 +115,12 @@ def _port_images(
     return ports if kept and len(set(ports.values())) == len(ports) else None
 
 
-def _joined(leader: Ints, image: Ints) -> Ints:
-    """Return the least rank of every rank's orbit after adding a permutation."""
-    while True:
-        least = np.minimum(leader, leader[image])
-        least[image] = np.minimum(least[image], least)
-        least = least[least]
-        if (least == leader).all():
-            return leader
-        leader = least
-
-
 def _joined_ports(leader: dict[str, str], image: Mapping[str, str]) -> dict[str, str]:
     names = sorted(leader)
     number = {name: i for i, name in enumerate(names)}
-    joined = _joined(
-        np.array([number[leader[name]] for name in names], dtype=np.int64),
-        np.array([number[image[name]] for name in names], dtype=np.int64),
-    )
-    return {name: names[least] for name, least in zip(names, joined.tolist(), strict=True)}
+    alike = [(number[a], number[b]) for pairs in (leader, image) for a, b in pairs.items()]
+    least = least_of_classes(len(names), alike)
+    return {name: names[first] for name, first in zip(names, least, strict=True)}
 
 
 def _users_differ(table: StepTable, edges: Mapping[_Pair, Edge], leader: Ints) -> bool:
@@ -154,7 +143,6 @@ def _fold(
     leader: list[int],
     port_leader: Mapping[str, str],
 ) -> ScheduleGraph:
-    """Return the graph of the representatives."""
     sender = {
         (gpu.rank, block.send_peer, block.channel): block.id
         for gpu in algorithm.programs

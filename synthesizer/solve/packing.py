@@ -299,8 +299,6 @@ def shallow_trees(
 
 
 class _ParallelGrowth(Packing):
-    """Trees that grow at the same time."""
-
     def __init__(
         self,
         costs: Resources,
@@ -357,7 +355,6 @@ class _ParallelGrowth(Packing):
                 heapq.heappush(self._offers, (end, loaded, f, (rank, peer)))
 
     def _try(self, offer: _Offer) -> None:
-        """Add a hop, or keep it for later."""
         end, loaded, f, (a, b) = offer
         if b in self._arrival[f]:
             return

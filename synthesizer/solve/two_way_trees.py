@@ -94,7 +94,6 @@ class _Contraction:
         return rank
 
     def _contracted(self, cycle: list[int]) -> int:
-        """Contract a cycle; return the new group."""
         new = len(self._offers)
         largest = max(cycle, key=lambda group: len(self._offers[group]))
         offers, paid = self._offers[largest], self._chosen[largest][0]

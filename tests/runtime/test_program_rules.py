@@ -24,7 +24,7 @@ from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs import layout
 from synthesizer.programs.compiler import compile_program, read_program
 from synthesizer.programs.cutting import cut
-from synthesizer.programs.form import REDUCING, check_form
+from synthesizer.programs.form import check_form
 from synthesizer.programs.layout import (
     ADDS,
     AVERAGES,
@@ -502,7 +502,7 @@ def keeps_the_form(data: bytes) -> bool:
         check_form(phased)
         marked = _marked(records)
         averages, in_place = bool(records.flags & AVERAGES), bool(records.flags & RUNS_IN_PLACE)
-        if averages and phased.collective not in REDUCING:
+        if averages and not phased.collective.reduces:
             return False
         if not phased.is_uniform and (
             averages != bool(marked) or in_place != phased.must_run_in_place
