@@ -24,8 +24,7 @@ from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nccl_xml.nics import is_pseudo
 from probes.topology.bandwidth_class import bandwidth_class, pcie_generation
 from probes.topology.device_tree import Branch, HostTrees, host_trees
-from probes.topology.figure_text import counted
-from probes.topology.gfx_names import gfx_name
+from probes.topology.figure_text import counted, gfx_name
 from probes.topology.graph import (
     NETWORK_NODE,
     Device,

@@ -60,7 +60,7 @@ def is_pseudo(name: str) -> bool:
 
 
 def net_gb_per_s(net: NetRecord) -> float:
-    """Line rate of a port, corrected where the file's value is missing or implausible."""
+    """Line rate of a port, corrected if the file's value is missing or implausible."""
     return _plausible_mbps(net.speed_mbps or 0) / 8000
 
 

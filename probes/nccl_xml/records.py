@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 
 from probes.inputs.xml_tree import XmlElement, read_xml
-from probes.topology.gfx_names import gfx_name, gfx_number
+from probes.topology.figure_text import gfx_name, gfx_number
 from tuccl.errors import MachineError
 
 KNOWN_VERSIONS = ("1", "2")
@@ -45,7 +45,7 @@ class GpuRecord:
     dev: int | None
     rank: int | None
     compute_capability: int
-    """Number of `gcn` (AMD, see `probes.topology.gfx_names`) where the file has it, else
+    """Number of `gcn` (AMD, see `probes.topology.figure_text`) where the file has it, else
     `sm`."""
     links: tuple[GpuLinkRecord, ...]
 
@@ -198,7 +198,7 @@ def _gpu(element: XmlElement, vendor: str, source: str) -> GpuRecord:
 
 
 def _gcn(element: XmlElement, source: str) -> int:
-    """Return AMD's architecture from its name (`gfx90a`) or number (`910`); 0 where missing.
+    """Return AMD's architecture from its name (`gfx90a`) or number (`910`); 0 if missing.
 
     RCCL with MI300 support writes the name and reads both; earlier versions have the number only.
     """

@@ -1,6 +1,6 @@
 """Settings of GPUs that a table's times depend on, and their condition now, by NVML.
 
-A value that NVML does not tell is None and is never compared.
+A value that NVML does not report is None and is never compared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GpuStates:
     settings: tuple[GpuSettings, ...] = ()
     conditions: tuple[GpuCondition, ...] = ()
     problem: str = ""
-    """NVML's message where it does not answer."""
+    """NVML's message if it does not answer."""
 
 
 def read_gpu_states(nvml: NvmlCalls | None = None) -> GpuStates:
@@ -92,7 +92,7 @@ def _condition(calls: NvmlCalls, gpu: int) -> GpuCondition:
 
 
 def _known(call: Callable[[], _T]) -> _T | None:
-    """Return the answer; None where NVML has none."""
+    """Return the answer; None if NVML has none."""
     try:
         return call()
     except NvmlCallError:

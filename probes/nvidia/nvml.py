@@ -83,7 +83,7 @@ class NvmlGpu:
     memory_bytes: int
     """Size of the memory; 0 when unknown."""
     pcie: PcieLink
-    """The maximum of this GPU in this machine; zeros where unknown."""
+    """The maximum of this GPU in this machine; zeros if unknown."""
     record: GpuRecord
     """Record of NCCL's dump; `dev` is CUDA's number, None when CUDA may not see the GPU."""
 
@@ -184,7 +184,7 @@ def _read_gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: lis
 
 
 def _mig_modes(nvml: NvmlCalls, gpu: NvmlGpu, gaps: list[Gap]) -> tuple[bool, bool]:
-    """Return whether MIG is on now, and after the next reset; False where unsupported."""
+    """Return whether MIG is on now, and after the next reset; False if unsupported."""
     try:
         return nvml.mig_mode(gpu.index)
     except NvmlCallError as error:

@@ -252,7 +252,7 @@ class NvmlCalls:
         return self._handles[gpu]
 
     def _fields(self, gpu: int, *fields: tuple[int, int]) -> tuple[int, ...] | None:
-        """Unsigned values of fields (id, scope); None where the GPU or driver lacks a field."""
+        """Unsigned values of fields (id, scope); None if the GPU or driver lacks a field."""
         try:
             values = pynvml.nvmlDeviceGetFieldValues(self._handle(gpu), list(fields))
         except pynvml.NVMLError as error:

@@ -64,7 +64,7 @@ def small_window(function: PciFunction, memory_bytes: int) -> Gap | None:
     """Return a gap with the remedy for a data-centre GPU whose memory exceeds its largest BAR.
 
     Other devices reach the memory through that BAR (BAR1 in `nvidia-smi -q`). Display GPUs (class
-    0300) have a small BAR1 by design and no P2P over PCIe; None for these, and where the memory or
+    0300) have a small BAR1 by design and no P2P over PCIe; None for these, and if the memory or
     every range is unknown.
     """
     largest = max((bar.size_bytes for bar in function.bars), default=0)

@@ -104,7 +104,7 @@ def not_measured(report: P2pReport, gpu_names: Mapping[int, str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PairFigures:
-    """Figures from one GPU to another, as in `P2pQuantity`; None where not measured."""
+    """Figures from one GPU to another, as in `P2pQuantity`; None if not measured."""
 
     src: str
     """Name in the topology, like `dst`."""

@@ -29,9 +29,9 @@ class Endpoints:
     """The future devices, by PCI address."""
 
     gpus: dict[str, GpuRecord | None]
-    """Records of GPUs; None where only the class identifies it."""
+    """Records of GPUs; None if only the class identifies it."""
     nets: dict[str, tuple[NetRecord, ...]]
-    """Ports of NICs; empty where only the class identifies it."""
+    """Ports of NICs; empty if only the class identifies it."""
     unplaced: tuple[NetRecord, ...]
     """Ports without a PCI device."""
 
@@ -176,7 +176,7 @@ def _label(port: NicPort) -> str:
 
 
 def _silent_controllers(inventory: PciInventory) -> list[str]:
-    """Return controllers without a port: InfiniBand's, or all where the host has no ports.
+    """Return controllers without a port: InfiniBand's, or all if the host has no ports.
 
     On a host with ports, an Ethernet controller without a port is unused: off or passed through.
     """

@@ -34,7 +34,7 @@ _ITSELF_MB_PER_S = 1_000_000
 
 
 def hwloc_gpu_records(text: str, source: str) -> dict[str, GpuRecord]:
-    """Return GPUs by PCI address with their NVLinks; empty where the export has no such matrix.
+    """Return GPUs by PCI address with their NVLinks; empty if the export has no such matrix.
 
     The GPUs have CUDA's numbers if the export has them, else NVML's.
 
@@ -80,7 +80,7 @@ def _devices(root: XmlElement) -> dict[str, XmlElement]:
 
 
 def _indexes(matrix: XmlElement) -> list[str]:
-    """Global indexes of the objects: `OSDev:802` where kinds are mixed, else `802`."""
+    """Global indexes of the objects: `OSDev:802` if kinds are mixed, else `802`."""
     return [word.rpartition(":")[2] for word in _words(matrix, "indexes")]
 
 

@@ -107,7 +107,7 @@ DEVICE_OF_NAME = {
 
 
 def vendor_and_device(description: str) -> tuple[int | None, int | None]:
-    """Return vendor and device id by name; None where the name does not determine it.
+    """Return vendor and device id by name; None if the name does not determine it.
 
     A device that is not in the database is printed as `Device 2330`, its number in hex.
     """

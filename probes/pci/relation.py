@@ -60,7 +60,7 @@ def relation(inventory: PciInventory, a: str, b: str) -> Relation:
 
 
 def bridges_above(inventory: PciInventory, function: PciFunction) -> list[PciFunction]:
-    """Return the bridges above a function, nearest first; none where they form a loop."""
+    """Return the bridges above a function, nearest first; none if they form a loop."""
     above: list[PciFunction] = []
     seen = {function.address}
     parent = function.parent

@@ -157,7 +157,7 @@ def _add_unlisted_bridges(
 
 
 def _path_from_root(folder: str) -> list[str]:
-    """Return the root bus and the functions below it; an empty name where the path shows none."""
+    """Return the root bus and the functions below it; an empty name if the path shows none."""
     names = folder.split("/")
     roots = [index for index, name in enumerate(names) if is_root(name)]
     path = names[roots[-1] :] if roots else [""]

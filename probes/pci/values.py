@@ -1,4 +1,4 @@
-"""The values of sysfs files: text becomes a figure, or a gap where it is invalid.
+"""The values of sysfs files: text becomes a figure, or a gap if it is invalid.
 
 A missing file is a gap only if it is required, since kernels differ in the files they have.
 """
@@ -36,7 +36,7 @@ class ValueReader:
         self.gaps.append(Gap(printable(where), reason))
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder; none where it is missing."""
+        """Return the names in a folder; none if it is missing."""
         try:
             return self.tree.list(path)
         except TreeError as error:
@@ -45,7 +45,7 @@ class ValueReader:
             return []
 
     def text(self, path: str, *, needed: bool = False) -> str | None:
-        """Return the contents of a file, stripped; None where empty, missing or unreadable."""
+        """Return the contents of a file, stripped; None if empty, missing or unreadable."""
         try:
             raw = self.tree.read(path)
         except TreeError as error:
@@ -130,7 +130,7 @@ def link_width(text: str) -> int:
 
 
 def interface_gbit_per_s(text: str) -> float | None:
-    """Parse an interface's `speed` in Mb/s; None where the kernel does not know it."""
+    """Parse an interface's `speed` in Mb/s; None if the kernel does not know it."""
     if re.fullmatch(r"-?[0-9]{1,10}", text) is None:
         raise ValueError("which is no speed in Mb/s")
     if int(text) in _UNKNOWN_MBPS:

@@ -25,7 +25,7 @@ NVLINK_LATENCY_US = 0.7
 NVSWITCH_LATENCY_US = 0.35
 """GPU to NVSwitch and NVSwitch to GPU: half of TACCL's 0.7 us each."""
 NETWORK_LATENCY_US = 1.7
-"""NIC to NIC where unmeasured: InfiniBand in TACCL table 1."""
+"""NIC to NIC if unmeasured: InfiniBand in TACCL table 1."""
 LATENCY_US: dict[LinkKind, float] = {
     LinkKind.NVLINK: NVLINK_LATENCY_US,
     LinkKind.C2C: NVLINK_LATENCY_US,

@@ -66,7 +66,7 @@ class Device:
     """PCI bus id; not part of the fingerprint."""
     compute_capability: int = 0
     """GPUs: NVIDIA compute capability times ten (80, 90), AMD's as
-    `probes.topology.gfx_names` numbers them (942, 910 for gfx90a); 0 when unknown."""
+    `probes.topology.figure_text` numbers them (942, 910 for gfx90a); 0 when unknown."""
     line_rate_gb_per_s: float = 0.0
     """NICs: line rate of the port, per direction; 0 when unknown."""
     os_name: str = ""

@@ -21,7 +21,7 @@ class HostGroup:
 
 
 def host_name(topology: Topology, node: int) -> str:
-    """The host's name; `n3` where the topology names no host 3."""
+    """The host's name; `n3` if the topology does not name host 3."""
     named = 0 <= node < len(topology.hosts) and topology.hosts[node]
     return topology.hosts[node] if named else f"n{node}"
 

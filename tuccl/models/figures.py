@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from lookup_tables.table import Shape
-from probes.topology.gfx_names import gfx_name
+from probes.topology.figure_text import gfx_name
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from probes.topology.paths import local_path
 

@@ -1,7 +1,7 @@
 """The network between hosts as devices and links: `attach_network`.
 
-There is one switch per measured network: `fabric` where NICs of every index reach each other,
-`rail0`, `rail1`, ... where each index is a separate network (the names of
+There is one switch per measured network: `fabric` if NICs of every index reach each other,
+`rail0`, `rail1`, ... if each index is a separate network (the names of
 `probes.topology.replicate`, so that a probed cluster equals a described one). Where two or
 more racks are known, a network has a leaf switch per rack and a spine.
 
@@ -250,7 +250,7 @@ def _switch_names(
 
 
 def _leaves(name: str, racks: Sequence[str]) -> dict[str, str]:
-    """Return the switch of every rack; the same for all where fewer than two racks are known."""
+    """Return the switch of every rack; the same for all if fewer than two racks are known."""
     if sum(1 for rack in racks if rack) < 2:
         return {racks[0]: name}
     return {rack: f"{name}-leaf{number}" for number, rack in enumerate(racks)}

@@ -134,7 +134,7 @@ class Server:
 def bandwidth_tool(client: NetworkPort, server: NetworkPort, missing: Collection[str]) -> Tool:
     """Return the bandwidth tool for a pair; `missing` names tools that either host lacks.
 
-    Only perftest measures a port without an address, so it is the tool even where it is missing.
+    Only perftest measures a port without an address, so it is the tool even if it is missing.
     """
     return Tool.IB_WRITE_BW if _both_rdma(client, server, missing) else Tool.IPERF3
 

@@ -33,7 +33,7 @@ class _Report(BaseModel):
 def streams_for(line_rate_gb_per_s: float) -> int:
     """Return the number of TCP streams: about one per 25 Gb/s, the rate of a core, at least 4.
 
-    4 also where the rate is unknown: streams share a slow link without harm. Before iperf 3.16 all
+    4 also if the rate is unknown: streams share a slow link without harm. Before iperf 3.16 all
     streams share one core, which then limits the figure of a fast link.
     """
     return min(MAX_STREAMS, max(4, math.ceil(line_rate_gb_per_s * 8 / 25)))

@@ -38,7 +38,7 @@ class AdapterPort:
     description: str
     """Description of the adapter: `node01 mlx5_0`."""
     switch: str
-    """Name of the leaf switch, with its GUID where several share a name."""
+    """Name of the leaf switch, with its GUID if several share a name."""
     switch_guid: str
 
     @property
@@ -115,7 +115,7 @@ def _guid(node: str) -> str:
 
 
 def _labels(names: dict[str, str]) -> dict[str, str]:
-    """Return a name for each node: its description, with the GUID where several share it."""
+    """Return a name for each node: its description, with the GUID if several share it."""
     shared = Counter(names.values())
     return {
         node: name if shared[name] == 1 else f"{name} ({_guid(node)})" if name else _guid(node)

@@ -1,6 +1,6 @@
 import pytest
 
-from probes.topology.gfx_names import gfx_name, gfx_number
+from probes.topology.figure_text import gfx_name, gfx_number
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import parse_traffic_log, utilisation_of
 from probes.network.campaign.sampling import SamplingOptions
 from probes.network.ports import PortPair
-from probes.network.racks.hostlist import expand_host_list
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
-from probes.network.racks.rack_map import parse_rack_map, parse_slurm_topology
+from probes.network.racks.rack_map import expand_host_list, parse_rack_map, parse_slurm_topology
 from probes.topology.graph import Topology
 from tuccl.api.hosts.probe_command import ProbeCommand
 from tuccl.crew.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster

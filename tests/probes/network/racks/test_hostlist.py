@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.network.racks.hostlist import expand_host_list
+from probes.network.racks.rack_map import expand_host_list
 from tuccl.errors import MachineError
 
 
