@@ -1,4 +1,4 @@
-"""Access to regular files only: a folder is no file, and a device or pipe may have no end."""
+"""Access to regular files only: a folder is not a file, and a device or pipe may have no end."""
 
 from __future__ import annotations
 

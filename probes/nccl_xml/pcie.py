@@ -180,7 +180,7 @@ class _Placement:
                 self.slow_bridges,
             ),
             ("have neither a readable class nor content and were left out", self.unknown),
-            ("state a vendor or device that is no PCI id: model unknown", self.no_model),
+            ("state a vendor or device that is not a PCI id: model unknown", self.no_model),
         ):
             if bus_ids:
                 self.notes.append(f"PCI devices that {assumption}: {shortened(bus_ids)}.")

@@ -66,7 +66,7 @@ def topology_of_matrix(matrix: TopoMatrix, name: str) -> Topology:
         for group in _numa_groups(matrix, notes)
     ]
     notes.append(
-        "Read from `nvidia-smi topo -m` alone, which tells neither parts nor speeds: all "
+        "Read from `nvidia-smi topo -m` alone, which shows neither parts nor speeds: all "
         "bandwidths are assumed, 25 GB/s for an NVLink; a probe on the host says more."
     )
     topology = assemble(cpus, name, matrix.source, notes)
@@ -116,7 +116,7 @@ def _numa_groups(matrix: TopoMatrix, notes: list[str]) -> list[list[str]]:
         kept = [group for group in groups if group not in unplaced]
         first = [*(kept.pop(0) if kept else []), *itertools.chain.from_iterable(unplaced)]
         names = ", ".join(group[0] for group in unplaced[:4])
-        notes.append(f"Nothing tells which CPU {names} sit at: taken as at the first.")
+        notes.append(f"Nothing shows which CPU {names} sit at: taken as at the first.")
         groups = [first, *kept]
     return groups
 

@@ -175,7 +175,7 @@ def _read_gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: lis
     generation, width = _optional(lambda: nvml.pcie_maximum(index), (0, 0))
     facts = (("name", name), ("UUID", uuid), ("memory", memory_bytes), ("PCIe link", width))
     unknown = [fact for fact, value in facts if not value]
-    missing = [f"NVML does not tell its {', '.join(unknown)}"] if unknown else []
+    missing = [f"NVML does not report its {', '.join(unknown)}"] if unknown else []
     gaps += [Gap(f"GPU {index} ({address})", problem) for problem in (*missing, *links.unknown)]
     gt_per_s = _GT_PER_S[generation] if 0 <= generation < len(_GT_PER_S) else 0.0
     record = GpuRecord(None, None, capability, links.records)
@@ -191,7 +191,7 @@ def _mig_modes(nvml: NvmlCalls, gpu: NvmlGpu, gaps: list[Gap]) -> tuple[bool, bo
         if error.fault is NvmlFault.LOST:
             raise
         if error.fault is not NvmlFault.ABSENT:
-            problem = f"NVML does not tell whether MIG is on ({error.words:.80}), taken as off"
+            problem = f"NVML does not report whether MIG is on ({error.words:.80}), taken as off"
             gaps.append(Gap(f"GPU {gpu.index} ({gpu.address})", problem))
         return False, False
 

@@ -85,7 +85,7 @@ def _convert_errors() -> Iterator[None]:
         fault = _FAULTS.get(error.value, NvmlFault.OTHER)
         raise NvmlCallError(fault, str(error).rstrip(".")) from error
     except UnicodeDecodeError as error:
-        raise NvmlCallError(NvmlFault.OTHER, "a name that is no text") from error
+        raise NvmlCallError(NvmlFault.OTHER, "a name that is not text") from error
 
 
 class NvmlCalls:

@@ -98,7 +98,7 @@ def _link(sysfs_link: PcieLink, gpu: NvmlGpu) -> PcieLink:
 def _differences(sysfs_link: PcieLink, gpu: NvmlGpu, link: PcieLink) -> Iterator[Gap]:
     """Compare with NVML, which states the maximum of the slot: sysfs may say less, not more."""
     if link != sysfs_link:
-        yield Gap(gpu.address, f"its PCIe link ({_link_text(link)}) is told by NVML, not by sysfs")
+        yield Gap(gpu.address, f"its PCIe link ({_link_text(link)}) is given by NVML, not sysfs")
     elif link.gt_per_s > gpu.pcie.gt_per_s > 0 or link.width > gpu.pcie.width > 0:
         problem = (
             f"sysfs says PCIe {_link_text(link)}, NVML at most {_link_text(gpu.pcie)}: sysfs is "

@@ -47,7 +47,7 @@ def pci_address(nvml_address: str) -> str:
         return HIDDEN
     address = f"{domain.lstrip('0').zfill(4)}:{rest}"
     if not is_address(address):
-        raise ValueError(f"{nvml_address!a:.40} is no PCI address")
+        raise ValueError(f"{nvml_address!a:.40} is not a PCI address")
     return address
 
 
@@ -155,4 +155,4 @@ def _unknown(error: NvmlCallError) -> ValueError:
     """Return the error for a value that NVML does not provide; raise it if the GPU is lost."""
     if error.fault is NvmlFault.LOST:
         raise error
-    return ValueError(f"NVML does not tell ({error.words})")
+    return ValueError(f"NVML reports nothing ({error.words})")

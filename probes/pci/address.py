@@ -26,7 +26,7 @@ def address_key(address: str) -> tuple[int, int, int, int]:
     """
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        raise ValueError(f"{address!a:.40} is no PCI address")
+        raise ValueError(f"{address!a:.40} is not a PCI address")
     domain, bus, device, function = (int(field, 16) for field in match.groups())
     return domain, bus, device, function
 

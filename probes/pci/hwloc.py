@@ -428,13 +428,13 @@ def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
     gaps = [f"{problem}: {shortened(addresses)}" for problem, addresses in named if addresses]
     if reader.ambiguous:
         gaps.append(
-            "it tells what a PCIe link does, not its lanes: taken as the widest link that does "
+            "it shows what a PCIe link does, not its lanes: taken as the widest link that does "
             "this (gen 3 x16 rather than gen 4 x8)"
         )
     if not any(reader.link_speeds.values()):
         gaps.append("no PCIe link speeds: lstopo was not run by root")
     if with_ports:
-        gaps.append("it tells no speeds of network ports; a probe on the host does")
+        gaps.append("it shows no speeds of network ports; a probe on the host does")
     if any(e.attributes.get("name") == "XGMIBandwidth" for e in root.children):
         gaps.append(
             "xGMI links are given as one bandwidth for all pairs, which is not what they do, and "

@@ -197,7 +197,7 @@ _REGION = re.compile(
 _LINK = re.compile(r"Speed (\d{1,3}(?:\.\d{1,3})?)\s?GT/s.*?Width x(\d{1,3})")
 _NO_DETAILS = Gap(
     "lspci",
-    f"without -v it tells no bridge tree, NUMA nodes, links and BARs; {COMMAND} tells them",
+    f"without -v it shows no bridge tree, NUMA nodes, links and BARs; {COMMAND} shows them",
 )
 _NUMA_NODE = re.compile(r"NUMA node: (\d{1,5})")
 _MAX_LINE = 1000
@@ -441,7 +441,7 @@ def _detail_gaps(entries: list[_Entry], functions: list[PciFunction]) -> list[Ga
     if all(f.numa_node is None for f in functions):
         gaps.append(Gap("lspci", "no function has a NUMA node here: where CPUs sit is not known"))
     if any(_is_nic(f.class_code) for f in functions):
-        unknown = "it tells neither names nor speeds of network ports; a probe on the host does"
+        unknown = "it shows neither names nor speeds of network ports; a probe on the host does"
         gaps.append(Gap("lspci", unknown))
     return gaps
 

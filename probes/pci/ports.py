@@ -67,7 +67,7 @@ def read_ports(
         ):
             continue  # software RDMA on top of an interface that counts itself
         if not position.known:
-            reader.gap(device, "its PCI device is not told")
+            reader.gap(device, "its PCI device is not shown")
         siblings = [name for name, at in positions.items() if _same_function(position, at)]
         rdma_ports += _rdma_device(reader, device, position.function, siblings)
     used = {port.function for port in rdma_ports} - {None}
@@ -178,7 +178,7 @@ def _rdma_port(
 
 def _rdma_state(text: str) -> str:
     if _RDMA_STATE.fullmatch(text) is None:
-        raise ValueError("which is no state of a port")
+        raise ValueError("which is not a state of a port")
     return text
 
 
@@ -186,7 +186,7 @@ def _link_layer(text: str) -> str:
     if text == "Unknown":  # a fabric of its own, such as Amazon's EFA
         return ""
     if text not in _LINK_LAYERS.values():
-        raise ValueError("which is no link layer")
+        raise ValueError("which is not a link layer")
     return text
 
 
@@ -220,5 +220,5 @@ def _interface(reader: ValueReader, name: str, function: str | None) -> NicPort:
 
 def _operation_state(text: str) -> str:
     if text not in _OPERATION_STATES:
-        raise ValueError("which is no state of an interface")
+        raise ValueError("which is not a state of an interface")
     return text

@@ -128,7 +128,7 @@ def _listed(reader: ValueReader, names: Sequence[str]) -> Iterator[tuple[str, _P
     for name in names:
         path = f"{_DEVICES}/{name}"
         if not is_address(name):
-            reader.gap(path, "its name is no PCI address; it was left out")
+            reader.gap(path, "its name is not a PCI address; it was left out")
             continue
         try:
             folder = reader.tree.resolve(path)
@@ -223,7 +223,7 @@ def _ranges(reader: ValueReader, path: str) -> tuple[BarRange, ...]:
     text = reader.text(path, needed=True) or ""
     for index, line in enumerate(text.splitlines()[:_MAX_RANGES]):
         if re.fullmatch(r"0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16}", line) is None:
-            reader.gap(path, f"line {index + 1} is {line!a:.60}, which is no address range")
+            reader.gap(path, f"line {index + 1} is {line!a:.60}, which is not an address range")
             continue
         start, end, flags = (int(number, 16) for number in line.split())
         if (start == 0 and end == 0) or flags & _UNASSIGNED:
@@ -297,5 +297,5 @@ def _hostname(reader: ValueReader) -> str:
         if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", name):
             return name
         if name:
-            reader.gap(path, f"holds {name!a:.40}, which is no host name")
+            reader.gap(path, f"holds {name!a:.40}, which is not a host name")
     return ""

@@ -92,7 +92,7 @@ def hexadecimal(digits: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if re.fullmatch(rf"0x[0-9a-fA-F]{{{digits}}}", text) is None:
-            raise ValueError(f"which is no number of {digits} hex digits")
+            raise ValueError(f"which is not a number of {digits} hex digits")
         return int(text, 16)
 
     return parse
@@ -101,7 +101,7 @@ def hexadecimal(digits: int) -> Callable[[str], int]:
 def whole_number(text: str, low: int = 0, high: int = 65_535) -> int:
     """Parse a decimal number between the limits."""
     if re.fullmatch(r"-?[0-9]{1,10}", text) is None or not low <= int(text) <= high:
-        raise ValueError(f"which is no whole number from {low} to {high}")
+        raise ValueError(f"which is not a whole number from {low} to {high}")
     return int(text)
 
 
@@ -116,7 +116,7 @@ def link_rate(text: str) -> float:
         return 0.0
     match = re.fullmatch(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?", text)
     if match is None or float(match[1]) not in _RATES_GT_PER_S:
-        raise ValueError("which is no PCIe transfer rate")
+        raise ValueError("which is not a PCIe transfer rate")
     return float(match[1])
 
 
@@ -125,14 +125,14 @@ def link_width(text: str) -> int:
     if text == "255":
         return 0
     if re.fullmatch(r"[0-9]{1,2}", text) is None or int(text) not in _WIDTHS:
-        raise ValueError("which is no PCIe width")
+        raise ValueError("which is not a PCIe width")
     return int(text)
 
 
 def interface_gbit_per_s(text: str) -> float | None:
     """Parse an interface's `speed` in Mb/s; None if the kernel does not know it."""
     if re.fullmatch(r"-?[0-9]{1,10}", text) is None:
-        raise ValueError("which is no speed in Mb/s")
+        raise ValueError("which is not a speed in Mb/s")
     if int(text) in _UNKNOWN_MBPS:
         return None
     return _checked(int(text) / 1000)
@@ -142,7 +142,7 @@ def rdma_gbit_per_s(text: str) -> float:
     """Parse an RDMA port's `rate`: `200 Gb/sec (4X HDR)`."""
     match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,3})?) Gb/sec(?: \(.*\))?", text)
     if match is None:
-        raise ValueError("which is no rate in Gb/sec")
+        raise ValueError("which is not a rate in Gb/sec")
     return _checked(float(match[1]))
 
 

@@ -324,7 +324,7 @@ def _port_notes(
     for names, problem in (
         (unreachable, "have no network link, because nothing reaches them"),
         (absent, "have no network link, because they have no port that is up"),
-        (unknown, "have no network link, because neither a measurement nor the port tells a speed"),
+        (unknown, "have no network link, because neither a measurement nor the port gives a speed"),
         (by_rate, "have the bandwidth of their line rate, because nothing measured it"),
         (by_class, "were not measured and have the figures of their class"),
     ):

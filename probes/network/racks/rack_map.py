@@ -84,7 +84,7 @@ def _numbers(bracket: str, text: str, limit: int) -> list[str]:
     for item in bracket.split(","):
         match = _RANGE.fullmatch(item.strip())
         if match is None:
-            raise MachineError(f"host list {text!a:.60}: {item!a:.40} is no number or range")
+            raise MachineError(f"host list {text!a:.60}: {item!a:.40} is not a number or range")
         low, high = match[1], match[2] or match[1]
         if int(high) < int(low):
             raise MachineError(f"host list {text!a:.60}: range {item} runs backwards")

@@ -54,9 +54,9 @@ def test_sysfs_and_nvml_together_give_the_machine(root: Path) -> None:
     assert (to_switch.lanes, to_switch.bandwidth_gb_per_s) == (18, 450.0)
     (to_cpu,) = topology.links_between["n0/gpu0", "n0/cpu0"]
     assert (to_cpu.lanes, to_cpu.provenance) == (16, Provenance.SYSFS)
-    (note,) = [note for note in topology.notes if "told by NVML" in note]
+    (note,) = [note for note in topology.notes if "given by NVML" in note]
     assert "0000:00:06.0" in note
-    assert "its PCIe link (32 GT/s x16) is told by NVML, not by sysfs" in note
+    assert "its PCIe link (32 GT/s x16) is given by NVML, not sysfs" in note
 
 
 @requires_shared_data

@@ -222,7 +222,7 @@ def test_gpus_behind_nvlinks_sit_where_their_affinity_says() -> None:
 def test_gpus_without_affinity_go_to_one_cpu_and_a_note_says_so() -> None:
     topology = machine(alike("NV4", 4).replace("0-31 0", "N/A N/A"))
     assert sum(d.kind is DeviceKind.CPU for d in topology.devices) == 1
-    assert any("Nothing tells which CPU" in note for note in topology.notes)
+    assert any("Nothing shows which CPU" in note for note in topology.notes)
 
 
 def test_a_machine_agrees_with_its_own_table() -> None:

@@ -74,7 +74,7 @@ def test_addresses_as_sysfs_writes_them(written: str, address: str) -> None:
 
 @pytest.mark.parametrize("written", ["", "3b:00.0", "0000:3b:00.9", "0000:3b:00.0\n0", "xyz"])
 def test_what_is_no_address_is_refused(written: str) -> None:
-    with pytest.raises(ValueError, match="is no PCI address"):
+    with pytest.raises(ValueError, match="is not a PCI address"):
         pci_address(written)
 
 
@@ -132,7 +132,7 @@ def test_an_older_driver_without_remote_types_is_helped_by_addresses_and_classes
             "GPU 0 (0000:00:06.0): NVLink 2: it leads to 0000:0b:00.0, and neither NVML nor sysfs "
             "says what that is."
         ),
-        "GPU 0 (0000:00:06.0): NVLink 4: NVML does not tell (Not Supported).",
+        "GPU 0 (0000:00:06.0): NVLink 4: NVML reports nothing (Not Supported).",
     ]
 
 
@@ -147,11 +147,12 @@ def test_unreadable_links_do_not_exclude_the_gpu() -> None:
     gpu["mig"] = refused
     facts = read(recording)
     assert facts.records["0000:00:06.0"].links[0].count == 16
+    denied = "Insufficient Permissions"
     where = "GPU 0 (0000:00:06.0)"
     assert sentences(facts) == [
-        f"{where}: NVLink 2, 5: NVML does not tell (Insufficient Permissions).",
-        f"{where}: C2C links: NVML does not tell (Insufficient Permissions).",
-        f"{where}: NVML does not tell whether MIG is on (Insufficient Permissions), taken as off.",
+        f"{where}: NVLink 2, 5: NVML reports nothing (Insufficient Permissions).",
+        f"{where}: C2C links: NVML reports nothing (Insufficient Permissions).",
+        f"{where}: NVML does not report whether MIG is on ({denied}), taken as off.",
     ]
 
 
@@ -327,7 +328,7 @@ def test_facts_that_nvml_lacks_stay_unknown_and_are_named() -> None:
     assert facts.gpus[0].memory_bytes == 0
     assert facts.gpus[0].pcie == PcieLink(0.0, 0)
     assert sentences(facts) == [
-        "GPU 0 (0000:00:06.0): NVML does not tell its name, memory, PCIe link."
+        "GPU 0 (0000:00:06.0): NVML does not report its name, memory, PCIe link."
     ]
 
 
@@ -336,7 +337,7 @@ def test_a_gpu_whose_address_is_none_is_left_out() -> None:
     recording["gpus"][0]["address"] = "?"
     facts = read(recording)
     assert len(facts.records) == 3
-    assert "'?' is no PCI address" in sentences(facts)[0]
+    assert "'?' is not a PCI address" in sentences(facts)[0]
 
 
 READ_AND_PRINT = """

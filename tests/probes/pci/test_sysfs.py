@@ -175,7 +175,7 @@ def test_speeds_that_no_link_has_are_gaps(tree: SysfsTree, value: str) -> None:
     inventory = _read(tree)
     assert _leaf(inventory).link == PcieLink(0.0, 16)
     assert [gap.what for gap in inventory.gaps] == [
-        f"holds '{value}', which is no PCIe transfer rate, so its value is not known"
+        f"holds '{value}', which is not a PCIe transfer rate, so its value is not known"
     ] * 2
 
 
@@ -185,7 +185,7 @@ def test_widths_that_no_link_has_are_gaps(tree: SysfsTree, value: str) -> None:
     inventory = _read(tree)
     assert _leaf(inventory).link == PcieLink(16.0, 16)
     assert [gap.what for gap in inventory.gaps] == [
-        f"holds '{value}', which is no PCIe width, so its value is not known"
+        f"holds '{value}', which is not a PCIe width, so its value is not known"
     ]
 
 
@@ -207,7 +207,7 @@ def test_address_ranges_leave_out_what_is_unused_and_name_what_is_wrong(tree: Sy
     assert [bar.size_bytes for bar in _leaf(inventory).bars] == [64 << 10, 16 << 30]
     assert [gap.what for gap in inventory.gaps] == [
         "line 5 ends before it starts; the range was left out",
-        "line 6 is 'garbage', which is no address range",
+        "line 6 is 'garbage', which is not an address range",
     ]
 
 
@@ -241,7 +241,7 @@ def test_entries_that_lead_nowhere_or_are_no_devices_are_named_and_left_out(
     assert [(gap.where.rpartition("/")[2], gap.what) for gap in inventory.gaps] == [
         ("0000:98:00.0", "cannot be followed (its links form a loop); it was left out"),
         ("0000:99:00.0", "cannot be followed (its link leads nowhere); it was left out"),
-        ("nonsense", "its name is no PCI address; it was left out"),
+        ("nonsense", "its name is not a PCI address; it was left out"),
     ]
 
 

@@ -174,7 +174,7 @@ def test_addresses_nowhere_and_speeds_nowhere() -> None:
     mute = cluster(3, address="", line_rate_gb_per_s=0.0)
     topology = probed(mute, same_subnet)
     assert switches(topology) == []
-    assert "neither a measurement nor the port tells a speed" in "\n".join(topology.notes)
+    assert "neither a measurement nor the port gives a speed" in "\n".join(topology.notes)
 
 
 def test_racks_are_leaf_switches_below_a_spine() -> None:
