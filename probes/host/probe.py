@@ -28,7 +28,7 @@ from probes.nvidia.nvml import VARIABLE, NvmlFacts, read_nvml
 from probes.nvidia.nvml_inventory import gpu_classes, join_nvml
 from probes.p2p.apply import apply_p2p
 from probes.p2p.figures import P2pFigures, p2p_figures
-from probes.p2p.run import P2pOptions, run_p2p
+from probes.p2p.run import run_p2p
 from probes.pci.inventory import Gap, NicPort, PciInventory
 from probes.pci.records import gap_notes, host_topology
 from probes.pci.sysfs import read_sysfs
@@ -139,7 +139,7 @@ def measure_gpus(
     on_progress("measuring GPUs")
     figures = None
     try:
-        report = run_p2p(P2pOptions(timeout_s=timeout_s), on_progress)
+        report = run_p2p(timeout_s, on_progress)
         measured = apply_p2p(topology, report).topology
         figures = p2p_figures(topology, report)
     except MachineError as error:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -27,19 +26,6 @@ _NOTHING_TO_MEASURE = 3
 """The program's exit code with `{"error": ...}`."""
 _KILL_WAIT_S = 5.0
 _MAX_REPORT = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class P2pOptions:
-    """Extent of the measurement; None leaves it to the program."""
-
-    bytes: int | None = None
-    """Largest copy."""
-    repetitions: int | None = None
-    only: tuple[str, ...] = ()
-    """Parts among `latency`, `ce`, `kernel`, `host`; empty for all."""
-    timeout_s: float = 60.0
-    """Time after which the program is killed; it starts no step after three quarters of it."""
 
 
 def p2p_binary() -> Path:
@@ -69,17 +55,18 @@ def p2p_program() -> GpuProgram:
     return GpuProgram(PROGRAM, package, "probes/p2p", package / "benchmark")
 
 
-def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = None) -> P2pReport:
+def run_p2p(timeout_s: float = 60.0, on_progress: Progress | None = None) -> P2pReport:
     """Measure the GPUs that CUDA shows this process.
+
+    The program is killed after `timeout_s`; it starts no step after three quarters of it.
 
     Raises:
         MachineError: There is no program; this host cannot be measured, or the program crashed; the
             program did not end in time and was killed with its children; its report is invalid.
     """
-    options = options or P2pOptions()
     try:
         process = subprocess.Popen(  # noqa: S603 - the installation's own program, without a shell
-            [str(p2p_binary()), *_arguments(options)],
+            [str(p2p_binary()), "--seconds", f"{timeout_s * 0.75:.3f}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -90,27 +77,16 @@ def run_p2p(options: P2pOptions | None = None, on_progress: Progress | None = No
         raise MachineError(f"{PROGRAM}: cannot be started: {error.strerror or error}") from error
     reader = _OutputReader(process, on_progress)
     try:
-        process.wait(options.timeout_s)
+        process.wait(timeout_s)
     except subprocess.TimeoutExpired as error:
         raise MachineError(
-            f"{PROGRAM}: did not end within {options.timeout_s:g} s and was killed"
+            f"{PROGRAM}: did not end within {timeout_s:g} s and was killed"
             f"{reader.last_line_text()}; see dmesg for the GPU driver's messages"
         ) from error
     finally:
         _end(process)
         reader.join()
     return _report(process.returncode, reader)
-
-
-def _arguments(options: P2pOptions) -> list[str]:
-    arguments = ["--seconds", f"{options.timeout_s * 0.75:.3f}"]
-    if options.bytes is not None:
-        arguments += ["--bytes", str(options.bytes)]
-    if options.repetitions is not None:
-        arguments += ["--repetitions", str(options.repetitions)]
-    if options.only:
-        arguments += ["--only", ",".join(options.only)]
-    return arguments
 
 
 class _OutputReader:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from probes.nvidia.gpu_programs import build_name
-from probes.p2p.run import ENVIRONMENT, PROGRAM, P2pOptions, p2p_binary, p2p_program, run_p2p
+from probes.p2p.run import ENVIRONMENT, PROGRAM, p2p_binary, p2p_program, run_p2p
 from tuccl.errors import MachineError
 
 SOURCES = Path(__file__).resolve().parents[3] / "probes" / "p2p" / "benchmark"
@@ -39,12 +39,10 @@ def test_a_report_and_the_progress_meanwhile(program: Path) -> None:
     assert len(report.gpus) == 4
 
 
-def test_options_become_arguments(program: Path, tmp_path: Path) -> None:
+def test_the_program_starts_no_step_in_the_last_quarter(program: Path, tmp_path: Path) -> None:
     write(program, f"echo \"$@\" > '{tmp_path}/arguments'", f"cat '{GOLDEN}'")
-    run_p2p(P2pOptions(bytes=65536, repetitions=2, only=("ce", "host"), timeout_s=8))
-    assert (tmp_path / "arguments").read_text().split() == [
-        *("--seconds", "6.000", "--bytes", "65536", "--repetitions", "2", "--only", "ce,host")
-    ]
+    run_p2p(8)
+    assert (tmp_path / "arguments").read_text().split() == ["--seconds", "6.000"]
     run_p2p()
     assert (tmp_path / "arguments").read_text().split() == ["--seconds", "45.000"]
 
@@ -61,7 +59,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(program: Path, tmp_pat
     )
     start = time.monotonic()
     with pytest.raises(MachineError, match=r"within 1 s and was killed.*'3/9 latency'"):
-        run_p2p(P2pOptions(timeout_s=1))
+        run_p2p(1)
     assert time.monotonic() - start < 30
     child = int((tmp_path / "child").read_text())
     for _ in range(100):
