@@ -33,11 +33,11 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.ir.wiring import READS_SRC, WRITES_DST, Layout, layout
-from synthesizer.programs import phase_records, step_records
 from synthesizer.programs.flow import StepPlace, run_on_symbols
 from synthesizer.programs.layout import PhaseKind, unpacked
 from synthesizer.programs.phases import PhasedSchedule
 from synthesizer.programs.proof import prove
+from synthesizer.programs.records import algorithm_of, records_of, records_of_steps, schedule_of
 from tuccl.errors import NoProgramError, TableError
 
 _NOWHERE = ChunkRef(Buffer.INPUT, 0)
@@ -158,12 +158,12 @@ def compile_program(schedule: Algorithm | PhasedSchedule) -> bytes:
         NoProgramError: No executor can run the schedule; the message says why.
     """
     if isinstance(schedule, PhasedSchedule):
-        return phase_records.records_of(schedule, prove(schedule)).packed()
+        return records_of(schedule, prove(schedule)).packed()
     flow = run_on_symbols(schedule)
     ordered = with_explicit_order(schedule, flow.order)
     if ordered is not schedule:
         return packed(ordered)
-    return step_records.records_of(schedule, flow).packed()
+    return records_of_steps(schedule, flow).packed()
 
 
 def program_of(algorithm: Algorithm) -> bytes:
@@ -180,7 +180,7 @@ def packed(algorithm: Algorithm) -> bytes:
     Raises:
         NoProgramError: As in `compile_program`.
     """
-    return step_records.records_of(algorithm, run_on_symbols(algorithm)).packed()
+    return records_of_steps(algorithm, run_on_symbols(algorithm)).packed()
 
 
 def program_hash(phased: PhasedSchedule) -> str:
@@ -206,10 +206,10 @@ def read_program(data: bytes, source: str) -> Algorithm | PhasedSchedule:
         records = unpacked(data)
         schedule: Algorithm | PhasedSchedule
         if records.phases[0].kind == PhaseKind.STEPS:
-            schedule = step_records.algorithm_of(records)
+            schedule = algorithm_of(records)
             again = packed(schedule)
         else:
-            schedule = phase_records.schedule_of(records)
+            schedule = schedule_of(records)
             again = compile_program(schedule)
         if again != data:
             raise ValueError("its bytes differ from those of its schedule")

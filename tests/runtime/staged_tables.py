@@ -25,9 +25,9 @@ from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.form import check_form
-from synthesizer.programs.phase_records import records_of
 from synthesizer.programs.phases import PhasedSchedule, StatementPhase
 from synthesizer.programs.proof import Proof
+from synthesizer.programs.records import records_of
 from tests.lookup_tables.tables import make_entry
 from tests.runtime.executor_tables import LL, LL128, bundle_of
 from tests.synthesizer.hand_sketches import switched

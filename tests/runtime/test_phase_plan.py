@@ -9,9 +9,9 @@ from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.collectives import Collective
 from synthesizer.programs.layout import Pattern, PhaseKind
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
-from synthesizer.programs.phase_records import records_of
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
 from synthesizer.programs.proof import Proof
+from synthesizer.programs.records import records_of
 from tests.runtime.conftest import RUNTIME
 from tests.runtime.executor_tables import LL, bundle_of, phased_entry, phased_schedule
 from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link

@@ -38,9 +38,9 @@ from synthesizer.programs.layout import (
     unpacked,
 )
 from synthesizer.programs.phase_plans import plan_by_name
-from synthesizer.programs.phase_records import records_of, schedule_of
 from synthesizer.programs.phases import PhasedSchedule, in_turn
 from synthesizer.programs.proof import Proof
+from synthesizer.programs.records import records_of, schedule_of
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.host_node import C_SOURCES, compile_host
 from tests.runtime.raw_programs import RawStep, raw_program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
@@ -113,3 +114,11 @@ def torus(side: int, gb_per_s: float = 50.0) -> Sketch:
             links[x * side + y, x * side + (y + 1) % side] = gb_per_s
             links[x * side + y, (x + 1) % side * side + y] = gb_per_s
     return direct(side * side, links)
+
+
+def less_a_link(sketch: Sketch) -> Sketch:
+    """Return the sketch without the first edge and the edge back."""
+    first = sketch.edges[0]
+    gone = {(first.src, first.dst), (first.dst, first.src)}
+    edges = tuple(edge for edge in sketch.edges if (edge.src, edge.dst) not in gone)
+    return replace(sketch, edges=edges, symmetries=())

@@ -1,15 +1,17 @@
-"""Synthesis without HiGHS, and without time for a solver."""
+"""Synthesis without HiGHS, without time for a solver, and on one rank alone."""
 
 from __future__ import annotations
 
 import pulp
 import pytest
 
+from synthesizer.experts import expert_algorithms
 from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
 from synthesizer.solve import solver
-from tests.synthesizer.hand_sketches import switched
+from tests.synthesizer.hand_sketches import direct, switched
+from tuccl.errors import InfeasibleError
 
 pytestmark = pytest.mark.long
 
@@ -59,3 +61,12 @@ def _greedy_with_gap(collective: Collective) -> None:
     patient = synthesize(collective, UNEVEN, SIZE_BYTES)
     assert hurried.routing_bound_us <= patient.routing_bound_us / (1 - patient.solver_gap) + 1e-6
     assert patient.routing_bound_us <= least_us + 1e-6
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_one_rank_alone_has_nothing_to_exchange(collective: Collective) -> None:
+    alone = direct(1, {})
+    with pytest.raises(InfeasibleError, match="one rank alone"):
+        expert_algorithms(collective, alone)
+    with pytest.raises(InfeasibleError, match="one rank alone"):
+        synthesize(collective, alone, 1024)

@@ -22,8 +22,8 @@ from synthesizer.solve.routes import resources
 from synthesizer.solve.two_way_packing import TwoWayPacking
 from synthesizer.solve.two_way_trees import TwoWayTree
 from tests.synthesizer.emulator import expected_outputs, run
-from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched
-from tests.synthesizer.solve.test_two_way_packing import less_a_link, with_a_slow_rank
+from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched
+from tests.synthesizer.solve.test_two_way_packing import with_a_slow_rank
 
 pytestmark = pytest.mark.long
 

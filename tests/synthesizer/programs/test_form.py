@@ -15,9 +15,9 @@ from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.form import check_form
 from synthesizer.programs.layout import Pattern, PhaseKind
 from synthesizer.programs.phase_plans import plan_by_name
-from synthesizer.programs.phase_records import records_of
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place, StatementPhase
 from synthesizer.programs.proof import Proof
+from synthesizer.programs.records import records_of
 from tests.synthesizer.programs.phased_schedules import over_gateways, with_statements
 from tuccl.errors import NoProgramError
 

@@ -13,17 +13,9 @@ from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.routes import RouteTree, expand, rank_orbits, resources
-from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
+from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched, torus
 
 SIZE_BYTES = 10**9
-
-
-def less_a_link(sketch: Sketch) -> Sketch:
-    """Return the sketch without the first edge and the edge back."""
-    first = sketch.edges[0]
-    gone = {(first.src, first.dst), (first.dst, first.src)}
-    edges = tuple(edge for edge in sketch.edges if (edge.src, edge.dst) not in gone)
-    return replace(sketch, edges=edges, symmetries=())
 
 
 SKETCHES = {

@@ -2,9 +2,11 @@
 
 import math
 
+import highspy
 import pulp
 import pytest
 
+from synthesizer.bounds.edge_orbits import QuietHighs
 from synthesizer.solve import solver
 from synthesizer.solve.solver import (
     _ITERATIONS_PER_NODE,
@@ -114,3 +116,18 @@ def test_the_bound_of_cbc_is_below_a_negative_optimum(monkeypatch: pytest.Monkey
     outcome = solve(problem, 10.0, 0.1)
     assert outcome.objective == pytest.approx(-10.0)
     assert outcome.bound == pytest.approx(-11.0)
+
+
+def test_nothing_is_written_on_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    solver = QuietHighs()
+    solver.addVar(1.0, 2.0)
+    solver.changeColCost(0, 1.0)
+    solver.run()
+    assert solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    assert solver.getInfo().objective_function_value == pytest.approx(1.0)
+    problem = pulp.LpProblem("quiet", pulp.LpMinimize)
+    taken = add_binary(problem, "x")
+    problem.setObjective(taken + 0)
+    problem += taken >= 1
+    assert solve(problem, 1.0, 0.0).solved
+    assert capfd.readouterr().out == ""

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import networkx as nx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.ir.collectives import Collective
 from synthesizer.solve.routes import resources
 from synthesizer.solve.two_way_packing import TwoWayPacking
-from synthesizer.solve.two_way_trees import Spanning, TwoWayTree
-from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
+from synthesizer.solve.two_way_trees import Spanning, TwoWayTree, cheapest_tree
+from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched, torus
 
 SIZE_BYTES = 10**9
-
-
-def less_a_link(sketch: Sketch) -> Sketch:
-    """Return the sketch without the first edge and the edge back."""
-    first = sketch.edges[0]
-    gone = {(first.src, first.dst), (first.dst, first.src)}
-    edges = tuple(edge for edge in sketch.edges if (edge.src, edge.dst) not in gone)
-    return replace(sketch, edges=edges, symmetries=())
 
 
 def with_a_slow_rank(sketch: Sketch, gb_per_s: float) -> Sketch:
@@ -119,3 +114,29 @@ def test_the_same_request_gives_the_same_trees() -> None:
     sketch = direct(4, {(0, 1): 25.0, (1, 2): 50.0, (2, 3): 25.0, (3, 0): 50.0})
     once, again = (TwoWayPacking(sketch, SIZE_BYTES).trees(32, 10.0) for _ in range(2))
     assert once == again
+
+
+@pytest.mark.long
+@given(st.data())
+def test_no_tree_is_cheaper(data: st.DataObject) -> None:
+    ranks = data.draw(st.integers(2, 8))
+    root = data.draw(st.integers(0, ranks - 1))
+    # A ring connects all ranks; equal prices are frequent.
+    price = {
+        (a, b): float(data.draw(st.integers(0, 5)))
+        for a in range(ranks)
+        for b in range(ranks)
+        if a != b and (b == (a + 1) % ranks or data.draw(st.booleans()))
+    }
+    parent = cheapest_tree(root, ranks, price)
+    assert set(parent) == set(range(ranks)) - {root}
+    graph = nx.DiGraph((a, b, {"weight": cost}) for (a, b), cost in price.items() if b != root)
+    tree = nx.DiGraph((a, b) for b, a in parent.items())
+    assert nx.is_arborescence(tree)
+    least = nx.minimum_spanning_arborescence(graph).size(weight="weight")
+    assert sum(price[a, b] for b, a in parent.items()) == least
+
+
+def test_a_cycle_of_cheap_hops_is_entered_where_it_costs_least() -> None:
+    price = {(0, 1): 9.0, (0, 2): 7.0, (0, 3): 8.0, (1, 2): 1.0, (2, 3): 1.0, (3, 1): 1.0}
+    assert cheapest_tree(0, 4, price) == {2: 0, 3: 2, 1: 3}
