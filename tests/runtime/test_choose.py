@@ -24,7 +24,7 @@ CC_SOURCES = (
     "staging_need.cc",
 )
 C_SOURCES = (
-    *("bundle.c", "bundle_file.c", "crc32.c"),
+    *("bundle.c", "crc32.c"),
     *("program.c", "program_phases.c", "program_statements.c", "program_steps.c"),
 )
 

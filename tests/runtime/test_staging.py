@@ -21,7 +21,7 @@ Show = Callable[..., list[int]]
 MIB = 1 << 20
 CUT = (8, 512, 0)
 C_SOURCES = (
-    *("bundle.c", "bundle_file.c", "crc32.c"),
+    *("bundle.c", "crc32.c"),
     *("program.c", "program_phases.c", "program_statements.c", "program_steps.c"),
 )
 CC_SOURCES = (

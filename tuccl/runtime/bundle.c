@@ -1,11 +1,16 @@
 #include "bundle.h"
-#include "bundle_file.h"
 #include "crc32.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -272,18 +277,109 @@ static enum tuccl_bundle_fault check_contents(struct tuccl_bundle *bundle, char 
     return TUCCL_BUNDLE_GOOD;
 }
 
+static bool fail(char *why, size_t why_bytes, const char *step, int error) {
+    char text[128] = "";
+    if (error == 0) {
+        snprintf(why, why_bytes, "%s", step);
+        return false;
+    }
+    /* strerror is not thread-safe, and communicators start in several threads. The type selects
+     * POSIX's strerror_r, which _GNU_SOURCE would replace. */
+    int (*describe)(int, char *, size_t) = strerror_r;
+    if (describe(error, text, sizeof text) != 0)
+        snprintf(text, sizeof text, "error %d", error);
+    snprintf(why, why_bytes, "%s: %s", step, text);
+    return false;
+}
+
+static int fill(int file, unsigned char *data, size_t bytes) {
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t got = pread(file, data + done, bytes - done, (off_t)done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return errno;
+        if (got == 0) /* Truncated while being read. */
+            return EIO;
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+static bool is_readable(int file, size_t most_bytes, size_t *bytes, char *why, size_t why_bytes) {
+    struct stat status;
+    if (fstat(file, &status) != 0)
+        return fail(why, why_bytes, "cannot be examined", errno);
+    if (!S_ISREG(status.st_mode))
+        return fail(why, why_bytes, "is no regular file", 0);
+    if (status.st_size <= 0)
+        return fail(why, why_bytes, "is empty", 0);
+    if ((uint64_t)status.st_size > most_bytes) {
+        snprintf(why, why_bytes, "is too large: %lld bytes, %zu are the most",
+                 (long long)status.st_size, most_bytes);
+        return false;
+    }
+    *bytes = (size_t)status.st_size;
+    return true;
+}
+
+/* Opens the regular file at `path` and sets `*bytes` to its size. Returns the descriptor, or -1
+ * with the reason in `why`, also for an empty file or one above `most_bytes`. Reads nothing, so
+ * that a wrong file costs nothing. */
+static int open_file(const char *path, size_t most_bytes, size_t *bytes, char *why,
+                     size_t why_bytes) {
+    /* O_NONBLOCK: opening a FIFO without a writer would hang the job. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) {
+        fail(why, why_bytes, "cannot be opened", errno);
+        return -1;
+    }
+    if (is_readable(file, most_bytes, bytes, why, why_bytes))
+        return file;
+    close(file);
+    return -1;
+}
+
+/* Reads the first bytes of the file; false with the reason in `why`. */
+static bool read_start(int file, void *start, size_t bytes, char *why, size_t why_bytes) {
+    int error = fill(file, start, bytes);
+    return error == 0 || fail(why, why_bytes, "cannot be read", error);
+}
+
+/* Returns the first `bytes` in private read-only pages, NULL with the reason in `why`. Free with
+ * munmap. */
+static const unsigned char *read_pages(int file, size_t bytes, char *why, size_t why_bytes) {
+    /* Not a mapping of the file: truncating a mapped file kills its readers with SIGBUS, and
+     * writing to it in place would change the table of a running job on some of its ranks. */
+    unsigned char *data =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        fail(why, why_bytes, "does not fit in memory", errno);
+        return NULL;
+    }
+    int error = fill(file, data, bytes);
+    if (error == 0 && mprotect(data, bytes, PROT_READ) != 0)
+        error = errno;
+    if (error == 0)
+        return data;
+    munmap(data, bytes);
+    fail(why, why_bytes, "cannot be read", error);
+    return NULL;
+}
+
 /* Checks the header first, so that a file that is no bundle, such as a checkpoint, is not read
  * further. */
 static enum tuccl_bundle_fault read_bundle(int file, struct tuccl_bundle *bundle, char *why,
                                            size_t why_bytes) {
     struct tuccl_bundle_header header = {{0}, 0, 0, 0, 0, 0};
     size_t start = bundle->bytes < sizeof header ? bundle->bytes : sizeof header;
-    if (!tuccl_read_start(file, &header, start, why, why_bytes))
+    if (!read_start(file, &header, start, why, why_bytes))
         return TUCCL_BUNDLE_UNREADABLE;
     enum tuccl_bundle_fault fault = check_header(&header, bundle->bytes, why, why_bytes);
     if (fault != TUCCL_BUNDLE_GOOD)
         return fault;
-    bundle->data = tuccl_read_pages(file, bundle->bytes, why, why_bytes);
+    bundle->data = read_pages(file, bundle->bytes, why, why_bytes);
     if (bundle->data == NULL)
         return TUCCL_BUNDLE_UNREADABLE;
     /* Checked again: the file may have changed meanwhile. */
@@ -294,7 +390,7 @@ static enum tuccl_bundle_fault read_bundle(int file, struct tuccl_bundle *bundle
 enum tuccl_bundle_fault tuccl_bundle_load(const char *path, struct tuccl_bundle *bundle, char *why,
                                           size_t why_bytes) {
     memset(bundle, 0, sizeof *bundle);
-    int file = tuccl_open_file(path, TUCCL_LARGEST_BUNDLE_BYTES, &bundle->bytes, why, why_bytes);
+    int file = open_file(path, TUCCL_LARGEST_BUNDLE_BYTES, &bundle->bytes, why, why_bytes);
     if (file < 0)
         return TUCCL_BUNDLE_UNREADABLE;
     enum tuccl_bundle_fault fault = read_bundle(file, bundle, why, why_bytes);

@@ -3,7 +3,7 @@
 #ifndef TUCCL_CONTROL_H
 #define TUCCL_CONTROL_H
 
-#include "choice.h"
+#include "tuner_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,11 +1,14 @@
+#define _GNU_SOURCE /* dladdr, RTLD_DEFAULT */
 #include "plugin_init.h"
 #include "control.h"
-#include "job_nccl.h"
 #include "machine.h"
 #include "rail_request.h"
+#include "tuner_abi.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +46,36 @@ static bool first_time(enum cause cause) {
 static const char *setting(const char *name) {
     const char *value = getenv(name);
     return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+typedef int (*get_version)(int *version);
+
+/* Returns 0 if unknown. A process may hold several NCCLs and export none, so the library that
+ * contains the logger is asked. */
+static int version_of_caller(tuccl_nccl_logger logger) {
+    Dl_info info;
+    int version = 0;
+    if (logger == NULL || dladdr((void *)(uintptr_t)logger, &info) == 0 || info.dli_fname == NULL)
+        return 0;
+    void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == NULL)
+        return 0;
+    void *symbol = dlsym(library, "ncclGetVersion");
+    get_version ask = (get_version)(uintptr_t)symbol;
+    if (ask != NULL && ask(&version) != NCCL_SUCCESS)
+        version = 0;
+    dlclose(library);
+    return version;
+}
+
+/* Returns whether NCCL's version differs from `wanted`, as in "2.28.9", and writes it to `found`
+ * (at least 16 bytes). False as well if the version is unknown. */
+static bool is_other_nccl(tuccl_nccl_logger logger, const char *wanted, char *found) {
+    int version = version_of_caller(logger);
+    if (version < 10000 || version > 999999)
+        return false;
+    snprintf(found, 16, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    return strcmp(found, wanted) != 0;
 }
 
 struct startup {
@@ -121,7 +154,7 @@ static int refuse_machine(const struct startup *startup, size_t ranks, const cha
 static bool tells_placements(tuccl_nccl_logger logger) {
     const char *wanted = setting("TUCCL_NCCL");
     char found[16];
-    return wanted == NULL || !tuccl_other_nccl(logger, wanted, found);
+    return wanted == NULL || !is_other_nccl(logger, wanted, found);
 }
 
 static int select_shape(struct tuccl_selection **context, const struct startup *startup,
@@ -170,7 +203,7 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
 static void compare_nccl(tuccl_nccl_logger logger) {
     const char *wanted = setting("TUCCL_NCCL");
     char found[16];
-    if (wanted != NULL && tuccl_other_nccl(logger, wanted, found) && first_time(CAUSE_OTHER_NCCL))
+    if (wanted != NULL && is_other_nccl(logger, wanted, found) && first_time(CAUSE_OTHER_NCCL))
         WARN(logger,
              "TuCCL: the table was measured with NCCL %s, this is NCCL %s, whose times and choices "
              "differ: run tuccl retune with it and ship the table again",
@@ -196,6 +229,20 @@ static int follow_control(struct tuccl_selection **context, const char *path, in
     return NCCL_SUCCESS;
 }
 
+/* Returns the request for a communicator that starts now, NULL without one. */
+static struct tuccl_rail_request *take_rail_request(size_t ranks, size_t nodes) {
+    void *symbol = dlsym(RTLD_DEFAULT, TUCCL_RAIL_REQUEST_FUNCTION);
+    if (symbol == NULL)
+        return NULL;
+    tuccl_rail_request_function *ask = (tuccl_rail_request_function *)(uintptr_t)symbol;
+    struct tuccl_rail_request *request = ask();
+    /* Another communicator may start meanwhile, in another thread. */
+    if (request == NULL || ranks != nodes || nodes != request->nodes)
+        return NULL;
+    __atomic_fetch_add(&request->takers, 1, __ATOMIC_SEQ_CST);
+    return request;
+}
+
 /* Its requests are the same on all ranks, which have agreed before. */
 static int follow_rail(struct tuccl_selection **context, struct tuccl_rail_request *request,
                        tuccl_nccl_logger logger) {
@@ -211,7 +258,7 @@ int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, s
                       size_t ranks_per_node, tuccl_nccl_logger logger) {
     struct startup startup = {.logger = logger};
     *context = NULL;
-    struct tuccl_rail_request *rail = tuccl_rail_request_take(ranks, nodes);
+    struct tuccl_rail_request *rail = take_rail_request(ranks, nodes);
     if (rail != NULL)
         return follow_rail(context, rail, logger);
     const char *control = setting("TUCCL_CONTROL");

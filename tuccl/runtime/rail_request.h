@@ -4,7 +4,6 @@
 #ifndef TUCCL_RAIL_REQUEST_H
 #define TUCCL_RAIL_REQUEST_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -26,9 +25,6 @@ struct tuccl_rail_request {
 
 /* The executor's function: the request of the rail that it is splitting now, NULL without one. */
 typedef struct tuccl_rail_request *tuccl_rail_request_function(void);
-
-/* For the plugin: the request for a communicator that starts now, NULL without one. */
-struct tuccl_rail_request *tuccl_rail_request_take(size_t ranks, size_t nodes);
 
 #ifdef __cplusplus
 }

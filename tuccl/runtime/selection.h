@@ -3,7 +3,7 @@
 #define TUCCL_SELECTION_H
 
 #include "bundle.h"
-#include "choice.h"
+#include "tuner_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,7 +6,6 @@
 #include "collective.h"
 #include "harness.h"
 #include "measure.h"
-#include "pattern.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -54,7 +54,6 @@ set(executor_host_sources
   ${executor_folder}/watchdog.cc)
 set(executor_table_sources
   ${executor_folder}/../bundle.c
-  ${executor_folder}/../bundle_file.c
   ${executor_folder}/../crc32.c
   ${executor_folder}/../machine.c
   ${executor_folder}/../program.c

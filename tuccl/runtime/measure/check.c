@@ -1,4 +1,4 @@
-#include "pattern.h"
+#include "collective.h"
 #include "session.h"
 
 #include <stdio.h>

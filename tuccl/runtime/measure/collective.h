@@ -57,4 +57,18 @@ size_t larger_buffer_bytes(const struct collective *collective);
 bool make_collective(struct collective *collective, int operation, int type, uint64_t size_bytes,
                      bool in_place, int ranks, int rank, struct failure *failure);
 
+/* The known data of a check: small integers whose sums are exact in every data type and order.
+ *
+ * Element i of rank r's input is a number drawn from (r, i modulo PATTERN_ELEMENTS). The period is
+ * prime, so data that is shifted by a power of two of elements is found wrong. */
+
+enum { PATTERN_ELEMENTS = 262139, LARGEST_ELEMENT_BYTES = 8 };
+
+/* Writes the first `elements` of a rank's input to `table`, at most one period of PATTERN_ELEMENTS.
+ */
+void pattern_of_rank(enum data_type type, int ranks, int rank, size_t elements, void *table);
+
+/* Writes the same elements of the sum over all ranks. */
+void pattern_of_sum(enum data_type type, int ranks, size_t elements, void *table);
+
 #endif

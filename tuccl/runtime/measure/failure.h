@@ -13,8 +13,7 @@ struct failure {
 /* Records the reason; returns false, so that callers can return it. */
 bool fail(struct failure *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* As fail, where the session cannot go on. */
-bool fail_broken(struct failure *failure, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* As fail, if the session cannot go on. */
+#define fail_broken(failure, ...) ((failure)->broken = true, fail(failure, __VA_ARGS__))
 
 #endif

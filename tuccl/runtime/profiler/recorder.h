@@ -5,7 +5,7 @@
 #ifndef TUCCL_RECORDER_H
 #define TUCCL_RECORDER_H
 
-#include "recorded_call.h"
+#include "call_table.h"
 
 struct tuccl_recorded_communicator;
 

@@ -75,7 +75,7 @@ def build_stand_ins(base: Path) -> StandIns:
         compile_c(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
         build_libraries(stand_ins.libraries)
         stand_ins.executor.parent.mkdir(parents=True)
-        loader = [RUNTIME / name for name in ("bundle.c", "bundle_file.c", "crc32.c")]
+        loader = [RUNTIME / name for name in ("bundle.c", "crc32.c")]
         loader += sorted(RUNTIME.glob("program*.c"))
         # What is its own alone is seen: the plugin in the same process has the same loader.
         hidden = ("-fvisibility=hidden", "-ldl")
