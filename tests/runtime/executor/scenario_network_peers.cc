@@ -2,8 +2,8 @@
 // anything.
 #include "network_place.h"
 #include "network_roll.h"
-#include "own_sockets.h"
 #include "processes.h"
+#include "roll_place.h"
 #include "roll_table.h"
 #include "scenarios.h"
 #include "session.h"

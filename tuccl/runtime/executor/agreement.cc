@@ -1,6 +1,6 @@
 #include "agreement.h"
 
-#include "cores.h"
+#include "host_identity.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -4,7 +4,7 @@
 #define TUCCL_EXECUTOR_AGREEMENT_H
 
 #include "executor.h"
-#include "schedule_bounds.h"
+#include "nccl_config.h"
 
 #include <cstdint>
 #include <string>

@@ -5,9 +5,9 @@
 #include "decision.h"
 #include "grid.h"
 #include "local_ranks.h"
-#include "nccl_call.h"
+#include "nccl_config.h"
 #include "program_runner.h"
-#include "schedule_bounds.h"
+#include "real_nccl.h"
 #include "stream_order.h"
 
 #include <atomic>

@@ -9,8 +9,6 @@
 #include "nvlink.h"
 #include "program_plan.h"
 #include "random_number.h"
-#include "stages.h"
-#include "sums.h"
 
 #include <chrono>
 #include <cstddef>

@@ -43,6 +43,27 @@ inline int load_kernel(const void *kernel) {
     return cudaFuncGetAttributes(&attributes, kernel);
 }
 
+// Sums of arrays, between the phases of a schedule across hosts; sums.cu. Summands are adjacent and
+// `bytes` long each. The target is none of them.
+struct SumWork {
+    const char *source;
+    char *target;
+    size_t bytes;
+    uint32_t summands;
+    uint32_t reduction;
+};
+
+// Loads the kernels. 0, or a cudaError_t.
+int load_sums();
+// 0, or a cudaError_t.
+int launch_sum(const SumWork &work, uint32_t type, cudaStream_t stream);
+
+// Loads kernels and this rank's steps of all stages; stages.cu. NULL, or the reason in half a
+// sentence.
+const char *load_stages(tuccl_device_comm *comm, const tuccl_stage_step *steps, size_t count);
+// 0, or a cudaError_t.
+int launch_stage(const tuccl_device_comm &comm, const tuccl_stage_call &call, cudaStream_t stream);
+
 } // namespace tuccl
 
 #endif

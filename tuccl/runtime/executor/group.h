@@ -10,8 +10,8 @@
 #ifndef TUCCL_EXECUTOR_GROUP_H
 #define TUCCL_EXECUTOR_GROUP_H
 
-#include "nccl_call.h"
 #include "new_communicators.h"
+#include "real_nccl.h"
 
 namespace tuccl {
 

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <sched.h>
 #include <string>
 #include <sys/utsname.h>
 
@@ -39,6 +40,19 @@ uint64_t kernel_identity() {
 uint64_t host_identity() {
     const char *given = std::getenv("NCCL_HOSTID");
     return hash_of(given != nullptr ? kernel() + "\n" + given : kernel());
+}
+
+Cores cores_here() {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    // Fails on hosts with more cores than the set holds.
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return {CPU_SETSIZE, static_cast<uint32_t>(kernel_identity())};
+    uint64_t hash = kernel_identity();
+    for (int core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &allowed))
+            hash = (hash ^ static_cast<uint64_t>(core)) * 0x100000001b3U; // FNV-1a.
+    return {static_cast<uint16_t>(CPU_COUNT(&allowed)), static_cast<uint32_t>(hash ^ hash >> 32U)};
 }
 
 } // namespace tuccl

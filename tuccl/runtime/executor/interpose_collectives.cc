@@ -1,6 +1,5 @@
 // NCCL's functions that move data, and its groups, as the job calls them.
 #include "group.h"
-#include "nccl_call.h"
 #include "real_nccl.h"
 #include "register.h"
 

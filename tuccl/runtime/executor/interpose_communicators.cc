@@ -1,7 +1,6 @@
 // NCCL's functions that create and end communicators, as the job calls them.
-#include "aborting.h"
-#include "detached_work.h"
 #include "group.h"
+#include "local_ranks.h"
 #include "new_communicators.h"
 #include "real_nccl.h"
 #include "register.h"

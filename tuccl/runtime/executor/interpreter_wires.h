@@ -6,7 +6,7 @@
 #include "interpreter_memory.h"
 
 #ifdef __CUDACC__
-#include "ll128.cuh"
+#include "ll.cuh"
 #endif
 
 namespace tuccl {
@@ -75,7 +75,7 @@ struct SimpleWire {
 
 #ifdef __CUDACC__
 
-// A warp's pieces (ll128.cuh). A warp's store must arrive as one piece, so there is none for host
+// A warp's pieces (ll.cuh). A warp's store must arrive as one piece, so there is none for host
 // threads.
 struct Ll128Wire {
     static constexpr bool kFlagsInLines = true;

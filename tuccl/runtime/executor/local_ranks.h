@@ -5,7 +5,7 @@
 // Freeing waits for everything that runs on a device. A rank that left earlier may have called
 // another communicator's collective since then, which ends when the rank that is last to leave,
 // behind its destroy, calls it too. So where the last rank is not the only one here, it does not
-// wait: a thread that nobody waits for frees the memory (detached_work.h), and calls NCCL's
+// wait: a thread that nobody waits for frees the memory (run_detached), and calls NCCL's
 // ncclCommDestroy before that, which waits for all these devices as well. Why that thread comes to
 // its end: while memory of a device is freed, CUDA launches nothing there, but what runs there
 // already needs calls of other ranks alone, and these launch on their own devices. They come to
@@ -17,6 +17,7 @@
 #include "executor.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -50,6 +51,11 @@ class LocalRanks {
 // is freed when the next communicator has started or ended normally, again without waiting.
 void free_later(int device, std::shared_ptr<LocalRanks> ranks);
 void free_left();
+
+// Runs `work`, which waits for devices, in a detached thread whose current device is `device`, one
+// at a time. Returns true when it is done, false after a quarter of a second: then it completes
+// later, and its captures must stay valid.
+bool run_detached(int device, std::function<void()> work);
 
 } // namespace tuccl
 

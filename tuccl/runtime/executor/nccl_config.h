@@ -21,6 +21,14 @@ uint16_t most_blocks(const ncclConfig *config);
 // `of_config`, under that of NCCL_MAX_NCHANNELS.
 uint16_t bounded_by_variables(uint16_t of_config);
 
+constexpr uint16_t kAnyLanes = UINT16_MAX;
+
+// What a job lets the executor's schedules take; the same on all ranks of a communicator.
+struct ScheduleBounds {
+    uint16_t blocks = kAnyBlocks; // Threadblocks of a kernel: larger kernels get as many.
+    uint16_t lanes = kAnyLanes;   // Of a rail: schedules of more are left out.
+};
+
 } // namespace tuccl
 
 #endif

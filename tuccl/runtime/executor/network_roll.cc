@@ -1,8 +1,8 @@
 #include "network_roll.h"
 
 #include "agreement.h"
-#include "own_sockets.h"
 #include "random_number.h"
+#include "roll_place.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -2,8 +2,6 @@
 
 #include "real_nccl.h"
 #include "register.h"
-#include "rendezvous.h"
-#include "set_up.h"
 
 #include <atomic>
 #include <chrono>
@@ -17,7 +15,52 @@ namespace tuccl {
 
 namespace {
 
-constexpr auto kPause = std::chrono::microseconds(200);
+constexpr auto kMeetingPause = std::chrono::milliseconds(1);
+
+struct Meeting {
+    size_t arrived = 0;
+    size_t left = 0;
+};
+
+struct Meetings {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::unordered_map<uint64_t, Meeting> by_number;
+};
+
+Meetings &meetings() {
+    static Meetings *const only = new Meetings;
+    return *only;
+}
+
+} // namespace
+
+void Latch::count_down() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--left_ == 0)
+        open_.notify_all();
+}
+
+void Latch::wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    open_.wait(lock, [this] { return left_ == 0; });
+}
+
+void meet_in_process(uint64_t number, size_t threads, const std::function<bool()> &gives_up) {
+    Meetings &all = meetings();
+    std::unique_lock<std::mutex> lock(all.mutex);
+    Meeting &meeting = all.by_number[number];
+    meeting.arrived++;
+    all.changed.notify_all();
+    while (meeting.arrived < threads && !gives_up())
+        all.changed.wait_for(lock, kMeetingPause);
+    if (++meeting.left == threads)
+        all.by_number.erase(number);
+}
+
+namespace {
+
+constexpr auto kReadyPause = std::chrono::microseconds(200);
 
 struct Background {
     std::atomic<bool> cancelled{false};
@@ -42,7 +85,7 @@ void run(ncclComm_t comm, Origin origin, Background *background) {
     int error = kNcclInProgress;
     while (!background->cancelled.load() &&
            real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
-        std::this_thread::sleep_for(kPause);
+        std::this_thread::sleep_for(kReadyPause);
     if (error == kNcclSuccess && !background->cancelled.load())
         background->result = set_up(comm, origin, {&background->cancelled, false, nullptr});
     background->ended.store(true);

@@ -4,8 +4,7 @@
 
 #include "decision.h"
 #include "grid.h"
-#include "network_need.h"
-#include "schedule_bounds.h"
+#include "nccl_config.h"
 
 #include <memory>
 #include <string>

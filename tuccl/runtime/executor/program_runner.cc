@@ -1,9 +1,8 @@
 #include "program_runner.h"
 
-#include "nccl_call.h"
 #include "program_staging.h"
 #include "real_nccl.h"
-#include "side_streams.h"
+#include "stream_order.h"
 #include "uniform_plan.h"
 
 extern "C" {

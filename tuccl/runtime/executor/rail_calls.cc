@@ -1,4 +1,4 @@
-#include "rail_calls.h"
+#include "rails.h"
 
 #include "uniform_plan.h"
 

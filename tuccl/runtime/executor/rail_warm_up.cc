@@ -1,7 +1,6 @@
-#include "rail_warm_up.h"
+#include "rails.h"
 
 #include "device_exchange.h"
-#include "nccl_call.h"
 #include "real_nccl.h"
 
 #include <algorithm>

@@ -1,7 +1,6 @@
 #include "rails.h"
 
 #include "device_exchange.h"
-#include "rail_warm_up.h"
 #include "real_nccl.h"
 
 #include <algorithm>

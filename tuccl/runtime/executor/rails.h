@@ -3,12 +3,12 @@
 #ifndef TUCCL_EXECUTOR_RAILS_H
 #define TUCCL_EXECUTOR_RAILS_H
 
-#include "aborting.h"
+#include "decision.h"
 #include "grid.h"
 #include "nccl_abi.h"
-#include "network_need.h"
-#include "rail_calls.h"
 #include "rail_request.h"
+#include "real_nccl.h"
+#include "statement_plan.h"
 
 #include <atomic>
 #include <cstdint>
@@ -17,6 +17,28 @@
 #include <vector>
 
 namespace tuccl {
+
+// A call of NCCL that schedules across hosts make, as far as NCCL connects them differently: along
+// a rail, and sends and receives of rounds.
+struct RailCall {
+    uint8_t operation; // kSend: sends and receives between `pairs`.
+    // The requested configuration, as in tuccl_phase; 0: NCCL's own choice.
+    uint8_t algorithm;
+    uint8_t protocol;
+    uint8_t nchannels;
+    uint32_t lanes; // The first communicators of the rail, each of which makes the call.
+    // Of the larger buffer of the largest call, where NCCL's choice depends on it; else 0.
+    uint64_t most_bytes;
+    // Of all ranks alike: sender and receiver.
+    RankPairs pairs = {};
+};
+
+// Adds the calls of a rule, each kind of call once. `obeys`: whether NCCL takes the requested
+// configurations; the same on all ranks.
+void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
+                    std::vector<RailCall> *calls);
+
+std::vector<RailCall> rail_calls(const Decision &decision, const void *programs, bool obeys);
 
 // Memory between phases, of a device.
 struct RailMemory {
@@ -107,6 +129,33 @@ class Rails {
     ncclComm_t network_ = nullptr;
     bool taken_ = false;
 };
+
+// The first calls along a rail. NCCL connects an algorithm's ranks, and takes memory for that, in
+// the first call that it runs by it: the call waits inside NCCL for the others. So the executor
+// makes such calls itself before those of the job, small ones, and larger ones where NCCL's choice
+// depends on the size. A thread makes them, because NCCL does not return from a call whose other
+// ranks do not come, unless its communicator is aborted.
+struct WarmUp {
+    std::vector<ncclComm_t> lanes;
+    ncclComm_t network; // Of all ranks; NULL without sends and receives.
+    std::vector<RailCall> calls;
+    tuccl_rail_request *request;
+    uint32_t nodes;
+    uint32_t node;
+    uint32_t ranks;
+    uint32_t rank;
+    RailMemory memory;
+};
+
+struct WarmUpEnd {
+    const char *fault; // NULL: all calls gave right results.
+    bool is_stuck;     // A call is still inside NCCL, or a kernel on the device.
+};
+
+// All ranks make the same calls in the same order. `obstacle` returns why to end waiting, or NULL.
+// `abort` aborts all communicators; it is called after a fault.
+WarmUpEnd warm_up_rail(const WarmUp &warm_up, const std::function<const char *()> &obstacle,
+                       const std::function<void()> &abort);
 
 } // namespace tuccl
 

@@ -2,9 +2,12 @@
 #ifndef TUCCL_EXECUTOR_REAL_NCCL_H
 #define TUCCL_EXECUTOR_REAL_NCCL_H
 
+#include "executor.h"
 #include "nccl_abi.h"
 
 #include <cstdint>
+#include <thread>
+#include <vector>
 
 namespace tuccl {
 
@@ -48,6 +51,54 @@ const RealNccl &real_nccl();
 // Returns a communicator's asynchronous error or kNcclInProgress (ncclResult_t), or the error of
 // asking.
 int state_of(ncclComm_t comm);
+
+// Communicators of NCCL that are aborted at the same time.
+//
+// ncclCommAbort ends a communicator's kernels and frees its memory, for which CUDA waits until no
+// kernel runs on the device: for ever, if one hangs on a communicator whose abort would come next.
+class Aborting {
+  public:
+    Aborting() = default;
+    // Starts to abort each, in a thread of its own: before 2.22 NCCL frees each at once, also in a
+    // group (src/init.cc).
+    explicit Aborting(const std::vector<ncclComm_t> &comms);
+    // Waits until all are gone.
+    ~Aborting();
+    Aborting(Aborting &&) = default;
+    Aborting &operator=(Aborting &&) = delete;
+
+  private:
+    std::vector<std::thread> threads_;
+};
+
+// Collectives that the executor knows have the codes of enum tuccl_operation.
+enum CallKind : uint8_t {
+    kBroadcast = TUCCL_BROADCAST,
+    kReduce = TUCCL_REDUCE,
+    kAllGather = TUCCL_ALL_GATHER,
+    kReduceScatter = TUCCL_REDUCE_SCATTER,
+    kAllReduce = TUCCL_ALL_REDUCE,
+    kAlltoAll = TUCCL_ALLTOALL,
+    kGather,
+    kScatter,
+    kSend,
+    kRecv,
+};
+
+// One call of NCCL that moves data, with whatever parameters its kind has.
+struct NcclCall {
+    const void *send;
+    void *receive;
+    size_t count;
+    int type;
+    int reduction; // 0 where the kind has none.
+    int root;      // The peer of kSend and kRecv; 0 where the kind has none.
+    ncclComm_t comm;
+    ncclStream stream;
+    CallKind kind;
+};
+
+int pass_on(const NcclCall &call);
 
 } // namespace tuccl
 

@@ -50,6 +50,11 @@ class Register {
     std::atomic<uint64_t> generation_{1};
 };
 
+// Starts the process's only watchdog thread, once; it ends with the process. It polls NCCL for
+// errors of served communicators and then ends their kernels, which would otherwise wait for ever
+// for a lost rank.
+void start_watchdog();
+
 } // namespace tuccl
 
 #endif

@@ -1,7 +1,7 @@
 #include "roll_listener.h"
 
-#include "own_sockets.h"
 #include "random_number.h"
+#include "roll_place.h"
 #include "roll_table.h"
 
 #include <atomic>

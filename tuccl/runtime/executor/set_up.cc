@@ -1,7 +1,6 @@
-#include "set_up.h"
+#include "new_communicators.h"
 
 #include "bundle_rules.h"
-#include "cores.h"
 #include "exchange.h"
 #include "host_identity.h"
 #include "log.h"
@@ -9,9 +8,7 @@
 #include "random_number.h"
 #include "real_nccl.h"
 #include "register.h"
-#include "rendezvous.h"
 #include "staging_need.h"
-#include "watchdog.h"
 
 extern "C" {
 #include "bundle.h"

@@ -3,15 +3,12 @@
 # Its host side is what its tests link with stand-ins of NCCL and of the CUDA side.
 set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
 set(executor_host_sources
-  ${executor_folder}/aborting.cc
   ${executor_folder}/agreement.cc
   ${executor_folder}/bundle_rules.cc
   ${executor_folder}/choose.cc
   ${executor_folder}/chosen_rails.cc
   ${executor_folder}/communicator.cc
-  ${executor_folder}/cores.cc
   ${executor_folder}/decision.cc
-  ${executor_folder}/detached_work.cc
   ${executor_folder}/exchange.cc
   ${executor_folder}/grid.cc
   ${executor_folder}/group.cc
@@ -21,12 +18,10 @@ set(executor_host_sources
   ${executor_folder}/interpose_communicators.cc
   ${executor_folder}/local_ranks.cc
   ${executor_folder}/log.cc
-  ${executor_folder}/nccl_call.cc
   ${executor_folder}/nccl_config.cc
   ${executor_folder}/network_roll.cc
   ${executor_folder}/new_communicators.cc
   ${executor_folder}/origin.cc
-  ${executor_folder}/own_sockets.cc
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
   ${executor_folder}/program_runner.cc
@@ -37,7 +32,6 @@ set(executor_host_sources
   ${executor_folder}/random_number.cc
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc
-  ${executor_folder}/rendezvous.cc
   ${executor_folder}/roll_call.cc
   ${executor_folder}/roll_file.cc
   ${executor_folder}/roll_listener.cc
@@ -46,12 +40,10 @@ set(executor_host_sources
   ${executor_folder}/roll_table.cc
   ${executor_folder}/set_up.cc
   ${executor_folder}/sha256.cc
-  ${executor_folder}/side_streams.cc
   ${executor_folder}/staging_need.cc
   ${executor_folder}/statement_plan.cc
   ${executor_folder}/stream_order.cc
-  ${executor_folder}/uniform_plan.cc
-  ${executor_folder}/watchdog.cc)
+  ${executor_folder}/uniform_plan.cc)
 set(executor_table_sources
   ${executor_folder}/../bundle.c
   ${executor_folder}/../crc32.c

@@ -1,7 +1,6 @@
 // Kernels of stages: the work inside a node of a schedule in stages and rounds.
-#include "stages.h"
-
 #include "device_comm.h"
+
 #include "device_machine.cuh"
 #include "interpreter_stages.h"
 

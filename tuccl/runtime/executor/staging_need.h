@@ -5,7 +5,6 @@
 
 #include "decision.h"
 #include "grid.h"
-#include "network_need.h"
 
 namespace tuccl {
 

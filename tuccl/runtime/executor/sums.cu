@@ -1,8 +1,7 @@
 // All ranks add in the order of nodes, so that all get the same bits; 16-bit floats are added in 32
 // bits and rounded once.
-#include "sums.h"
-
 #include "device_comm.h"
+
 #include "part.h"
 #include "words.cuh"
 
