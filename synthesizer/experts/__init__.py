@@ -139,18 +139,17 @@ def _rings(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named
     if not rings:
         return
     name = f"{collective}_ring_{len(rings)}x"
-    if collective is Collective.ALL_GATHER:
-        yield name, ring.ring_all_gather(rings)
-    elif collective is Collective.REDUCE_SCATTER:
-        yield name, ring.ring_reduce_scatter(rings)
-    elif collective is Collective.ALL_REDUCE:
-        yield name, ring.ring_all_reduce(rings)
-    elif collective is Collective.BROADCAST:
+    builders = {
+        Collective.ALL_GATHER: ring.ring_all_gather,
+        Collective.REDUCE_SCATTER: ring.ring_reduce_scatter,
+        Collective.ALL_REDUCE: ring.ring_all_reduce,
+    }
+    rooted = {Collective.BROADCAST: ring.ring_broadcast, Collective.REDUCE: ring.ring_reduce}
+    if collective in builders:
+        yield name, builders[collective](rings)
+    elif collective in rooted:
         for chunks in PIPELINE_CHUNKS:
-            yield f"{name}_{chunks}c", ring.ring_broadcast(rings, root, chunks)
-    elif collective is Collective.REDUCE:
-        for chunks in PIPELINE_CHUNKS:
-            yield f"{name}_{chunks}c", ring.ring_reduce(rings, root, chunks)
+            yield f"{name}_{chunks}c", rooted[collective](rings, root, chunks)
 
 
 def _all_pairs(collective: Collective, sketch: Sketch) -> Iterator[_Named]:

@@ -167,6 +167,12 @@ that was the fastest with fewer pieces."""
 _Timetabler = Callable[[Sequence[RouteTree], int, Resources], Timetable]
 """Function of trees, pieces and the costs of a piece."""
 
+MOST_MISSES = 2
+"""Consecutive numbers of trees, or of chunks, that do not pay after which no more are tried."""
+
+_AT_THE_LOAD = 1.05
+"""Ratio to the busiest port's load below which only the rounding of shares keeps the time up."""
+
 _AT_THE_BOUND = 1.0001
 """Ratio to the bound below which nothing is left to gain."""
 
@@ -262,3 +268,8 @@ def finer_pays(coarse_us: float, fine_us: float) -> bool:
     """
     least_us = min(0.02 * coarse_us, max(0.002 * coarse_us, 10.0))
     return coarse_us - fine_us >= least_us
+
+
+def more_chunks_pay(load_us: float, fastest_us: float, end_us: float) -> bool:
+    """Return whether a number of chunks paid, or only the rounding of shares keeps the time up."""
+    return end_us <= load_us * _AT_THE_LOAD or finer_pays(fastest_us, end_us)

@@ -20,12 +20,14 @@ from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
     LEAST_PIECE_BYTES,
+    MOST_MISSES,
     PlanRequest,
     Rehearsed,
     finer_pays,
     good_enough,
     in_turn,
     load_matters,
+    more_chunks_pay,
     rehearse,
 )
 from synthesizer.solve.block_packing import BlockPacking
@@ -49,10 +51,6 @@ CHUNKS = (4, 8, 16, 32, 64)
 _HOP_WEIGHTS = (0.02, 0.1)
 """Weights of the latencies of hops; either may be the better one for the order of transfers."""
 
-_AT_THE_LOAD = 1.05
-"""Ratio of the time to the busiest port's load below which only the rounding of shares to chunks
-keeps the time up."""
-
 
 def plan_blocks(request: PlanRequest, to_beat_us: float) -> RoutedTrees | None:
     """Return the best plan if it pays beside one that takes `to_beat_us`.
@@ -69,7 +67,7 @@ def plan_blocks(request: PlanRequest, to_beat_us: float) -> RoutedTrees | None:
     best: RoutedTrees | None = None
     fastest_us, misses = float("inf"), 0
     for chunks, pieces in _cuts(request):
-        if misses == _MOST_MISSES or not _within_limits(request, chunks * pieces):
+        if misses == MOST_MISSES or not _within_limits(request, chunks * pieces):
             break
         of_count = replace(request, pieces=pieces)
         costs = resources(request.sketch, request.block_bytes / chunks)
@@ -80,7 +78,7 @@ def plan_blocks(request: PlanRequest, to_beat_us: float) -> RoutedTrees | None:
         plan = min(found, key=lambda plan: plan.rehearsed.end_us)
         end_us = plan.rehearsed.end_us
         load_us = max(costs.loads_us(hop for tree in expand(plan.trees) for hop in tree.hops))
-        paid = end_us <= load_us * _AT_THE_LOAD or finer_pays(fastest_us, end_us)
+        paid = more_chunks_pay(load_us, fastest_us, end_us)
         misses = 0 if paid else misses + 1
         fastest_us = min(fastest_us, end_us)
         if finer_pays(best.rehearsed.end_us if best else to_beat_us, end_us):
@@ -112,9 +110,6 @@ _SHARED_OUT = "trees of a linear program, their shares rounded to chunks"
 
 _MOST_FAMILIES = 256
 """Most trees that are searched together; for 32 ranks without symmetry they take seconds."""
-
-_MOST_MISSES = 2
-"""Consecutive numbers of trees, or of chunks, without improvement that end the search."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +252,7 @@ def _slots(
 def _worth_more(request: PlanRequest, load_us: float, end_us: float, misses: int) -> bool:
     if end_us <= max(request.load_bound_us, request.latency_bound_us) * _SETTLED:
         return False
-    return load_matters(request, load_us, end_us) or misses < _MOST_MISSES
+    return load_matters(request, load_us, end_us) or misses < MOST_MISSES
 
 
 def _load_us(costs: Resources, trees: dict[Family, RouteTree]) -> float:

@@ -15,9 +15,11 @@ from synthesizer.plan.port_queues import TimedTwoWays, Urgency, queued_two_ways
 from synthesizer.plan.timetabling import (
     LEAST_LOAD_SHARE,
     LEAST_PIECE_BYTES,
+    MOST_MISSES,
     PlanRequest,
     finer_pays,
     good_enough,
+    more_chunks_pay,
     rehearsed_two_ways,
 )
 from synthesizer.solve.routes import resources
@@ -29,18 +31,11 @@ CHUNKS_PER_RANK = (1, 2, 4, 8, 16, 32, 64)
 _BALANCES = (0.0, 0.3)
 """Weights of an even load by sums alone and by results alone."""
 
-_MOST_MISSES = 2
-"""Consecutive numbers of chunks that do not pay after which no more are tried."""
-
 _FAR = 1.05
 """Ratio to the bound from which twice as many transfers are tried."""
 
 _NEVER_US = 1e12
 """Time of no plan."""
-
-_AT_THE_LOAD = 1.05
-"""Ratio of the time to the busiest port's load below which only the rounding of shares to chunks
-keeps the time up."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ def plan_two_ways(request: PlanRequest, to_beat_us: float) -> TwoWayPlan | None:
     for count in CHUNKS_PER_RANK:
         if request.counts and count not in request.counts:
             continue
-        if misses == _MOST_MISSES or not search.may_be_tried(count):
+        if misses == MOST_MISSES or not search.may_be_tried(count):
             break
         misses = 0 if search.improve(count) else misses + 1
         if good_enough(request, search.end_us):
@@ -119,7 +114,7 @@ class _Search:
         if max(Counter(hop.hop for hop in timed.transfers).values()) > MAX_STEPS:
             return False
         least_us = costs.least_time_us(costs.loads_us(hop.hop for hop in timed.transfers))
-        paid = end_us <= least_us * _AT_THE_LOAD or finer_pays(self._fastest_us, end_us)
+        paid = more_chunks_pay(least_us, self._fastest_us, end_us)
         self._fastest_us = min(self._fastest_us, end_us)
         if finer_pays(self.end_us, end_us):
             self.best = TwoWayPlan(timed, least_us, end_us, dict(self._seconds))

@@ -47,8 +47,7 @@ from synthesizer.prove.races import find_races
 from synthesizer.prove.step_table import step_table
 from synthesizer.prove.structure import access_defects, algorithm_defects, connection_defects
 from synthesizer.prove.table_structure import Places, is_sound
-from synthesizer.prove.wave_races import ordered_within_ranks
-from synthesizer.prove.wave_symbolic import gives_result
+from synthesizer.prove.wave_proof import gives_result, ordered_within_ranks
 from synthesizer.prove.waves import in_waves
 
 Content = Sum | str | None

@@ -12,7 +12,7 @@ from synthesizer.experts.hierarchical import Grid
 from synthesizer.experts.rail_exchange import rail_exchange
 from synthesizer.ir.algorithm import Algorithm, Protocol, StepRef
 from synthesizer.ir.collectives import Collective
-from synthesizer.prove import wave_races
+from synthesizer.prove import wave_proof
 from synthesizer.prove.defects import DefectKind
 from synthesizer.prove.step_table import step_table
 from synthesizer.prove.table_structure import Places
@@ -105,7 +105,7 @@ def test_dependences_that_are_needed_are_missed(
     entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result is the same with memory for one rank's clocks at a time."""
-    monkeypatch.setattr(wave_races, "_CLOCK_ENTRIES", entries)
+    monkeypatch.setattr(wave_proof, "_CLOCK_ENTRIES", entries)
     a = RAILS[2]
     assert is_plainly_right(a, [True, False], 1, None)
     kinds = set()
@@ -115,7 +115,7 @@ def test_dependences_that_are_needed_are_missed(
         waves = in_waves(table, 1)
         assert waves is not None
         layouts = [Places(loose, in_place=mode) for mode in (True, False)]
-        ordered = wave_races.ordered_within_ranks(table, waves, layouts)
+        ordered = wave_proof.ordered_within_ranks(table, waves, layouts)
         verdict = step_by_step(loose, [True, False], 1, None)
         kinds |= {defect.kind for defect in verdict.defects}
         assert verdict.proved or not ordered
