@@ -350,7 +350,7 @@ def test_models_are_pci_ids_or_unknown(ids: str, model: str, noted: bool) -> Non
     machine = _parse(_cpu(_gpu(1, 0, attributes=attributes), _gpu(2, 1, attributes=attributes)))
     assert [gpu.model for gpu in machine.gpus] == [model] * 2
     assert bool(machine.notes) is noted
-    assert not noted or "no PCI id: model unknown: '0000:01:00.0', '0000:02:" in machine.notes[0]
+    assert not noted or "model unknown: '0000:01:00.0', '0000:02:" in machine.notes[0]
 
 
 def test_the_name_of_the_file_becomes_a_name_of_one_line() -> None:
