@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from probes.network.racks.lldp import LldpNeighbour, parse_lldp, switch_of_interface
+from probes.cluster.racks import LldpNeighbour, parse_lldp, switch_of_interface
 from tuccl.errors import MachineError
 
 
