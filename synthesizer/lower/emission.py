@@ -19,8 +19,7 @@ from synthesizer.ir.algorithm import (
     Threadblock,
 )
 from synthesizer.ir.program import Chunk, Program
-from synthesizer.lower.instructions import Connection, InstructionDag
-from synthesizer.lower.ordering import Slot
+from synthesizer.lower.instructions import Connection, InstructionDag, Slot
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,8 +21,7 @@ from synthesizer.ir.algorithm import Algorithm, Protocol, StepType
 from synthesizer.ir.msccl_limits import MAX_CHANNELS, MAX_COUNT, MAX_STEPS
 from synthesizer.ir.program import Chunk, Program, Statement
 from synthesizer.lower.emission import emit_programs, threadblocks
-from synthesizer.lower.instructions import Connection, InstructionDag, instruction_dag
-from synthesizer.lower.ordering import order_steps
+from synthesizer.lower.instructions import Connection, InstructionDag, instruction_dag, order_steps
 from tuccl.errors import ProgramError
 
 
