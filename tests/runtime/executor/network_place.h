@@ -2,7 +2,7 @@
 #ifndef TUCCL_TEST_NETWORK_PLACE_H
 #define TUCCL_TEST_NETWORK_PLACE_H
 
-#include "roll_listener.h"
+#include "roll_place.h"
 #include "session.h"
 
 #include <arpa/inet.h>

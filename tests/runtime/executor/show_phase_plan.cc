@@ -11,7 +11,7 @@
 //
 // prints the memory between phases that the table needs and the staging figures, and then a line
 // for each call of its ranges, of many sizes and all types, that needs more.
-#include "bundle_rules.h"
+#include "plan.h"
 #include "staging.h"
 #include "staging_need.h"
 #include "uniform_plan.h"

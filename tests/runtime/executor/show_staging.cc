@@ -1,6 +1,6 @@
 // What staging memory a table needs: show_staging RANKS [BUNDLE]; the figures of tuccl_staging and
 // the bytes of all of it. Without a bundle: for whatever may be chosen.
-#include "bundle_rules.h"
+#include "plan.h"
 #include "staging_need.h"
 
 extern "C" {

@@ -4,8 +4,8 @@
 // exactly what a bundle with that entry is loaded with, and whatever it takes must make rules whose
 // schedules are there and whose staging memory is no more than the most. Crashes and undefined
 // behaviour are for the sanitizers to find.
-#include "bundle_rules.h"
 #include "choose.h"
+#include "plan.h"
 #include "staging_need.h"
 
 extern "C" {

@@ -1,4 +1,4 @@
-#include "bundle_rules.h"
+#include "plan.h"
 
 extern "C" {
 #include "bundle.h"

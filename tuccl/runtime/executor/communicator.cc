@@ -1,8 +1,8 @@
 #include "communicator.h"
 
-#include "bundle_rules.h"
 #include "choose.h"
 #include "chosen_rails.h"
+#include "plan.h"
 #include "staging_need.h"
 
 extern "C" {

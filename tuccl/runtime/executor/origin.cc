@@ -5,7 +5,7 @@
 #include "nccl_config.h"
 #include "random_number.h"
 #include "real_nccl.h"
-#include "roll_listener.h"
+#include "roll_place.h"
 #include "roll_table.h"
 
 #include <mutex>

@@ -1,6 +1,5 @@
 #include "plan.h"
 
-#include "bundle_rules.h"
 #include "choose.h"
 #include "staging_need.h"
 

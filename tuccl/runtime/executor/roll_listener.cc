@@ -1,7 +1,6 @@
-#include "roll_listener.h"
+#include "roll_place.h"
 
 #include "random_number.h"
-#include "roll_place.h"
 #include "roll_table.h"
 
 #include <atomic>

@@ -64,6 +64,18 @@ int open_own_socket(const SocketAddress &address);
 // Sets up a connection: messages leave at once, and a host that is gone is noticed.
 void tune_connection(int socket);
 
+// The listener of a process for the rolls of the ids that it makes: one port, one thread.
+//
+// It lasts as long as the process; nothing that the thread uses is ever destroyed. A forked process
+// has no such thread, and makes its own with its first id.
+//
+// Listens at an address, if the process does not yet. Returns the port, 0 with a fault where it
+// cannot: a process listens at the first address that it asked for.
+uint16_t listen_for_rolls(const SocketAddress &address, std::string *fault);
+
+// Takes up an id. Returns false where too many are in use.
+bool expect_roll(const RollPlace &place);
+
 } // namespace tuccl
 
 #endif

@@ -1,9 +1,9 @@
 #include "new_communicators.h"
 
-#include "bundle_rules.h"
 #include "exchange.h"
 #include "host_identity.h"
 #include "log.h"
+#include "plan.h"
 #include "rails.h"
 #include "random_number.h"
 #include "real_nccl.h"
