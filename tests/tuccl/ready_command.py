@@ -109,10 +109,11 @@ def _load() -> None:
     import pandas  # noqa: F401, ICN001, PLC0415
     import pyarrow.parquet  # noqa: F401, PLC0415
 
-    import tuccl  # noqa: PLC0415
+    import tuccl.cli  # noqa: PLC0415
+    import tuccl.views  # noqa: PLC0415
 
-    for module in pkgutil.walk_packages(tuccl.__path__, "tuccl."):
-        if not module.name.endswith("__main__"):
+    for package in (tuccl.cli, tuccl.views):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
 
 

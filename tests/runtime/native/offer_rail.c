@@ -1,6 +1,8 @@
 /* An executor that splits a rail: it offers `request` while `is_offered`. */
 #include "rail_request.h"
 
+#include <stddef.h>
+
 struct tuccl_rail_request request = {TUCCL_RAIL_NO_REQUEST, 2, 0};
 int is_offered = 0;
 
