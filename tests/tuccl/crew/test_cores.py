@@ -48,7 +48,9 @@ def test_ranks_with_the_same_cores_of_a_host_share_them() -> None:
 
 
 def test_the_executor_leaves_as_many_cores_to_the_job() -> None:
-    header = (ROOT / "tuccl" / "runtime" / "executor" / "cores.h").read_text(encoding="utf-8")
+    header = (ROOT / "tuccl" / "runtime" / "executor" / "host_identity.h").read_text(
+        encoding="utf-8"
+    )
     (beside,) = re.findall(r"kCoresBesideLanes = (\d+);", header)
     assert cores_for(1) == 1 + int(beside)
 
