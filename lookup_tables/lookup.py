@@ -41,7 +41,7 @@ LEAST_TIME_US, MOST_TIME_US = 1e-6, 1e15
 """A picosecond and thirty years: ratios of times between them are finite."""
 MAX_THREADS = 1024
 MOST_PLACEMENTS = 16
-"""Most placements of a shape: a job's call is held against each."""
+"""Most placements of a shape: a job's call is compared with each."""
 _FEWEST_PLACEMENTS = 2
 PLACEMENT_TOLERANCE = 0.01
 """Relative distance from its line up to which an estimate is of a placement."""

@@ -96,7 +96,7 @@ def read_bundle(data: bytes, source: str) -> Bundle:
         source: The file's name, for messages.
 
     Raises:
-        TableError: The file is no bundle, damaged, truncated, or of an unknown version.
+        TableError: The file is not a bundle, is damaged, truncated, or of an unknown version.
     """
     _check_header(data, len(data), source)
     crc = _check_sum(data, source)
@@ -111,10 +111,10 @@ def read_bundle(data: bytes, source: str) -> Bundle:
 def load_bundle(path: Path) -> Bundle:
     """Return the contents of the bundle at a path.
 
-    The header is checked first, so that no more is read of a file that is no bundle.
+    The header is checked first, so that no more is read of a file that is not a bundle.
 
     Raises:
-        TableError: The path is no regular file, or as for `read_bundle`.
+        TableError: The path is not a regular file, or as for `read_bundle`.
         OSError: The file cannot be read.
     """
     source = str(path)

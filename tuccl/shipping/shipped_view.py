@@ -1,7 +1,7 @@
 """`ShippedView`: a shipped directory as it is found.
 
 Nothing in the directory is run: `tuccl.env` is searched for the sum of its table, bundle and
-Parquet file are read and checked, and every file is held against the manifest.
+Parquet file are read and checked, and every file is compared with the manifest.
 """
 
 from __future__ import annotations

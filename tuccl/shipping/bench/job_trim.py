@@ -1,6 +1,6 @@
 """A table without what slows a user's own job down.
 
-The job runs in rounds with some parts of the table and with all others, which tells what each part
+The job runs in rounds with some parts of the table and with all others, which shows what each part
 does to it. What is left then runs in turn with stock NCCL, as by `tuccl workload bench`, and is
 shipped where it is not slower. Of a table of one part the rounds have told that already.
 """
