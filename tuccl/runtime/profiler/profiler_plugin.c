@@ -24,68 +24,52 @@ static int enter_group(void **handle) {
     return 0;
 }
 
-static struct tuccl_recorded_communicator *start(int abi, int *activation, int events,
-                                                 uint64_t hash, int ranks, int nodes, int rank) {
+/* Starts to record a communicator, of which versions before 4 say nothing. */
+static int start(int abi, void **context, int *activation, uint64_t hash, int ranks, int nodes,
+                 int rank) {
+    int events = abi >= 5 ? NCCL_PROFILE_COLLECTIVE_CALL | NCCL_PROFILE_P2P_CALL
+                          : NCCL_PROFILE_COLLECTIVE | NCCL_PROFILE_P2P;
     bool records = activation != NULL && tuccl_recorder_start(abi);
+    struct tuccl_recorded_communicator *communicator =
+        records ? tuccl_recorder_add(hash, ranks, nodes, rank) : NULL;
     if (activation != NULL)
         *activation = records ? events : 0;
-    return records ? tuccl_recorder_add(hash, ranks, nodes, rank) : NULL;
-}
-
-static int init_before_v4(int abi, void **context, int *activation) {
-    struct tuccl_recorded_communicator *communicator =
-        start(abi, activation, NCCL_PROFILE_COLLECTIVE | NCCL_PROFILE_P2P, 0, 0, 0, -1);
     if (context != NULL)
         *context = communicator;
     return 0;
 }
 
 static int init_v1(void **context, int *activation) {
-    return init_before_v4(1, context, activation);
+    return start(1, context, activation, 0, 0, 0, -1);
 }
 
 static int init_v2(void **context, int *activation) {
-    return init_before_v4(2, context, activation);
+    return start(2, context, activation, 0, 0, 0, -1);
 }
 
 static int init_v3(void **context, int *activation) {
-    return init_before_v4(3, context, activation);
+    return start(3, context, activation, 0, 0, 0, -1);
 }
 
 static int init_v4(void **context, int *activation, const char *communicator_name,
                    uint64_t communicator, int nodes, int ranks, int rank, void *logger) {
     (void)communicator_name;
     (void)logger;
-    struct tuccl_recorded_communicator *recorded =
-        start(4, activation, NCCL_PROFILE_COLLECTIVE | NCCL_PROFILE_P2P, communicator, ranks, nodes,
-              rank);
-    if (context != NULL)
-        *context = recorded;
-    return 0;
-}
-
-static int init_calls(int abi, void **context, int *activation, uint64_t communicator, int nodes,
-                      int ranks, int rank) {
-    struct tuccl_recorded_communicator *recorded =
-        start(abi, activation, NCCL_PROFILE_COLLECTIVE_CALL | NCCL_PROFILE_P2P_CALL, communicator,
-              ranks, nodes, rank);
-    if (context != NULL)
-        *context = recorded;
-    return 0;
+    return start(4, context, activation, communicator, ranks, nodes, rank);
 }
 
 static int init_v5(void **context, uint64_t communicator, int *activation,
                    const char *communicator_name, int nodes, int ranks, int rank, void *logger) {
     (void)communicator_name;
     (void)logger;
-    return init_calls(5, context, activation, communicator, nodes, ranks, rank);
+    return start(5, context, activation, communicator, ranks, nodes, rank);
 }
 
 static int init_v6(void **context, uint64_t communicator, int *activation,
                    const char *communicator_name, int nodes, int ranks, int rank, void *logger) {
     (void)communicator_name;
     (void)logger;
-    return init_calls(6, context, activation, communicator, nodes, ranks, rank);
+    return start(6, context, activation, communicator, ranks, nodes, rank);
 }
 
 static uint8_t answer(bool yes) {
@@ -117,21 +101,23 @@ static bool has_reduction(uint8_t operation) {
            operation == RECORDED_REDUCE_SCATTER;
 }
 
-static bool read_numbers(uint8_t function, uint8_t datatype, struct tuccl_recorded_call *call) {
-    if (tuccl_operation_numbered(function, &call->operation) &&
-        tuccl_datatype_numbered(datatype, &call->datatype))
-        return true;
-    tuccl_recorder_count_unreadable();
-    return false;
-}
-
+/* Reads the names of a call, or counts it as one that cannot be read. */
 static bool read_names(const char *function, const char *datatype,
                        struct tuccl_recorded_call *call) {
-    if (tuccl_operation_named(function, &call->operation) &&
-        tuccl_datatype_named(datatype, &call->datatype))
-        return true;
-    tuccl_recorder_count_unreadable();
-    return false;
+    bool known = tuccl_operation_named(function, &call->operation) &&
+                 tuccl_datatype_named(datatype, &call->datatype);
+    if (!known)
+        tuccl_recorder_count_unreadable();
+    return known;
+}
+
+/* The same of the numbers that version 1 has instead. */
+static bool read_numbers(uint8_t function, uint8_t datatype, struct tuccl_recorded_call *call) {
+    bool known = tuccl_operation_numbered(function, &call->operation) &&
+                 tuccl_datatype_numbered(datatype, &call->datatype);
+    if (!known)
+        tuccl_recorder_count_unreadable();
+    return known;
 }
 
 static void count_named_work(struct tuccl_recorded_communicator *communicator, const char *function,
@@ -257,55 +243,14 @@ EXPORTED extern const struct tuccl_profiler_v5 ncclProfiler_v5;
 EXPORTED extern const struct tuccl_profiler_v5 ncclProfiler_v6;
 
 const struct tuccl_profiler_v1 ncclProfiler_v1 = {
-    .name = plugin_name,
-    .init = init_v1,
-    .start_event = start_event_v1,
-    .stop_event = stop_event,
-    .record_event_state = record_event_state,
-    .finalize = finalize,
-};
-
+    plugin_name, init_v1, start_event_v1, stop_event, record_event_state, finalize};
 const struct tuccl_profiler_v1 ncclProfiler_v2 = {
-    .name = plugin_name,
-    .init = init_v2,
-    .start_event = start_event_v2,
-    .stop_event = stop_event,
-    .record_event_state = record_event_state,
-    .finalize = finalize,
-};
-
+    plugin_name, init_v2, start_event_v2, stop_event, record_event_state, finalize};
 const struct tuccl_profiler_v1 ncclProfiler_v3 = {
-    .name = plugin_name,
-    .init = init_v3,
-    .start_event = start_event_v2,
-    .stop_event = stop_event,
-    .record_event_state = record_event_state,
-    .finalize = finalize,
-};
-
+    plugin_name, init_v3, start_event_v2, stop_event, record_event_state, finalize};
 const struct tuccl_profiler_v4 ncclProfiler_v4 = {
-    .name = plugin_name,
-    .init = init_v4,
-    .start_event = start_event_v4,
-    .stop_event = stop_event,
-    .record_event_state = record_event_state,
-    .finalize = finalize,
-};
-
+    plugin_name, init_v4, start_event_v4, stop_event, record_event_state, finalize};
 const struct tuccl_profiler_v5 ncclProfiler_v5 = {
-    .name = plugin_name,
-    .init = init_v5,
-    .start_event = start_event_v5,
-    .stop_event = stop_event,
-    .record_event_state = record_event_state,
-    .finalize = finalize,
-};
-
+    plugin_name, init_v5, start_event_v5, stop_event, record_event_state, finalize};
 const struct tuccl_profiler_v5 ncclProfiler_v6 = {
-    .name = plugin_name,
-    .init = init_v6,
-    .start_event = start_event_v5,
-    .stop_event = stop_event,
-    .record_event_state = record_event_state,
-    .finalize = finalize,
-};
+    plugin_name, init_v6, start_event_v5, stop_event, record_event_state, finalize};
