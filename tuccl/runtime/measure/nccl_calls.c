@@ -68,38 +68,37 @@ bool nccl_enqueue(const struct nccl *nccl, nccl_communicator communicator,
     const void *from = (const void *)(uintptr_t)(send + collective->send_offset);
     void *to = (void *)(uintptr_t)(receive + collective->receive_offset);
     size_t count = collective->count;
-    int type = (int)collective->type;
+    int type = (int)collective->type, result;
+    const char *call;
     switch (collective->operation) {
     case OPERATION_BROADCAST:
-        return nccl_succeeded(nccl, communicator,
-                              nccl->broadcast(from, to, count, type, 0, communicator, stream),
-                              "ncclBroadcast", failure);
+        call = "ncclBroadcast";
+        result = nccl->broadcast(from, to, count, type, 0, communicator, stream);
+        break;
     case OPERATION_REDUCE:
-        return nccl_succeeded(
-            nccl, communicator,
-            nccl->reduce(from, to, count, type, NCCL_SUM, 0, communicator, stream), "ncclReduce",
-            failure);
+        call = "ncclReduce";
+        result = nccl->reduce(from, to, count, type, NCCL_SUM, 0, communicator, stream);
+        break;
     case OPERATION_ALL_GATHER:
-        return nccl_succeeded(nccl, communicator,
-                              nccl->all_gather(from, to, count, type, communicator, stream),
-                              "ncclAllGather", failure);
+        call = "ncclAllGather";
+        result = nccl->all_gather(from, to, count, type, communicator, stream);
+        break;
     case OPERATION_REDUCE_SCATTER:
-        return nccl_succeeded(
-            nccl, communicator,
-            nccl->reduce_scatter(from, to, count, type, NCCL_SUM, communicator, stream),
-            "ncclReduceScatter", failure);
+        call = "ncclReduceScatter";
+        result = nccl->reduce_scatter(from, to, count, type, NCCL_SUM, communicator, stream);
+        break;
     case OPERATION_ALL_REDUCE:
-        return nccl_succeeded(
-            nccl, communicator,
-            nccl->all_reduce(from, to, count, type, NCCL_SUM, communicator, stream),
-            "ncclAllReduce", failure);
+        call = "ncclAllReduce";
+        result = nccl->all_reduce(from, to, count, type, NCCL_SUM, communicator, stream);
+        break;
     case OPERATION_ALLTOALL:
         if (nccl->alltoall == NULL)
             return fail(failure, "this NCCL has no ncclAlltoAll, which came with 2.28");
-        return nccl_succeeded(nccl, communicator,
-                              nccl->alltoall(from, to, count, type, communicator, stream),
-                              "ncclAlltoAll", failure);
+        call = "ncclAlltoAll";
+        result = nccl->alltoall(from, to, count, type, communicator, stream);
+        break;
     default:
         return fail(failure, "operation %d is none", (int)collective->operation);
     }
+    return nccl_succeeded(nccl, communicator, result, call, failure);
 }

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Records the reason why a function of the library returns -1. */
+#define refuse(measure, ...) (fail(&(measure)->failure, __VA_ARGS__), -1)
+
 static bool same_call(const struct tuccl_measure_call *a, const struct tuccl_measure_call *b) {
     return a->size_bytes == b->size_bytes && a->configuration == b->configuration &&
            a->operation == b->operation && a->data_type == b->data_type &&
@@ -67,20 +70,16 @@ int tuccl_measure_is_broken(const struct tuccl_measure *measure) {
 int tuccl_measure_load(struct tuccl_measure *measure, const char *path) {
     int version = 0;
     if (!nccl_load(&measure->nccl, path, &measure->failure) ||
-        !nccl_succeeded(&measure->nccl, NULL, measure->nccl.version(&version), "ncclGetVersion",
-                        &measure->failure))
+        !NCCL_OK(measure, NULL, measure->nccl.version(&version), "ncclGetVersion"))
         return -1;
     return version;
 }
 
 int tuccl_measure_unique_id(struct tuccl_measure *measure, unsigned char *id) {
     struct nccl_id made;
-    if (measure->nccl.unique_id == NULL) {
-        fail(&measure->failure, "NCCL was not loaded");
-        return -1;
-    }
-    if (!nccl_succeeded(&measure->nccl, NULL, measure->nccl.unique_id(&made), "ncclGetUniqueId",
-                        &measure->failure))
+    if (measure->nccl.unique_id == NULL)
+        return refuse(measure, "NCCL was not loaded");
+    if (!NCCL_OK(measure, NULL, measure->nccl.unique_id(&made), "ncclGetUniqueId"))
         return -1;
     memcpy(id, made.internal, sizeof made.internal);
     return 0;
@@ -92,10 +91,8 @@ int tuccl_measure_take_gpu(struct tuccl_measure *measure, int ordinal, char *nam
     if (!cuda_load(&measure->cuda, &measure->failure) ||
         !CUDA_OK(measure, driver_version, &version) || !CUDA_OK(measure, device_count, &count))
         return -1;
-    if (ordinal < 0 || ordinal >= count) {
-        fail(&measure->failure, "there is no GPU %d here, only %d in all", ordinal, count);
-        return -1;
-    }
+    if (ordinal < 0 || ordinal >= count)
+        return refuse(measure, "there is no GPU %d here, only %d in all", ordinal, count);
     if (!CUDA_OK(measure, device, &measure->device, ordinal) ||
         !CUDA_OK(measure, device_name, name, (int)name_bytes, measure->device) ||
         !CUDA_OK(measure, retain_context, &measure->context, measure->device))
@@ -126,10 +123,9 @@ const struct member *session_member(struct tuccl_measure *measure,
 
 static bool is_sound(struct tuccl_measure *measure, nccl_communicator communicator) {
     int error = 0;
-    return nccl_succeeded(&measure->nccl, communicator,
-                          measure->nccl.async_error(communicator, &error), "ncclCommGetAsyncError",
-                          &measure->failure) &&
-           nccl_succeeded(&measure->nccl, communicator, error, "a collective", &measure->failure);
+    int result = measure->nccl.async_error(communicator, &error);
+    return NCCL_OK(measure, communicator, result, "ncclCommGetAsyncError") &&
+           NCCL_OK(measure, communicator, error, "a collective");
 }
 
 bool session_wait(struct tuccl_measure *measure) {
@@ -233,17 +229,15 @@ int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
                        const unsigned char *id) {
     struct nccl_id given;
     memcpy(given.internal, id, sizeof given.internal);
-    if (!measure->has_gpu || measure->nccl.join == NULL) {
-        fail(&measure->failure, "the rank has no GPU or no NCCL yet");
-        return -1;
-    }
+    if (!measure->has_gpu || measure->nccl.join == NULL)
+        return refuse(measure, "the rank has no GPU or no NCCL yet");
     /* Allocated before the communicator, as in a job with a model, so that allocations at its start
      * do not move the buffers. */
     if (!CUDA_OK(measure, set_context, measure->context) || !reserve_usual(measure))
         return -1;
     struct member all = {NULL, ranks, rank};
     int result = measure->nccl.join(&all.communicator, ranks, given, rank);
-    if (!nccl_succeeded(&measure->nccl, NULL, result, "ncclCommInitRank", &measure->failure))
+    if (!NCCL_OK(measure, NULL, result, "ncclCommInitRank"))
         return -1;
     measure->members[measure->member_count++] = all;
     return prepare_meeting(measure) ? 0 : -1;
@@ -252,16 +246,13 @@ int tuccl_measure_join(struct tuccl_measure *measure, int ranks, int rank,
 int tuccl_measure_split(struct tuccl_measure *measure, int colour, int ranks, int rank) {
     if (!session_enter(measure))
         return -1;
-    if (measure->member_count == MOST_COMMUNICATORS) {
-        fail(&measure->failure, "a rank has at most %d communicators", MOST_COMMUNICATORS);
-        return -1;
-    }
+    if (measure->member_count == MOST_COMMUNICATORS)
+        return refuse(measure, "a rank has at most %d communicators", MOST_COMMUNICATORS);
     const struct member *all = &measure->members[0];
     struct member made = {NULL, ranks, rank};
     int result =
         measure->nccl.split(all->communicator, colour, all->rank, &made.communicator, NULL);
-    if (!nccl_succeeded(&measure->nccl, all->communicator, result, "ncclCommSplit",
-                        &measure->failure))
+    if (!NCCL_OK(measure, all->communicator, result, "ncclCommSplit"))
         return -1;
     measure->members[measure->member_count] = made;
     return measure->member_count++;

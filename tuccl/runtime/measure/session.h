@@ -69,6 +69,10 @@ struct tuccl_measure {
 #define CUDA_OK(measure, name, ...)                                                                \
     cuda_succeeded(&(measure)->cuda, (measure)->cuda.name(__VA_ARGS__), #name, &(measure)->failure)
 
+/* The same for a call of NCCL. */
+#define NCCL_OK(measure, communicator, result, name)                                               \
+    nccl_succeeded(&(measure)->nccl, communicator, result, name, &(measure)->failure)
+
 /* Waits until the stream is empty, and checks NCCL for asynchronous errors. */
 bool session_wait(struct tuccl_measure *measure);
 
