@@ -1,5 +1,6 @@
 #include "bundle.h"
 #include "crc32.h"
+#include "tuner_abi.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +16,6 @@
 
 enum {
     OPERATIONS = 6,
-    ALGORITHMS = 7,
-    PROTOCOLS = 3,
-    LARGEST_NCHANNELS = 64,
     LAST_ASKED_ABOUT = 4, /* NCCL estimates the five operations that it asks tuners about. */
     FEWEST_PLACEMENTS = 2,
     MOST_PLACEMENTS = 16,
@@ -44,12 +42,6 @@ static bool is_optional(uint32_t kind) {
 struct directory {
     const struct tuccl_bundle_section *of_kind[TUCCL_SECTION_KINDS];
 };
-
-static uint32_t crc_of_file(const unsigned char *data, size_t bytes) {
-    size_t field = offsetof(struct tuccl_bundle_header, crc);
-    size_t behind = field + sizeof(uint32_t);
-    return tuccl_crc32(tuccl_crc32(0, data, field), data + behind, bytes - behind);
-}
 
 /* Checks a file's header; `header` may be shorter than a whole one. */
 static enum tuccl_bundle_fault check_header(const struct tuccl_bundle_header *header, size_t bytes,
@@ -79,7 +71,8 @@ static enum tuccl_bundle_fault check_header(const struct tuccl_bundle_header *he
 static enum tuccl_bundle_fault check_sum(const struct tuccl_bundle *bundle, char *why,
                                          size_t why_bytes) {
     const struct tuccl_bundle_header *header = (const void *)bundle->data;
-    uint32_t crc = crc_of_file(bundle->data, bundle->bytes);
+    size_t field = offsetof(struct tuccl_bundle_header, crc);
+    uint32_t crc = tuccl_crc32_around(bundle->data, bundle->bytes, field);
     if (crc != header->crc) {
         snprintf(why, why_bytes, "is damaged: CRC %08x instead of %08x", crc, header->crc);
         return TUCCL_BUNDLE_DAMAGED;
@@ -136,12 +129,12 @@ static const void *records(const struct tuccl_bundle *bundle, const struct direc
 }
 
 bool tuccl_entry_is_sound(const struct tuccl_entry_record *entry) {
-    if (entry->min_bytes > entry->max_bytes || entry->nchannels > LARGEST_NCHANNELS)
+    if (entry->min_bytes > entry->max_bytes || entry->nchannels > TUCCL_MOST_NCHANNELS)
         return false;
-    if (entry->schedule != TUCCL_NO_SCHEDULE && entry->schedule_protocol >= PROTOCOLS)
+    if (entry->schedule != TUCCL_NO_SCHEDULE && entry->schedule_protocol >= NCCL_PROTOCOLS)
         return false;
     return entry->algorithm == TUCCL_NO_CODE ||
-           (entry->algorithm < ALGORITHMS && entry->protocol < PROTOCOLS);
+           (entry->algorithm < NCCL_ALGORITHMS && entry->protocol < NCCL_PROTOCOLS);
 }
 
 static bool entries_are_sound(const struct tuccl_bundle *bundle, struct tuccl_range_record range) {

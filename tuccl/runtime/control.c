@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LARGEST_NCHANNELS = 64 };
-
 struct tuccl_control {
     struct tuccl_control_block *block;
     size_t nodes;
@@ -112,19 +110,12 @@ bool tuccl_control_ask(struct tuccl_control *control, const struct tuccl_questio
     struct tuccl_control_block *block = control->block;
     record_question(block, question);
     atomic_fetch_add(&block->asked, 1);
-    uint64_t word = atomic_load(&block->override);
-    uint8_t algorithm = word & 0xFF;
-    if (algorithm == TUCCL_CONTROL_NO_OVERRIDE)
+    if (!tuccl_requested_choice(atomic_load(&block->override), override))
         return false;
-    uint16_t nchannels = (word >> 16) & 0xFFFF;
-    bool unbounded = tuccl_channels_are_unbounded(algorithm, control->nodes);
-    *override = (struct tuccl_choice){
-        .max_bytes = UINT64_MAX,
-        /* No algorithm has more channels: such an override is refused. */
-        .algorithm = nchannels > LARGEST_NCHANNELS ? TUCCL_CONTROL_NO_OVERRIDE : algorithm,
-        .protocol = (word >> 8) & 0xFF,
-        .nchannels = unbounded ? 0 : nchannels,
-    };
+    if (override->nchannels > TUCCL_MOST_NCHANNELS) /* Such an override is refused. */
+        override->algorithm = TUCCL_NO_REQUEST;
+    if (tuccl_channels_are_unbounded(override->algorithm, control->nodes))
+        override->nchannels = 0;
     return true;
 }
 

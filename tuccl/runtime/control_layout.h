@@ -15,16 +15,14 @@
 enum {
     TUCCL_CONTROL_VERSION = 1,
     TUCCL_CONTROL_COSTS = 21, /* 7 algorithms x 3 protocols */
-    TUCCL_CONTROL_NO_OVERRIDE = 0xFF,
 };
 
 struct tuccl_control_block {
     char magic[8];
     uint32_t version;
     uint32_t block_bytes;
-    /* Set by the measuring process, atomically as one word: bits 0 to 7 algorithm
-     * (TUCCL_CONTROL_NO_OVERRIDE: leave NCCL alone), 8 to 15 protocol, 16 to 31 channels (0: NCCL's
-     * count). */
+    /* Set by the measuring process, atomically: what tuccl_requested_choice of tuner_abi.h reads.
+     */
     _Atomic uint64_t override;
     /* The plugin sets all fields below. ABI through which NCCL loaded it, and the process. */
     _Atomic uint32_t loaded_abi;

@@ -39,3 +39,9 @@ uint32_t tuccl_crc32(uint32_t crc, const void *data, size_t bytes) {
         crc = (crc >> 8) ^ tables.slice[0][(crc ^ *at) & 0xFF];
     return ~crc;
 }
+
+uint32_t tuccl_crc32_around(const void *data, size_t bytes, size_t field) {
+    const unsigned char *at = data;
+    size_t behind = field + sizeof(uint32_t);
+    return tuccl_crc32(tuccl_crc32(0, at, field), at + behind, bytes - behind);
+}

@@ -8,4 +8,7 @@
 /* Returns the CRC of `bytes` at `data`, continued from `crc` (0 to begin). */
 uint32_t tuccl_crc32(uint32_t crc, const void *data, size_t bytes);
 
+/* Returns the CRC of sealed data: of all but its field of four bytes at `field`, which holds it. */
+uint32_t tuccl_crc32_around(const void *data, size_t bytes, size_t field);
+
 #endif

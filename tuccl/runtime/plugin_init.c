@@ -13,17 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WARN(logger, ...)                                                                          \
+#define LOG(logger, level, ...)                                                                    \
     do {                                                                                           \
         if ((logger) != NULL)                                                                      \
-            (logger)(NCCL_LOG_WARN, NCCL_TUNING, "tuccl", __LINE__, __VA_ARGS__);                  \
+            (logger)(level, NCCL_TUNING, "tuccl", __LINE__, __VA_ARGS__);                          \
     } while (0)
-
-#define INFO(logger, ...)                                                                          \
-    do {                                                                                           \
-        if ((logger) != NULL)                                                                      \
-            (logger)(NCCL_LOG_INFO, NCCL_TUNING, "tuccl", __LINE__, __VA_ARGS__);                  \
-    } while (0)
+#define WARN(logger, ...) LOG(logger, NCCL_LOG_WARN, __VA_ARGS__)
+#define INFO(logger, ...) LOG(logger, NCCL_LOG_INFO, __VA_ARGS__)
 
 enum cause {
     CAUSE_UNREADABLE = TUCCL_BUNDLE_UNREADABLE,
@@ -78,11 +74,13 @@ static bool is_other_nccl(tuccl_nccl_logger logger, const char *wanted, char *fo
     return strcmp(found, wanted) != 0;
 }
 
+/* A communicator that starts, and what the environment demands of its bundle. */
 struct startup {
+    size_t ranks, nodes, ranks_per_node;
+    tuccl_nccl_logger logger;
     const char *path;
     bool crc_demanded;
     uint32_t crc;
-    tuccl_nccl_logger logger;
 };
 
 static bool parse_crc(const char *text, uint32_t *crc) {
@@ -135,8 +133,8 @@ static int refuse_bundle(const struct startup *startup, enum cause cause, const 
 
 /* Other ranks may see other GPUs and follow the table: they run on another host, or in a container
  * with another sysfs. A single rank has no peer to disagree with. */
-static int refuse_machine(const struct startup *startup, size_t ranks, const char *why) {
-    if (startup->crc_demanded && ranks > 1) {
+static int refuse_machine(const struct startup *startup, const char *why) {
+    if (startup->crc_demanded && startup->ranks > 1) {
         WARN(startup->logger,
              "TuCCL: %s %s, and TUCCL_BUNDLE_CRC=%08x is demanded; this rank would decide "
              "differently from others: tune this machine, or unset what tuccl.env exports on all "
@@ -158,15 +156,14 @@ static bool tells_placements(tuccl_nccl_logger logger) {
 }
 
 static int select_shape(struct tuccl_selection **context, const struct startup *startup,
-                        const struct tuccl_bundle *bundle, size_t ranks, size_t nodes,
-                        size_t ranks_per_node) {
-    const struct tuccl_shape_record *shape =
-        tuccl_bundle_shape(bundle, ranks, nodes, ranks_per_node);
+                        const struct tuccl_bundle *bundle) {
+    size_t ranks = startup->ranks, nodes = startup->nodes, per_node = startup->ranks_per_node;
+    const struct tuccl_shape_record *shape = tuccl_bundle_shape(bundle, ranks, nodes, per_node);
     if (shape == NULL) {
         INFO(startup->logger,
              "TuCCL: %s (CRC %08x) has no entries for %zu ranks on %zu nodes, %zu per node; NCCL "
              "stays as it is",
-             startup->path, bundle->crc, ranks, nodes, ranks_per_node);
+             startup->path, bundle->crc, ranks, nodes, per_node);
         return NCCL_SUCCESS;
     }
     const char *explain = setting("TUCCL_EXPLAIN");
@@ -177,13 +174,12 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
         return refuse_bundle(startup, CAUSE_NO_MEMORY, "does not fit in memory");
     INFO(startup->logger,
          "TuCCL: %s (CRC %08x): %u entries for %zu ranks on %zu nodes, %zu per node", startup->path,
-         bundle->crc, (*context)->entry_count, ranks, nodes, ranks_per_node);
+         bundle->crc, (*context)->entry_count, ranks, nodes, per_node);
     return NCCL_SUCCESS;
 }
 
 static int use_bundle(struct tuccl_selection **context, const struct startup *startup,
-                      const struct tuccl_bundle *bundle, size_t ranks, size_t nodes,
-                      size_t ranks_per_node) {
+                      const struct tuccl_bundle *bundle) {
     char why[200];
     if (startup->crc_demanded && startup->crc != bundle->crc) {
         WARN(startup->logger,
@@ -195,8 +191,8 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
     const char *sysfs = setting("TUCCL_SYSFS");
     if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle->gpu_models,
                                bundle->gpu_model_count, why, sizeof why))
-        return refuse_machine(startup, ranks, why);
-    return select_shape(context, startup, bundle, ranks, nodes, ranks_per_node);
+        return refuse_machine(startup, why);
+    return select_shape(context, startup, bundle);
 }
 
 /* The table stays in force: it is right under any version, but was not measured with this one. */
@@ -216,7 +212,7 @@ static int follow_control(struct tuccl_selection **context, const char *path, in
     char why[200];
     struct tuccl_control *control = tuccl_control_open(path, abi, nodes, why, sizeof why);
     if (control != NULL)
-        *context = tuccl_selection_create_controlled(control);
+        *context = tuccl_selection_create_obeying(control, NULL);
     if (*context == NULL) {
         tuccl_control_close(control);
         WARN(logger,
@@ -246,7 +242,7 @@ static struct tuccl_rail_request *take_rail_request(size_t ranks, size_t nodes) 
 /* Its requests are the same on all ranks, which have agreed before. */
 static int follow_rail(struct tuccl_selection **context, struct tuccl_rail_request *request,
                        tuccl_nccl_logger logger) {
-    *context = tuccl_selection_create_for_rail(request);
+    *context = tuccl_selection_create_obeying(NULL, request);
     if (*context == NULL)
         __atomic_fetch_sub(&request->takers, 1, __ATOMIC_SEQ_CST);
     else
@@ -256,7 +252,7 @@ static int follow_rail(struct tuccl_selection **context, struct tuccl_rail_reque
 
 int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, size_t nodes,
                       size_t ranks_per_node, tuccl_nccl_logger logger) {
-    struct startup startup = {.logger = logger};
+    struct startup startup = {ranks, nodes, ranks_per_node, logger, NULL, false, 0};
     *context = NULL;
     struct tuccl_rail_request *rail = take_rail_request(ranks, nodes);
     if (rail != NULL)
@@ -276,7 +272,7 @@ int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, s
     enum tuccl_bundle_fault fault = tuccl_bundle_load(startup.path, &bundle, why, sizeof why);
     if (fault != TUCCL_BUNDLE_GOOD)
         return refuse_bundle(&startup, (enum cause)fault, why);
-    result = use_bundle(context, &startup, &bundle, ranks, nodes, ranks_per_node);
+    result = use_bundle(context, &startup, &bundle);
     tuccl_bundle_free(&bundle);
     if (*context != NULL)
         compare_nccl(logger);

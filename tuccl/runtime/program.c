@@ -7,21 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint32_t crc_of(const unsigned char *data, size_t bytes) {
-    size_t field = offsetof(struct tuccl_program_header, crc);
-    size_t behind = field + sizeof(uint32_t);
-    return tuccl_crc32(tuccl_crc32(0, data, field), data + behind, bytes - behind);
-}
-
 static const char *fault_of_seal(const void *data, size_t bytes) {
     const struct tuccl_program_header *header = data;
+    size_t field = offsetof(struct tuccl_program_header, crc);
     if (bytes < sizeof *header || memcmp(header->magic, TUCCL_PROGRAM_MAGIC, 8) != 0)
         return "is no program";
     if (bytes > TUCCL_PROGRAM_MOST_BYTES)
         return "is larger than any program";
     if (header->version != TUCCL_PROGRAM_VERSION || header->features != 0)
         return "is one of a newer release";
-    if (header->bytes != bytes || crc_of(data, bytes) != header->crc)
+    if (header->bytes != bytes || tuccl_crc32_around(data, bytes, field) != header->crc)
         return "is damaged";
     return NULL;
 }

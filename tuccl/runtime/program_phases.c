@@ -1,7 +1,6 @@
 /* The rules of uniform programs; synthesizer/programs/form.py has the same ones. */
 #include "program_rules.h"
-
-enum { ALGORITHMS = 7, PROTOCOLS = 3, LARGEST_NCHANNELS = 64 };
+#include "tuner_abi.h"
 
 /* A collective of a node or a rail; sums are no collective. */
 static bool is_known(uint32_t operation) {
@@ -40,8 +39,8 @@ static bool rail_is_sound(const struct tuccl_phase *phase) {
     if (phase->rail_algorithm == 0)
         return phase->rail_protocol == 0 && phase->rail_nchannels == 0;
     return phase->kind == TUCCL_PHASE_RAIL && phase->operation != TUCCL_ALLTOALL &&
-           phase->rail_algorithm <= ALGORITHMS && phase->rail_protocol < PROTOCOLS &&
-           phase->rail_nchannels <= LARGEST_NCHANNELS;
+           phase->rail_algorithm <= NCCL_ALGORITHMS && phase->rail_protocol < NCCL_PROTOCOLS &&
+           phase->rail_nchannels <= TUCCL_MOST_NCHANNELS;
 }
 
 /* With these limits no product of two numbers and a group leaves 64 bits. */

@@ -45,16 +45,12 @@ static struct tuccl_choices copy_entries(struct fill *fill,
     return choices;
 }
 
-static bool is_of(const struct tuccl_placement_record *record, uint32_t shape, int function) {
-    return record->shape == shape && record->operation == (uint32_t)function;
-}
-
 static struct tuccl_placements copy_placements(struct fill *fill, const struct tuccl_bundle *bundle,
                                                uint32_t shape, int function, uint32_t nodes) {
     struct tuccl_placements placements = {fill->placement, 0};
     for (uint32_t i = 0; i < bundle->placement_count; i++) {
         const struct tuccl_placement_record *record = &bundle->placements[i];
-        if (!is_of(record, shape, function))
+        if (record->shape != shape || record->operation != (uint32_t)function)
             continue;
         *fill->placement++ = (struct tuccl_placement){
             .latency_us = record->latency_us,
@@ -78,28 +74,34 @@ static struct tuccl_range_record count_placed(const struct tuccl_bundle *bundle,
     return counts;
 }
 
-struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
-                                               const struct tuccl_shape_record *shape, bool placed,
-                                               void (*explain)(int, unsigned long, const char *,
-                                                               int, const char *, ...)) {
-    uint32_t own = (uint32_t)(shape - bundle->shapes), total = 0;
-    for (int function = 0; function < TUCCL_FUNCTIONS; function++)
-        total += count_builtin(bundle, shape->of_operation[function]);
-    struct tuccl_range_record counts = {0, 0};
-    if (placed)
-        counts = count_placed(bundle, own);
-    total += counts.count;
-    size_t bytes = sizeof(struct tuccl_selection) +
-                   (size_t)counts.first * sizeof(struct tuccl_placement) +
-                   (size_t)total * (sizeof(uint64_t) + sizeof(struct tuccl_choice));
+static struct tuccl_selection *allocate(size_t bytes) {
     struct tuccl_selection *selection =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (selection == MAP_FAILED)
         return NULL;
+    selection->mapped_bytes = bytes;
+    return selection;
+}
+
+struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
+                                               const struct tuccl_shape_record *shape, bool placed,
+                                               tuccl_nccl_logger explain) {
+    uint32_t own = (uint32_t)(shape - bundle->shapes);
+    struct tuccl_range_record counts = {0, 0};
+    if (placed)
+        counts = count_placed(bundle, own);
+    uint32_t total = counts.count;
+    for (int function = 0; function < TUCCL_FUNCTIONS; function++)
+        total += count_builtin(bundle, shape->of_operation[function]);
+    size_t bytes = sizeof(struct tuccl_selection) +
+                   (size_t)counts.first * sizeof(struct tuccl_placement) +
+                   (size_t)total * (sizeof(uint64_t) + sizeof(struct tuccl_choice));
+    struct tuccl_selection *selection = allocate(bytes);
+    if (selection == NULL)
+        return NULL;
     struct fill fill = {.placement = (struct tuccl_placement *)(selection + 1)};
     fill.min_bytes = (uint64_t *)(fill.placement + counts.first);
     fill.choice = (struct tuccl_choice *)(fill.min_bytes + total);
-    selection->mapped_bytes = bytes;
     selection->entry_count = total;
     selection->explain = explain;
     for (int function = 0; function < TUCCL_FUNCTIONS; function++) {
@@ -116,27 +118,13 @@ struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle
     return selection;
 }
 
-static struct tuccl_selection *create_empty(void) {
-    size_t bytes = sizeof(struct tuccl_selection);
-    struct tuccl_selection *selection =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (selection == MAP_FAILED)
-        return NULL;
-    selection->mapped_bytes = bytes;
-    return selection;
-}
-
-struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control) {
-    struct tuccl_selection *selection = create_empty();
-    if (selection != NULL)
+struct tuccl_selection *tuccl_selection_create_obeying(struct tuccl_control *control,
+                                                       struct tuccl_rail_request *rail) {
+    struct tuccl_selection *selection = allocate(sizeof *selection);
+    if (selection != NULL) {
         selection->control = control;
-    return selection;
-}
-
-struct tuccl_selection *tuccl_selection_create_for_rail(struct tuccl_rail_request *rail) {
-    struct tuccl_selection *selection = create_empty();
-    if (selection != NULL)
         selection->rail = rail;
+    }
     return selection;
 }
 

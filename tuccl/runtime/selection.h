@@ -49,8 +49,7 @@ struct tuccl_selection {
     /* Looked at before `of_function`. */
     struct tuccl_placements placements_of_function[TUCCL_FUNCTIONS];
     /* NULL unless lookups are explained. */
-    void (*explain)(int level, unsigned long flags, const char *file, int line, const char *format,
-                    ...);
+    tuccl_nccl_logger explain;
 };
 
 /* Copies the entries of one shape into read-only pages, so that lookups from any thread need no
@@ -58,14 +57,12 @@ struct tuccl_selection {
  * no communicators are told apart. NULL without memory. */
 struct tuccl_selection *tuccl_selection_create(const struct tuccl_bundle *bundle,
                                                const struct tuccl_shape_record *shape, bool placed,
-                                               void (*explain)(int, unsigned long, const char *,
-                                                               int, const char *, ...));
+                                               tuccl_nccl_logger explain);
 
-/* A selection that asks `control`, which it owns from then on. NULL when there is no memory. */
-struct tuccl_selection *tuccl_selection_create_controlled(struct tuccl_control *control);
-
-/* A selection that obeys the executor's requests. NULL when there is no memory. */
-struct tuccl_selection *tuccl_selection_create_for_rail(struct tuccl_rail_request *rail);
+/* A selection that obeys a control block, which it owns from then on, or the executor's requests;
+ * the other one is NULL. NULL without memory. */
+struct tuccl_selection *tuccl_selection_create_obeying(struct tuccl_control *control,
+                                                       struct tuccl_rail_request *rail);
 
 void tuccl_selection_free(struct tuccl_selection *selection);
 

@@ -128,6 +128,24 @@ struct tuccl_choice {
     float default_time_us;
 };
 
+enum {
+    TUCCL_NO_REQUEST = 0xFF,
+    TUCCL_MOST_NCHANNELS = 64, /* No algorithm has more channels. */
+};
+
+/* Reads a request as the executor and measuring processes write it, in one word: bits 0 to 7
+ * algorithm (TUCCL_NO_REQUEST: NCCL's own choice), 8 to 15 protocol, 16 to 31 channels (0: NCCL's
+ * count). False without one. */
+static inline bool tuccl_requested_choice(uint64_t word, struct tuccl_choice *choice) {
+    *choice = (struct tuccl_choice){
+        .max_bytes = UINT64_MAX,
+        .algorithm = word & 0xFF,
+        .protocol = (word >> 8) & 0xFF,
+        .nchannels = (word >> 16) & 0xFFFF,
+    };
+    return choice->algorithm != TUCCL_NO_REQUEST;
+}
+
 /* Returns whether NCCL takes a tuner's channel count for this algorithm without a bound (NCCL 2.30
  * src/enqueue.cc), even above the communicator's channels. */
 static inline bool tuccl_channels_are_unbounded(uint8_t algorithm, size_t nodes) {

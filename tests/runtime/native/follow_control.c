@@ -25,7 +25,7 @@ static struct tuccl_control_block *make_block(const char *path) {
     memcpy(block->magic, TUCCL_CONTROL_MAGIC, sizeof block->magic);
     block->version = TUCCL_CONTROL_VERSION;
     block->block_bytes = sizeof *block;
-    atomic_store(&block->override, TUCCL_CONTROL_NO_OVERRIDE);
+    atomic_store(&block->override, TUCCL_NO_REQUEST);
     return block;
 }
 

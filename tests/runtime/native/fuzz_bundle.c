@@ -94,8 +94,7 @@ static void seal(struct image *image, uint64_t *state) {
     }
     memcpy(image->data, &header, sizeof header);
     size_t field = offsetof(struct tuccl_bundle_header, crc);
-    uint32_t crc = tuccl_crc32(0, image->data, field);
-    crc = tuccl_crc32(crc, image->data + field + 4, image->bytes - field - 4);
+    uint32_t crc = tuccl_crc32_around(image->data, image->bytes, field);
     memcpy(image->data + field, &crc, sizeof crc);
 }
 

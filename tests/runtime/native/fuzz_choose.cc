@@ -92,8 +92,7 @@ class BundleFile {
         auto *bytes = reinterpret_cast<unsigned char *>(data_.data());
         std::memcpy(bytes + entry_at_, entry, sizeof(tuccl_entry_record));
         const size_t field = offsetof(tuccl_bundle_header, crc);
-        uint32_t crc = tuccl_crc32(0, bytes, field);
-        crc = tuccl_crc32(crc, bytes + field + 4, data_.size() - field - 4);
+        const uint32_t crc = tuccl_crc32_around(bytes, data_.size(), field);
         std::memcpy(bytes + field, &crc, sizeof crc);
     }
 

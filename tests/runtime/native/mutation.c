@@ -52,7 +52,7 @@ static unsigned char *mutated(const unsigned char *original, size_t whole, uint6
 
 static void set_sum(unsigned char *data, size_t bytes) {
     size_t field = offsetof(struct tuccl_program_header, crc);
-    uint32_t crc = tuccl_crc32(tuccl_crc32(0, data, field), data + field + 4, bytes - field - 4);
+    uint32_t crc = tuccl_crc32_around(data, bytes, field);
     memcpy(data + field, &crc, sizeof crc);
 }
 
