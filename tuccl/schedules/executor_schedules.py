@@ -171,6 +171,10 @@ def executor_programs(schedules: Iterable[Candidate]) -> ExecutorPrograms:
 
 
 def programs_bundle(schedules: Iterable[StoredSchedule]) -> bytes:
-    """Return a bundle of schedules without entries, for processes that choose call by call."""
-    by_hash = sorted(schedules, key=lambda schedule: schedule.content_hash)
-    return bundle_bytes(Table(_NOWHERE, _NOWHERE, (), (), {}, tuple(by_hash)))
+    """Return a bundle without entries, for processes that choose a schedule for each call.
+
+    On nodes of one GPU two plans may compile to the same program; the bundle has it once.
+    """
+    by_hash = {schedule.content_hash: schedule for schedule in schedules}
+    stored = tuple(by_hash[content_hash] for content_hash in sorted(by_hash))
+    return bundle_bytes(Table(_NOWHERE, _NOWHERE, (), (), {}, stored))

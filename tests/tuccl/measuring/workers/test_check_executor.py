@@ -139,6 +139,14 @@ def test_ranks_of_uneven_nodes_are_given_schedules_in_rounds() -> None:
     assert all(call.rule is not None and call.rule.pattern.startswith(STAGED) for call in calls)
 
 
+def test_plans_that_compile_to_one_program_are_bundled_once() -> None:
+    _, schedules = kernels_of([2], [1, 1])
+    hashes = {schedule.content_hash for schedule in schedules}
+    assert len(hashes) < len(schedules)
+    bundled = read_bundle(programs_bundle(schedules), "bundle").schedules
+    assert [schedule.content_hash for schedule in bundled] == sorted(hashes)
+
+
 @pytest.mark.parametrize(
     ("nodes", "gpus", "share_gpus", "sizes"),
     [
