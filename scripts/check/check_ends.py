@@ -33,15 +33,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from executor_job import (  # noqa: E402
-    environment_of,
-    gpus_here,
-    node_sizes_of,
-    start,
-    variables_of_sharing,
-    write_job,
+    add_arguments,
+    find_machine,
+    start_job,
     write_schedules,
 )
-from measuring_job import JobError  # noqa: E402
+from measuring_job import JobError, end_of_output, result_of  # noqa: E402
 
 from tuccl.errors import TucclError  # noqa: E402
 
@@ -132,9 +129,8 @@ def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[
     Raises:
         JobError: The ranks made no calls.
     """
-    write_job(arguments, folder, {"part": "ends", "stall_s": STALL_S, **asdict(trial)})
-    environments = [environment_of(arguments, folder, rank) for rank in range(arguments.ranks)]
-    processes = start(folder, environments)
+    words = {"part": "ends", "stall_s": STALL_S, **asdict(trial)}
+    processes = start_job(arguments, folder, words, processes=arguments.ranks)
     try:
         await_calls(folder, processes)
         time.sleep(trial.after_s)
@@ -149,7 +145,7 @@ def run_once(arguments: argparse.Namespace, folder: Path, trial: Trial) -> dict[
             "seconds": seconds,
             "hung": hung,
             "ranks": ranks,
-            "outputs": outputs(folder, silent),
+            "outputs": {rank: end_of_output(folder, rank) for rank in silent},
             "stacks": dict(zip(hung, stacks, strict=True)),
         }
     finally:
@@ -172,10 +168,8 @@ def await_calls(folder: Path, processes: Sequence[subprocess.Popen[bytes]]) -> N
         ended = [rank for rank, process in enumerate(processes) if process.poll() is not None]
         if ended or time.monotonic() > deadline:
             rank = ended[0] if ended else 0
-            output = (folder / f"out{rank}").read_text("utf-8", "replace")
-            result = folder / f"result{rank}.json"
-            why = result.read_text("utf-8") if result.exists() else "no result"
-            raise JobError(f"rank {rank}: {why}; its output ends: {output[-1500:]!r}")
+            why = result_of(folder, rank) or "no result"
+            raise JobError(f"rank {rank}: {why}; its output ends: {end_of_output(folder, rank)!r}")
         time.sleep(0.02)
 
 
@@ -207,18 +201,10 @@ def results(
     """The result of each rank that left one; one that failed did not come back."""
     found = {}
     for rank, _ in left:
-        path = folder / f"result{rank}.json"
-        if path.exists():
-            result = json.loads(path.read_text(encoding="utf-8"))
+        if (result := result_of(folder, rank)) is not None:
             failed = {"why": result["error"], "came_back": False} if "error" in result else {}
             found[rank] = result | failed
     return found
-
-
-def outputs(folder: Path, ranks: Sequence[int]) -> dict[int, str]:
-    """The end of the output of ranks that left no result, where Python says how they crashed."""
-    texts = {rank: (folder / f"out{rank}").read_text("utf-8", "replace") for rank in ranks}
-    return {rank: text[-1500:] for rank, text in texts.items()}
 
 
 def native_stacks(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
@@ -228,14 +214,8 @@ def native_stacks(processes: Sequence[subprocess.Popen[bytes]]) -> list[str]:
         return [f"none of {', '.join(DEBUGGERS)} is here to tell"] * len(processes)
     found = []
     for process in processes:
-        command = [
-            debugger,
-            "-p",
-            str(process.pid),
-            "-batch",
-            "-ex",
-            f"thread apply all bt {DEPTH}",
-        ]
+        command = [debugger, "-p", str(process.pid), "-batch"]
+        command += ["-ex", f"thread apply all bt {DEPTH}"]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=STACKS_WITHIN_S, check=False
@@ -276,18 +256,8 @@ def is_right(found: Mapping[str, Any], ranks: int) -> bool:
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
+    add_arguments(parser, nodes="2", limit_s=30)
     parser.add_argument("--trials", type=int, default=14)
-    parser.add_argument("--first", type=int, default=0, help="number of the first trial")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--nodes", default="2", metavar="NODES", help="number of nodes, or sizes such as 3+1"
-    )
-    parser.add_argument("--share-gpus", action="store_true", help="each node has all GPUs")
-    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
-    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
-    parser.add_argument("--limit", type=float, default=30, help="seconds in which ranks must end")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
     # Of the jobs of check_executor.py, whose schedules these are.
     parser.set_defaults(
         operations=("all_reduce",),
@@ -301,11 +271,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def check(arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Run all trials."""
-    arguments.gpus_here = gpus_here(arguments, 1)
-    arguments.gpus = arguments.gpus or arguments.gpus_here
-    arguments.node_sizes = node_sizes_of(arguments)
-    arguments.ranks = sum(arguments.node_sizes)
-    arguments.sharing = variables_of_sharing(arguments, arguments.gpus_here)
+    find_machine(arguments, 1)
     (folder / "schedules").mkdir()
     kernels = write_schedules(arguments, folder / "schedules")[str(arguments.ranks)]
     done = []

@@ -35,12 +35,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from executor_job import (  # noqa: E402
-    gpus_here,
-    node_sizes_of,
-    run_job,
-    variables_of_sharing,
-)
+from executor_job import add_arguments, find_machine, run_job  # noqa: E402
 from lifecycle_rank import CASES, IN_ONE_PROCESS  # noqa: E402
 from measuring_job import JobError  # noqa: E402
 from random_calls import OPERATIONS, REDUCTIONS, TYPES  # noqa: E402
@@ -159,12 +154,10 @@ CHECKS = {
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
+    add_arguments(parser, nodes="1", limit_s=300)
     parser.add_argument("--part", nargs="+", choices=CHECKS, default=["calls"])
     parser.add_argument("--calls", type=int, default=20000)
     parser.add_argument("--minutes", type=float, default=10, help="of load")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first call")
     parser.add_argument("--calls-per-job", type=int, default=5000)
     parser.add_argument("--operations", nargs="+", choices=OPERATIONS, default=OPERATIONS)
     parser.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
@@ -177,24 +170,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--cases", nargs="+", choices=CASES, default=list(CASES), help="of lifecycle"
     )
-    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
-    parser.add_argument(
-        "--nodes",
-        default="1",
-        metavar="NODES",
-        help="let the ranks appear as those of several nodes: their number, or sizes such as 3+1",
-    )
-    parser.add_argument(
-        "--share-gpus",
-        action="store_true",
-        help="each node has all GPUs, and its ranks take turns on them; needs MPS",
-    )
-    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
-    parser.add_argument(
-        "--limit", type=float, default=300, help="seconds until a job is killed, beside its load"
-    )
     parser.add_argument("--heartbeat", type=float, default=10, help="seconds between signs of life")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
     return parser.parse_args()
 
 
@@ -239,11 +215,7 @@ def main() -> int:
     report: dict[str, Any] = {"seed": arguments.seed}
     code = 2
     try:
-        arguments.gpus_here = gpus_here(arguments, 2)
-        arguments.gpus = arguments.gpus or arguments.gpus_here
-        arguments.node_sizes = node_sizes_of(arguments)
-        arguments.ranks = sum(arguments.node_sizes)
-        arguments.sharing = variables_of_sharing(arguments, arguments.gpus_here)
+        find_machine(arguments, 2)
         report["ranks"] = arguments.ranks
         with tempfile.TemporaryDirectory(prefix="tuccl-check-") as folder:
             code = max([check(arguments, part, Path(folder), report) for part in arguments.part])

@@ -15,8 +15,8 @@ from ctypes import byref, c_int
 from typing import Any
 
 from device_calls import Buffer, DeviceError
-from executor_session import Session, buffer_bytes
-from random_calls import REDUCTIONS, TYPES, RandomCall, rule_by
+from executor_session import Session
+from random_calls import RandomCall, rule_by
 
 from tuccl.errors import TucclError
 
@@ -56,15 +56,14 @@ class Calls:
         try:
             session.cuda.use()
             stream = session.cuda.stream()
-            addresses = (
-                self._send.reserve(buffer_bytes(call)),
-                self._receive.reserve(buffer_bytes(call)),
-            )
-            codes = TYPES.index(call.type), REDUCTIONS.index(call.reduction), 0
+            buffers = self._send, self._receive
+            send, receive = (buffer.reserve(call.buffer_bytes) for buffer in buffers)
             handles = self.communicator, stream
             session.executor.choose(call.choice)
             while self.may_call:
-                session.seen.collective(call.operation, addresses, call.count, codes, handles)
+                session.seen.collective(
+                    call.operation, (send, receive), call.count, call.codes, handles
+                )
                 session.cuda.wait(stream)
                 self.done += 1
         except (DeviceError, TucclError) as error:

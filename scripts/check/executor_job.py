@@ -1,4 +1,4 @@
-"""Start ranks of check_executor.py, watch them and collect their results."""
+"""The jobs of check_executor.py and check_ends.py: their options, and how their ranks run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kernel_schedules import Hashes, kernels_of, nodes_of
-from measuring_job import TAKEN_OUT, JobError, wait_for_all
+from measuring_job import (
+    ROOT,
+    TAKEN_OUT,
+    JobError,
+    results_of,
+    start_ranks,
+    wait_for_all,
+)
 from random_calls import Wanted
 
 from lookup_tables.bundles.bundle import load_bundle
@@ -31,7 +37,6 @@ from tuccl.quantities import parse_size
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.schedules.executor_schedules import programs_bundle
 
-ROOT = Path(__file__).resolve().parents[2]
 STOCK = {PLUGIN_VARIABLE: "none"}
 """Configuration of NCCL without settings and plugin."""
 _BUNDLE = "bundle.tuccl"
@@ -65,30 +70,46 @@ def node_sizes_of(arguments: argparse.Namespace) -> list[int]:
     return list(laboratory.node_sizes(ranks)) or [ranks]
 
 
-def gpus_here(arguments: argparse.Namespace, least: int) -> int:
-    """Return the number of GPUs that the ranks may use.
+def add_arguments(parser: argparse.ArgumentParser, nodes: str, limit_s: float) -> None:
+    """Add the options of a job; `nodes` and `limit_s` are the defaults."""
+    parser.add_argument("--executor", type=Path, required=True, help="libtuccl-executor.so")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first call or trial")
+    parser.add_argument("--gpus", type=int, help="use the first N GPUs (default: all)")
+    parser.add_argument(
+        "--nodes",
+        default=nodes,
+        metavar="NODES",
+        help="let the ranks appear as those of several nodes: their number, or sizes such as 3+1",
+    )
+    parser.add_argument(
+        "--share-gpus",
+        action="store_true",
+        help="each node has all GPUs, and its ranks take turns on them; needs MPS",
+    )
+    parser.add_argument("--nccl", help="path of libnccl.so.2 (default: the one that is found)")
+    parser.add_argument(
+        "--limit", type=float, default=limit_s, help="seconds in which ranks must end"
+    )
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+
+
+def find_machine(arguments: argparse.Namespace, least_gpus: int) -> None:
+    """Add the GPUs here, the ranks of each node and the variables of ranks that share a GPU.
 
     Raises:
-        MeasurementError: They are fewer than `least`, or 1 where ranks share them.
+        TucclError: There are no such nodes of these GPUs, fewer GPUs than `least_gpus`, or NCCL
+            takes no two ranks of a node on one.
     """
-    if arguments.share_gpus:
-        return count_gpus(1)
-    return arguments.gpus or count_gpus(least)
-
-
-def variables_of_sharing(arguments: argparse.Namespace, gpus: int) -> dict[str, str]:
-    """Return the variables of ranks where those of one node share GPUs; else none.
-
-    Args:
-        arguments: The command line, with `node_sizes`.
-        gpus: Number of GPUs of this host.
-
-    Raises:
-        TucclError: NCCL cannot do that.
-    """
-    if max(arguments.node_sizes) <= gpus:
-        return {}
-    return sharing_variables(find_nccl(arguments.nccl), sum(arguments.node_sizes), gpus)
+    least = 1 if arguments.share_gpus else least_gpus
+    chosen = None if arguments.share_gpus else arguments.gpus
+    arguments.gpus_here = here = chosen or count_gpus(least)
+    arguments.gpus = arguments.gpus or here
+    arguments.node_sizes = node_sizes_of(arguments)
+    arguments.ranks = sum(arguments.node_sizes)
+    arguments.sharing = {}
+    if max(arguments.node_sizes) > here:
+        arguments.sharing = sharing_variables(find_nccl(arguments.nccl), arguments.ranks, here)
 
 
 def run_job(
@@ -99,21 +120,20 @@ def run_job(
     Raises:
         JobError: A rank died or hung; the message has its number and the end of its output.
     """
-    write_job(arguments, folder, words)
-    environments = [environment_of(arguments, folder, rank) for rank in range(processes)]
-    started = start(folder, environments)
+    started = start_job(arguments, folder, words, processes=processes)
     limit: float = arguments.limit + words.get("seconds", 0)
     with heartbeat(folder, arguments.heartbeat):
         ends = wait_for_all(started, time.monotonic() + limit)
-    return collect(folder, ends)
+    return results_of(folder, ends)
 
 
-def write_job(arguments: argparse.Namespace, folder: Path, words: Mapping[str, Any]) -> None:
-    """Make the folder of a job, with its schedules and what its ranks are told."""
+def start_job(
+    arguments: argparse.Namespace, folder: Path, words: Mapping[str, Any], *, processes: int
+) -> list[subprocess.Popen[bytes]]:
+    """Start the processes of a job, one for each rank or one for all, in a new folder."""
     folder.mkdir()
     kernels = write_schedules(arguments, folder)
     job = {
-        "folder": str(folder),
         "nccl": str(find_nccl(arguments.nccl).path.resolve()),
         "ranks": arguments.ranks,
         "gpus": min(arguments.gpus, arguments.gpus_here),
@@ -122,7 +142,8 @@ def write_job(arguments: argparse.Namespace, folder: Path, words: Mapping[str, A
         "seed": arguments.seed,
         **words,
     }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    environments = [environment_of(arguments, folder, rank) for rank in range(processes)]
+    return start_ranks(Path(__file__).with_name("executor_rank.py"), folder, job, environments)
 
 
 def write_schedules(arguments: argparse.Namespace, folder: Path) -> Hashes:
@@ -153,24 +174,6 @@ def environment_of(arguments: argparse.Namespace, folder: Path, rank: int) -> di
     return environment
 
 
-def start(folder: Path, environments: Sequence[Mapping[str, str]]) -> list[subprocess.Popen[bytes]]:
-    """Start a process for each environment: one for each rank, or one for all."""
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "check" / "executor_rank.py"),
-        str(folder / "job.json"),
-    ]
-    started = []
-    for rank, environment in enumerate(environments):
-        with (folder / f"out{rank}").open("wb") as out:
-            started.append(
-                subprocess.Popen(
-                    [*command, str(rank)], env=environment, stdout=out, stderr=subprocess.STDOUT
-                )
-            )
-    return started
-
-
 @contextmanager
 def heartbeat(folder: Path, every_s: float) -> Iterator[None]:
     """Print rank 0's progress at intervals."""
@@ -190,29 +193,6 @@ def heartbeat(folder: Path, every_s: float) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def collect(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
-    """Results of all ranks; a failure that a rank found outweighs how other ranks ended.
-
-    Raises:
-        JobError: A rank has no result, and no rank found a failure.
-    """
-    results, missing = [], []
-    for rank, end in enumerate(ends):
-        path = folder / f"result{rank}.json"
-        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        if result is None or "error" in result:
-            output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
-            progress = folder / f"progress{rank}"
-            last = progress.read_text(encoding="utf-8") if progress.exists() else "nothing"
-            why = f"{end} after {last}" if result is None else result["error"]
-            missing.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
-        else:
-            results.append(result)
-    if missing and not any(result["failures"] for result in results):
-        raise JobError("\n".join(missing))
-    return results
 
 
 def wanted_of(arguments: argparse.Namespace, kernels: Hashes) -> Wanted:

@@ -8,32 +8,21 @@ communicators and data; the results are compared, with the bytes around them.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from ctypes import c_void_p
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from device_calls import Array, Buffer, Cuda, DeviceError, Nccl
 from ends_rank import run_ends
-from executor_session import (
-    UNTOUCHED,
-    Session,
-    buffer_bytes,
-    end_with_parent,
-    receive_at,
-    send_at,
-)
+from executor_session import UNTOUCHED, Session, end_with_parent
 from huge_rank import run_huge
 from lifecycle_rank import run_lifecycle
 from load_rank import run_load
 from random_calls import (
-    REDUCTIONS,
-    TYPES,
     RandomCall,
     Wanted,
     data_of,
@@ -41,6 +30,7 @@ from random_calls import (
     first_difference,
     storage,
 )
+from rank_program import run_rank
 
 from tuccl.errors import TucclError
 
@@ -61,25 +51,24 @@ class Slot:
         data = data_of(call, rank)
         for send, receive in zip(self.send, self.receive, strict=True):
             for buffer in (send, receive):
-                size_bytes = buffer_bytes(call)
-                buffer.reserve(size_bytes)
-                buffer.fill(UNTOUCHED, size_bytes, stream)
+                buffer.reserve(call.buffer_bytes)
+                buffer.fill(UNTOUCHED, call.buffer_bytes, stream)
         self.cuda.wait(stream)
         for send, receive in zip(self.send, self.receive, strict=True):
             into = receive if call.in_place else send
-            into.write(send_at(call, rank), data)
+            into.write(call.send_at(rank), data)
 
     def addresses(self, call: RandomCall, rank: int, which: int) -> tuple[int, int]:
         """Addresses of the call's send and receive buffer."""
         receive = self.receive[which].reserve(0)
         send = receive if call.in_place else self.send[which].reserve(0)
-        return send + send_at(call, rank), receive + receive_at(call, rank)
+        return send + call.send_at(rank), receive + call.receive_at(rank)
 
     def finding(self, call: RandomCall, rank: int) -> str:
         """How the executor's result differs from NCCL's; empty if it does not."""
-        size_bytes = buffer_bytes(call)
+        size_bytes = call.buffer_bytes
         own, real = (buffer.read(0, size_bytes) for buffer in self.receive)
-        begin = receive_at(call, rank)
+        begin = call.receive_at(rank)
         end = begin + call.receive_count * call.element_bytes
         if call.operation == "reduce" and rank != call.root:
             # NCCL leaves the receive buffer of the other ranks undefined.
@@ -164,11 +153,10 @@ class Checker:
     def _submit(self, nccl: Nccl, call: RandomCall, slot: Slot, *, which: int) -> None:
         stream = self._streams[call.stream]
         addresses = slot.addresses(call, self._rank, which)
-        codes = TYPES.index(call.type), REDUCTIONS.index(call.reduction), call.root
         handles = self._communicators[call.ranks], stream
 
         def put() -> None:
-            nccl.collective(call.operation, addresses, call.count, codes, handles)
+            nccl.collective(call.operation, addresses, call.count, call.codes, handles)
 
         if call.in_graph and which == 0 and call.count:
             # The job has to order a graph after the work of other streams.
@@ -224,14 +212,10 @@ PARTS: dict[str, Callable[[Session, dict[str, Any]], dict[str, Any]]] = {
 def main() -> None:
     """Run the rank; the exit code is 0 if it found nothing wrong, else 1."""
     end_with_parent()
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    rank = int(sys.argv[2])
-    try:
-        result = PARTS[job["part"]](Session(job, rank), job)
-    except (DeviceError, TucclError, OSError) as error:
-        result = {"error": f"{type(error).__name__}: {error}"}
-    path = Path(job["folder"]) / f"result{rank}.json"
-    path.write_text(json.dumps(result), encoding="utf-8")
+    result = run_rank(
+        lambda job, rank: PARTS[job["part"]](Session(job, rank), job),
+        *(DeviceError, TucclError, OSError),
+    )
     sys.stdout.flush()
     # Exit handlers of a library would wait for a rank that hangs in it, and those of a context with
     # lost peers for these.

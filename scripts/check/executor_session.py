@@ -9,18 +9,18 @@ from __future__ import annotations
 import ctypes
 import signal
 from collections.abc import Mapping, Sequence
+from copy import copy
 from ctypes import byref, c_int, c_void_p, create_string_buffer, memmove, sizeof
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from device_calls import Array, Buffer, Cuda, DeviceError, Nccl, UniqueId
-from random_calls import REDUCTIONS, TYPES, RandomCall, data_of
-from rank_zero_file import from_rank_zero
+from random_calls import RandomCall, data_of
+from rank_program import from_rank_zero
 
 from tuccl.runtime.executor_library import ExecutorLibrary
 
-GUARD_BYTES = 512
 UNTOUCHED = 0xA5
 _PARENT_DEATH_SIGNAL = 1
 
@@ -41,6 +41,12 @@ class Session:
         self.executor = ExecutorLibrary()
         # Only a process that has chosen before gets communicators served for later choices.
         self.executor.choose(None)
+
+    def on(self, cuda: Cuda, rank: int) -> Session:
+        """This session on another device of the process, as another rank."""
+        other = copy(self)
+        other.cuda, other.rank = cuda, rank
+        return other
 
     def join(self, ranks: int, name: str, *, again: bool = False) -> c_void_p:
         """Create a communicator of the first ranks; each name is used once.
@@ -92,26 +98,6 @@ def end_with_parent() -> None:
     library.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-def buffer_bytes(call: RandomCall) -> int:
-    """Size of a buffer for input or output, with its offset and the guard bytes behind it."""
-    elements = max(call.send_count, call.receive_count) + call.send_offset + call.receive_offset
-    return elements * call.element_bytes + GUARD_BYTES
-
-
-def send_at(call: RandomCall, rank: int) -> int:
-    """Byte offset of the send buffer; in place, its offset in the receive buffer."""
-    if not call.in_place:
-        return call.send_offset * call.element_bytes
-    inside = rank * call.count if call.operation == "all_gather" else 0
-    return (call.receive_offset + inside) * call.element_bytes
-
-
-def receive_at(call: RandomCall, rank: int) -> int:
-    """Byte offset of the receive buffer."""
-    inside = rank * call.count if call.operation == "reduce_scatter" and call.in_place else 0
-    return (call.receive_offset + inside) * call.element_bytes
-
-
 class Prepared:
     """A call whose result NCCL has computed once and every later run is compared with.
 
@@ -124,7 +110,7 @@ class Prepared:
         self._cuda = cuda
         self._rank = rank
         self._counter = counter
-        self._bytes = buffer_bytes(call)
+        self._bytes = call.buffer_bytes
         kinds = ("initial", "expected", "receive") + (() if call.in_place else ("send",))
         self._buffers = {kind: Buffer(cuda) for kind in kinds}
         for buffer in self._buffers.values():
@@ -136,7 +122,7 @@ class Prepared:
         for buffer in self._buffers.values():
             buffer.fill(UNTOUCHED, self._bytes, stream)
         self._cuda.wait(stream)
-        at = send_at(self.call, self._rank)
+        at = self.call.send_at(self._rank)
         if block is None:
             sent.write(at, data_of(self.call, self._rank))
             return
@@ -165,9 +151,9 @@ class Prepared:
         call = self.call
         nccl.collective(
             call.operation,
-            (send + send_at(call, self._rank), receive + receive_at(call, self._rank)),
+            (send + call.send_at(self._rank), receive + call.receive_at(self._rank)),
             call.count,
-            (TYPES.index(call.type), REDUCTIONS.index(call.reduction), call.root),
+            call.codes,
             (communicator, stream),
         )
 

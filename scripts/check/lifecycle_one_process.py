@@ -1,57 +1,20 @@
-"""Cases of lifecycle_rank.py with all ranks in one process by ncclCommInitAll, and its calls."""
+"""Cases of lifecycle_rank.py with all ranks in one process by ncclCommInitAll."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_void_p
-from functools import partial
-from typing import Any
 
 from device_calls import Cuda, DeviceError, Nccl
-from executor_session import Counters, Prepared, Session, run_and_compare
-from random_calls import RandomCall, Rule, rule_by
+from executor_session import Session, run_and_compare
+from lifecycle_case import CALLS, Case, calls_of
 
-CALLS = 6
 CHILDREN = 60
 HANGS_AFTER_S = 30.0
-
-
-def calls_of(session: Session, ranks: int) -> list[RandomCall]:
-    """Small and medium calls of every kind, by different rules."""
-    kernels = session.kernels.get(str(ranks), {})
-
-    def rule(operation: str, pattern: str, protocol: str) -> Rule | None:
-        if not pattern:
-            return None
-        schedule = kernels[operation][pattern]
-        return rule_by((operation, pattern), schedule, (1, 1 << 30), protocol, (8, 256))
-
-    kinds = (
-        ("all_reduce", "one_phase", "LL", 4099),
-        ("all_gather", "direct", "LL128", 30011),
-        ("all_reduce", "two_phase", "LL128", 262147),
-        ("reduce_scatter", "direct", "LL", 1021),
-        ("alltoall", "direct", "LL128", 65537),
-        ("all_reduce", "", "", 8191),
-    )
-    return [
-        RandomCall(
-            number=number,
-            seed=7,
-            ranks=ranks,
-            operation=operation,
-            type="int32",
-            reduction="sum",
-            count=count,
-            rule=rule(operation, pattern, protocol),
-            send_offset=number % 3,
-        )
-        for number, (operation, pattern, protocol, count) in enumerate(kinds)
-    ]
 
 
 class OneProcess:
@@ -62,29 +25,25 @@ class OneProcess:
         self._nccl = session.seen
         self.ranks = session.ranks
         self.devices = [Cuda(rank) for rank in range(self.ranks)]
-        self.streams = list(self.each(lambda rank: self.devices[rank].stream()))
-        for device in self.devices:
-            device.use()
-            device.load_compare()
+        self.streams = [self.devices[rank].stream() for rank in self.turns()]
+        for rank in self.turns():
+            self.devices[rank].load_compare()
         handles = (c_void_p * self.ranks)()
         numbers = (c_int * self.ranks)(*range(self.ranks))
         self._nccl.call("ncclCommInitAll", handles, c_int(self.ranks), numbers)
         self.communicators = [c_void_p(handle) for handle in handles]
-        self.counters = list(self.each(lambda rank: Counters(self.devices[rank], CALLS)))
-        self.calls = list(self.each(self._calls))
+        self.cases = [self._case(rank) for rank in self.turns()]
         self._learn()
 
-    def each(self, act: Callable[[int], Any]) -> Iterator[Any]:
-        """Call `act` for every rank with its device current; yield the results."""
+    def turns(self) -> Iterator[int]:
+        """Yield each rank with its device current."""
         for rank, device in enumerate(self.devices):
             device.use()
-            yield act(rank)
+            yield rank
 
-    def _calls(self, rank: int) -> list[Prepared]:
-        return [
-            Prepared(self.devices[rank], call, rank, self.counters[rank].address(index))
-            for index, call in enumerate(calls_of(self._session, self.ranks))
-        ]
+    def _case(self, rank: int) -> Case:
+        own = self._session.on(self.devices[rank], rank)
+        return Case(own, self.communicators[rank], self.ranks, rank, knows=False)
 
     @contextmanager
     def group(self, nccl: Nccl) -> Iterator[None]:
@@ -95,61 +54,54 @@ class OneProcess:
 
     def _learn(self) -> None:
         for index in range(CALLS):
-            list(self.each(partial(self._begin, index)))
+            for rank in self.turns():
+                self.cases[rank].calls[index].write(self.streams[rank])
+                self.cases[rank].calls[index].reset(self.streams[rank])
             with self.group(self._session.real):
                 self._put(self._session.real, index)
-            for rank in self.each(lambda rank: rank):
-                self.calls[rank][index].keep(self.streams[rank])
+            for rank in self.turns():
+                self.cases[rank].calls[index].keep(self.streams[rank])
         self.wait()
 
-    def _begin(self, index: int, rank: int) -> None:
-        self.calls[rank][index].write(self.streams[rank])
-        self.calls[rank][index].reset(self.streams[rank])
-
     def _put(self, nccl: Nccl, index: int) -> None:
-        for rank in self.each(lambda rank: rank):
+        for rank in self.turns():
             self.put(nccl, index, rank)
 
     def put(self, nccl: Nccl, index: int, rank: int) -> None:
         """Submit a call on one rank."""
-        self.calls[rank][index].put(nccl, self.communicators[rank], self.streams[rank])
+        self.cases[rank].calls[index].put(nccl, self.communicators[rank], self.streams[rank])
 
     def wait(self) -> None:
         """Wait for all streams."""
-        for rank in self.each(lambda rank: rank):
+        for rank in self.turns():
             self.devices[rank].wait(self.streams[rank])
 
     def grouped(self, indices: Sequence[int]) -> None:
         """Run and compare calls of all ranks as one group."""
         seen = self._session.seen
         self._session.executor.choose(calls_of(self._session, self.ranks)[indices[0]].choice)
-        for rank in self.each(lambda rank: rank):
+        for rank in self.turns():
             for index in indices:
-                self.calls[rank][index].reset(self.streams[rank])
+                self.cases[rank].calls[index].reset(self.streams[rank])
         with self.group(seen):
             for index in indices:
                 self._put(seen, index)
-        for rank in self.each(lambda rank: rank):
+        for rank in self.turns():
             for index in indices:
-                self.calls[rank][index].compare(self.streams[rank])
+                self.cases[rank].calls[index].compare(self.streams[rank])
 
     def threaded(self, rank: int) -> None:
         """Run and compare a call ten times on one rank, in a thread of that rank."""
         self.devices[rank].use()
         stream = self.streams[rank]
         for _ in range(10):
-            call = self.calls[rank][0]
+            call = self.cases[rank].calls[0]
             run_and_compare(call, self._session.seen, self.communicators[rank], stream)
         self.devices[rank].wait(stream)
 
     def wrong(self, what: str) -> list[str]:
         """Calls whose results differed."""
-        return [
-            f"{what}, rank {rank}, {call.call.describe()}: {wrong} bytes differed"
-            for rank in self.each(lambda rank: rank)
-            for call, wrong in zip(self.calls[rank], self.counters[rank].read(), strict=True)
-            if wrong
-        ]
+        return [text for rank in self.turns() for text in self.cases[rank].wrong(what)]
 
     def leave(self, order: Sequence[int]) -> None:
         """Destroy communicators in an order of ranks."""
@@ -163,12 +115,12 @@ class OneProcess:
         A rank with a barrier destroys its child late, after the other ranks' calls.
         """
         stream = self.streams[rank]
-        run_and_compare(self.calls[rank][0], self._nccl, child, stream)
+        run_and_compare(self.cases[rank].calls[0], self._nccl, child, stream)
         self.devices[rank].wait(stream)
         if called is not None:
             called.wait(HANGS_AFTER_S)
         self._nccl.call("ncclCommDestroy", child)
-        run_and_compare(self.calls[rank][0], self._nccl, self.communicators[rank], stream)
+        run_and_compare(self.cases[rank].calls[0], self._nccl, self.communicators[rank], stream)
 
     def split(self, rank: int) -> c_void_p:
         """Split off a child with all ranks; all ranks must call this."""

@@ -11,46 +11,14 @@ from ctypes import byref, c_int, c_void_p
 from typing import Any
 
 from device_calls import DeviceError
-from executor_session import Counters, Prepared, Session, learn, run_and_compare
-from lifecycle_one_process import CALLS, calls_of, child_ends, init_all
+from executor_session import Session
+from lifecycle_case import CALLS, Case
+from lifecycle_one_process import child_ends, init_all
 
 LATE_S = 0.5
 LATE_CALLS = (0, 1, 5)
 """One phase, blocks, and one that is NCCL's; the rank of the same number is late."""
 ABORT_WITHIN_S = 10.0
-
-
-class Case:
-    """Prepared calls of a communicator on one rank."""
-
-    def __init__(self, session: Session, communicator: c_void_p, ranks: int, rank: int) -> None:
-        self._session = session
-        self._counters = Counters(session.cuda, CALLS)
-        self.communicator = communicator
-        self.calls = [
-            Prepared(session.cuda, call, rank, self._counters.address(index))
-            for index, call in enumerate(calls_of(session, ranks))
-        ]
-        learn(session, self.calls, communicator)
-
-    def run(self, index: int, stream: c_void_p) -> None:
-        """Run one call on a stream."""
-        call = self.calls[index]
-        self._session.executor.choose(call.call.choice)
-        run_and_compare(call, self._session.seen, self.communicator, stream)
-
-    def run_all(self, stream: c_void_p) -> None:
-        """Run every call."""
-        for index in range(CALLS):
-            self.run(index, stream)
-
-    def wrong(self, what: str) -> list[str]:
-        """Calls whose results differed; read when no call runs."""
-        return [
-            f"rank {self._session.rank}, {what}, {call.call.describe()}: {wrong} bytes differed"
-            for call, wrong in zip(self.calls, self._counters.read(), strict=True)
-            if wrong
-        ]
 
 
 def split(session: Session) -> list[str]:
@@ -92,11 +60,10 @@ def start_again(session: Session) -> list[str]:
     failures: list[str] = []
     for number in range(session.ranks):
         before = session.executor.calls
-        communicator = session.join(session.ranks, f"all{number}", again=session.rank == number)
-        case = Case(session, communicator, session.ranks, session.rank)
+        case = Case.joined(session, f"all{number}", again=session.rank == number)
         case.run_all(stream)
         cuda.wait(stream)
-        session.leave(communicator)
+        session.leave(case.communicator)
         what = f"after rank {number} started again"
         failures += case.wrong(what)
         if session.executor.calls == before:
@@ -116,7 +83,7 @@ def busy_streams(session: Session) -> list[str]:
 
 def _on_short_streams(session: Session, *, busy: bool) -> list[str]:
     cuda = session.cuda
-    case = Case(session, session.join(session.ranks, "all"), session.ranks, session.rank)
+    case = Case.joined(session, "all")
     for number in range(60):
         stream = cuda.stream()
         case.run(number % CALLS, stream)
@@ -137,9 +104,7 @@ def early_leave(session: Session) -> list[str]:
     cuda, stream = session.cuda, session.cuda.stream()
     failures = []
     for number in LATE_CALLS:
-        case = Case(
-            session, session.join(session.ranks, f"all{number}"), session.ranks, session.rank
-        )
+        case = Case.joined(session, f"all{number}")
         if session.rank == number % session.ranks:
             time.sleep(LATE_S)
         case.run(number, stream)
@@ -157,8 +122,8 @@ def graphs(session: Session) -> list[str]:
     """
     cuda = session.cuda
     eager, graphed = cuda.stream(), cuda.stream()
-    eager_case = Case(session, session.join(session.ranks, "one"), session.ranks, session.rank)
-    graph_case = Case(session, session.join(session.ranks, "other"), session.ranks, session.rank)
+    eager_case = Case.joined(session, "one")
+    graph_case = Case.joined(session, "other")
     own = Case(session, eager_case.communicator, session.ranks, session.rank)
     beside = cuda.captured(graphed, lambda: graph_case.run_all(graphed))
     ordered = cuda.captured(graphed, lambda: own.run_all(graphed))
@@ -189,7 +154,7 @@ def graphs(session: Session) -> list[str]:
 def abort(session: Session) -> list[str]:
     """Leave a call out on the last rank, abort on the others, and use a new communicator."""
     cuda, stream = session.cuda, session.cuda.stream()
-    case = Case(session, session.join(session.ranks, "aborted"), session.ranks, session.rank)
+    case = Case.joined(session, "aborted")
     missing = session.rank == session.ranks - 1
     if not missing:
         case.run(0, stream)
@@ -201,7 +166,7 @@ def abort(session: Session) -> list[str]:
     failures = []
     if seconds > ABORT_WITHIN_S:
         failures.append(f"rank {session.rank}: aborting took {seconds:.1f} s")
-    after = Case(session, session.join(session.ranks, "after"), session.ranks, session.rank)
+    after = Case.joined(session, "after")
     after.run_all(stream)
     cuda.wait(stream)
     session.leave(after.communicator)

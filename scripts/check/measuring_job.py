@@ -1,13 +1,15 @@
-"""The processes of a job, one per rank: their environment, and how they end."""
+"""The processes of a job, one per rank: their environment, start, end and results."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -37,6 +39,46 @@ def without_tables(environment: Mapping[str, str]) -> dict[str, str]:
     if others := [path for path in preloaded if Path(path).name != EXECUTOR]:
         inherited[PRELOAD] = " ".join(others)
     return inherited
+
+
+def start_ranks(
+    program: Path,
+    folder: Path,
+    job: Mapping[str, Any],
+    environments: Sequence[Mapping[str, str]],
+) -> list[subprocess.Popen[bytes]]:
+    """Start a rank's program (rank_program.py) in each environment.
+
+    Args:
+        program: The ranks' program.
+        folder: For the outputs and results of the ranks, and what they are told.
+        job: What they are told, besides their folder.
+        environments: By rank; one for all ranks where a process has them all.
+
+    Raises:
+        JobError: One cannot be started; those before it are killed.
+    """
+    told = folder / "job.json"
+    told.write_text(json.dumps({"folder": str(folder), **job}), encoding="utf-8")
+    command = [sys.executable, str(program), str(told)]
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank, environment in enumerate(environments):
+            with (folder / f"out{rank}").open("wb") as out:
+                processes.append(
+                    subprocess.Popen(
+                        [*command, str(rank)],
+                        env=environment,
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+    except OSError as error:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise JobError(f"rank {len(processes)} cannot be started: {error}") from error
+    return processes
 
 
 def wait_for_all(processes: list[subprocess.Popen[bytes]], deadline: float) -> list[str]:
@@ -70,3 +112,38 @@ def _end(code: int) -> str:
         return f"died of {signal.Signals(-code).name}"
     except ValueError:
         return f"died of signal {-code}"
+
+
+def result_of(folder: Path, rank: int) -> dict[str, Any] | None:
+    """The result that a rank left; None without one."""
+    path = folder / f"result{rank}.json"
+    if not path.exists():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
+
+
+def end_of_output(folder: Path, rank: int) -> str:
+    """The end of a rank's output, where Python says how it crashed."""
+    return (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")[-1500:]
+
+
+def results_of(folder: Path, ends: Sequence[str]) -> list[dict[str, Any]]:
+    """Results of all ranks; a failure that a rank found outweighs how other ranks ended.
+
+    Raises:
+        JobError: A rank has no result, and no rank found a failure; has the end of its output.
+    """
+    results, missing = [], []
+    for rank, end in enumerate(ends):
+        result = result_of(folder, rank)
+        if result is None or "error" in result:
+            progress = folder / f"progress{rank}"
+            last = f" after {progress.read_text('utf-8')}" if progress.exists() else ""
+            why = f"{end}{last}" if result is None else result["error"]
+            missing.append(f"rank {rank}: {why}; its output ends: {end_of_output(folder, rank)!r}")
+        else:
+            results.append(result)
+    if missing and not any(result.get("failures") for result in results):
+        raise JobError("\n".join(missing))
+    return results

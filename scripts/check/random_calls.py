@@ -32,6 +32,7 @@ ROOTED = ("broadcast", "reduce")
 BY_RANK = ("all_gather", "reduce_scatter", "alltoall")
 """Operations with a buffer that has a part for each rank."""
 PRIMES = (3, 7, 31, 127, 509, 2039, 8191, 32749, 131071, 524287)
+GUARD_BYTES = 512
 _EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52, "bfloat16": 2.0**-7}
 
 INTERPRETED = "interpreted"
@@ -147,6 +148,29 @@ class RandomCall:
     def receive_count(self) -> int:
         """Elements of the receive buffer."""
         return self.count * (self.ranks if self.operation in {"all_gather", "alltoall"} else 1)
+
+    @property
+    def codes(self) -> tuple[int, int, int]:
+        """Type, reduction and root as NCCL's functions take them."""
+        return TYPES.index(self.type), REDUCTIONS.index(self.reduction), self.root
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Size of a buffer for input or output, with its offset and the guard bytes behind it."""
+        elements = max(self.send_count, self.receive_count) + self.send_offset + self.receive_offset
+        return elements * self.element_bytes + GUARD_BYTES
+
+    def send_at(self, rank: int) -> int:
+        """Byte offset of the send buffer; in place, its offset in the receive buffer."""
+        if not self.in_place:
+            return self.send_offset * self.element_bytes
+        inside = rank * self.count if self.operation == "all_gather" else 0
+        return (self.receive_offset + inside) * self.element_bytes
+
+    def receive_at(self, rank: int) -> int:
+        """Byte offset of the receive buffer."""
+        inside = rank * self.count if self.operation == "reduce_scatter" and self.in_place else 0
+        return (self.receive_offset + inside) * self.element_bytes
 
     def describe(self) -> str:
         """A short description of the call."""

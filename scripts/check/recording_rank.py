@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch_session import captured, versions
 
 K, M = 1 << 10, 1 << 20
 BUCKETS_BYTES = (25 * M, 25 * M, 7 * M, 300 * K)
@@ -90,18 +91,13 @@ class Loop:
         self._all_gather(self._mask, self._masks)
 
     def captured(self) -> Any:
-        """A CUDA graph of `token`."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        """A CUDA graph of `token`, replayed once."""
+
+        def act() -> None:
+            self._captures = torch.cuda.is_current_stream_capturing()
             self.token()
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        self._captures = True
-        # Other threads of torch.distributed may query events meanwhile.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.token()
+
+        graph = captured(act, warm_ups=1)
         self._captures = False
         return graph
 
@@ -155,7 +151,7 @@ def main() -> int:
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     loop = Loop(device, ranks)
-    loop.captured().replay()
+    loop.captured()
     parts = {"training": loop.training, "small": loop.small}
     pairs_us = {part: paired_us(loop, switch, act, steps) for part, act in parts.items()}
     made = [
@@ -168,8 +164,7 @@ def main() -> int:
         }
         for (operation, size, kind, in_graph), n in sorted(loop.made.items())
     ]
-    versions = f"torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
-    result = {"made": made, "pairs_us": pairs_us, "versions": versions}
+    result = {"made": made, "pairs_us": pairs_us, "versions": versions()}
     (folder / f"rank{rank}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
     return 0

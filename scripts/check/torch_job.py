@@ -10,27 +10,22 @@ training, or of a token. Needs NVIDIA GPUs and PyTorch. Exit code 2: a rank did 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from measuring_job import JobError, results_of, start_ranks, wait_for_all
 
-from measuring_job import JobError, wait_for_all  # noqa: E402
-
-from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.engines.nccl_environment import count_gpus  # noqa: E402
-from tuccl.measuring.engines.nccl_library import find_nccl  # noqa: E402
-from tuccl.measuring.engines.nccl_workers import sharing_variables  # noqa: E402
-from tuccl.measuring.workers.seating import appearing_as  # noqa: E402
+from tuccl.errors import TucclError
+from tuccl.measuring.engines.nccl_environment import count_gpus
+from tuccl.measuring.engines.nccl_library import find_nccl
+from tuccl.measuring.engines.nccl_workers import sharing_variables
+from tuccl.measuring.workers.seating import appearing_as
 
 TRAININGS = ("training", "sharded", "mesh", "tensor_parallel")
 WORDS = ("steps", "width", "sequence", "layers", "rounds", "at_once_bytes")
@@ -89,41 +84,21 @@ class TorchJob:
             JobError: A rank died or hung; says how its output ends.
         """
         folder.mkdir()
-        job = {"part": part, "ranks": self.ranks, "folder": str(folder), "gpus": self.gpus}
-        job |= {"local_ranks": self.ranks // self.nodes, "words": dict(self.words)}
-        job |= {"limit_s": self.limit_s, "trace": self.trace}
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        local_ranks = self.ranks // self.nodes
+        job = {"part": part, "ranks": self.ranks, "local_ranks": local_ranks, "gpus": self.gpus}
+        job |= {"words": dict(self.words), "limit_s": self.limit_s, "trace": self.trace}
+        environments = [
+            {
+                **self.sharing,
+                **environment(rank),
+                **(appearing_as(rank // local_ranks) if self.nodes > 1 else {}),
+            }
+            for rank in range(self.ranks)
+        ]
         begin = time.monotonic()
-        processes = list(self._start(folder, environment))
-        ends = wait_for_all(processes, begin + self.limit_s)
-        return [read_result(folder, rank, end) for rank, end in enumerate(ends)]
-
-    def _start(self, folder: Path, environment: EnvironmentOf) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, str(ROOT / "scripts" / "check" / "torch_rank.py")]
-        for rank in range(self.ranks):
-            node = rank // (self.ranks // self.nodes)
-            faked = appearing_as(node) if self.nodes > 1 else {}
-            with (folder / f"out{rank}").open("wb") as out:
-                yield subprocess.Popen(
-                    [*command, str(folder / "job.json"), str(rank)],
-                    env={**self.sharing, **environment(rank), **faked},
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                )
-
-
-def read_result(folder: Path, rank: int, end: str) -> dict[str, Any]:
-    """Result of a rank; `end` says how the rank ended.
-
-    Raises:
-        JobError: The rank left no result.
-    """
-    path = folder / f"result{rank}.json"
-    if not path.exists():
-        output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
-        raise JobError(f"rank {rank} {end}; its output ends: {output[-1500:]!r}")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        program = Path(__file__).with_name("torch_rank.py")
+        processes = start_ranks(program, folder, job, environments)
+        return results_of(folder, wait_for_all(processes, begin + self.limit_s))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

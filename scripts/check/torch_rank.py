@@ -1,102 +1,28 @@
 """Run one rank of check_executor_torch.py with plain torch.distributed, as any job does.
 
-    torch_rank.py JOB.json RANK
-
-It uses nothing of TuCCL but the executor's count of calls, if the executor is loaded.
+torch_rank.py JOB.json RANK
 """
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
-import json
-import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from rank_program import run_rank
 from torch import nn
+from torch_session import Session, captured, timed_us, versions
 from torch_shapes import shapes
 from torch_training import TRAININGS
 
-SAMPLES = 9
 HIDDEN, MLP, KEY_VALUE = 8192, 28672, 1024
 """Dimensions of a model with 70 billion parameters."""
 
 
-class Job:
-    """This rank in its job; creates process groups on request."""
-
-    def __init__(self, job: dict[str, Any], rank: int) -> None:
-        self.rank = rank
-        self.ranks: int = job["ranks"]
-        self.local_ranks: int = job["local_ranks"]
-        self.words: dict[str, Any] = job["words"]
-        self.trace: str = job["trace"]
-        self._folder = Path(job["folder"])
-        self._groups_made = 0
-        self.device = torch.device("cuda", rank % job["gpus"])
-        torch.cuda.set_device(self.device)
-
-    def join(self) -> None:
-        """Create the default process group."""
-        store = self._folder / f"store{self._groups_made}"
-        self._groups_made += 1
-        dist.init_process_group(
-            "nccl", init_method=f"file://{store}", rank=self.rank, world_size=self.ranks
-        )
-
-    def zeros(self, size_bytes: int) -> Any:
-        """A tensor of zeros as 16-bit floats, which sums do not change."""
-        return torch.zeros(size_bytes // 2, dtype=torch.float16, device=self.device)
-
-    def executor_calls(self) -> int:
-        """Calls that TuCCL's executor ran in this process; 0 without it."""
-        library = ctypes.CDLL(None)
-        if not hasattr(library, "tuccl_executor_calls"):
-            return 0
-        library.tuccl_executor_calls.restype = ctypes.c_uint64
-        return int(library.tuccl_executor_calls())
-
-
-def captured(job: Job, act: Callable[[], object]) -> Any:
-    """A CUDA graph of the work of `act`."""
-    side = torch.cuda.Stream(job.device)
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            act()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # Other threads of torch.distributed may query events meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        act()
-    graph.replay()
-    torch.cuda.synchronize()
-    return graph
-
-
-def timed_us(act: Callable[[], object], samples: int = SAMPLES) -> float:
-    """Median time on the GPU after a barrier of all ranks."""
-    times: list[float] = []
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for _ in range(samples):
-        dist.barrier()
-        torch.cuda.synchronize()
-        begin.record()
-        act()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    return statistics.median(times)
-
-
-def decoding(job: Job) -> dict[str, Any]:
+def decoding(job: Session) -> dict[str, Any]:
     """Time per token of a tensor-parallel decode loop in one graph, with and without its weights.
 
     Projections and MLP of each layer with weights of their own; no attention over a cache.
@@ -109,7 +35,7 @@ def decoding(job: Job) -> dict[str, Any]:
         for _ in range(2 * layers):
             dist.all_reduce(state)
 
-    found = {"reductions_us": timed_us(captured(job, reductions).replay)}
+    found = {"reductions_us": timed_us(captured(reductions).replay)}
     shapes = (
         (HIDDEN, (HIDDEN + 2 * KEY_VALUE) // part),
         (HIDDEN // part, HIDDEN),
@@ -132,11 +58,11 @@ def decoding(job: Job) -> dict[str, Any]:
             dist.all_reduce(mixed)
             hidden = hidden + mixed
 
-    found["token_us"] = timed_us(captured(job, token).replay)
+    found["token_us"] = timed_us(captured(token).replay)
     return found
 
 
-def streams(job: Job) -> dict[str, Any]:
+def streams(job: Session) -> dict[str, Any]:
     """Check sums of two groups on three concurrent streams, eagerly and in graphs."""
     job.join()
     groups = [None, dist.new_group(list(range(job.ranks)))]
@@ -159,7 +85,7 @@ def streams(job: Job) -> dict[str, Any]:
         kept.fill_(job.rank + 1)
         dist.all_reduce(kept)
 
-    graph = captured(job, refilled)
+    graph = captured(refilled)
     for _ in range(job.words["rounds"]):
         graph.replay()
         unserved = torch.full((333,), job.rank + 1, device=job.device)
@@ -169,7 +95,7 @@ def streams(job: Job) -> dict[str, Any]:
     return {"rounds": job.words["rounds"], "wrong": wrong}
 
 
-def groups_anew(job: Job) -> dict[str, Any]:
+def groups_anew(job: Session) -> dict[str, Any]:
     """Create, use and destroy process groups several times."""
     wrong = 0
     total = job.ranks * (job.ranks + 1) // 2
@@ -182,7 +108,7 @@ def groups_anew(job: Job) -> dict[str, Any]:
     return {"groups": job.words["groups"], "wrong": wrong}
 
 
-PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[Session], dict[str, Any]]] = {
     **TRAININGS,
     "decoding": decoding,
     "streams": streams,
@@ -191,24 +117,21 @@ PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
 }
 
 
-def main() -> int:
-    """Run the rank; return 0. A failure leaves its traceback in the rank's output."""
-    words = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    rank = int(sys.argv[2])
+def run_part(job: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Run the job's part; a failure leaves its traceback in the rank's output."""
     # A rank that hangs says where before it is killed.
-    faulthandler.dump_traceback_later(0.9 * words["limit_s"])
-    job = Job(words, rank)
+    faulthandler.dump_traceback_later(0.9 * job["limit_s"])
+    session = Session(job, rank)
     begin = time.monotonic()
-    result = PARTS[words["part"]](job)
-    result["part_seconds"] = time.monotonic() - begin
-    result["executor_calls"] = job.executor_calls()
-    result["versions"] = f"torch {torch.__version__}, NCCL {torch.cuda.nccl.version()}"
-    path = Path(words["folder"]) / f"result{rank}.json"
-    path.write_text(json.dumps(result), encoding="utf-8")
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    return 0
+    result = PARTS[job["part"]](session)
+    return result | {
+        "part_seconds": time.monotonic() - begin,
+        "executor_calls": session.executor_calls(),
+        "versions": versions(),
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_rank(run_part)
+    if dist.is_initialized():
+        dist.destroy_process_group()

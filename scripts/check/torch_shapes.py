@@ -10,32 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch_session import Session
 
 K, M = 1 << 10, 1 << 20
 SIZES_BYTES = (K, 16 * K, 256 * K, 4 * M, 64 * M)
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 LOG_VARIABLE = "NCCL_DEBUG_FILE"
 ENTRY_APPLIED, NO_ENTRY = "): applied", "no entry, NCCL decides"
-
-
-class ShapesJob(Protocol):
-    """A rank of a job, which has its GPU and joins the process group."""
-
-    rank: int
-    ranks: int
-    local_ranks: int
-    words: dict[str, Any]
-    device: Any
-
-    def join(self) -> None:
-        """Create the default process group."""
-
-    def executor_calls(self) -> int:
-        """Calls that TuCCL's executor ran in this process; 0 without it."""
 
 
 def families_of(ranks: int, local_ranks: int) -> dict[str, list[list[int]]]:
@@ -57,7 +42,7 @@ def families_of(ranks: int, local_ranks: int) -> dict[str, list[list[int]]]:
 class Member:
     """This rank in one communicator of a shape."""
 
-    def __init__(self, job: ShapesJob, members: list[int], group: Any) -> None:
+    def __init__(self, job: Session, members: list[int], group: Any) -> None:
         self._rank, self._device = job.rank, job.device
         self._members = members
         self._group = group
@@ -86,7 +71,7 @@ class Member:
         return torch.full((count,), value, dtype=torch.float16, device=self._device)
 
 
-def shapes(job: ShapesJob) -> dict[str, Any]:
+def shapes(job: Session) -> dict[str, Any]:
     """Call the communicators of all shapes in turn, then at once; count who took the calls."""
     job.join()
     members = {}

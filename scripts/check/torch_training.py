@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
+from torch_session import Session
 
 VOCABULARY, BATCH = 1024, 8
 LAYERS, HEADS = 4, 8
@@ -32,22 +33,7 @@ TRACED_STEPS = 5
 """Steps that a trace has."""
 
 
-class TrainingJob(Protocol):
-    """A rank of a job, which has its GPU and joins the process group."""
-
-    rank: int
-    ranks: int
-    local_ranks: int
-    words: dict[str, Any]
-    device: Any
-    trace: str
-    """File for a trace of PyTorch's profiler; empty: none is made."""
-
-    def join(self) -> None:
-        """Create the default process group."""
-
-
-def transformer(job: TrainingJob) -> Any:
+def transformer(job: Session) -> Any:
     """A transformer whose first weights are the same on all ranks."""
     torch.manual_seed(1)
     torch.backends.cuda.enable_flash_sdp(False)
@@ -61,7 +47,7 @@ def transformer(job: TrainingJob) -> Any:
     ).to(job.device)
 
 
-def train(job: TrainingJob, model: Any, part: int) -> dict[str, Any]:
+def train(job: Session, model: Any, part: int) -> dict[str, Any]:
     """Train the model; return the loss of each step and the median time of a step.
 
     Args:
@@ -101,7 +87,7 @@ def train(job: TrainingJob, model: Any, part: int) -> dict[str, Any]:
     return {"losses": values, "step_us": step_us, "seconds": time.monotonic() - begin}
 
 
-def profiler_of(job: TrainingJob) -> Any:
+def profiler_of(job: Session) -> Any:
     """PyTorch's profiler of the last steps of rank 0, started; None: no trace is wanted."""
     if not job.trace or job.rank != 0:
         return None
@@ -116,7 +102,7 @@ def profiler_of(job: TrainingJob) -> Any:
     return profiler
 
 
-def replicated(job: TrainingJob) -> dict[str, Any]:
+def replicated(job: Session) -> dict[str, Any]:
     """DistributedDataParallel: all_reduce of gradients over all ranks."""
     job.join()
     device = job.device.index
@@ -124,19 +110,19 @@ def replicated(job: TrainingJob) -> dict[str, Any]:
     return train(job, model, job.rank)
 
 
-def sharded(job: TrainingJob) -> dict[str, Any]:
+def sharded(job: Session) -> dict[str, Any]:
     """Weights sharded over all ranks: all_gather and reduce_scatter of each layer."""
     job.join()
     return train(job, shard(transformer(job), None), job.rank)
 
 
-def mesh(job: TrainingJob) -> dict[str, Any]:
+def mesh(job: Session) -> dict[str, Any]:
     """Weights sharded within a node, gradients summed along rails."""
     job.join()
     return train(job, shard(transformer(job), node_mesh(job, "replicate", "shard")), job.rank)
 
 
-def tensor_parallel(job: TrainingJob) -> dict[str, Any]:
+def tensor_parallel(job: Session) -> dict[str, Any]:
     """Each layer divided within a node, its weights sharded along rails."""
     job.join()
     ranks = node_mesh(job, "data", "tensor")
@@ -147,7 +133,7 @@ def tensor_parallel(job: TrainingJob) -> dict[str, Any]:
     return train(job, shard(model, ranks["data"]), job.rank // job.local_ranks)
 
 
-def node_mesh(job: TrainingJob, between: str, within: str) -> Any:
+def node_mesh(job: Session, between: str, within: str) -> Any:
     """The ranks as nodes times ranks of a node."""
     shape = (job.ranks // job.local_ranks, job.local_ranks)
     return init_device_mesh("cuda", shape, mesh_dim_names=(between, within))

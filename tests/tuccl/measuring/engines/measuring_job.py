@@ -5,11 +5,9 @@ A job is a list of steps (see measuring_rank.py) with its own environment.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring_job import JobError, wait_for_all, without_tables
+from measuring_job import JobError, results_of, start_ranks, wait_for_all, without_tables
 
 from tests.kept_builds import ROOT, compiler_words, content_sum, kept
 from tests.runtime.conftest import CC, RUNTIME
@@ -82,72 +80,19 @@ def run_job(
             how its output ends.
     """
     folder.mkdir(parents=True)
-    job = {
-        "ranks": ranks,
-        "folder": str(folder),
-        "steps": list(steps),
-        "controlled": controlled,
-    }
-    job_file = folder / "job.json"
-    job_file.write_text(json.dumps(job), encoding="utf-8")
+    job = {"ranks": ranks, "steps": list(steps), "controlled": controlled}
     inherited = without_tables(os.environ)
     inherited["PYTHONPATH"] = os.pathsep.join(
         map(str, (ROOT, libraries, ROOT / "scripts" / "check"))
     )
     environments = [inherited | dict(variables) for _ in range(ranks)]
     begin = time.monotonic()
-    processes = start_all(folder, job_file, environments)
-    ends = wait_for_all(processes, begin + limit_s)
-    return _collect(folder, ends, time.monotonic() - begin)
-
-
-def start_all(
-    folder: Path, job_file: Path, environments: Sequence[Mapping[str, str]]
-) -> list[subprocess.Popen[bytes]]:
-    """Start one process per rank.
-
-    Raises:
-        JobError: One cannot be started; those before it are killed.
-    """
-    command = [sys.executable, str(RANK), str(job_file)]
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank, environment in enumerate(environments):
-            with (folder / f"out{rank}").open("wb") as out:
-                processes.append(
-                    subprocess.Popen(
-                        [*command, str(rank)],
-                        env=environment,
-                        stdout=out,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
-    except OSError as error:
-        for process in processes:
-            process.kill()
-            process.wait()
-        raise JobError(f"rank {len(processes)} cannot be started: {error}") from error
-    return processes
-
-
-def _collect(folder: Path, ends: Sequence[str], seconds: float) -> JobResult:
-    results, errors = [], []
-    for rank, end in enumerate(ends):
-        path = folder / f"result{rank}.json"
-        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        if result is None or "error" in result:
-            output = (folder / f"out{rank}").read_text(encoding="utf-8", errors="replace")
-            why = end if result is None else result["error"]
-            errors.append(f"rank {rank}: {why}; its output ends: {output[-800:]!r}")
-        else:
-            results.append(result)
-    if errors:
-        raise JobError("\n".join(errors))
-    steps = tuple(
-        _slowest(together)
-        for together in zip(*(result["results"] for result in results), strict=True)
+    results = results_of(
+        folder, wait_for_all(start_ranks(RANK, folder, job, environments), begin + limit_s)
     )
-    return JobResult(results[0]["versions"], seconds, steps)
+    seconds = time.monotonic() - begin
+    steps_of = zip(*(result["results"] for result in results), strict=True)
+    return JobResult(results[0]["versions"], seconds, tuple(map(_slowest, steps_of)))
 
 
 def _slowest(ranks: tuple[dict[str, Any], ...]) -> dict[str, Any]:

@@ -9,13 +9,12 @@ The job file and the ncclUniqueId lie in the job's folder, and so does the resul
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from rank_zero_file import from_rank_zero
+from rank_program import from_rank_zero, run_rank
 
 from lookup_tables.table import Operation
 from tuccl.errors import EngineBrokenError, EngineError, TucclError
@@ -80,18 +79,5 @@ def run_job(job: dict[str, Any], rank: int) -> dict[str, Any]:
     return {"versions": versions, "results": results}
 
 
-def main() -> int:
-    """Run the rank; return 0, or 1 with the error in the result file."""
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    rank = int(sys.argv[2])
-    try:
-        result = run_job(job, rank)
-    except (TucclError, OSError) as error:
-        result = {"error": f"{type(error).__name__}: {error}"}
-    text = json.dumps(result)
-    (Path(job["folder"]) / f"result{rank}.json").write_text(text, encoding="utf-8")
-    return 1 if "error" in result else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit("error" in run_rank(run_job, TucclError, OSError))
