@@ -108,11 +108,11 @@ def test_a_reader_that_fails_on_damaged_input_is_found(
             raise KeyError("damaged")
         return read(text, source)
 
-    clean = attack_inputs.attack_targets(RACKS, 1.0, 1, tmp_path / "clean")
+    clean = attack_inputs.attack(1.0, 1, tmp_path / "clean", targets=RACKS)
     assert clean["failures"] == 0
     monkeypatch.setattr(probing, "parse_rack_map", planted)
     # With this seed the first attempt, which is made in any case, damages what is looked for.
-    found = attack_inputs.attack_targets(RACKS, 0.0, 4, tmp_path / "planted")
+    found = attack_inputs.attack(0.0, 4, tmp_path / "planted", targets=RACKS)
     assert found["failures"] == found["attempts"] == 1
     kept = next((tmp_path / "planted").iterdir())
     assert "KeyError: 'damaged'" in (kept / "stderr.txt").read_text()
@@ -125,7 +125,7 @@ def test_a_writer_that_writes_in_place_is_found(
     scenarios = tuple(
         scenario for scenario in attack_kills.SCENARIOS if scenario.name == "first ship"
     )
-    clean = attack_kills.attack_scenarios(scenarios, 1.0, 1, tmp_path / "clean")
+    clean = attack_kills.attack(1.0, 1, tmp_path / "clean", scenarios=scenarios)
     assert clean["failures"] == 0
     whole = atomic_file._replace
 
@@ -143,7 +143,7 @@ def test_a_writer_that_writes_in_place_is_found(
     monkeypatch.setattr(atomic_file, "_replace", planted)
     monkeypatch.setattr(Findings, "failed", found)
     with pytest.raises(FoundError, match="first ship, killed "):
-        attack_kills.attack_scenarios(scenarios, 120.0, 1, tmp_path / "planted")
+        attack_kills.attack(120.0, 1, tmp_path / "planted", scenarios=scenarios)
 
 
 def test_a_loader_that_takes_any_sum_is_found(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_loader_that_takes_any_sum_is_found(tmp_path: Path) -> None:
         program = compile_c(tmp_path / name, files, *MEMORY)
         command = (str(program), str(bundle), "2000", "SEED", "damaged")
         names.append(attack_bundles.Fuzzer(name, command, bundle))
-    sound = attack_bundles.attack_with(names[:1], 0.0, 1, tmp_path / "clean")
+    sound = attack_bundles.attack(0.0, 1, tmp_path / "clean", tried=names[:1])
     assert (sound["failures"], sound["rounds of sound"]) == (0, 1)
-    assert attack_bundles.attack_with(names[1:], 0.0, 1, tmp_path / "found")["failures"] == 1
+    assert attack_bundles.attack(0.0, 1, tmp_path / "found", tried=names[1:])["failures"] == 1
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_an_executor_with_a_check_less_is_found(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     objects = compile_shm_job(tmp_path)
     sound = link_shm_job(tmp_path, objects)
-    clean = attack_shm.attack_with(sound, attack_shm.KINDS, 5.0, 1, tmp_path / "clean")
+    clean = attack_shm.attack(5.0, 1, tmp_path / "clean", job=sound)
     assert clean["failures"] == 0
     assert clean["communicators served"] > 0
     assert clean["left to NCCL"] > 0
@@ -239,6 +239,6 @@ def test_an_executor_with_a_check_less_is_found(tmp_path: Path) -> None:
         assert len(others) == len(objects) - 1
         job = link_shm_job(tmp_path, [*others, *compile_all(tmp_path / "planted", [changed], [])])
         folder = tmp_path / f"found-{name}"
-        found = attack_shm.attack_with(job, (kind,), 5.0, 1, folder)
+        found = attack_shm.attack(5.0, 1, folder, kinds=(kind,), job=job)
         assert found["failures"] > 0
         assert any(told in path.read_text() for path in folder.glob("failure-*/why.txt"))

@@ -22,12 +22,17 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Fixtures of the tests make the input files; they start jobs with modules of scripts/check.
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "check")]
 
+Attack = Callable[[float, int, Path, int], dict[str, int]]
+"""`attack` of each part's module: runs for some seconds, which include what it compiles, from a
+seed; keeps the inputs of failures in a folder; begins with the attempt of a number. Returns the
+attempts, the failures, and how often each other outcome came."""
 PARTS = ("bundles", "inputs", "kills", "shm", "strangers")
 TELL_EVERY_S = 20.0
 
@@ -40,13 +45,12 @@ def main() -> int:
     seconds = given.minutes * 60 / len(parts)
     results = {}
     for part in parts:
-        module = importlib.import_module(f"attack_{part}")
-        options = {"first": given.first} if given.first else {}
+        attack: Attack = importlib.import_module(f"attack_{part}").attack
         over = threading.Event()
         teller = threading.Thread(target=_tell, args=(part, seconds, folder / part, over))
         teller.start()
         try:
-            results[part] = module.attack(seconds, given.seed, folder / part, **options)
+            results[part] = attack(seconds, given.seed, folder / part, given.first)
         finally:
             over.set()
             teller.join()
@@ -77,9 +81,8 @@ def _tell(part: str, seconds: float, folder: Path, over: threading.Event) -> Non
     start = time.monotonic()
     while not over.wait(TELL_EVERY_S):
         kept = len(list(folder.glob("failure-*")))
-        text = (
-            f"attack: {part}: {time.monotonic() - start:.0f} of {seconds:.0f} s, {kept} failures\n"
-        )
+        passed = time.monotonic() - start
+        text = f"attack: {part}: {passed:.0f} of {seconds:.0f} s, {kept} failures\n"
         os.write(2, text.encode())
 
 

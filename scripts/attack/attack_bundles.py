@@ -11,6 +11,8 @@ import os
 import resource
 import subprocess
 import tempfile
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,36 +48,29 @@ class Fuzzer:
     start: Path
 
 
-def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Run rounds of all fuzzers for a time, which includes compiling them.
-
-    Args:
-        seconds: Duration.
-        seed: Seed from which the rounds' seeds are drawn.
-        folder: Folder for the commands of failures.
-        first: Number of the first round.
-
-    Returns:
-        Mutated inputs as attempts, failures, rounds by fuzzer.
-    """
-    with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:
-        return attack_with(fuzzers(Path(place)), seconds, seed, folder, first)
-
-
-def attack_with(
-    tried: list[Fuzzer], seconds: float, seed: int, folder: Path, first: int = 0
+def attack(
+    seconds: float,
+    seed: int,
+    folder: Path,
+    first: int = 0,
+    tried: Sequence[Fuzzer] | None = None,
 ) -> dict[str, int]:
-    """Attack with given fuzzers, as `attack` does."""
+    """Run rounds of fuzzers, all if none are given; each mutated input is an attempt."""
     findings = Findings("bundles", seed, folder)
-    for number, rng in findings.attempts(seconds, first):
-        fuzzer = tried[number % len(tried)]
-        mutations_seed = str(rng.randrange(1 << 62))
-        command = [mutations_seed if word == "SEED" else word for word in fuzzer.command]
-        why = _round(command)
-        findings.counts[f"rounds of {fuzzer.name}"] += 1
-        findings.counts["attempts"] += INPUTS_A_ROUND - 1
-        if why:
-            findings.failed(number, f"{fuzzer.name}, seed {mutations_seed}: {why}", fuzzer.start)
+    with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:
+        end = time.monotonic() + seconds
+        tried = tried or fuzzers(Path(place))
+        for number, rng in findings.attempts(end - time.monotonic(), first):
+            fuzzer = tried[number % len(tried)]
+            mutations_seed = str(rng.randrange(1 << 62))
+            command = [mutations_seed if word == "SEED" else word for word in fuzzer.command]
+            why = _round(command)
+            findings.counts[f"rounds of {fuzzer.name}"] += 1
+            findings.counts["attempts"] += INPUTS_A_ROUND - 1
+            if why:
+                findings.failed(
+                    number, f"{fuzzer.name}, seed {mutations_seed}: {why}", fuzzer.start
+                )
     return dict(findings.counts)
 
 

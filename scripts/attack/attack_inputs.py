@@ -98,25 +98,14 @@ TARGETS = (
 )  # fmt: skip
 
 
-def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Damage files for a time.
-
-    Args:
-        seconds: Duration.
-        seed: Seed of all random numbers.
-        folder: Folder for the inputs of failures.
-        first: Number of the first attempt.
-
-    Returns:
-        Attempts, failures, and ends by exit code.
-    """
-    return attack_targets(TARGETS, seconds, seed, folder, first)
-
-
-def attack_targets(
-    targets: tuple[Target, ...], seconds: float, seed: int, folder: Path, first: int = 0
+def attack(
+    seconds: float,
+    seed: int,
+    folder: Path,
+    first: int = 0,
+    targets: tuple[Target, ...] = TARGETS,
 ) -> dict[str, int]:
-    """Damage some of the files, as `attack` does."""
+    """Damage files and run commands on them; outcomes are exit codes."""
     os.environ["TUCCL_PROGRESS_EVERY"] = "1h"
     findings = Findings("inputs", seed, folder)
     with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:

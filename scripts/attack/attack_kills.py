@@ -104,25 +104,14 @@ SCENARIOS = (
 )
 
 
-def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Disturb commands for a time.
-
-    Args:
-        seconds: Duration.
-        seed: Seed of the places where commands are disturbed.
-        folder: Folder for the files that failures left.
-        first: Number of the first attempt.
-
-    Returns:
-        Attempts, failures, and counts of old and new content found.
-    """
-    return attack_scenarios(SCENARIOS, seconds, seed, folder, first)
-
-
-def attack_scenarios(
-    scenarios: tuple[Scenario, ...], seconds: float, seed: int, folder: Path, first: int = 0
+def attack(
+    seconds: float,
+    seed: int,
+    folder: Path,
+    first: int = 0,
+    scenarios: tuple[Scenario, ...] = SCENARIOS,
 ) -> dict[str, int]:
-    """Disturb some of the commands, as `attack` does."""
+    """Disturb commands; outcomes are old and new content found."""
     os.environ["TUCCL_PROGRESS_EVERY"] = "1h"
     findings = Findings("kills", seed, folder)
     with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:

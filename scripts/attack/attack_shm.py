@@ -86,42 +86,36 @@ KINDS = (
 )
 
 
-def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Disturb jobs for a time, which includes compiling them.
+def attack(
+    seconds: float,
+    seed: int,
+    folder: Path,
+    first: int = 0,
+    kinds: tuple[Kind, ...] = KINDS,
+    job: Path | None = None,
+) -> dict[str, int]:
+    """Disturb jobs, whose timing is free; outcomes are how communicators were served.
 
-    Args:
-        seconds: Duration.
-        seed: Seed of kinds, jobs and disturbing processes; their timing is free.
-        folder: Folder for the commands and output of failures.
-        first: Number of the first attempt.
-
-    Returns:
-        Attempts, failures, and how communicators were served.
+    Without a compiled job the attack compiles one.
     """
     reason = obstacle()
     if reason:
         print(f"attack: shm is skipped: {reason}", file=sys.stderr)
         return {"attempts": 0, "failures": 0, "skipped": 1}
     end = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:
-        objects = compile_shm_job(Path(place), SANITIZERS["memory"])
-        job = link_shm_job(Path(place), objects, SANITIZERS["memory"])
-        return attack_with(job, KINDS, end - time.monotonic(), seed, folder, first)
-
-
-def attack_with(
-    job: Path, kinds: tuple[Kind, ...], seconds: float, seed: int, folder: Path, first: int = 0
-) -> dict[str, int]:
-    """Attack with a compiled job and given kinds, as `attack` does."""
     findings = Findings("shm", seed, folder)
     tried = [kind for kind in kinds if os.geteuid() == 0 or not kind.takes_root]
     for kind in kinds:
         if kind not in tried:
             print(f"attack: shm: {kind.name} is skipped: it takes root", file=sys.stderr)
-    for number, rng in findings.attempts(seconds, first):
-        kind = tried[number % len(tried)]
-        findings.counts[f"attempts with {kind.name}"] += 1
-        _attempt(number, command_of(job, kind, rng), kind, findings)
+    with tempfile.TemporaryDirectory(prefix="tuccl-attack-") as place:
+        if job is None:
+            objects = compile_shm_job(Path(place), SANITIZERS["memory"])
+            job = link_shm_job(Path(place), objects, SANITIZERS["memory"])
+        for number, rng in findings.attempts(end - time.monotonic(), first):
+            kind = tried[number % len(tried)]
+            findings.counts[f"attempts with {kind.name}"] += 1
+            _attempt(number, command_of(job, kind, rng), kind, findings)
     return dict(findings.counts)
 
 

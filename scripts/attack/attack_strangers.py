@@ -3,38 +3,30 @@
 Connections stay idle, send garbage, trickle bytes, reset, or arrive in crowds. Each run has ranks
 of the stand-in engine on loopback, measures some configurations with their data checked, and must
 not be disturbed. Everything but the timing follows from a seed.
-
-    python scripts/attack/attack_strangers.py --seconds 60 --seed 1
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import socket
 import struct
-import sys
-import tempfile
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 import psutil
+from attack_findings import Findings
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from lookup_tables.table import Operation  # noqa: E402
-from tuccl.crew.places import LocalPlaces  # noqa: E402
-from tuccl.errors import TucclError  # noqa: E402
-from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend  # noqa: E402
-from tuccl.measuring.workers.seating import whole_shape  # noqa: E402
-from tuccl.search.trials.config import Config, Task  # noqa: E402
-from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
+from lookup_tables.table import Operation
+from tuccl.crew.places import LocalPlaces
+from tuccl.errors import TucclError
+from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
+from tuccl.measuring.workers.seating import whole_shape
+from tuccl.search.trials.config import Config, Task
+from tuccl.workspace.measurement_log import MeasurementLog
 
 _OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 _MOST_OPEN = 400
@@ -127,29 +119,17 @@ class Strangers:
 
 
 def attack(seconds: float, seed: int, folder: Path, first: int = 0) -> dict[str, int]:
-    """Attack runs for a time; return counts of runs, measurements, connections and failures.
-
-    Args:
-        seconds: Duration; the last run is completed.
-        seed: Seed of configurations and connections.
-        folder: Folder for the logs of the runs.
-        first: Number of the first run.
-    """
-    counts = {"attempts": 0, "measurements": 0, "strangers": 0, "failures": 0}
-    folder.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + seconds
-    while counts["attempts"] == 0 or time.monotonic() < deadline:
-        number = first + counts["attempts"]
-        counts["attempts"] += 1
-        rng = random.Random(f"{seed}/{number}")  # noqa: S311 - faults, no secrets
+    """Attack runs, the last one to its end; outcomes are measurements and connections."""
+    findings = Findings("strangers", seed, folder)
+    findings.counts.update(measurements=0, strangers=0)
+    for number, rng in findings.attempts(seconds, first):
         log = folder / f"strangers-{seed}-{number}.jsonl"
-        for failure in _failures(rng, log, counts):
-            counts["failures"] += 1
-            print(f"failure {seed}/strangers/{number}: {failure}", file=sys.stderr)
-    return counts
+        for failure in _failures(rng, log, findings.counts):
+            findings.failed(number, failure, log)
+    return dict(findings.counts)
 
 
-def _failures(rng: random.Random, path: Path, counts: dict[str, int]) -> Iterator[str]:
+def _failures(rng: random.Random, path: Path, counts: Counter[str]) -> Iterator[str]:
     """Failures of one run."""
     ranks = rng.choice((2, 2, 3))
     configs = [_config(rng) for _ in range(3)]
@@ -172,7 +152,7 @@ def _failures(rng: random.Random, path: Path, counts: dict[str, int]) -> Iterato
 
 @contextmanager
 def _run(
-    ranks: int, path: Path, rng: random.Random, counts: dict[str, int]
+    ranks: int, path: Path, rng: random.Random, counts: Counter[str]
 ) -> Iterator[tuple[MeasurementLog, LocalPlaces, Sequence[str]]]:
     places = LocalPlaces(ranks)
     strangers = Strangers(places, random.Random(rng.random()))  # noqa: S311 - as above
@@ -205,19 +185,3 @@ def _listening(pids: Sequence[int]) -> list[int]:
             connections = psutil.Process(pid).net_connections("tcp4")
             found += [at.laddr.port for at in connections if at.status == psutil.CONN_LISTEN]
     return found
-
-
-def main() -> int:
-    """Run the attack; return 1 if something failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        counts = attack(arguments.seconds, arguments.seed, Path(folder))
-    print(json.dumps(counts))
-    return 1 if counts["failures"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

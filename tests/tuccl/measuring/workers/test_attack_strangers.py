@@ -25,7 +25,7 @@ def test_no_run_notices_strangers(tmp_path: Path) -> None:
     assert counts["failures"] == 0
     assert counts["strangers"] > 160
     assert counts["measurements"] == 3 * counts["attempts"]
-    assert len(list(tmp_path.iterdir())) == counts["attempts"]
+    assert len(list(tmp_path.glob("*.jsonl"))) == counts["attempts"]
 
 
 @pytest.mark.slow
@@ -41,4 +41,4 @@ def test_a_run_that_strangers_keep_from_starting_is_counted_and_told(
     with mock.patch.object(attack_strangers, "open_workers_backend", hasty):
         counts = attack(0.0, 0, tmp_path)
     assert (counts["attempts"], counts["failures"], counts["measurements"]) == (1, 1, 0)
-    assert "failure 0/strangers/0: MeasurementError: " in capsys.readouterr().err
+    assert "failure 0/strangers/0: MeasurementError: " in capsys.readouterr().out
