@@ -89,9 +89,15 @@ def test_a_dead_link_or_anchor_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     shutil.copytree(ROOT / "scripts" / "make", tmp_path / "scripts" / "make")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    shutil.copytree(DOCS, tmp_path / "docs")
-    with (tmp_path / "docs" / INDEX).open("a") as index:
-        index.write("\n[a](gone.md) [b](guide/mpi.md#none) [c](../gone.py)\n")
+    (tmp_path / "scripts" / "make" / "write_reference.py").write_text(
+        "TITLES = {}\n\ndef reference_files():\n    return {}\n"
+    )
+    (tmp_path / "docs" / "guide").mkdir(parents=True)
+    (tmp_path / "docs" / "guide" / "mpi.md").write_text("# MPI\n")
+    (tmp_path / "docs" / INDEX).write_text(
+        "# Top\n\n## Guide\n\n- [MPI](guide/mpi.md)\n\n"
+        "[a](gone.md) [b](guide/mpi.md#none) [c](../gone.py)\n"
+    )
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode == 1
     assert all(f"'{link}'" in done.stderr for link in ("gone.md", "guide/mpi.md#none"))
