@@ -20,8 +20,8 @@ LARGEST_BUNDLE_BYTES = 2**30
 
 HEADER = struct.Struct("<8sIIIIQ")
 """Fields: magic, version, crc32, header bytes, number of sections, total bytes."""
-CRC_OFFSET = 12
-CRC_BYTES = 4
+_CRC = slice(12, 16)
+"""Place of the CRC in the headers of bundles and programs."""
 
 SECTION = struct.Struct("<IIQQII")
 """Fields: kind, flags, offset, bytes, number of records, bytes per record."""
@@ -43,7 +43,8 @@ class SectionKind(IntEnum):
     PROGRAMS = 8
     """Compiled schedules: `lookup_tables.bundles.program_section`."""
     PLACEMENTS = 9
-    """Communicators with entries of their own: `lookup_tables.bundles.placed_entries`."""
+    """Communicators with entries of their own: a record is a class of communicators of a shape, for
+    one operation, with NCCL's estimate as a line and the class's entries."""
     PLACED_ENTRIES = 10
 
 
@@ -98,6 +99,10 @@ PROTOCOLS = tuple(NcclProtocol)
 
 
 def bundle_crc(data: bytes) -> int:
-    """Return the CRC-32 (zlib's polynomial) of a bundle without its CRC field; printed as %08x."""
-    head = zlib.crc32(data[:CRC_OFFSET])
-    return zlib.crc32(data[CRC_OFFSET + CRC_BYTES :], head)
+    """Return the CRC-32 (zlib's polynomial) of a bundle or program without its CRC field."""
+    return zlib.crc32(data[_CRC.stop :], zlib.crc32(data[: _CRC.start]))
+
+
+def with_crc(data: bytes) -> bytes:
+    """Return a bundle or program with its CRC set."""
+    return data[: _CRC.start] + struct.pack("<I", bundle_crc(data)) + data[_CRC.stop :]

@@ -108,36 +108,6 @@ def lookup(table: Table, operation: Operation, size_bytes: int, shape: Shape) ->
     return entry if applies and size_bytes <= entry.key.max_bytes else None
 
 
-def lookup_placed(
-    placements: Iterable[SeenPlacement],
-    operation: Operation,
-    size_bytes: int,
-    shape: Shape,
-    estimate_us: float,
-    pipelined: int = 1,
-) -> Entry | None:
-    """Return the entry of the communicators that a call's are like; None: that of its shape counts.
-
-    Args:
-        placements: Those of a table.
-        operation: Operation of the call.
-        size_bytes: Its size.
-        shape: Shape of its communicator.
-        estimate_us: NCCL's estimate for ring with Simple.
-        pipelined: Operations that the call pipelines, as NCCL tells tuners.
-    """
-    like = []
-    for own in placements:
-        line = dict(own.lines).get(operation)
-        if own.shape == shape and line is not None:
-            expected_us = line.at(size_bytes, pipelined)
-            if abs(estimate_us - expected_us) <= PLACEMENT_TOLERANCE * expected_us:
-                like.append(own)
-    if len(like) != 1:
-        return None
-    return TableIndex(like[0].entries).lookup(operation, size_bytes, shape)
-
-
 def check_table(table: Table) -> None:
     """Check every rule that lookup, Parquet record and bundle rely on.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from lookup_tables.bundle_layout import bundle_crc, with_crc
 from lookup_tables.table import Shape, StoredSchedule
 
 MAGIC = b"TUCCLPRG"
@@ -46,8 +46,6 @@ class Header(NamedTuple):
     longest_threadblock: int
 
 
-CRC_OFFSET = 12
-CRC_BYTES = 4
 ADDRESS_OFFSET = 16
 HASH_BYTES = 8
 HASHED_FROM = 24
@@ -75,12 +73,6 @@ def executor_serves(shape: Shape) -> bool:
     return 2 <= shape.ranks <= MOST_RANKS
 
 
-def program_crc(data: bytes) -> int:
-    """Return the CRC-32 (zlib's polynomial) of a program without its CRC field."""
-    head = zlib.crc32(data[:CRC_OFFSET])
-    return zlib.crc32(data[CRC_OFFSET + CRC_BYTES :], head)
-
-
 def content_address(data: bytes) -> bytes:
     """Return a program's content address, a hash of all that determines its behaviour."""
     return hashlib.sha256(data[HASHED_FROM:]).digest()[:HASH_BYTES]
@@ -88,9 +80,7 @@ def content_address(data: bytes) -> bytes:
 
 def sealed(data: bytes) -> bytes:
     """Return the program with its content address and CRC set."""
-    data = data[:ADDRESS_OFFSET] + content_address(data) + data[HASHED_FROM:]
-    crc = struct.pack("<I", program_crc(data))
-    return data[:CRC_OFFSET] + crc + data[CRC_OFFSET + CRC_BYTES :]
+    return with_crc(data[:ADDRESS_OFFSET] + content_address(data) + data[HASHED_FROM:])
 
 
 def runs_across_hosts(schedules: Iterable[StoredSchedule], content_hash: str) -> bool:
@@ -126,5 +116,5 @@ def check_seal(data: bytes) -> None:
             f"it is of version {version} with features {features:#x}, "
             f"this release reads version {VERSION} without any"
         )
-    if size != len(data) or crc != program_crc(data) or address != content_address(data):
+    if size != len(data) or crc != bundle_crc(data) or address != content_address(data):
         raise ValueError("its size, sum or content address is wrong")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
@@ -79,6 +79,19 @@ _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("placement", "int64", True),
 )
 """Columns: name, Arrow type and whether null is allowed."""
+_OF_KEYS = ("operation", "min_bytes", "max_bytes", "fingerprint")
+_OF_ENTRIES = (
+    "tuned_bytes", "time_us", "builtin_time_us", "default_time_us", "samples", "spread", "tuned_at",
+)  # fmt: skip
+"""Columns that have the names of their members of `Key` and `Entry`."""
+_BUILTIN = ("builtin_algorithm", "builtin_protocol", "builtin_nchannels")
+_SCHEDULE = (
+    "schedule", "schedule_protocol", "schedule_nchannels", "schedule_nthreads",
+    "schedule_buffer_bytes",
+)  # fmt: skip
+_CONFIRMATION = ("reference", "estimator", "ratio", "ratio_low", "ratio_high", "confidence")
+"""Columns of the members of `BuiltinConfig`, `ScheduleConfig` and `Confirmation`, in their order;
+`starts` of the last has two columns."""
 _FORM = ParquetForm(
     what="table",
     version_key="format_version",
@@ -134,24 +147,21 @@ def table_from_parquet_bytes(data: bytes, source: str) -> Table:
 
 
 def _placement_json(own: SeenPlacement) -> dict[str, Any]:
-    shape = own.shape
+    timed = own.timed
     return {
-        "shape": [shape.ranks, shape.nodes, shape.ranks_per_node],
+        "shape": list(astuple(own.shape)),
         "number": own.number,
         "example": own.example,
         "lines": [
             [operation.value, line.latency_us, line.us_per_byte] for operation, line in own.lines
         ],
-        "timed": None if own.timed is None else _timed_json(own.timed),
-    }
-
-
-def _timed_json(timed: TimedSiblings) -> dict[str, Any]:
-    whole = timed.machine
-    return {
-        "machine": [whole.ranks, whole.nodes, whole.ranks_per_node],
-        "stride": timed.stride,
-        "siblings": list(timed.siblings),
+        "timed": None
+        if timed is None
+        else {
+            "machine": list(astuple(timed.machine)),
+            "stride": timed.stride,
+            "siblings": list(timed.siblings),
+        },
     }
 
 
@@ -211,58 +221,44 @@ def _schedules(metadata: dict[str, Any]) -> tuple[StoredSchedule, ...]:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    key, builtin, schedule = entry.key, entry.builtin, entry.schedule
-    row: dict[str, Any] = {
-        "operation": key.operation.value,
-        "min_bytes": key.min_bytes,
-        "max_bytes": key.max_bytes,
-        "ranks": key.shape.ranks,
-        "nodes": key.shape.nodes,
-        "ranks_per_node": key.shape.ranks_per_node,
-        "fingerprint": key.fingerprint,
-        "tuned_bytes": entry.tuned_bytes,
-        "time_us": entry.time_us,
-        "builtin_time_us": entry.builtin_time_us,
-        "default_time_us": entry.default_time_us,
-        "samples": entry.samples,
-        "spread": entry.spread,
-        "tuned_at": entry.tuned_at,
-    }
+    """Return an entry's values by column; those that it lacks are left out."""
+    row = asdict(entry.key.shape)
+    row |= {name: getattr(entry.key, name) for name in _OF_KEYS}
+    row |= {name: getattr(entry, name) for name in _OF_ENTRIES}
     if entry.provenance is not None:
         row |= provenance_to_json(entry.provenance)
+    for config, columns in ((entry.builtin, _BUILTIN), (entry.schedule, _SCHEDULE)):
+        if config is not None:
+            row |= dict(zip(columns, astuple(config), strict=True))
     if entry.confirmation is not None:
-        row |= _confirmation_row(entry.confirmation)
-    if builtin is not None:
-        row["builtin_algorithm"] = builtin.algorithm.value
-        row["builtin_protocol"] = builtin.protocol.value
-        row["builtin_nchannels"] = builtin.nchannels
-    if schedule is not None:
-        row["schedule"] = schedule.schedule
-        row["schedule_protocol"] = schedule.protocol.value
-        row["schedule_nchannels"] = schedule.nchannels
-        row["schedule_nthreads"] = schedule.nthreads
-        row["schedule_buffer_bytes"] = schedule.buffer_bytes
+        *shown, starts = astuple(entry.confirmation)
+        row |= dict(zip(_CONFIRMATION, shown, strict=True))
+        row["no_starts" if isinstance(starts, NoStarts) else "starts"] = starts
     return row
 
 
-def _confirmation_row(confirmation: Confirmation) -> dict[str, Any]:
-    starts = confirmation.starts
-    return {
-        "reference": confirmation.reference.value,
-        "estimator": confirmation.estimator.value,
-        "ratio": confirmation.ratio,
-        "ratio_low": confirmation.low,
-        "ratio_high": confirmation.high,
-        "confidence": confirmation.confidence,
-        "starts": None if isinstance(starts, NoStarts) else starts,
-        "no_starts": starts.value if isinstance(starts, NoStarts) else None,
-    }
-
-
-def _provenance(row: dict[str, Any]) -> Provenance | None:
-    if row["backend"] is None:
-        return None
-    return provenance_from_json({field.name: row[field.name] for field in fields(Provenance)})
+def _entry(row: dict[str, Any]) -> Entry:
+    shape = Shape(*(row[field.name] for field in fields(Shape)))
+    operation, min_bytes, max_bytes, fingerprint = (row[name] for name in _OF_KEYS)
+    builtin = schedule = provenance = None
+    if row["builtin_algorithm"] is not None:
+        algorithm, protocol, nchannels = (row[name] for name in _BUILTIN)
+        builtin = BuiltinConfig(NcclAlgorithm(algorithm), NcclProtocol(protocol), nchannels)
+    if row["schedule"] is not None:
+        content_hash, protocol, *figures = (row[name] for name in _SCHEDULE)
+        schedule = ScheduleConfig(content_hash, NcclProtocol(protocol), *figures)
+    if row["backend"] is not None:
+        provenance = provenance_from_json(
+            {each.name: row[each.name] for each in fields(Provenance)}
+        )
+    return Entry(
+        key=Key(Operation(operation), min_bytes, max_bytes, shape, fingerprint),
+        builtin=builtin,
+        schedule=schedule,
+        provenance=provenance,
+        confirmation=_confirmation(row),
+        **{name: row[name] for name in _OF_ENTRIES},
+    )
 
 
 def _confirmation(row: dict[str, Any]) -> Confirmation | None:
@@ -271,52 +267,8 @@ def _confirmation(row: dict[str, Any]) -> Confirmation | None:
     starts, no_starts = row["starts"], row["no_starts"]
     if (starts is None) == (no_starts is None):
         raise ValueError("an entry needs either its starts or why there were none")
+    reference, estimator, ratio, low, high, confidence = (row[name] for name in _CONFIRMATION)
+    known = NoStarts(no_starts) if starts is None else starts
     return Confirmation(
-        Reference(row["reference"]),
-        Estimator(row["estimator"]),
-        row["ratio"],
-        row["ratio_low"],
-        row["ratio_high"],
-        row["confidence"],
-        NoStarts(no_starts) if starts is None else starts,
-    )
-
-
-def _entry(row: dict[str, Any]) -> Entry:
-    builtin = None
-    if row["builtin_algorithm"] is not None:
-        builtin = BuiltinConfig(
-            NcclAlgorithm(row["builtin_algorithm"]),
-            NcclProtocol(row["builtin_protocol"]),
-            row["builtin_nchannels"],
-        )
-    schedule = None
-    if row["schedule"] is not None:
-        schedule = ScheduleConfig(
-            row["schedule"],
-            NcclProtocol(row["schedule_protocol"]),
-            row["schedule_nchannels"],
-            row["schedule_nthreads"],
-            row["schedule_buffer_bytes"],
-        )
-    shape = Shape(row["ranks"], row["nodes"], row["ranks_per_node"])
-    return Entry(
-        key=Key(
-            Operation(row["operation"]),
-            row["min_bytes"],
-            row["max_bytes"],
-            shape,
-            row["fingerprint"],
-        ),
-        tuned_bytes=row["tuned_bytes"],
-        builtin=builtin,
-        schedule=schedule,
-        time_us=row["time_us"],
-        builtin_time_us=row["builtin_time_us"],
-        default_time_us=row["default_time_us"],
-        samples=row["samples"],
-        spread=row["spread"],
-        tuned_at=row["tuned_at"],
-        provenance=_provenance(row),
-        confirmation=_confirmation(row),
+        Reference(reference), Estimator(estimator), ratio, low, high, confidence, known
     )

@@ -173,9 +173,9 @@ class EstimateLine:
     """Times the operations that a call pipelines."""
     us_per_byte: float
 
-    def at(self, size_bytes: int, pipelined: int = 1) -> float:
-        """Return the estimate for a call in us."""
-        return self.latency_us * pipelined + self.us_per_byte * size_bytes
+    def at(self, size_bytes: int) -> float:
+        """Return the estimate for a call that pipelines nothing, in us."""
+        return self.latency_us + self.us_per_byte * size_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ checked here; `synthesizer.programs.compiler` reads them. Format: docs/reference
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,9 +21,8 @@ from typing import Any
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
-from lookup_tables.bundles.placed_entries import read_placement_records
 from lookup_tables.bundles.program_section import read_programs_section
-from lookup_tables.lookup import MAX_CHANNELS, TableIndex
+from lookup_tables.lookup import MAX_CHANNELS, MOST_PLACEMENTS, TableIndex
 from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
@@ -196,7 +197,7 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         return sections[SectionKind.TEXT][offset : offset + length].decode()
 
     def records(kind: SectionKind) -> list[tuple[Any, ...]]:
-        return list(layout.RECORDS[kind].iter_unpack(sections[kind]))
+        return list(layout.RECORDS[kind].iter_unpack(sections.get(kind, b"")))
 
     (identity,) = records(SectionKind.IDENTITY)
     fingerprint = text(*identity[:2])
@@ -210,8 +211,16 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         StoredSchedule(text(*record[:2]), text(*record[2:4]), text(*record[4:]), program)
         for record, program in zip(schedule_records, programs, strict=True)
     )
-    raw_entries = records(SectionKind.ENTRIES)
-    keys = _decode_keys(records(SectionKind.SHAPES), raw_entries, fingerprint)
+    shape_records, raw_entries = records(SectionKind.SHAPES), records(SectionKind.ENTRIES)
+    shapes = [Shape(*record[:3]) for record in shape_records]
+    if any(before >= after for before, after in pairwise(shapes)):
+        raise ValueError("shapes are not in ascending order")
+    keys = _decode_keys(shapes, shape_records, raw_entries, fingerprint)
+    if (SectionKind.PLACEMENTS in sections) != (SectionKind.PLACED_ENTRIES in sections):
+        raise ValueError("of placements and their entries a section is missing")
+    placements = _decode_placements(
+        shapes, records(SectionKind.PLACEMENTS), records(SectionKind.PLACED_ENTRIES), fingerprint
+    )
     return Bundle(
         crc=crc,
         topology_name=text(*identity[2:]),
@@ -224,45 +233,51 @@ def _decode(sections: Mapping[SectionKind, bytes], crc: int, source: str) -> Bun
         ),
         profile={text(*record[:2]): text(*record[2:]) for record in records(SectionKind.PROFILE)},
         schedules=schedules,
-        placements=tuple(_decode_placements(sections, records, fingerprint)),
+        placements=tuple(placements),
     )
 
 
 def _decode_placements(
-    sections: Mapping[SectionKind, bytes],
-    records: Callable[[SectionKind], list[tuple[Any, ...]]],
+    shapes: Sequence[Shape],
+    placements: Iterable[tuple[Any, ...]],
+    raw_entries: Sequence[tuple[Any, ...]],
     fingerprint: str,
 ) -> Iterator[BundlePlacement]:
-    present = [kind in sections for kind in (SectionKind.PLACEMENTS, SectionKind.PLACED_ENTRIES)]
-    if not any(present):
-        return
-    if not all(present):
-        raise ValueError("of placements and their entries a section is missing")
-    shapes = [Shape(*record[:3]) for record in records(SectionKind.SHAPES)]
-    raw = records(SectionKind.PLACED_ENTRIES)
-    found = read_placement_records(sections[SectionKind.PLACEMENTS], shapes, len(raw))
-    for own in found:
-        entries, end = [], -1
-        for record in raw[own.first : own.first + own.count]:
-            start, stop = record[:2]
-            if not end < start <= stop:
-                raise ValueError(f"range {start}..{stop} is empty, overlaps or is not sorted")
-            end = stop
-            key = Key(own.operation, start, stop, own.shape, fingerprint)
-            entries.append(_decode_entry(key, record, ()))
-            if entries[-1].builtin is None:
-                raise ValueError("a placed entry has no built-in configuration")
-        yield BundlePlacement(own.shape, own.operation, own.line, own.tolerance, tuple(entries))
+    """Yield the placements; every placed entry must be in exactly one."""
+    places, following = [], 0
+    for raw in placements:
+        index, code, latency_us, us_per_byte, first, count, tolerance, zero = raw
+        figures = (latency_us, us_per_byte, tolerance)
+        if not all(math.isfinite(figure) and figure > 0.0 for figure in figures):
+            raise ValueError(f"an estimate of {latency_us} us and {us_per_byte} us per byte")
+        if index >= len(shapes) or code > layout.LAST_ASKED_ABOUT or zero != 0 or tolerance >= 1.0:
+            raise ValueError(f"a placement of shape {index} and operation {code}")
+        if first != following or count > len(raw_entries) - first:
+            raise ValueError(f"placed entry {following} is in no placement, or in two")
+        following += count
+        places.append((index, code))
+        shape, operation = shapes[index], layout.OPERATIONS[code]
+        own = raw_entries[first:following]
+        keys = _decode_ranges(operation, own, shape, fingerprint)
+        entries = tuple(_decode_entry(key, each, ()) for key, each in zip(keys, own, strict=True))
+        if any(entry.builtin is None for entry in entries):
+            raise ValueError("a placed entry has no built-in configuration")
+        line = EstimateLine(latency_us, us_per_byte)
+        yield BundlePlacement(shape, operation, line, tolerance, entries)
+    if places != sorted(places) or following != len(raw_entries):
+        raise ValueError("placements are not in order, or leave entries over")
+    if not all(2 <= count <= MOST_PLACEMENTS for count in Counter(places).values()):
+        raise ValueError("an operation has a single placement, or too many")
 
 
 def _decode_keys(
-    shape_records: list[tuple[Any, ...]], raw_entries: list[tuple[Any, ...]], fingerprint: str
+    shapes: Sequence[Shape],
+    shape_records: Sequence[tuple[Any, ...]],
+    raw_entries: Sequence[tuple[Any, ...]],
+    fingerprint: str,
 ) -> list[Key]:
     """Return the keys in the order of the entries; every entry must be in exactly one range."""
     keys: list[Key] = []
-    shapes = [Shape(*record[:3]) for record in shape_records]
-    if any(before >= after for before, after in pairwise(shapes)):
-        raise ValueError("shapes are not in ascending order")
     for shape, record in zip(shapes, shape_records, strict=True):
         ranges = zip(record[4::2], record[5::2], range(layout.OPERATION_SLOTS), strict=True)
         for first, count, code in sorted(ranges):
@@ -274,15 +289,23 @@ def _decode_keys(
                 raise ValueError(f"entry {len(keys)} is in no range, or entry {first} in two")
             if code >= len(layout.OPERATIONS):
                 raise ValueError(f"there is no operation {code}")
-            end = -1
-            for start, stop, *_ in raw_entries[first : first + count]:
-                if not end < start <= stop:
-                    raise ValueError(f"range {start}..{stop} is empty, overlaps or is not sorted")
-                keys.append(Key(layout.OPERATIONS[code], start, stop, shape, fingerprint))
-                end = stop
+            own = raw_entries[first : first + count]
+            keys += _decode_ranges(layout.OPERATIONS[code], own, shape, fingerprint)
     if len(keys) != len(raw_entries):
         raise ValueError(f"entry {len(keys)} is in no range")
     return keys
+
+
+def _decode_ranges(
+    operation: Operation, raw_entries: Iterable[tuple[Any, ...]], shape: Shape, fingerprint: str
+) -> Iterator[Key]:
+    """Yield the keys of the entries of one operation, whose ranges ascend."""
+    end = -1
+    for start, stop, *_ in raw_entries:
+        if not end < start <= stop:
+            raise ValueError(f"range {start}..{stop} is empty, overlaps or is not sorted")
+        yield Key(operation, start, stop, shape, fingerprint)
+        end = stop
 
 
 def _decode_entry(

@@ -6,16 +6,21 @@ Format: docs/reference/bundle-format.md.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
-from lookup_tables.bundles.placed_entries import placement_records
 from lookup_tables.bundles.program_section import programs_section
-from lookup_tables.lookup import check_table
-from lookup_tables.table import BuiltinConfig, Entry, ScheduleConfig, Shape, Table
+from lookup_tables.lookup import PLACEMENT_TOLERANCE, check_table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    ScheduleConfig,
+    SeenPlacement,
+    Shape,
+    Table,
+)
 from tuccl.errors import TableError
 
 
@@ -51,7 +56,7 @@ def bundle_bytes(table: Table) -> bytes:
         sections[SectionKind.PROGRAMS] = programs_section(
             [stored.program for stored in table.schedules]
         )
-    placements, placed = placement_records(table.placements, shapes)
+    placements, placed = _pack_placements(table.placements, shapes)
     if placements:
         sections[SectionKind.PLACEMENTS] = placements
         sections[SectionKind.PLACED_ENTRIES] = b"".join(_pack_entry(own, {}) for own in placed)
@@ -109,6 +114,34 @@ def _pack_shapes(entries: tuple[Entry, ...], shapes: Sequence[Shape]) -> bytes:
         flat = [number for slot in slots for number in slot]
         records.append(layout.SHAPE.pack(shape.ranks, shape.nodes, shape.ranks_per_node, 0, *flat))
     return b"".join(records)
+
+
+def _pack_placements(
+    placements: Sequence[SeenPlacement], shapes: Sequence[Shape]
+) -> tuple[bytes, list[Entry]]:
+    """Return the section PLACEMENTS, and the entries that it refers to in their order.
+
+    The records of a shape and operation follow one another, two or more, since a single class of
+    communicators has nothing to be told from.
+    """
+    records, entries = [], list[Entry]()
+    for index, shape in enumerate(shapes):
+        of_shape = [own for own in placements if own.shape == shape]
+        for code, operation in enumerate(layout.OPERATIONS):
+            found = [
+                [entry for entry in own.entries if entry.key.operation is operation]
+                for own in of_shape
+            ]
+            for own, of_class in zip(of_shape if any(found) else (), found, strict=False):
+                line = dict(own.lines)[operation]
+                records.append(
+                    layout.PLACEMENT.pack(
+                        index, code, line.latency_us, line.us_per_byte,
+                        len(entries), len(of_class), PLACEMENT_TOLERANCE, 0,
+                    )
+                )  # fmt: skip
+                entries += of_class
+    return b"".join(records), entries
 
 
 def _pack_entry(entry: Entry, schedule_position: Mapping[str, int]) -> bytes:
@@ -173,6 +206,4 @@ def _assemble(sections: Mapping[SectionKind, bytes]) -> bytes:
         offset += len(padded)
     _check_size(offset)
     header = (layout.MAGIC, layout.FORMAT_VERSION, 0, layout.HEADER.size, len(sections), offset)
-    data = b"".join([layout.HEADER.pack(*header), *directory, *body])
-    crc = struct.pack("<I", layout.bundle_crc(data))
-    return data[: layout.CRC_OFFSET] + crc + data[layout.CRC_OFFSET + layout.CRC_BYTES :]
+    return layout.with_crc(b"".join([layout.HEADER.pack(*header), *directory, *body]))

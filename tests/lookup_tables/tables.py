@@ -1,10 +1,11 @@
 """Tables that the tests of lookup, bundle, store and plugin share."""
 
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 from lookup_tables.confirmation import Confirmation, Estimator, Reference
-from lookup_tables.lookup import key_order
+from lookup_tables.lookup import PLACEMENT_TOLERANCE, TableIndex, key_order
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import (
     BuiltinConfig,
@@ -127,3 +128,27 @@ def random_placements(seed: int, shapes: tuple[Shape, ...]) -> tuple[SeenPlaceme
             own = tuple(entries)
             found.append(SeenPlacement(shape, number, "gpu0 and gpu4", lines, own, timed))
     return tuple(found)
+
+
+def lookup_placed(
+    placements: Iterable[SeenPlacement],
+    operation: Operation,
+    size_bytes: int,
+    shape: Shape,
+    estimate_us: float,
+) -> Entry | None:
+    """The entry of the communicators that a call's are like, as the plugin finds it.
+
+    None where NCCL's estimate for ring with Simple is near to none of them, or to several: the
+    entry of the shape counts.
+    """
+    like = []
+    for own in placements:
+        line = dict(own.lines).get(operation)
+        if own.shape == shape and line is not None:
+            expected_us = line.at(size_bytes)
+            if abs(estimate_us - expected_us) <= PLACEMENT_TOLERANCE * expected_us:
+                like.append(own)
+    if len(like) != 1:
+        return None
+    return TableIndex(like[0].entries).lookup(operation, size_bytes, shape)

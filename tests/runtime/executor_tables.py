@@ -151,14 +151,7 @@ def phased_table() -> bytes:
     made = kernel(2, "all_reduce", "two_phase")
     bundle = bundle_of([], [made])
     nodes = bundle.index(made.program) + 40
-    return sealed(bundle[:nodes] + struct.pack("<I", 2) + bundle[nodes + 4 :])
-
-
-def sealed(bundle: bytes) -> bytes:
-    """Return a changed bundle with its sum made right."""
-    crc = struct.pack("<I", layout.bundle_crc(bundle))
-    end = layout.CRC_OFFSET + layout.CRC_BYTES
-    return bundle[: layout.CRC_OFFSET] + crc + bundle[end:]
+    return layout.with_crc(bundle[:nodes] + struct.pack("<I", 2) + bundle[nodes + 4 :])
 
 
 def with_wrong_entry(bundle: bytes) -> bytes:
@@ -167,7 +160,9 @@ def with_wrong_entry(bundle: bytes) -> bytes:
         place = layout.HEADER.size + index * layout.SECTION.size
         kind, _, offset, *_ = layout.SECTION.unpack_from(bundle, place)
         if kind == layout.SectionKind.ENTRIES:
-            return sealed(bundle[:offset] + struct.pack("<QQ", 2, 1) + bundle[offset + 16 :])
+            return layout.with_crc(
+                bundle[:offset] + struct.pack("<QQ", 2, 1) + bundle[offset + 16 :]
+            )
     raise AssertionError("no entries")
 
 

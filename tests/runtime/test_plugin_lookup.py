@@ -11,7 +11,7 @@ import pytest
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.lookup import lookup, lookup_placed
+from lookup_tables.lookup import lookup
 from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
@@ -23,7 +23,13 @@ from lookup_tables.table import (
     Shape,
     Table,
 )
-from tests.lookup_tables.tables import make_entry, make_table, random_placements, random_table
+from tests.lookup_tables.tables import (
+    lookup_placed,
+    make_entry,
+    make_table,
+    random_placements,
+    random_table,
+)
 from tests.runtime.plugin_abi import (
     ALGORITHMS,
     IGNORED,

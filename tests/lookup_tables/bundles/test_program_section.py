@@ -3,7 +3,6 @@ import struct
 import pytest
 
 from lookup_tables import program_header as header
-from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.bundles.program_section import programs_section, read_programs_section
@@ -34,15 +33,6 @@ def test_what_a_section_has_no_room_for_is_left_out(monkeypatch: pytest.MonkeyPa
             assert kept == (PROGRAM, b"", b"")
             with pytest.raises(TableError, match="section PROGRAMS contradicts itself"):
                 read_programs_section(whole, "b")
-
-
-def test_a_bundle_from_before_programs_is_read() -> None:
-    data = bytearray(bundle_bytes(make_table([], schedules=STORED)))
-    kind = data.index(struct.pack("<II", 8, 0), 32)
-    data[kind : kind + 4] = struct.pack("<I", 99)  # As an old reader sees it: unknown, optional.
-    data[12:16] = struct.pack("<I", bundle_crc(bytes(data)))
-    stored = read_bundle(bytes(data), "b").schedules
-    assert [schedule.program for schedule in stored] == [b"", b"", b""]
 
 
 def test_every_flipped_byte_of_a_section_is_found() -> None:

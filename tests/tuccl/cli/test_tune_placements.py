@@ -11,10 +11,10 @@ import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.lookup import lookup_placed
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
 from lookup_tables.table import BuiltinConfig, Entry, Operation, Shape, Table
 from probes.topology.json_form import topology_to_json
+from tests.lookup_tables.tables import lookup_placed
 from tests.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.reports.test_schemas import check
