@@ -1,14 +1,88 @@
-"""`read_topology`: a machine from a file in TuCCL's JSON or NCCL's XML."""
+"""`read_topology`: a machine from a file of any known form, recognized by its content.
+
+The forms: TuCCL's JSON, NCCL's XML, hwloc's XML, a tar of /sys, the output of lspci, the table of
+`nvidia-smi topo -m`. Outputs of other known tools are refused by name.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path, PurePath
 
+from probes.inputs.regular_file import regular_status
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.nccl_xml.assembly import parse_nccl_xml
+from probes.nvidia.nvidia_smi_topo import topology_of_matrix
+from probes.nvidia.topo_matrix import is_topo_matrix, parse_topo_matrix
+from probes.pci.hwloc import hwloc_gpu_records, parse_hwloc_xml
+from probes.pci.lspci import HEADER, TREE_LINE, parse_lspci
+from probes.pci.records import host_topology
+from probes.pci.sysfs import read_sysfs
+from probes.pci.tree import TarTree
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_from_json
-from tuccl.errors import MachineError
+from probes.topology.validation import check_structure
+from tuccl.errors import MachineError, NotAFileError
+
+_HOST_FILE = "`lspci -vvv -nn -D`, a tar of /sys, or NCCL's topology dump"
+_PORTS = f"it lists states of InfiniBand ports, not their PCIe positions; give {_HOST_FILE}"
+_FIGURES = f"it holds measurements, not the devices between the ends; give {_HOST_FILE}"
+_NETWORK = f"it describes the network, not a host; give {_HOST_FILE}"
+_NVLINKS = f"it does not tell where a link leads; give `nvidia-smi topo -m` or {_HOST_FILE}"
+
+_PERFTEST = "output of perftest (ib_write_bw, ib_write_lat)"
+_P2P_TEST = "output of p2pBandwidthLatencyTest"
+_STATUS = "output of `nvidia-smi nvlink --status`"
+
+_OUTPUTS = (
+    (r"== \S+/(board_id|fw_ver|hca_type|ports/\d+/\w+)", "values of /sys/class/infiniband", _PORTS),
+    (r"CA '\S+'", "output of ibstat", _PORTS),
+    (r"Infiniband device '\S+' port \d+ status:", "output of ibstatus", _PORTS),
+    (r"hca_id:\s+\S+", "output of ibv_devinfo", _PORTS),
+    (r"link \S+/\d+ (subnet_prefix|state) .*", "output of `rdma link`", _PORTS),
+    (r"VM_hostname \S+", "a list of hosts and their InfiniBand ports", _NETWORK),
+    (r"(switchguid|caguid)=0x.*", "output of ibnetdiscover", _NETWORK),
+    (r"(RDMA_|Send|Atomic)\w*( Bidirectional)? (BW|Latency) Test", _PERFTEST, _FIGURES),
+    (r"#bytes\s+#iterations\s.*", _PERFTEST, _FIGURES),
+    (r"PING \S+ \(.*|.*icmp_seq=\d+ ttl=.*|--- \S+ ping stat.*", "output of ping", _NETWORK),
+    (r"nvbandwidth Version.*|memcpy (CE|SM) .*|Running \w+\.", "output of nvbandwidth", _FIGURES),
+    (r"\[P2P \(Peer-to-Peer.*|(Uni|Bi)directional P2P=.*", _P2P_TEST, _FIGURES),
+    (r"Link \d+: ([\d.]+ GB/s|<inactive>)", _STATUS, _NVLINKS),
+    (r"(cpu|gpu\d+)_to_(cpu|gpu\d+)_\w+ [\d.]+", "output of gpu_copy", _FIGURES),
+    (r"(SwitchName|NodeName)=\S.*", "a configuration of Slurm", _NETWORK),
+)
+"""Pattern of a line that only this tool prints, description of the text, reason for refusal."""
+_WHOLE_TEXTS = (
+    (r"\d+,\d+(;\d+,\d+)*", "a list of pairs for a network benchmark", _NETWORK),
+    (r"[A-Za-z][\w.-]*( +slots=\d+)?", "a list of hosts", _NETWORK),
+)
+"""As `_OUTPUTS`, for texts in which every line matches."""
+_SNIFFED = 1 << 20
+"""Characters examined; the beginning of a text identifies it."""
+
+_PROLOGUE = re.compile(r"<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*>|\s+", re.S)
+_HWLOC_ROOT = re.compile(r"<topology[\s>/]")
+
+
+def _refusal(lines: list[str]) -> str:
+    """Reason for the refusal of a known tool's output; empty for an unknown text."""
+    for texts, is_known in ((_OUTPUTS, any), (_WHOLE_TEXTS, all)):
+        for pattern, description, reason in texts:
+            rule = re.compile(pattern)
+            if lines and is_known(rule.fullmatch(line) for line in lines):
+                return f"this is {description}: {reason}"
+    return ""
+
+
+FORMS = (
+    "a topology in TuCCL's JSON, an XML file that NCCL (NCCL_TOPO_DUMP_FILE) or lstopo wrote, a "
+    "tar of /sys, the output of `lspci -vvv -nn -D` or of `nvidia-smi topo -m`"
+)
+_ARCHIVES = (b"BZh", b"\x1f\x8b", b"\xfd7zXZ\x00")
+_TAR_MAGIC = slice(257, 262)
 
 
 def shipped_machines() -> dict[str, Path]:
@@ -19,34 +93,110 @@ def shipped_machines() -> dict[str, Path]:
 
 
 def read_topology(path: Path) -> Topology:
-    """Read TuCCL's JSON or NCCL's XML, recognized by content.
-
-    Not all rules of a topology are checked: see `probes.topology.validation.validate`.
+    """Read a machine; the topology's notes state what the file leaves open.
 
     Raises:
-        MachineError: the file cannot be read, or has neither form.
-        InvalidTopologyError: the machine in an XML file cannot exist.
+        MachineError: the file cannot be read, or does not describe a machine; one line with the
+            reason and what to give instead.
     """
+    return machine_from_bytes(_content(path), str(path))
+
+
+def machine_from_bytes(content: bytes, source: str) -> Topology:
+    """Read a machine from a file's content; `source` is its path, for messages and the name.
+
+    Raises:
+        MachineError: as `read_topology`.
+    """
+    name = PurePath(source).name.split(".", 1)[0] or "machine"
+    if content.startswith(_ARCHIVES) or content[_TAR_MAGIC] == b"ustar":
+        inventory = read_sysfs(TarTree(content, source), source)
+        topology = host_topology(inventory, inventory.hostname or name)
+    else:
+        topology = _from_text(_text(content, source), source, name)
+    check_structure(topology)
+    return topology
+
+
+def _content(path: Path) -> bytes:
     try:
-        if path.is_file() and path.stat().st_size > MAX_BYTES:
+        status = regular_status(path)
+        if status.st_size > MAX_BYTES:
             raise MachineError(
-                f"{path}: {path.stat().st_size:,} bytes; a topology has at most {MAX_BYTES:,}"
+                f"{path}: {status.st_size:,} bytes; a machine's file has at most {MAX_BYTES:,}"
             )
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES)
+    except NotAFileError as error:
+        raise MachineError(f"{path}: {error.strerror}; give {FORMS}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise MachineError(f"{path}: cannot be read: {reason}; give a readable file") from error
+
+
+def _text(content: bytes, source: str) -> str:
+    if not content.strip():
+        raise MachineError(f"{source}: empty; give {FORMS}")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise MachineError(f"{source}: UTF-16 text; save it as UTF-8")
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MachineError(
-            f"{path}: byte {error.start} is not UTF-8 text; give a topology in JSON or XML"
+            f"{source}: byte {error.start} is not UTF-8 text; give {FORMS}"
         ) from error
-    except OSError as error:
-        raise MachineError(
-            f"{path}: cannot be read: {error.strerror or error}; give a readable file"
-        ) from error
-    start = text.lstrip()[:1]
-    if start == "{":
-        return topology_from_json(text, str(path))
-    if start == "<":
-        return parse_nccl_xml(text, str(path))
-    raise MachineError(
-        f"{path}: {'empty' if not start else 'neither JSON nor XML'}; give a topology in TuCCL's "
-        "JSON form or an XML file that NCCL wrote (NCCL_TOPO_DUMP_FILE)"
-    )
+    if "\0" in text:
+        raise MachineError(f"{source}: has zero bytes, so it is not text; give {FORMS}")
+    return text
+
+
+def _from_text(text: str, source: str, name: str) -> Topology:
+    beginning = text[:_SNIFFED]
+    for is_of_form, reader in _READERS:
+        if is_of_form(beginning):
+            return reader(text, source, name)
+    refusal = _refusal([line.strip() for line in beginning.splitlines() if line.strip()])
+    raise MachineError(f"{source}: {refusal or f'does not describe a machine; give {FORMS}'}")
+
+
+def _is_hwloc(text: str) -> bool:
+    position = 0
+    while (skipped := _PROLOGUE.match(text, position)) is not None:
+        position = skipped.end()
+    return _HWLOC_ROOT.match(text, position) is not None
+
+
+def _from_hwloc(text: str, source: str, name: str) -> Topology:
+    inventory = parse_hwloc_xml(text, source)
+    gpus = hwloc_gpu_records(text, source)
+    return host_topology(inventory, inventory.hostname or name, gpus)
+
+
+def _from_json(text: str, source: str, _name: str) -> Topology:
+    """Read TuCCL's form; JSON of a benchmark is refused by name."""
+    with suppress(ValueError, RecursionError):
+        document = json.loads(text)
+        if isinstance(document, dict) and "test_info" in document:
+            raise MachineError(
+                f"{source}: a measurement by perftest (ib_write_bw), which describes one path, not "
+                f"a machine; give {FORMS}"
+            )
+    return topology_from_json(text, source)
+
+
+_Reader = Callable[[str, str, str], Topology]
+_READERS: tuple[tuple[Callable[[str], bool], _Reader], ...] = (
+    (lambda text: text.lstrip()[:1] in ("{", "["), _from_json),
+    (lambda text: text.lstrip()[:1] == "<" and _is_hwloc(text), _from_hwloc),
+    # XML of another tool is refused by name.
+    (lambda text: text.lstrip()[:1] == "<", lambda text, source, _: parse_nccl_xml(text, source)),
+    (
+        is_topo_matrix,
+        lambda text, source, name: topology_of_matrix(parse_topo_matrix(text, source), name),
+    ),
+    (
+        lambda text: any(HEADER.fullmatch(x) or TREE_LINE.match(x) for x in text.splitlines()),
+        lambda text, source, name: host_topology(parse_lspci(text, source), name),
+    ),
+)
+"""How the beginning of a text shows its form, and the form's reader of text, source and name."""

@@ -12,24 +12,9 @@ from dataclasses import replace
 
 from probes.nccl_xml.assembly import assemble
 from probes.nccl_xml.records import CpuRecord, GpuLinkRecord, GpuRecord, NetRecord, PciRecord
-from probes.nvidia.topo_matrix import (
-    Cell,
-    Connection,
-    TopoMatrix,
-    is_topo_matrix,
-    parse_topo_matrix,
-)
+from probes.nvidia.topo_matrix import Connection, TopoMatrix
 from probes.topology.graph import Topology
 from tuccl.errors import MachineError
-
-__all__ = [
-    "Cell",
-    "Connection",
-    "TopoMatrix",
-    "is_topo_matrix",
-    "parse_topo_matrix",
-    "topology_of_matrix",
-]
 
 MAX_NVLINKS = 18
 """NVLinks of one GPU: Hopper and Blackwell (NVIDIA data sheets); no GPU has more."""

@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from probes.files.bench_topologies import read_bench_topologies
-from probes.files.machine_file import read_machine_file
-from probes.files.read import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import Topology
 from tests.probes.machines import shipped_text
@@ -67,7 +66,7 @@ def published_two_port_machines() -> tuple[Topology, ...]:
 
 def _read(path: Path) -> Topology | None:
     try:
-        machine = read_machine_file(path)
+        machine = read_topology(path)
     except MachineError:
         return None
     return machine if machine.gpus else None

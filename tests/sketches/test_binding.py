@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.files.machine_file import machine_from_bytes
+from probes.files.read import machine_from_bytes
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from sketches.binding import bind_gpus, nic_gb_per_s
 from sketches.sketch import PruningStage

@@ -78,13 +78,12 @@ def show(options: TopologyShowOptions) -> int:
 def _list_shipped(*, as_json: bool) -> int:
     """List the shipped machines, each with the first line of its tree."""
     from probes.drawing.tree_view import tree_lines
-    from probes.files.machine_file import read_machine_file
-    from probes.files.read import shipped_machines
+    from probes.files.read import read_topology, shipped_machines
     from tuccl.options.machine_argument import SHIPPED
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_json
 
-    machines = {name: read_machine_file(path) for name, path in shipped_machines().items()}
+    machines = {name: read_topology(path) for name, path in shipped_machines().items()}
     if as_json:
         prints = {name: machine.fingerprint() for name, machine in machines.items()}
         print_json(

@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 
 from probes.files.bench_topologies import bench_topology_reference, read_bench_topology
-from probes.files.machine_file import read_machine_file
-from probes.files.read import shipped_machines
+from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from sketches.taccl.records import is_taccl_topology
 from sketches.taccl.topology_file import read_taccl_topology, taccl_cluster
@@ -43,7 +42,7 @@ def read_machine_argument(text: str, taccl_nodes: int = 1) -> Topology:
         return taccl_cluster(read_taccl_topology(content, text), taccl_nodes)
     if _is_bench_file(content):
         raise UsageError(f"{text}: a file of many machines; name one of them as {text}#NAME")
-    return read_machine_file(path)
+    return read_topology(path)
 
 
 def absolute_machine_argument(text: str) -> str:
@@ -62,7 +61,7 @@ def _shipped(name: str) -> Topology:
     if name not in machines:
         known = ", ".join(SHIPPED + machine for machine in machines)
         raise UsageError(f"no machine {name!a:.60} is shipped; there are {known}")
-    return read_machine_file(machines[name])
+    return read_topology(machines[name])
 
 
 def _json_text(path: Path) -> str:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.nvidia.matrix_check import compare_with_matrix
-from probes.nvidia.nvidia_smi_topo import Connection, parse_topo_matrix, topology_of_matrix
+from probes.nvidia.nvidia_smi_topo import topology_of_matrix
+from probes.nvidia.topo_matrix import Connection, parse_topo_matrix
 from probes.topology.graph import DeviceKind, LinkKind, Provenance, Topology
 from probes.topology.paths import Proximity, pcie_distance
 from probes.topology.validation import validate

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from lookup_tables.table import NcclAlgorithm, Operation
-from probes.files.machine_file import read_machine_file
+from probes.files.read import read_topology
 from probes.inputs.regular_file import read_regular_file
 from probes.topology.graph import Topology
 from tuccl.errors import InputFileError, UsageError
@@ -124,7 +124,7 @@ def _record(path: Path, topology: Topology) -> Record:
     if not is_grid(path):
         return read_record(path)
     try:
-        topology = read_machine_file(topology_beside(path))
+        topology = read_topology(topology_beside(path))
     except InputFileError:
         return read_grid_csv(path, topology)
     return read_grid_csv(path, topology)
