@@ -3,24 +3,17 @@
 The leaf switch of a port takes precedence over the rack of its host, since the NICs of one host may
 have different leaf switches; the user's files take precedence over LLDP.
 
-LLDP is read from `lldpctl -f json` or `lldpctl -f keyvalue` (lldpd 1.0); several interfaces are a
-list of such objects:
+LLDP is read from `lldpctl -f json` (lldpd 1.0); several interfaces are a list of such objects:
 
-    {"lldp": {"interface": {"eth0": {"chassis": {"leaf1": {...}},
-                                     "port": {"id": {"type": "ifname", "value": "Ethernet4"}}}}}}
-
-    lldp.eth0.via=LLDP
-    lldp.eth0.chassis.name=leaf1
-    lldp.eth0.port.ifname=Ethernet4
+    {"lldp": {"interface": {"eth0": {"chassis": {"leaf1": {...}}}}}}
 
 A chassis without a name is identified by its id, usually a MAC address.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,36 +24,9 @@ from probes.network.ports import NetworkPort
 from probes.network.racks.ibnetdiscover import AdapterPort
 from tuccl.errors import MachineError
 
-_KEY = re.compile(r"lldp\.(\S+?)\.(via|chassis\.\S+?|port\.\S+?)=(.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class LldpNeighbour:
-    """The switch port at the remote end of an interface's cable."""
-
-    interface: str
-    switch: str
-    port: str
-    """Port of the switch; empty when unknown."""
-
-
-class _Id(BaseModel):
-    type: str = ""
-    value: str = ""
-
-
-class _Port(BaseModel):
-    id: _Id = _Id()
-    descr: str = ""
-
-    @property
-    def name(self) -> str:
-        return (self.descr if self.id.type == "mac" else "") or self.id.value
-
 
 class _Entry(BaseModel):
     chassis: dict[str, object]
-    port: _Port = _Port()
 
     @property
     def switch(self) -> str:
@@ -82,16 +48,14 @@ class _Output(BaseModel):
     lldp: _Lldp
 
 
-def parse_lldp(text: str, source: str = "lldpctl") -> tuple[LldpNeighbour, ...]:
-    """Parse all neighbours in the order of the file; an interface may have several.
+def parse_lldp(text: str, source: str = "lldpctl") -> dict[str, str]:
+    """Return the switch of every interface that has only one.
 
     Raises:
-        MachineError: the text is cut, or of neither form.
+        MachineError: the text is cut, or of another form.
     """
     if not text.strip():
-        return ()
-    if not text.lstrip().startswith(("{", "[")):
-        return _parse_keyvalue(text, source)
+        return {}
     try:
         interfaces = _Output.model_validate_json(text).lldp.interface
     except ValidationError as error:
@@ -99,46 +63,13 @@ def parse_lldp(text: str, source: str = "lldpctl") -> tuple[LldpNeighbour, ...]:
         raise MachineError(
             f"{source}: the JSON is cut or not that of `lldpctl -f json`: {fault:.60}"
         ) from error
-    return tuple(
-        LldpNeighbour(interface, switch, entry.port.name)
-        for group in (interfaces if isinstance(interfaces, list) else [interfaces])
-        for interface, entries in group.items()
-        for entry in (entries if isinstance(entries, list) else [entries])
-        if (switch := entry.switch)
-    )
-
-
-def switch_of_interface(neighbours: Sequence[LldpNeighbour]) -> dict[str, str]:
-    """Return the switch of every interface that has only one."""
     switches: dict[str, set[str]] = {}
-    for neighbour in neighbours:
-        switches.setdefault(neighbour.interface, set()).add(neighbour.switch)
+    for group in interfaces if isinstance(interfaces, list) else [interfaces]:
+        for interface, entries in group.items():
+            found = entries if isinstance(entries, list) else [entries]
+            names = {entry.switch for entry in found if entry.switch}
+            switches.setdefault(interface, set()).update(names)
     return {name: found.pop() for name, found in switches.items() if len(found) == 1}
-
-
-def _parse_keyvalue(text: str, source: str) -> tuple[LldpNeighbour, ...]:
-    """Parse the keyvalue form: every neighbour starts with `via`."""
-    entries: list[tuple[str, dict[str, str]]] = []
-    for line in text.splitlines():
-        match = _KEY.match(line)
-        if match is None:
-            continue
-        if match[2] == "via" or not entries or entries[-1][0] != match[1]:
-            entries.append((match[1], {}))
-        entries[-1][1].setdefault(match[2], match[3].strip())
-    if not entries:
-        raise MachineError(f"{source}: neither JSON nor keyvalue; write it with `lldpctl -f json`")
-    neighbours = []
-    for interface, keys in entries:
-        switch = _first(keys, "chassis.name", "chassis.mac", "chassis.local", "chassis.ifname")
-        port = _first(keys, "port.ifname", "port.local", "port.descr", "port.mac")
-        if switch:
-            neighbours.append(LldpNeighbour(interface, switch, port))
-    return tuple(neighbours)
-
-
-def _first(keys: Mapping[str, str], *names: str) -> str:
-    return next((keys[name] for name in names if keys.get(name)), "")
 
 
 _LLDP_TIMEOUT_S = 5.0
@@ -205,7 +136,7 @@ def with_lldp(report: HostReport) -> HostReport:
     if result.timed_out or result.exit_code:
         return report
     try:
-        switches = switch_of_interface(parse_lldp(result.output))
+        switches = parse_lldp(result.output)
     except MachineError as error:
         note = f"LLDP: {error}; the racks of this host are not known from it."
         topology = replace(report.topology, notes=(*report.topology.notes, note))

@@ -1,6 +1,6 @@
 """RDMA bandwidth and latency by perftest (`ib_write_bw`, `ib_write_lat`): command lines, figures.
 
-The parser reads their text and the file of `--out_json` (perftest 4 to 6):
+The parser reads their text (perftest 4 to 6):
 
      #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
      65536      5000             92.42              92.40              0.176230
@@ -8,20 +8,17 @@ The parser reads their text and the file of `--out_json` (perftest 4 to 6):
 
 The bandwidth is BW average of the largest message, the latency t_typical (the median, one way) of
 the smallest. perftest's MB is 2^20 bytes, its Gb 10^9 bits. Average = message rate x size: a row
-that contradicts this has no figure, and it determines the unit in JSON, which does not name it.
-Warnings between the rows are skipped; a row needs all its columns, and the table must end with a
-rule or the end of the JSON.
+that contradicts this has no figure. Warnings between the rows are skipped; a row needs all its
+columns, and the table must end with a rule.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-
-from pydantic import BaseModel, Field, ValidationError
 
 from probes.network.instruments.tools import failure_in_words, last_words, one_line
 from probes.network.ports import Failure
@@ -100,9 +97,7 @@ def _server_argument(server: str) -> list[str]:
 
 
 def parse_perftest(text: str) -> PerftestResult:
-    """Parse the output of a run (both streams), or its JSON file."""
-    if text.lstrip().startswith("{"):
-        return _parse_json(text)
+    """Parse the output of a run (both streams)."""
     columns: tuple[str, ...] = ()
     rows: list[PerftestRow] = []
     closed = False
@@ -148,11 +143,7 @@ def _row(columns: Sequence[str], words: Sequence[str]) -> PerftestRow | None:
         return None
     if len(numbers) != len(columns) or not 0 < numbers[0] < 2**40:
         return None
-    return _row_of(dict(zip(columns, numbers, strict=True)), int(numbers[0]))
-
-
-def _row_of(cells: Mapping[str, float], size: int) -> PerftestRow:
-    """Build a row from cells by the text's column names; JSON has `BW average` without a unit."""
+    cells, size = dict(zip(columns, numbers, strict=True)), int(numbers[0])
     typical = cells.get("t_typical[usec]", cells.get("t_avg[usec]"))
     if typical is not None:
         return PerftestRow(size, latency_us=typical if _is_positive(typical) else None)
@@ -166,57 +157,15 @@ def _row_of(cells: Mapping[str, float], size: int) -> PerftestRow:
 
 def _gb_per_s(average: float, unit: str, size: int, rate: float | None) -> float | None:
     """Convert the average to GB/s; None when it is not positive or contradicts the message rate."""
-    if rate is None or not _is_positive(average):
+    factor = GB_PER_S_OF_UNIT.get(unit)
+    if rate is None or factor is None or not _is_positive(average):
         return None
     rate_gb_per_s = rate * size / 1e3
     # Both are printed rounded: the rate to 6 decimals, the average to 2.
-    for candidate in [unit] if unit else list(GB_PER_S_OF_UNIT):
-        factor = GB_PER_S_OF_UNIT.get(candidate, 0.0)
-        rounding = 0.5e-6 * size / 1e3 + 0.005 * factor
-        if (
-            factor
-            and abs(average * factor - rate_gb_per_s) <= MAX_DIFFERENCE * rate_gb_per_s + rounding
-        ):
-            return average * factor
-    return None
+    rounding = 0.5e-6 * size / 1e3 + 0.005 * factor
+    contradicts = abs(average * factor - rate_gb_per_s) > MAX_DIFFERENCE * rate_gb_per_s + rounding
+    return None if contradicts else average * factor
 
 
 def _is_positive(value: float) -> bool:
     return math.isfinite(value) and value > 0
-
-
-class _JsonResult(BaseModel):
-    size: int = Field(alias="MsgSize", gt=0, lt=2**40, strict=True)
-    average: float | None = Field(None, alias="BW_average")
-    rate: float | None = Field(None, alias="MsgRate")
-    t_typical: float | None = None
-    t_avg: float | None = None
-
-    def row(self) -> PerftestRow:
-        cells = {
-            "BW average": self.average,
-            "MsgRate[Mpps]": self.rate,
-            "t_typical[usec]": self.t_typical,
-            "t_avg[usec]": self.t_avg,
-        }
-        return _row_of({name: cell for name, cell in cells.items() if cell is not None}, self.size)
-
-
-class _Json(BaseModel):
-    test_info: dict[str, object] = {}
-    results: _JsonResult | list[_JsonResult]
-
-
-def _parse_json(text: str) -> PerftestResult:
-    try:
-        document = _Json.model_validate_json(text)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in fault["loc"])
-        problem = f"{where}: {fault['msg']}" if where else "the JSON is cut"
-        return PerftestResult((), Failure.UNREADABLE, one_line(problem))
-    results = document.results
-    rows = tuple(result.row() for result in (results if isinstance(results, list) else [results]))
-    if rows and "Bidirectional" in str(document.test_info.get("test")):
-        return PerftestResult(rows, Failure.UNREADABLE, _BIDIRECTIONAL)
-    return _result(rows, closed=True, text="no result in the JSON")

@@ -8,7 +8,7 @@
     [1](2c9030001)  "S-0002c9020048"[1]         # lid 9 lmc 0 "MF0;leaf1:MQM8700/U1" lid 7 4xHDR
 
 Both blocks describe a cable and must agree. An adapter's description is the host's name and the
-device by convention, but can be any text: matching by GUID is safer.
+device by convention, but can be any text.
 """
 
 from __future__ import annotations
@@ -32,14 +32,11 @@ _IN_SWITCHES = "Aggregation Node"
 class AdapterPort:
     """A port of a host channel adapter."""
 
-    guid: str
-    """Node GUID of the adapter, 16 digits of lower-case hex."""
     port: int
     description: str
     """Description of the adapter: `node01 mlx5_0`."""
     switch: str
     """Name of the leaf switch, with its GUID if several share a name."""
-    switch_guid: str
 
     @property
     def host(self) -> str:
@@ -53,7 +50,7 @@ class AdapterPort:
 
 
 def parse_ibnetdiscover(text: str, source: str = "ibnetdiscover") -> tuple[AdapterPort, ...]:
-    """Parse the ports of host adapters, in order of GUID and port.
+    """Parse the ports of host adapters, in order of the adapter's GUID and port.
 
     Raises:
         MachineError: a line is cut, there is no switch, or two blocks contradict each other.
@@ -75,13 +72,7 @@ def parse_ibnetdiscover(text: str, source: str = "ibnetdiscover") -> tuple[Adapt
         raise MachineError(f"{source}: no switch in it; write it with `ibnetdiscover`")
     labels = _labels({node: name for node, name in names.items() if node.startswith("S-")})
     return tuple(
-        AdapterPort(
-            _guid(adapter),
-            port,
-            names.get(adapter, ""),
-            labels.get(leaf) or _guid(leaf),
-            _guid(leaf),
-        )
+        AdapterPort(port, names.get(adapter, ""), labels.get(leaf) or _guid(leaf))
         for (adapter, port), leaf in sorted(leaf_of.items())
         if _IN_SWITCHES not in names.get(adapter, "")
     )

@@ -1,8 +1,13 @@
-"""Racks of ports by host, and leaf switches from ibnetdiscover."""
+"""Racks of ports by host, and leaf switches from ibnetdiscover and LLDP."""
 
-from probes.cluster.racks import not_in_fabric, place_in_racks
+import json
+
+import pytest
+
+from probes.cluster.racks import not_in_fabric, parse_lldp, place_in_racks
 from probes.network.ports import NetworkPort
 from probes.network.racks.ibnetdiscover import AdapterPort
+from tuccl.errors import MachineError
 
 
 def port(
@@ -18,7 +23,7 @@ def port(
 
 
 def adapter(description: str, switch: str, number: int = 1) -> AdapterPort:
-    return AdapterPort("c1", number, description, switch, "a1")
+    return AdapterPort(number, description, switch)
 
 
 FABRIC = (
@@ -54,3 +59,48 @@ def test_ports_that_the_fabric_does_not_name_are_noted() -> None:
     )
     assert not_in_fabric(ports[:1], FABRIC) == ()
     assert not_in_fabric(ports, ()) == ()
+
+
+LEAF1 = {"leaf1": {"id": {"type": "mac", "value": "0c:42:a1:00:00:01"}, "descr": "Cumulus"}}
+UNNAMED = {"id": {"type": "mac", "value": "0c:42:a1:00:00:02"}, "capability": []}
+
+
+def _seen(*chassis: object) -> list[dict[str, object]]:
+    return [{"via": "LLDP", "rid": "1", "chassis": each, "port": {}} for each in chassis]
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "switches"),
+    [
+        ({"eth0": _seen(LEAF1)[0]}, {"eth0": "leaf1"}),
+        (
+            [{"eth0": _seen(LEAF1)[0]}, {"eth1": _seen(UNNAMED)[0]}],
+            {"eth0": "leaf1", "eth1": "0c:42:a1:00:00:02"},
+        ),
+        ({"eth0": _seen(LEAF1, UNNAMED), "eth1": _seen(LEAF1, LEAF1)}, {"eth1": "leaf1"}),
+        ([], {}),
+    ],
+)
+def test_lldp_names_the_only_switch_of_an_interface(
+    interfaces: object, switches: dict[str, str]
+) -> None:
+    assert parse_lldp(json.dumps({"lldp": {"interface": interfaces}})) == switches
+
+
+def test_lldpd_without_neighbours() -> None:
+    assert parse_lldp("") == parse_lldp('{"lldp": {}}') == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"lldp": {"interface": {"eth0": {"chas',
+        '{"interface": {}}',
+        '{"lldp": {"interface": {"eth0": {"chassis": "leaf1"}}}}',
+        "[]",
+        "lldp.eth0.chassis.name=leaf1",
+    ],
+)
+def test_lldp_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(MachineError, match="lldpctl: the JSON is cut or not that of"):
+        parse_lldp(text)

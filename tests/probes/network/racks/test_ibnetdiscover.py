@@ -33,13 +33,9 @@ Ca\t2 "H-00000000000000c3"\t\t# "node02 mlx5_0"
 
 def test_adapters_and_their_leaves() -> None:
     assert parse_ibnetdiscover(FABRIC) == (
-        AdapterPort(
-            *("00000000000000c1", 1, "node01 mlx5_0"), "leaf (00000000000000a1)", "00000000000000a1"
-        ),
-        AdapterPort(
-            *("00000000000000c2", 1, "node01 mlx5_1"), "leaf (00000000000000a2)", "00000000000000a2"
-        ),
-        AdapterPort("00000000000000c3", 2, "node02 mlx5_0", "spine", "00000000000000a3"),
+        AdapterPort(1, "node01 mlx5_0", "leaf (00000000000000a1)"),
+        AdapterPort(1, "node01 mlx5_1", "leaf (00000000000000a2)"),
+        AdapterPort(2, "node02 mlx5_0", "spine"),
     )
 
 
@@ -66,8 +62,9 @@ def test_a_list_cut_anywhere_knows_no_other_leaves(end: int) -> None:
         ports = parse_ibnetdiscover(FABRIC[:end])
     except MachineError:
         return
-    whole = {(port.guid, port.port): port.switch_guid for port in parse_ibnetdiscover(FABRIC)}
-    assert all(whole[port.guid, port.port] == port.switch_guid for port in ports)
+    # A name that only one switch has so far is not followed by its GUID.
+    whole = {(at.description, at.port): at.switch for at in parse_ibnetdiscover(FABRIC)}
+    assert all(whole[at.description, at.port].startswith(at.switch) for at in ports)
 
 
 @requires_shared_data
@@ -79,8 +76,6 @@ def test_real_fabric() -> None:
         f"MF0;rmd70-0101-0919-{number}ib0:MQM8700/U1": 2
         for number in ("01", "02", "03", "11", "12")
     }
-    leaf = {port.guid: port.switch_guid for port in ports}
-    assert leaf["0ff08c4321664e96"] == leaf["0ff08c43217299f2"] == "0ff08c43215bae48"
 
 
 @pytest.mark.parametrize("old", ["[1](c1)", "[1](c2)"])
