@@ -64,14 +64,13 @@ def small_window(function: PciFunction, memory_bytes: int) -> Gap | None:
     """Return a gap with the remedy for a data-centre GPU whose memory exceeds its largest BAR.
 
     Other devices reach the memory through that BAR (BAR1 in `nvidia-smi -q`). Display GPUs (class
-    0300) have a small BAR1 by design and no P2P over PCIe; None for these, and if the memory or
-    every range is unknown.
+    0300) have a small BAR1 by design and no P2P over PCIe; None for these, and if the memory or the
+    window is unknown.
     """
-    largest = max((bar.size_bytes for bar in function.bars), default=0)
     is_data_centre = function.class_code is not None and function.class_code >> 8 == _CONTROLLER_3D
-    if not is_data_centre or not 0 < largest < memory_bytes:
+    if not is_data_centre or not 0 < function.window_bytes < memory_bytes:
         return None
-    window = _binary(largest)
+    window = _binary(function.window_bytes)
     problem = (
         f"P2P over PCIe and GPUDirect RDMA map its {_binary(memory_bytes)} of memory through a "
         f"window (BAR1) of {window}: enable Resizable BAR (large BAR1, Above 4G Decoding) in the "

@@ -104,10 +104,6 @@ class P2pGpu:
 
     bus_id: str
     """PCI address: `0000:3b:00.0`."""
-    name: str
-    sm_count: int
-    compute_capability: int
-    memory_bytes: int
     error: str
     """Reason for its exclusion; empty when it was measured."""
 
@@ -133,7 +129,6 @@ class P2pReport:
     peer_access: dict[tuple[int, int], bool]
     """Whether a pair has peer access, by pair with the lesser index first."""
     notes: tuple[str, ...]
-    seconds: float
 
     @cached_property
     def corrupt_pairs(self) -> frozenset[tuple[int, int]]:
@@ -275,17 +270,7 @@ def read_p2p_report(text: str) -> P2pReport:
 
 def _to_report(model: _ReportModel) -> P2pReport:
     return P2pReport(
-        gpus=tuple(
-            P2pGpu(
-                bus_id=gpu.bus_id,
-                name=printable(gpu.name),
-                sm_count=gpu.sm_count,
-                compute_capability=gpu.compute_capability,
-                memory_bytes=gpu.memory_bytes,
-                error=printable(gpu.error, _MAX_WORDS),
-            )
-            for gpu in model.gpus
-        ),
+        gpus=tuple(P2pGpu(gpu.bus_id, printable(gpu.error, _MAX_WORDS)) for gpu in model.gpus),
         samples={(m.what, m.gpus): m.samples for m in model.measurements if m.status == "ok"},
         failures=tuple(
             P2pFailure(m.what, m.gpus, m.status == "corrupt", printable(m.detail, _MAX_WORDS))
@@ -294,5 +279,4 @@ def _to_report(model: _ReportModel) -> P2pReport:
         ),
         peer_access={pair.gpus: pair.peer_access for pair in model.pairs},
         notes=tuple(printable(note, _MAX_WORDS) for note in model.notes),
-        seconds=model.seconds,
     )

@@ -12,22 +12,6 @@ from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
-class BarRange:
-    """A non-empty address range of a function (a line of `resource`)."""
-
-    index: int
-    start: int
-    end: int
-    """Last address, inclusive."""
-    flags: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Length of the range."""
-        return self.end - self.start + 1
-
-
-@dataclass(frozen=True, slots=True)
 class PcieLink:
     """Rate and width of the link above a function."""
 
@@ -55,7 +39,8 @@ class PciFunction:
     """NUMA node; None when unknown (sysfs: -1)."""
     link: PcieLink | None = None
     """The lesser of the links that this function and the port above it state."""
-    bars: tuple[BarRange, ...] = ()
+    window_bytes: int = 0
+    """Size of its largest address range (BAR); 0 when unknown."""
     label: str = ""
     """Name in a text source; empty for sysfs."""
     is_virtual: bool = False

@@ -1,7 +1,7 @@
 """`parse_lspci`: the PCI functions of one host from the output of lspci.
 
 `lspci -vvv -nn -D`, run as root, has almost all facts of sysfs: the bridge tree (bus numbers of
-every bridge), NUMA nodes, links and BARs, but neither names nor speeds of network ports. -D and -nn
+every bridge), NUMA nodes and links, but neither names nor speeds of network ports. -D and -nn
 may be missing: the domain is 0000 then, and numbers follow from unambiguous names. Format: pciutils
 3.7 to 3.10, lspci.c, ls-caps.c, ls-kernel.c.
 
@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from probes.nccl_xml.nics import shortened
 from probes.pci.address import address_key, root_of
 from probes.pci.inventory import (
-    BarRange,
     Gap,
     NicPort,
     NumaNode,
@@ -191,18 +190,14 @@ _TAIL = re.compile(r"\s*\((?:rev|prog-if) [^()]*\)")
 _PROG_IF = re.compile(r"\(prog-if ([0-9a-f]{2})\b")
 _IDS = re.compile(r"(?:^|\[)([0-9a-f]{4}):([0-9a-f]{4})\]?$")
 _BUS = re.compile(r"Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})")
-_REGION = re.compile(
-    r"Region (\d): (Memory|I/O ports) at ([0-9a-f]{1,16}) (.*)\[size=(\d{1,9})([KMGT]?)\]"
-)
 _LINK = re.compile(r"Speed (\d{1,3}(?:\.\d{1,3})?)\s?GT/s.*?Width x(\d{1,3})")
 _NO_DETAILS = Gap(
     "lspci",
-    f"without -v it shows no bridge tree, NUMA nodes, links and BARs; {COMMAND} shows them",
+    f"without -v it shows no bridge tree, NUMA nodes and links; {COMMAND} shows them",
 )
 _NUMA_NODE = re.compile(r"NUMA node: (\d{1,5})")
 _MAX_LINE = 1000
 """Characters read of a line; lspci's lines are shorter."""
-_SIZE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MAX_FUNCTIONS = 65_536
 
 
@@ -214,7 +209,6 @@ class _Entry:
     title: str
     verbose: bool = False
     numa_node: int | None = None
-    bars: list[BarRange] = field(default_factory=list)
     buses: tuple[int, int] | None = None
     """Secondary and subordinate bus of a bridge."""
     capable: PcieLink | None = None
@@ -300,7 +294,7 @@ def _address(header: re.Match[str]) -> str:
 
 
 def _read_detail(entry: _Entry, line: str) -> None:
-    """Read an indented line; deeper lines are of capabilities, where SR-IOV has its own Regions."""
+    """Read an indented line; deeper lines are of capabilities."""
     entry.verbose = True
     deep = line.startswith(("\t\t", "                "))
     text = line[:_MAX_LINE].strip()
@@ -313,20 +307,8 @@ def _read_detail(entry: _Entry, line: str) -> None:
         entry.numa_node = int(node[1])
     elif (bus := _BUS.match(text)) is not None:
         entry.buses = int(bus[2], 16), int(bus[3], 16)
-    elif (region := _REGION.match(text)) is not None:
-        entry.bars.append(_bar(region))
     elif text.startswith("Capabilities: <access denied>"):
         entry.denied = True
-
-
-def _bar(region: re.Match[str]) -> BarRange:
-    """Parse a region, with flags as in Linux' `resource` files (include/linux/ioport.h)."""
-    kind, attributes = region[2], region[4]
-    flags = 0x100 if kind == "I/O ports" else 0x200
-    flags |= 0x2000 if "(" in attributes and " prefetchable" in attributes else 0
-    flags |= 0x100000 if "64-bit" in attributes else 0
-    start = int(region[3], 16)
-    return BarRange(int(region[1]), start, start + int(region[5]) * _SIZE[region[6]] - 1, flags)
 
 
 def _link(text: str) -> PcieLink | None:
@@ -373,7 +355,6 @@ def _function(
         link=_effective_link(
             entry, by_address[parent] if parent else None, is_nic=_is_nic(classes[entry.address])
         ),
-        bars=tuple(entry.bars),
         label=description,
     )
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from probes.pci.address import address_key, is_address, is_root, root_of
 from probes.pci.inventory import (
-    BarRange,
     CpuModel,
     NumaNode,
     PcieLink,
@@ -181,7 +180,7 @@ def _function(
         device=reader.value(f"{folder}/device", hexadecimal(4), needed=True),
         numa_node=reader.value(f"{folder}/numa_node", number_or_none),
         link=_lesser(own, stated.get(position.parent or "", _StatedLink())),
-        bars=_ranges(reader, f"{folder}/resource"),
+        window_bytes=_largest_range(reader, f"{folder}/resource"),
         is_virtual=reader.is_there(f"{folder}/physfn"),
     )
     base_class = (function.class_code or 0) >> 16
@@ -217,9 +216,9 @@ def _lesser(own: _StatedLink, port: _StatedLink) -> PcieLink | None:
     return PcieLink(rate, width) if rate or width else None
 
 
-def _ranges(reader: ValueReader, path: str) -> tuple[BarRange, ...]:
-    """Parse lines `start end flags`; an unused range is all zero."""
-    ranges = []
+def _largest_range(reader: ValueReader, path: str) -> int:
+    """Parse lines `start end flags`, the end inclusive; an unused range is all zero."""
+    largest = 0
     text = reader.text(path, needed=True) or ""
     for index, line in enumerate(text.splitlines()[:_MAX_RANGES]):
         if re.fullmatch(r"0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16} 0x[0-9a-f]{1,16}", line) is None:
@@ -231,8 +230,8 @@ def _ranges(reader: ValueReader, path: str) -> tuple[BarRange, ...]:
         if end < start:
             reader.gap(path, f"line {index + 1} ends before it starts; the range was left out")
             continue
-        ranges.append(BarRange(index, start, end, flags))
-    return tuple(ranges)
+        largest = max(largest, end - start + 1)
+    return largest
 
 
 def _numa_nodes(reader: ValueReader) -> tuple[NumaNode, ...]:

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from probes.pci.inventory import (
-    BarRange,
     CpuModel,
     NumaNode,
     PcieLink,
@@ -71,7 +70,7 @@ def test_a_function_knows_what_it_is_and_where_it_sits(tree: SysfsTree) -> None:
     assert [function.class_code for function in inventory.functions[:3]] == [0x060400] * 3
     gpu = _leaf(inventory)
     assert (gpu.class_code, gpu.vendor, gpu.device) == (0x030200, 0x10DE, 0x2330)
-    assert (gpu.numa_node, gpu.link, gpu.bars) == (1, PcieLink(16.0, 16), ())
+    assert (gpu.numa_node, gpu.link, gpu.window_bytes) == (1, PcieLink(16.0, 16), 0)
     assert inventory.numa_nodes == (NumaNode(0, 0), NumaNode(1, 1))
     assert inventory.cpu == CpuModel("x86_64", "GenuineIntel", 6, 143)
     assert (inventory.hostname, inventory.gaps) == ("node7", ())
@@ -200,11 +199,7 @@ def test_address_ranges_leave_out_what_is_unused_and_name_what_is_wrong(tree: Sy
         "garbage\n",
     )
     inventory = _read(tree)
-    assert _leaf(inventory).bars == (
-        BarRange(0, 0x1040020000, 0x104002FFFF, 0x14220C),
-        BarRange(2, 0x1000000000, 0x13FFFFFFFF, 0x14220C),
-    )
-    assert [bar.size_bytes for bar in _leaf(inventory).bars] == [64 << 10, 16 << 30]
+    assert _leaf(inventory).window_bytes == 16 << 30
     assert [gap.what for gap in inventory.gaps] == [
         "line 5 ends before it starts; the range was left out",
         "line 6 is 'garbage', which is not an address range",
@@ -414,7 +409,7 @@ def test_bytes_of_any_kind_give_a_believable_value_or_a_gap(
         link = function.link or PcieLink(0, 0)
         assert link.gt_per_s in {0, 2.5, 5, 8, 16, 32, 64, 128}
         assert link.width in {0, 1, 2, 4, 8, 12, 16, 32}
-        assert all(0 <= bar.start <= bar.end < 1 << 64 for bar in function.bars)
+        assert 0 <= function.window_bytes <= 1 << 64
     for port in inventory.ports:
         assert port.speed_gbit_per_s is None or 0 < port.speed_gbit_per_s <= 3200
     assert all("\n" not in gap.sentence() for gap in inventory.gaps)
