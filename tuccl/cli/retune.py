@@ -51,7 +51,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
     from tuccl.reports.finished_run import current_run
     from tuccl.tuning.pipeline.preparing import prepare
     from tuccl.tuning.pipeline.retuning import retuning_of
-    from tuccl.tuning.pipeline.run_options import read_options
+    from tuccl.tuning.pipeline.options_to_settings import read_options
     from tuccl.views.terminal import display
     from tuccl.views.terminal.live_view import progress_of_probing
     from tuccl.workspace.atomic_file import absolute

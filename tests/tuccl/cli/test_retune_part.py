@@ -30,7 +30,7 @@ from tuccl.tuning.pipeline import stages
 from tuccl.tuning.pipeline.carried_table import samples_in
 from tuccl.tuning.pipeline.preparing import prepare
 from tuccl.tuning.pipeline.retuning import retuning_of
-from tuccl.tuning.pipeline.run_options import read_options
+from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.tuning.pipeline.tuning_run import run
 from tuccl.workloads.workload_file import read_workload
 from tuccl.workspace.measurement_log import read_log

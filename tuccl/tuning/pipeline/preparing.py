@@ -19,7 +19,7 @@ from tuccl.options.machine import load_machine
 from tuccl.options.run_options import RunOptions
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
 from tuccl.tuning.pipeline.recorded_search import replay_note, takes_recorded_steps
-from tuccl.tuning.pipeline.run_options import (
+from tuccl.tuning.pipeline.options_to_settings import (
     laboratory_of,
     record_of_options,
     settings_of_options,

@@ -14,7 +14,7 @@ from probes.topology.graph import Topology
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.finished_run import read_machine
-from tuccl.tuning.pipeline.run_options import read_options
+from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.workspace.runs import Run, RunRecord, Workspace
 
 _LABELS = {"schedules": "whether schedules are tried", "own_schedules": "--schedules"}

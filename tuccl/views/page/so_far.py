@@ -20,7 +20,7 @@ from tuccl.reports.finished_run import read_machine
 from tuccl.schedules.saved_candidates import saved_names
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import STOCK, Task
-from tuccl.tuning.pipeline.run_options import read_options
+from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.views.page.keys import ShownKey, TimedCall, shape_words, timed
 from tuccl.views.page.search import SearchProgress, search_progress
 from tuccl.workspace.measurement_log import Measurement, read_history, read_log

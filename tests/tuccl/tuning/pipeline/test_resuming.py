@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from tuccl.errors import UsageError
 from tuccl.tuning.pipeline import preparing
 from tuccl.tuning.pipeline.resuming import require_begun
-from tuccl.tuning.pipeline.run_options import read_options
+from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.workspace.runs import RunRecord, Workspace
 
 

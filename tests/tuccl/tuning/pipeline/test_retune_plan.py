@@ -28,7 +28,7 @@ from tuccl.tuning.pipeline.retune_plan import (
     plan_retune,
 )
 from tuccl.tuning.pipeline.retuning import compare
-from tuccl.tuning.pipeline.run_options import with_shapes
+from tuccl.tuning.pipeline.options_to_settings import with_shapes
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
 

@@ -22,7 +22,7 @@ from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.presets import SOCKET_THREADS
 from tuccl.tuning.pipeline.preparing import Prepared
-from tuccl.tuning.pipeline.run_options import (
+from tuccl.tuning.pipeline.options_to_settings import (
     read_options,
     record_of_options,
     settings_of_options,
