@@ -7,9 +7,11 @@ share, the one with messages in turn is drawn, in which a link has one message a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import groupby
 from math import ceil
 
 import plotly.graph_objects as go
@@ -22,7 +24,7 @@ from synthesizer.formats.msccl_xml import read_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from synthesizer.simulate.trace import Trace, TracedStep, Transfer, trace_schedule
-from tuccl.errors import ScheduleError
+from tuccl.errors import ScheduleError, UsageError
 from tuccl.models.executor_model import SLOTS, execution_model, with_network_hops
 from tuccl.models.figures import machine_figures
 from tuccl.models.model_constants import SHIPPED
@@ -67,44 +69,17 @@ _AROUND_PIXELS = 150
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A time that something is busy."""
+    """A time that a port of the sketch, or a threadblock, is busy."""
 
+    lane: str
+    """The port, or the threadblock with the ranks that it receives from and sends to."""
     phase: MessagePhase
     begin_us: float
     end_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class LinkLane:
-    """The use of one port of the sketch."""
-
-    port: str
-    share: float
-    """Share of the time that it is occupied."""
-    bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StepBar:
-    """A step of a threadblock."""
-
-    instruction: str
-    """As MSCCL-IR names it."""
-    chunks: int
-    bar: Bar
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadblockLane:
-    """The steps of one threadblock."""
-
-    rank: int
-    threadblock: int
-    receives_from: int
-    """Rank, -1 for none."""
-    sends_to: int
-    """Rank, -1 for none."""
-    steps: tuple[StepBar, ...]
+    rank: int | None = None
+    """Rank of the threadblock."""
+    step: str = ""
+    """Number of the threadblock's step, its instruction as MSCCL-IR names it, and its chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +102,10 @@ class ScheduleTimeline:
     tiles: int
     """Tiles of the whole call."""
     shown_tiles: int
-    links: tuple[LinkLane, ...]
-    ranks: tuple[ThreadblockLane, ...]
+    shares: Mapping[str, float]
+    """Share of the time that each port is occupied."""
+    transfers: tuple[Bar, ...]
+    steps: tuple[Bar, ...]
 
     @property
     def name(self) -> str:
@@ -162,17 +139,16 @@ def simulated_timelines(
     for key, config in _chosen(found, keys):
         tried = report.schedules.get(config.schedule)
         part, sketch = machine, by_name.get("" if tried is None else tried.sketch)
-        if key.shape.ranks < len(machine.gpus):
-            part, sketch = parts.slowest(key.shape), None
-        sketch = sketch or whole_machine(part)
-        timeline = _timeline(stored[config.schedule], config, key, sketch, part)
-        if timeline is None:
+        try:
+            if key.shape.ranks < len(machine.gpus):
+                part, sketch = parts.slowest(key.shape), None
+            sketch = sketch or whole_machine(part)
+            timeline = _timeline(stored[config.schedule], config, key, sketch, part)
+        except (ScheduleError, UsageError):
             continue
-        more = sum(len(lane.steps) for lane in timeline.ranks)
-        if steps + more > _MOST_STEPS_TOGETHER:
-            continue
-        steps += more
-        made.append(timeline)
+        if timeline is not None and steps + len(timeline.steps) <= _MOST_STEPS_TOGETHER:
+            made.append(timeline)
+            steps += len(timeline.steps)
         if len(made) == _MOST_SCHEDULES:
             break
     return tuple(made)
@@ -199,15 +175,17 @@ def _timeline(
     sketch: Sketch,
     machine: Topology,
 ) -> ScheduleTimeline | None:
-    try:
-        algorithm = read_msccl_xml(stored.msccl_xml, stored.name)
-        if algorithm.step_count > _MOST_STEPS:
-            return None
-        network = with_network_hops(sketch, machine_figures(machine), SHIPPED)
-        model = _model(algorithm, network, config, key.size_bytes)
-        trace = trace_schedule(algorithm, network, key.size_bytes, model, _TILES)
-    except ScheduleError:
+    """Return the call of a key by a schedule, unless that has too many steps.
+
+    Raises:
+        ScheduleError: The simulator does not run the schedule on the machine.
+    """
+    algorithm = read_msccl_xml(stored.msccl_xml, stored.name)
+    if algorithm.step_count > _MOST_STEPS:
         return None
+    network = with_network_hops(sketch, machine_figures(machine), SHIPPED)
+    model = _model(algorithm, network, config, key.size_bytes)
+    trace = trace_schedule(algorithm, network, key.size_bytes, model, _TILES)
     return ScheduleTimeline(
         schedule=stored.name,
         operation=key.operation,
@@ -220,8 +198,9 @@ def _timeline(
         fair_us=round(trace.fair_us, 3),
         tiles=trace.tiles,
         shown_tiles=trace.traced_tiles,
-        links=_links(trace, sketch),
-        ranks=tuple(_ranks(trace, sketch)),
+        shares={port: round(share, 4) for port, share in trace.shares().items()},
+        transfers=_transfers(trace, sketch),
+        steps=tuple(_steps(trace, sketch)),
     )
 
 
@@ -239,31 +218,31 @@ def _model(
     return execution_model(config.protocol, max(32, config.nthreads), instances, slot_bytes)
 
 
-def _links(trace: Trace, sketch: Sketch) -> tuple[LinkLane, ...]:
+def _transfers(trace: Trace, sketch: Sketch) -> tuple[Bar, ...]:
+    """Return when each port is in use, with gaps closed until the bars are few enough."""
     by_port: dict[str, list[Transfer]] = {}
-    for transfer in trace.transfers:
+    for transfer in sorted(trace.transfers, key=lambda each: (each.port, each.begin_us)):
         by_port.setdefault(transfer.port, []).append(transfer)
-    shares = trace.shares()
     gap_us = trace.time_us / _FINEST
     while True:
-        lanes = {port: _joined(found, sketch, gap_us) for port, found in by_port.items()}
-        if sum(map(len, lanes.values())) <= _MOST_BARS or gap_us > trace.time_us:
-            break
+        bars = [bar for found in by_port.values() for bar in _joined(found, sketch, gap_us)]
+        if len(bars) <= _MOST_BARS or gap_us > trace.time_us:
+            return tuple(bars)
         gap_us *= 2.0
-    return tuple(LinkLane(port, round(shares[port], 4), lanes[port]) for port in sorted(lanes))
 
 
-def _joined(transfers: Sequence[Transfer], sketch: Sketch, gap_us: float) -> tuple[Bar, ...]:
+def _joined(transfers: Sequence[Transfer], sketch: Sketch, gap_us: float) -> list[Bar]:
     """Return the times of a port, those of one phase joined over gaps that cannot be seen."""
     bars: list[Bar] = []
-    for transfer in sorted(transfers, key=lambda each: each.begin_us):
+    for transfer in transfers:
         phase = _phase(sketch, transfer.src, transfer.dst, reduces=transfer.reduces)
+        begin_us, end_us = round(transfer.begin_us, 3), round(transfer.end_us, 3)
         last = bars[-1] if bars else None
         if last is None or last.phase is not phase or transfer.begin_us - last.end_us > gap_us:
-            bars.append(_bar(phase, transfer.begin_us, transfer.end_us))
+            bars.append(Bar(transfer.port, phase, begin_us, end_us))
         else:
-            bars[-1] = _bar(phase, last.begin_us, transfer.end_us)
-    return tuple(bars)
+            bars[-1] = replace(last, end_us=end_us)
+    return bars
 
 
 def _phase(sketch: Sketch, src: int, dst: int, *, reduces: bool) -> MessagePhase:
@@ -273,21 +252,23 @@ def _phase(sketch: Sketch, src: int, dst: int, *, reduces: bool) -> MessagePhase
     return MessagePhase.SPREAD_INSIDE if inside else MessagePhase.SPREAD_ACROSS
 
 
-def _ranks(trace: Trace, sketch: Sketch) -> Iterator[ThreadblockLane]:
-    lanes: dict[tuple[int, int], list[TracedStep]] = {}
-    for step in trace.steps:
-        lanes.setdefault((step.rank, step.threadblock.id), []).append(step)
-    for (rank, number), steps in sorted(lanes.items()):
-        block = steps[0].threadblock
-        bars = tuple(
-            StepBar(
-                step.step.type.value,
-                step.step.count,
-                _bar(_step_phase(step, sketch), step.begin_us, step.end_us),
-            )
-            for step in steps
+def _steps(trace: Trace, sketch: Sketch) -> Iterator[Bar]:
+    """Yield the steps of each threadblock, rank by rank."""
+    numbers: Counter[tuple[int, int]] = Counter()
+    for step in sorted(trace.steps, key=lambda each: (each.rank, each.threadblock.id)):
+        block = step.threadblock
+        source, target = (
+            f"{peer}" if peer >= 0 else "" for peer in (block.recv_peer, block.send_peer)
         )
-        yield ThreadblockLane(rank, number, block.recv_peer, block.send_peer, bars)
+        yield Bar(
+            lane=f"tb {block.id}: " + f"{source} > {target}".strip(),
+            phase=_step_phase(step, sketch),
+            begin_us=round(step.begin_us, 3),
+            end_us=round(step.end_us, 3),
+            rank=step.rank,
+            step=f"{numbers[step.rank, block.id]} {step.step.type.value} {step.step.count}",
+        )
+        numbers[step.rank, block.id] += 1
 
 
 def _step_phase(step: TracedStep, sketch: Sketch) -> MessagePhase:
@@ -301,27 +282,16 @@ def _step_phase(step: TracedStep, sketch: Sketch) -> MessagePhase:
     return MessagePhase.LOCAL
 
 
-def _bar(phase: MessagePhase, begin_us: float, end_us: float) -> Bar:
-    return Bar(phase, round(begin_us, 3), round(end_us, 3))
-
-
 def timeline_charts(timelines: Sequence[ScheduleTimeline]) -> tuple[Chart, Chart]:
     """Return the charts of links, and of steps; there has to be a timeline."""
     links, steps = {}, {}
     for timeline in timelines:
         links[timeline.name] = _lanes(
-            (f"{lane.port} {lane.share:.0%}", bar, "")
-            for lane in timeline.links
-            for bar in lane.bars
+            (f"{bar.lane} {timeline.shares[bar.lane]:.0%}", bar) for bar in timeline.transfers
         )
-        for rank in dict.fromkeys(lane.rank for lane in timeline.ranks):
-            steps[f"{timeline.name}, rank {rank}"] = _lanes(
-                (_lane_name(lane), step.bar, f"{number} {step.instruction} {step.chunks}")
-                for lane in timeline.ranks
-                if lane.rank == rank
-                for number, step in enumerate(lane.steps)
-            )
-    first = [lane for lane in timelines[0].ranks if lane.rank == 0]
+        for rank, bars in groupby(timeline.steps, key=lambda bar: bar.rank):
+            steps[f"{timeline.name}, rank {rank}"] = _lanes((bar.lane, bar) for bar in bars)
+    first = [bar.lane for bar in timelines[0].steps if bar.rank == 0]
     return (
         Chart(
             "Links over time (simulated)",
@@ -335,8 +305,8 @@ def timeline_charts(timelines: Sequence[ScheduleTimeline]) -> tuple[Chart, Chart
         Chart(
             "Steps of a rank over time (simulated)",
             "Simulated, not measured. When each threadblock of the chosen rank runs its steps; "
-            f"rank 0 of {timelines[0].name} has {count_of(len(first), 'threadblock')} with "
-            f"{count_of(sum(len(lane.steps) for lane in first), 'step')}.",
+            f"rank 0 of {timelines[0].name} has {count_of(len(set(first)), 'threadblock')} with "
+            f"{count_of(len(first), 'step')}.",
             steps,
             "Rank",
             "A row for each threadblock, with the ranks that it receives from and sends to. On "
@@ -346,20 +316,14 @@ def timeline_charts(timelines: Sequence[ScheduleTimeline]) -> tuple[Chart, Chart
     )
 
 
-def _lane_name(lane: ThreadblockLane) -> str:
-    source = "" if lane.receives_from < 0 else f"{lane.receives_from} "
-    target = "" if lane.sends_to < 0 else f" {lane.sends_to}"
-    return f"tb {lane.threadblock}: {source}>{target}"
-
-
-def _lanes(bars: Iterable[tuple[str, Bar, str]]) -> go.Figure:
+def _lanes(bars: Iterable[tuple[str, Bar]]) -> go.Figure:
     """Return a chart with a row for each lane, and a trace for each phase that occurs.
 
     Args:
-        bars: Name of the lane, bar, and text of each step; lanes are in the order of their bars.
+        bars: Bars with the names of their lanes, which are in the order of their bars.
     """
-    shown = [(chart_text(lane), bar, chart_text(text)) for lane, bar, text in bars]
-    lanes = list(dict.fromkeys(lane for lane, _, _ in shown))
+    shown = [(chart_text(lane), bar) for lane, bar in bars]
+    lanes = list(dict.fromkeys(lane for lane, _ in shown))
     figure = go.Figure().update_layout(
         height=_AROUND_PIXELS + _LANE_PIXELS * len(lanes),
         barmode="overlay",
@@ -372,16 +336,16 @@ def _lanes(bars: Iterable[tuple[str, Bar, str]]) -> go.Figure:
         yaxis_showgrid=False,
     )
     for phase, (colour, height) in _STYLES.items():
-        found = [(lane, bar, text) for lane, bar, text in shown if bar.phase is phase]
+        found = [(lane, bar) for lane, bar in shown if bar.phase is phase]
         if found:
-            texts = [text for _, _, text in found if text]
+            texts = [chart_text(bar.step) for _, bar in found if bar.step]
             named = "%{y}, step %{hovertext}" if texts else "%{y}"
             figure.add_bar(
                 orientation="h",
                 name=phase.value,
-                base=[bar.begin_us for _, bar, _ in found],
-                x=[round(bar.end_us - bar.begin_us, 3) for _, bar, _ in found],
-                y=[lane for lane, _, _ in found],
+                base=[bar.begin_us for _, bar in found],
+                x=[round(bar.end_us - bar.begin_us, 3) for _, bar in found],
+                y=[lane for lane, _ in found],
                 width=height,
                 marker={"color": colour, "line": {"width": 0}},
                 hovertext=texts or None,
@@ -392,8 +356,9 @@ def _lanes(bars: Iterable[tuple[str, Bar, str]]) -> go.Figure:
 
 
 def _told(timeline: ScheduleTimeline) -> str:
-    busiest = max(timeline.links, key=lambda lane: lane.share)
-    idlest = min(timeline.links, key=lambda lane: lane.share)
+    busiest, idlest = (
+        pick(timeline.shares, key=timeline.shares.__getitem__) for pick in (max, min)
+    )
     tiles = ""
     if timeline.shown_tiles < timeline.tiles:
         tiles = f" for the first {timeline.shown_tiles} of {timeline.tiles} tiles, alone,"
@@ -401,6 +366,7 @@ def _told(timeline: ScheduleTimeline) -> str:
         f"{timeline.name} ({timeline.runs}), on sketch {timeline.sketch}, takes"
         f"{tiles} {timeline.time_us:.2f} µs with messages in turn at each link, "
         f"{timeline.fair_us:.2f} µs if they share links fairly, and uses "
-        f"{count_of(len(timeline.links), 'link')}, {busiest.port} most, for {busiest.share:.0%} "
-        f"of the time, and {idlest.port} least, for {idlest.share:.0%}"
+        f"{count_of(len(timeline.shares), 'link')}, {busiest} most, for "
+        f"{timeline.shares[busiest]:.0%} of the time, and {idlest} least, for "
+        f"{timeline.shares[idlest]:.0%}"
     )
