@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import exp, log
+from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
@@ -35,59 +37,29 @@ StepT = TypeVar("StepT")
 
 @dataclass(frozen=True, slots=True)
 class SearchStep:
-    """A change of the best so far."""
+    """A change of the best so far of a key's configurations of one family."""
 
+    key: str
+    """As `node all_reduce 4K`."""
+    family: str
+    """An algorithm of NCCL's, its own choice, or schedules."""
     seconds: float
     time_us: float
     config: str
 
 
 @dataclass(frozen=True, slots=True)
-class FamilySearch:
-    """The best so far of the configurations of one algorithm."""
-
-    name: str
-    """An algorithm of NCCL's, its own choice, or schedules."""
-    steps: tuple[SearchStep, ...]
-    configs: int
-    """Number of its configurations that were measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeySearch:
-    """The search of one key."""
-
-    key: str
-    """As `node all_reduce 4K`."""
-    operation: Operation
-    size_bytes: int
-    shape: Shape
-    stock_us: float
-    families: tuple[FamilySearch, ...]
-    """The family of the best first."""
-    failed: int
-    """Number of configurations that failed."""
-
-
-@dataclass(frozen=True, slots=True)
 class GainStep:
-    """The geometric mean of the gains of the best so far."""
-
-    seconds: float
-    gain: float
-
-
-@dataclass(frozen=True, slots=True)
-class GainLine:
-    """The mean gain of an operation on communicators of one shape, over time."""
+    """A change of the mean gain of an operation on communicators of one shape."""
 
     operation: Operation
-    shape: Shape
     shape_name: str
     """As `ShownKey.shape_name`."""
     apart: bool
     """Whether it counts schedules that no job here runs."""
-    steps: tuple[GainStep, ...]
+    seconds: float
+    gain: float
+    """Geometric mean of the gains of the best so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +69,13 @@ class SearchProgress:
     seconds: float
     """Seconds of the machine that all measurements took."""
     measurements: int
-    keys: tuple[KeySearch, ...]
-    gains: tuple[GainLine, ...]
+    tried: Mapping[str, Mapping[str, int]]
+    """Number of configurations that were measured, by key and family, that of the best first."""
+    failed: Mapping[str, int]
+    """Number of configurations that failed, by key."""
+    steps: tuple[SearchStep, ...]
+    """The steps of each family of each key, in the order of `tried`."""
+    gains: tuple[GainStep, ...]
 
 
 @dataclass
@@ -106,9 +83,10 @@ class _Best:
     """The best so far of one family of one key."""
 
     medians: dict[Config, float] = field(default_factory=dict)
-    steps: list[SearchStep] = field(default_factory=list)
+    steps: list[tuple[float, float, str]] = field(default_factory=list)
+    """Seconds, time and configuration of each change."""
     best: Config | None = None
-    _latest_us: float = 0.0
+    latest_us: float = 0.0
 
     def note(self, measured: Measurement, readable: Mapping[str, str]) -> None:
         config = measured.config
@@ -118,12 +96,12 @@ class _Best:
         elif self.medians[config] < self.medians[self.best]:
             self.best = config
         time_us = self.medians[self.best]
-        if not self.steps or time_us != self._latest_us:
-            self._latest_us = time_us
+        if not self.steps or time_us != self.latest_us:
+            self.latest_us = time_us
             text = self.best.describe()
             name = readable.get(self.best.schedule, self.best.schedule)
             text = text.replace(self.best.algorithm, name) if self.best.is_schedule else text
-            self.steps.append(SearchStep(round(measured.seconds, 3), float(f"{time_us:.5g}"), text))
+            self.steps.append((round(measured.seconds, 3), float(f"{time_us:.5g}"), text))
 
 
 def search_progress(
@@ -165,22 +143,26 @@ def search_progress(
                 gain.note(measured.seconds, key, found[measured.task])
     lines = sum(map(len, found.values()))
     most = max(_LEAST_STEPS, min(_MOST_STEPS, _MOST_STEPS_TOGETHER // max(1, lines)))
+    # The family of the best first.
+    families = {
+        key.name: dict(sorted(found[name].items(), key=lambda each: each[1].steps[-1][1]))
+        for name, key in tasks.items()
+    }
     return SearchProgress(
         seconds,
         count,
-        tuple(
-            KeySearch(
-                key.name,
-                key.operation,
-                key.size_bytes,
-                key.shape,
-                key.stock.time_us,
-                _families(found[name], most),
-                failed[name],
-            )
-            for name, key in tasks.items()
+        tried={
+            key: {family: len(best.medians) for family, best in own.items()}
+            for key, own in families.items()
+        },
+        failed={key.name: failed[name] for name, key in tasks.items()},
+        steps=tuple(
+            SearchStep(key, family, *step)
+            for key, own in families.items()
+            for family, best in own.items()
+            for step in thinned(best.steps, most)
         ),
-        tuple(line for gain in gains if (line := gain.line) is not None),
+        gains=tuple(step for gain in gains for step in thinned(gain.steps)),
     )
 
 
@@ -189,30 +171,23 @@ class _Gains:
 
     def __init__(self, keys: Sequence[ShownKey], *, schedules: bool, apart: bool) -> None:
         self.curve = keys[0].operation, keys[0].shape
-        self._shape_name = keys[0].shape_name
-        self._apart = apart
+        self._named = keys[0].operation, keys[0].shape_name, apart
         self._schedules = schedules
         """Whether schedules count."""
         self._logs = {key.size_bytes: 0.0 for key in keys}
-        self._steps: list[GainStep] = []
-
-    @property
-    def line(self) -> GainLine | None:
-        """The line of a chart, if anything was measured."""
-        steps = thinned(self._steps)
-        return GainLine(*self.curve, self._shape_name, self._apart, steps) if steps else None
+        self.steps: list[GainStep] = []
 
     def note(self, seconds: float, key: ShownKey, families: Mapping[str, _Best]) -> None:
         times_us = (
-            family.steps[-1].time_us
+            family.steps[-1][1]
             for name, family in families.items()
             if self._schedules or name != _SCHEDULES
         )
         known = log(key.stock.time_us / min(times_us, default=key.stock.time_us))
-        if not self._steps or self._logs[key.size_bytes] != known:
+        if not self.steps or self._logs[key.size_bytes] != known:
             self._logs[key.size_bytes] = known
             gain = exp(sum(self._logs.values()) / len(self._logs))
-            self._steps.append(GainStep(round(seconds, 3), round(gain, 4)))
+            self.steps.append(GainStep(*self._named, round(seconds, 3), round(gain, 4)))
 
 
 def _gains(keys: Sequence[ShownKey]) -> list[_Gains]:
@@ -238,14 +213,6 @@ def family_name(config: Config) -> str:
     return config.algorithm
 
 
-def _families(found: Mapping[str, _Best], most: int) -> tuple[FamilySearch, ...]:
-    order = sorted(found, key=lambda name: found[name].steps[-1].time_us)
-    return tuple(
-        FamilySearch(name, thinned(found[name].steps, most), len(found[name].medians))
-        for name in order
-    )
-
-
 def thinned(steps: Sequence[StepT], most: int = _MOST_STEPS) -> tuple[StepT, ...]:
     """Return about as many of the steps, the first and the last among them."""
     every = max(1, -(-len(steps) // most))
@@ -262,20 +229,22 @@ def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
     operations = list(dict.fromkeys(gain.operation for gain in progress.gains))
     shapes: dict[str, list[go.Scatter]] = {}
     told = []
-    for gain in progress.gains:
-        apart = " with schedules that no job here runs" if gain.apart else ""
-        name = f"{gain.shape_name} {gain.operation.value}{apart}".strip()
-        told.append(f"{name} ends at {gain.steps[-1].gain:.3f}")
+    curve = attrgetter("operation", "shape_name", "apart")
+    for (operation, shape_name, is_apart), found in groupby(progress.gains, curve):
+        steps = list(found)
+        apart = " with schedules that no job here runs" if is_apart else ""
+        name = f"{shape_name} {operation.value}{apart}".strip()
+        told.append(f"{name} ends at {steps[-1].gain:.3f}")
         trace = _best_line(
             f"{name}, {times.value}",
-            [(step.seconds, step.gain, name) for step in gain.steps],
+            [(step.seconds, step.gain, name) for step in steps],
             progress.seconds,
-            colour=COLOURS[operations.index(gain.operation) % len(COLOURS)],
+            colour=COLOURS[operations.index(operation) % len(COLOURS)],
             dash=DASHES[times],
             template="%{text} after %{x:.1f} s: %{y:.3f}x",
-            width=1 if gain.apart else 2.5,
+            width=1 if is_apart else 2.5,
         )
-        shapes.setdefault(gain.shape_name, []).append(trace)
+        shapes.setdefault(shape_name, []).append(trace)
     axis = {"title": "gain over stock NCCL", "tickformat": ".2f"}
     return Chart(
         "Best so far, all keys of an operation",
@@ -288,32 +257,29 @@ def _mean_chart(progress: SearchProgress, times: Evidence) -> Chart:
 
 
 def _key_chart(progress: SearchProgress, times: Evidence) -> Chart:
-    names = list(dict.fromkeys(each.name for key in progress.keys for each in key.families))
+    names = list(dict.fromkeys(name for families in progress.tried.values() for name in families))
     axis = {"type": "log", "title": "µs", "nticks": 8}
-    figures = {}
-    for key in progress.keys:
-        traces = [
-            _best_line(
-                f"{family.name}, {family.configs} tried, {times.value}",
-                [(step.seconds, step.time_us, step.config) for step in family.steps],
-                progress.seconds,
-                colour=COLOURS[style % len(COLOURS)],
-                dash=DASHES[times],
-                symbol=SYMBOLS[style % len(SYMBOLS)],
-                template="%{text}: %{y:.2f} µs after %{x:.1f} s",
-            )
-            for family in key.families
-            for style in [names.index(family.name)]
-        ]
-        figures[key.key] = _over_seconds(traces, axis)
-    won = Counter(key.families[0].name for key in progress.keys if key.families)
+    traces: dict[str, list[go.Scatter]] = {key: [] for key in progress.tried}
+    for (key, family), found in groupby(progress.steps, attrgetter("key", "family")):
+        style = names.index(family)
+        trace = _best_line(
+            f"{family}, {progress.tried[key][family]} tried, {times.value}",
+            [(step.seconds, step.time_us, step.config) for step in found],
+            progress.seconds,
+            colour=COLOURS[style % len(COLOURS)],
+            dash=DASHES[times],
+            symbol=SYMBOLS[style % len(SYMBOLS)],
+            template="%{text}: %{y:.2f} µs after %{x:.1f} s",
+        )
+        traces[key].append(trace)
+    won = Counter(next(iter(families)) for families in progress.tried.values() if families)
     counted = ", ".join(f"{name} for {count}" for name, count in won.items())
     return Chart(
         "Best so far of each family of algorithm",
         "Time of the best configuration so far of each family, over seconds of the machine, "
         f"{times.value}, for the key that is chosen."
         + (f" Fastest at the end: {counted} of the keys." if counted else ""),
-        figures,
+        {key: _over_seconds(own, axis) for key, own in traces.items()},
         "Key",
     )
 

@@ -81,7 +81,7 @@ def test_keys_of_several_shapes_have_the_shapes_names_and_borders_are_no_keys(
         (Operation.ALL_GATHER, "2 ranks on 1 node"),
         (Operation.ALL_REDUCE, "4 ranks on 1 node"),
     }
-    assert len(found.search.gains) == 2
+    assert len({step.shape_name for step in found.search.gains}) == 2
     assert len(found.keys) == 6, "a size between two keys is none"
 
 

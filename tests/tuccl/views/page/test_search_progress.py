@@ -30,32 +30,26 @@ def test_a_lucky_sample_does_not_stay_the_best() -> None:
         measured(5.0, Config("pat", "LL"), failed="it hung"),
     ]
     progress = search_progress(key_figures(reported(), None), history, {}, full_names=False)
-    key = progress.keys[0]
-    assert (progress.seconds, progress.measurements, key.failed) == (5.0, 5, 1)
-    assert [(family.name, family.configs) for family in key.families] == [
-        ("ring", 1),
-        ("tree", 1),
-        ("stock NCCL", 1),
-    ]
-    assert [(step.seconds, step.time_us) for step in key.families[1].steps] == [
-        (2.0, 6.0),
-        (3.0, 10.0),
-    ]
+    first, *others = progress.tried
+    assert (progress.seconds, progress.measurements, progress.failed[first]) == (5.0, 5, 1)
+    assert progress.tried[first] == {"ring": 1, "tree": 1, "stock NCCL": 1}
+    assert not any(progress.tried[key] for key in others)
+    tree = [(step.seconds, step.time_us) for step in progress.steps if step.family == "tree"]
+    assert tree == [(2.0, 6.0), (3.0, 10.0)]
     # 16 us over 8, 6 and again 8, with three keys that nothing was measured of.
-    (line,) = progress.gains
-    assert [step.seconds for step in line.steps] == [1.0, 2.0, 3.0]
+    assert [step.seconds for step in progress.gains] == [1.0, 2.0, 3.0]
     expected = [2 ** (1 / 4), (16 / 6) ** (1 / 4), 2 ** (1 / 4)]
-    assert [step.gain for step in line.steps] == pytest.approx(expected, abs=1e-4)
+    assert [step.gain for step in progress.gains] == pytest.approx(expected, abs=1e-4)
 
 
 def test_schedules_that_no_job_runs_have_a_line_of_their_own() -> None:
     history = [measured(1.0, RING, 8.0), measured(2.0, SCHEDULE, 4.0)]
     keys = key_figures(reported(SIXTEEN_GPUS), None)
     progress = search_progress(keys, history, {"5a5a": "two_phase"}, full_names=False)
-    ends = {line.apart: line.steps[-1].gain for line in progress.gains}
+    ends = {step.apart: step.gain for step in progress.gains}
     assert ends == pytest.approx({False: 2 ** (1 / 4), True: 4 ** (1 / 4)}, abs=1e-4)
-    assert all(line.operation is Operation.ALL_REDUCE for line in progress.gains)
-    assert progress.keys[0].families[0].steps[0].config == "two_phase LL"
+    assert all(step.operation is Operation.ALL_REDUCE for step in progress.gains)
+    assert progress.steps[0].config == "two_phase LL"
     mean, by_key = search_charts(progress, Evidence.MODELLED)
     assert "with schedules that no job here runs ends at 1.414" in mean.alternative
     drawn = [figure for chart in (mean, by_key) for figure in chart.figures.values()]

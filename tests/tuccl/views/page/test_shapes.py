@@ -130,7 +130,7 @@ def test_samples_and_search_are_found_by_shape() -> None:
         Measurement(3.0, Recorded("all_reduce-2048@4x2", ring, (32.0,))),
     ]
     progress = search_progress(keys, history, {}, full_names=True)
-    ends = {line.shape_name: line.steps[-1].gain for line in progress.gains}
+    ends = {step.shape_name: step.gain for step in progress.gains}
     assert ends == pytest.approx({"whole": 2 ** (2 / 4), "node": 2 ** (1 / 4)}, abs=1e-4)
     mean, by_key = search_charts(progress, Evidence.MEASURED)
     assert list(mean.figures) == ["whole", "node"]
