@@ -34,7 +34,7 @@ def main(machine: str = "shipped:h200-4gpu") -> None:
             operations="all_gather", min_size="64K", max_size="512K", step=8, own_schedules="own"
         ),
     )
-    for entry in result.table.entries:
+    for entry in result.entries:
         print(f"{entry.min_bytes} to {entry.max_bytes} bytes: {entry.runs}")
 
 

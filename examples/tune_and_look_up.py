@@ -24,13 +24,13 @@ def main(machine: str = "shipped:h200-4gpu") -> None:
         tuccl.RunOptions(operations="all_gather", min_size="64K", max_size="4M", step=8),
         on_stage=show,
     )
-    table = result.table
-    print(f"{table.machine}: {len(table.entries)} entries, {table.speedup:.3f}x ({table.times})")
-    for call in table.calls:
-        print(f"{call.operation} of {call.size_bytes} bytes: {call.runs}, {call.speedup:.2f}x")
-    asked = tuccl.lookup(table, "all_gather", "3M", ranks=4, nodes=1)
+    name = result.table.topology_name
+    print(f"{name}: {len(result.entries)} entries, {result.speedup:.3f}x ({result.times})")
+    for key in result.gains.keys:
+        print(f"{key.operation} of {key.size_bytes} bytes: {key.runs}, {key.gain.ratio:.2f}x")
+    asked = tuccl.lookup(result, "all_gather", "3M", ranks=4, nodes=1)
     print(f"all_gather of 3M, {asked.runner}: {asked.runs}\n  {asked.why}")
-    untuned = tuccl.lookup(table, "all_gather", "3M", ranks=16, nodes=2)
+    untuned = tuccl.lookup(result, "all_gather", "3M", ranks=16, nodes=2)
     print(f"on 16 ranks, {untuned.runner}: {untuned.why}")
 
 

@@ -4,7 +4,7 @@
 
     machine = tuccl.read_topology("topo.xml")
     result = tuccl.tune(machine, tuccl.RunOptions(operations="all_reduce"))
-    print(tuccl.lookup(result.table, "all_reduce", "4M").why)
+    print(tuccl.lookup(result, "all_reduce", "4M").why)
 
 docs/guide/python.md shows all of it. A name is imported at its first use, so that `import
 tuccl` takes no time; `tuccl/__init__.pyi` tells type checkers where they come from.
@@ -42,8 +42,8 @@ _HOMES = {
         "write_schedule",
     ),
     "tuccl.api.stages": ("Stage",),
-    "tuccl.api.tables": ("Call", "Entry", "Table", "lookup", "read_table"),
-    "tuccl.api.tuning": ("TuningResult", "ship", "tune"),
+    "tuccl.api.tables": ("lookup", "read_table"),
+    "tuccl.api.tuning": ("ship", "tune"),
     "lookup_tables.confirmation": ("Confirmation",),
     "lookup_tables.provenance": ("Provenance",),
     "lookup_tables.table": ("BuiltinConfig", "ScheduleConfig", "Shape"),
@@ -61,6 +61,10 @@ _HOMES = {
         "WorkspaceError",
     ),
     "tuccl.measuring.records.record": ("Record",),
+    "tuccl.reports.entries": ("EntryFigures",),
+    "tuccl.reports.explanation": ("ExplainedCall",),
+    "tuccl.reports.keys": ("KeyFigures",),
+    "tuccl.reports.tuning_result": ("TunedTable", "TuningResult"),
     "tuccl.shipping.bench.result": ("BenchResult",),
     "tuccl.shipping.shipment": ("Shipped",),
 }

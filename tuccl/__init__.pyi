@@ -22,12 +22,8 @@ from tuccl.api.schedules import synthesize as synthesize
 from tuccl.api.schedules import verify as verify
 from tuccl.api.schedules import write_schedule as write_schedule
 from tuccl.api.stages import Stage as Stage
-from tuccl.api.tables import Call as Call
-from tuccl.api.tables import Entry as Entry
-from tuccl.api.tables import Table as Table
 from tuccl.api.tables import lookup as lookup
 from tuccl.api.tables import read_table as read_table
-from tuccl.api.tuning import TuningResult as TuningResult
 from tuccl.api.tuning import ship as ship
 from tuccl.api.tuning import tune as tune
 from tuccl.errors import MachineError as MachineError
@@ -39,6 +35,11 @@ from tuccl.errors import UsageError as UsageError
 from tuccl.errors import WorkspaceError as WorkspaceError
 from tuccl.measuring.records.record import Record as Record
 from tuccl.options.run_options import RunOptions as RunOptions
+from tuccl.reports.entries import EntryFigures as EntryFigures
+from tuccl.reports.explanation import ExplainedCall as ExplainedCall
+from tuccl.reports.keys import KeyFigures as KeyFigures
+from tuccl.reports.tuning_result import TunedTable as TunedTable
+from tuccl.reports.tuning_result import TuningResult as TuningResult
 from tuccl.shipping.bench.result import BenchResult as BenchResult
 from tuccl.shipping.shipment import Shipped as Shipped
 
@@ -51,9 +52,10 @@ __all__ = [
     "Algorithm",
     "BenchResult",
     "BuiltinConfig",
-    "Call",
     "Confirmation",
-    "Entry",
+    "EntryFigures",
+    "ExplainedCall",
+    "KeyFigures",
     "MachineError",
     "MeasurementError",
     "Probe",
@@ -67,10 +69,10 @@ __all__ = [
     "Simulation",
     "Stage",
     "Synthesis",
-    "Table",
     "TableError",
     "Topology",
     "TucclError",
+    "TunedTable",
     "TuningResult",
     "UsageError",
     "Verdict",

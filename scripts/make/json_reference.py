@@ -8,9 +8,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from tuccl.cli.export import TableExport
+from tuccl.reports.explanation import ExplainedCall
 from tuccl.reports.json_form import schema_of as schema_of_type
 from tuccl.reports.table_difference import TableDifference
-from tuccl.reports.table_result import ExplainedCall, RetunePlanResult, RetuneResult, TableResult
+from tuccl.reports.table_document import RetunePlanResult, RetuneResult, TableDocument
 from tuccl.schedules.across_hosts import Verification
 from tuccl.shipping.bench.job_parts import TrimResult
 from tuccl.shipping.bench.own_job import JobBenchResult
@@ -34,7 +35,7 @@ Every member of what `--json` prints and of `tuccl-manifest.json`, with its type
 [JSON documents](json.md) says which command prints which document, and explains the members.
 """
 RESULTS: dict[str, type] = {
-    "table": TableResult,
+    "table": TableDocument,
     "retune": RetuneResult,
     "retune-plan": RetunePlanResult,
     "explain": ExplainedCall,

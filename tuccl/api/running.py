@@ -16,8 +16,8 @@ from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.options.run_options import RunOptions
 from tuccl.runtime import plugin_path
 from tuccl.schedules.own_schedules import schedule_files
-from tuccl.tuning.pipeline.record_output import RecordOutput
 from tuccl.tuning.pipeline.options_to_settings import settings_of_options
+from tuccl.tuning.pipeline.record_output import RecordOutput
 from tuccl.tuning.pipeline.workload_options import workload_of_options
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -15,13 +15,12 @@ from tuccl.api.hosts.probed_machine import probed_machine
 from tuccl.api.machines import Machine, refuse_mpi
 from tuccl.api.running import lead_run, look_first
 from tuccl.api.stages import OnStage, Tell, opened_progress, unsaid
-from tuccl.api.tables import Table, table_of_run
 from tuccl.crew.mpi import run_ranks
 from tuccl.crew.places import Places
 from tuccl.errors import ExitCode
 from tuccl.options.option import DEFAULT_WORKSPACE, options_of
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.finished_run import FinishedRun
+from tuccl.reports.tuning_result import TuningResult
 from tuccl.search.trials.events import Listener
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import parse_forms
@@ -34,20 +33,6 @@ from tuccl.workspace.atomic_file import absolute, write_atomically
 from tuccl.workspace.runs import Workspace
 
 
-@dataclass(frozen=True, slots=True)
-class TuningResult:
-    """A finished run."""
-
-    table: Table
-    workspace: Path
-    directory: Path
-    """Directory of the run: `table.parquet`, `bundle.tuccl`, `report.json`, measurements."""
-    measuring_s: float
-    """Machine time that measuring took, or would have taken."""
-    already_done: bool
-    """Whether an earlier run had finished this table."""
-
-
 def begin(
     options: RunOptions,
     root: Path,
@@ -55,7 +40,7 @@ def begin(
     *,
     probing: Listener,
     listener: Listener,
-    deliver: Callable[[FinishedRun], int],
+    deliver: Callable[[TuningResult], int],
     resume: bool = False,
 ) -> int:
     """Tune a machine, or continue an earlier run of the same options.
@@ -132,22 +117,16 @@ def tune(
     root = Path(workspace)
     listener = Listener(tell or unsaid, partial(opened_progress, on_stage))
     output = None if record is None else RecordOutput(Path(record), replace_record)
-    done: list[FinishedRun] = []
+    done: list[TuningResult] = []
 
-    def deliver(result: FinishedRun) -> int:
+    def deliver(result: TuningResult) -> int:
         done.append(result)
         return ExitCode.OK
 
     named = options if machine is None else replace(options, topology=_named(machine, root))
     begin(_parsed(named), root, output, probing=listener, listener=listener, deliver=deliver)
     (result,) = done
-    return TuningResult(
-        table=table_of_run(result),
-        workspace=root,
-        directory=result.run.root,
-        measuring_s=result.report.measuring_s,
-        already_done=result.already_done,
-    )
+    return result
 
 
 def ship(
@@ -177,8 +156,7 @@ def ship(
         HostError: This installation has no plugin.
     """
     if isinstance(workspace, TuningResult):
-        tuned = workspace.table.run
-        finished = tuned.run if tuned is not None else Workspace(workspace.workspace).current()
+        finished = workspace.run
     else:
         finished = Workspace(Path(workspace)).current()
     return shipment.ship(

@@ -11,7 +11,8 @@ from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, SCOPE, WORKSPACE_DIRECTORY, option
 
 if TYPE_CHECKING:
-    from lookup_tables.table import Shape
+    from lookup_tables.table import Operation, Shape
+    from tuccl.reports.report import Report
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,8 @@ def explain(options: ExplainOptions) -> int:
     from tuccl.models.figures import communicator_shape
     from tuccl.quantities import parse_operation, parse_size
     from tuccl.reports.explanation import explain as explain_call
-    from tuccl.reports.finished_run import current_run, read_machine
-    from tuccl.reports.job_gains import gains_of
     from tuccl.reports.keys import Runner
+    from tuccl.reports.tuning_result import current_run, read_machine
     from tuccl.views.terminal.display import print_lines
     from tuccl.views.terminal.explanation_display import explanation_lines
     from tuccl.views.terminal.json_output import print_document
@@ -50,17 +50,37 @@ def explain(options: ExplainOptions) -> int:
     current = current_run(options.directory)
     whole = communicator_shape(read_machine(current.run))
     shape = _communicator(options.ranks, options.nodes, whole)
-    found = explain_call(current, operation, size_bytes, shape)
-    gains = gains_of(current)
-    gain = next((gain for gain in gains.keys if gain.key is found.evidence), None)
+    _require_tuned(current.report, operation, shape)
+    call = explain_call(current, operation, size_bytes, shape)
     if options.as_json:
-        from tuccl.reports.table_result import explained_call
-
-        print_document(explained_call(found, gain, current, gains))
+        print_document(call)
     else:
-        print_lines(explanation_lines(found, gain, current, gains))
-    applies = gain is not None and gain.runner in {Runner.EXECUTOR, Runner.PLUGIN}
+        print_lines(explanation_lines(call, current.report))
+    applies = call.runner in {Runner.EXECUTOR, Runner.PLUGIN}
     return ExitCode.OK if applies else ExitCode.FINDING
+
+
+def _require_tuned(report: Report, operation: Operation, shape: Shape) -> None:
+    """Require that a run tuned an operation on communicators of a shape.
+
+    Raises:
+        UsageError: It did not.
+    """
+    from tuccl.search.trials.shapes import shape_text
+
+    shapes = dict.fromkeys(key.shape for key in report.keys if key.operation is operation)
+    if not shapes:
+        known = ", ".join(sorted({key.operation for key in report.keys}))
+        raise UsageError(
+            f"{operation.value} was not tuned in this workspace, only {known}; "
+            "run `tuccl init --operations` with it"
+        )
+    if shape not in shapes:
+        raise UsageError(
+            f"communicators of {shape_text(shape)} were not tuned in this workspace, so NCCL "
+            f"chooses there; only {', '.join(map(shape_text, shapes))}: "
+            "`tuccl init --shapes` tunes others"
+        )
 
 
 def _communicator(ranks: int | None, nodes: int | None, whole: Shape) -> Shape:

@@ -13,7 +13,7 @@ from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, OUTPUT, WORKSPACE, 
 from tuccl.options.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from tuccl.reports.finished_run import FinishedRun
+    from tuccl.reports.tuning_result import TuningResult
     from tuccl.tuning.pipeline.record_output import RecordOutput
 
 
@@ -80,7 +80,7 @@ def tune_and_print(options: RunOptions, output: OutputOptions, *, resume: bool) 
     from tuccl.views.terminal.live_view import progress_of_probing, progress_of_run
     from tuccl.views.terminal.table_display import print_result
 
-    def deliver(result: FinishedRun) -> int:
+    def deliver(result: TuningResult) -> int:
         if result.already_done:
             say(f"nothing to do: {output.workspace} holds this table already")
         else:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from probes.topology.graph import Topology
     from tuccl.crew.places import Places
-    from tuccl.reports.finished_run import FinishedRun
-    from tuccl.reports.table_result import RetunedPart
+    from tuccl.reports.table_document import RetunedPart
+    from tuccl.reports.tuning_result import TuningResult
     from tuccl.tuning.pipeline.retune_plan import RetunePlan
     from tuccl.tuning.pipeline.retuning import Retuning
 
@@ -48,10 +48,10 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
     from tuccl.api.hosts.probed_machine import probe_again
     from tuccl.api.running import lead_run, look_first
     from tuccl.crew.mpi import run_ranks
-    from tuccl.reports.finished_run import current_run
+    from tuccl.reports.tuning_result import current_run
+    from tuccl.tuning.pipeline.options_to_settings import read_options
     from tuccl.tuning.pipeline.preparing import prepare
     from tuccl.tuning.pipeline.retuning import retuning_of
-    from tuccl.tuning.pipeline.options_to_settings import read_options
     from tuccl.views.terminal import display
     from tuccl.views.terminal.live_view import progress_of_probing
     from tuccl.workspace.atomic_file import absolute
@@ -97,7 +97,7 @@ def _print_plan(retuning: Retuning, *, as_json: bool) -> int:
 
     change, plan = retuning.change, retuning.plan
     if as_json:
-        from tuccl.reports.table_result import RetunePlanResult
+        from tuccl.reports.table_document import RetunePlanResult
 
         document = RetunePlanResult(
             changes=change.changes,
@@ -118,7 +118,7 @@ def _print_plan(retuning: Retuning, *, as_json: bool) -> int:
 
 
 def _parts(plan: RetunePlan | None) -> tuple[RetunedPart, ...]:
-    from tuccl.reports.table_result import RetunedPart
+    from tuccl.reports.table_document import RetunedPart
 
     if plan is None:
         return ()
@@ -138,7 +138,7 @@ def _parts(plan: RetunePlan | None) -> tuple[RetunedPart, ...]:
 
 
 def _retune(
-    old: FinishedRun,
+    old: TuningResult,
     retuning: Retuning,
     probed: Sequence[Topology],
     output: OutputOptions,
@@ -180,14 +180,13 @@ def _retune(
     return ExitCode.OK
 
 
-def _print_document(result: FinishedRun, retuning: Retuning, before: FinishedRun | None) -> None:
-    from tuccl.reports.job_gains import gains_of
+def _print_document(result: TuningResult, retuning: Retuning, before: TuningResult | None) -> None:
     from tuccl.reports.json_form import fields_of
-    from tuccl.reports.table_result import RetuneResult, table_result
+    from tuccl.reports.table_document import RetuneResult, table_document
     from tuccl.views.terminal.json_output import print_document
 
     document = RetuneResult(
-        **fields_of(table_result(result, gains_of(result))),
+        **fields_of(table_document(result)),
         changes=retuning.change.changes,
         before=retuning.change.before,
         now=retuning.change.now,

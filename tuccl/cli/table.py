@@ -11,7 +11,7 @@ from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, SCOPE, WORKSPACE_DIRECTORY, option
 
 if TYPE_CHECKING:
-    from tuccl.reports.finished_run import FinishedRun
+    from tuccl.reports.tuning_result import TuningResult
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TableOptions:
 @command("tuccl table", "tuccl table --shape node", "tuccl table --json")
 def table(options: TableOptions) -> int:
     """Show what a job gets here against stock NCCL, key by key."""
-    from tuccl.reports.finished_run import current_run
+    from tuccl.reports.tuning_result import current_run
     from tuccl.views.terminal.table_display import print_result
 
     current = current_run(options.directory)
@@ -37,14 +37,14 @@ def table(options: TableOptions) -> int:
     return ExitCode.OK
 
 
-def _only(current: FinishedRun, name: str) -> FinishedRun:
+def _only(current: TuningResult, name: str) -> TuningResult:
     """Return the part of a run that is about the communicators of one shape.
 
     Raises:
         UsageError: These were not tuned.
     """
     from tuccl.models.figures import communicator_shape
-    from tuccl.reports.finished_run import read_machine
+    from tuccl.reports.tuning_result import read_machine
     from tuccl.search.trials.shapes import ShapeName
 
     whole = communicator_shape(read_machine(current.run))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
+from lookup_tables.confirmation import Confirmation
 from lookup_tables.table import Entry, Table
 from tuccl.reports.choice_text import describe_builtin, runs_text
 from tuccl.reports.evidence import Evidence, evidence_of_backend
@@ -25,8 +26,12 @@ class EntryFigures(KeyFigures):
     """Largest size, inclusive."""
     builtin: str
     """NCCL's setting for jobs without the executor, in words; `-`: NCCL's own choice."""
+    builtin_us: float | None
+    """Time of that setting."""
     times: Evidence | None
     """Evidence behind the times; None: unknown."""
+    confirmation: Confirmation | None
+    """Evidence that the winner is faster; None: a bundle has none."""
 
 
 def entries_of(table: Table | Bundle) -> Iterator[EntryFigures]:
@@ -87,5 +92,7 @@ def entry_figures(
         min_bytes=entry.key.min_bytes,
         max_bytes=entry.key.max_bytes,
         builtin=describe_builtin(entry),
+        builtin_us=(entry.builtin_time_us or None) if entry.builtin else None,
         times=None if provenance is None else evidence_of_backend(provenance.backend),
+        confirmation=confirmation,
     )

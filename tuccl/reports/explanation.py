@@ -1,96 +1,192 @@
-"""`tuccl explain`: the entry that applies to an operation and size, and its evidence."""
+"""`ExplainedCall`: what a job here runs for one call, and why."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.lookup import lookup
-from lookup_tables.table import Entry, Operation, Shape
-from tuccl.errors import UsageError
+from lookup_tables.table import Entry, Operation, Shape, Table
+from tuccl.quantities import count_of
+from tuccl.reports.choice_text import describe_schedule, runs_text
 from tuccl.reports.decision_sentence import decision_sentence
-from tuccl.reports.entries import EntryFigures, placed_entries_of
+from tuccl.reports.entries import EntryFigures, entry_figures, placed_entries_of
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import KeyGain
-from tuccl.reports.keys import Runner
+from tuccl.reports.job_gains import KeyGain, Obstacle, entry_in_job, obstacle_to
+from tuccl.reports.keys import Gain, Runner, TunedCall
 from tuccl.reports.report import KeyReport
-from tuccl.search.trials.shapes import shape_text
+from tuccl.reports.tuning_result import TunedTable, TuningResult
+from tuccl.runtime import has_executor
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """The entry that applies to a call, and its evidence."""
+@dataclass(frozen=True, slots=True)
+class WithoutExecutor:
+    """The outcome for a key if the executor is not preloaded."""
 
-    operation: Operation
-    size_bytes: int
-    shape: Shape
-    entry: Entry | None
-    evidence: KeyReport | None
-    """Decision for the tuned size whose range holds the call's size; None outside every range."""
-    tuned_from_bytes: int
-    """Smallest size of the operation that the table can serve."""
-    tuned_to_bytes: int
-    """Largest size of the operation that the table can serve."""
+    runner: Runner
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyApart:
+    """The winning schedule of a key that no job here runs."""
+
+    schedule: str
+    time_us: float | None
+    """None: a bundle does not keep it."""
+    speedup: float | None
+    reason: Obstacle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedCall(TunedCall):
+    """`explain` and `lookup`: the choice that a job here runs for one call, and its reason."""
+
+    runner: Runner
+    """The component that decides: executor, plugin, NCCL under the profile, or NCCL alone."""
+    runs: str
+    """The setting or schedule that runs, in words."""
+    why: str
+    """The reason, a sentence."""
+    times: Evidence | None
+    """Evidence behind the times; None: a bundle does not say."""
+    caveats: tuple[str, ...]
+    stock_us: float | None = None
+    """Stock NCCL's time at the tuned size whose range holds the call's; None: unknown."""
+    table_us: float | None = None
+    """Time in a job here, likewise."""
+    gain: Gain | None = None
+    """Stock NCCL's time over that; None: one is unknown."""
+    without_executor: WithoutExecutor | None = None
+    """The outcome if the executor is not preloaded; None: unknown."""
+    apart: KeyApart | None = None
+    """The schedule that won but that no job here runs; None: it runs, or none won."""
+    entry: EntryFigures | None
+    """Entry that the plugin finds for the call, also if no job here runs the winner."""
     placed: tuple[EntryFigures, ...]
-    """Entries for communicators that the plugin tells apart, for this call."""
+    """Entries that it finds instead if NCCL's estimate is that of some communicators."""
+    evidence: KeyReport | None = None
+    """The decision for the tuned size; None: outside every range, or the place has no run."""
+    tuned_from_bytes: int | None
+    """Smallest size of the operation that the table can serve; None: not tuned."""
+    tuned_to_bytes: int | None
+    """Largest size."""
+    profile: Mapping[str, str]
 
 
 def explain(
-    result: FinishedRun, operation: Operation, size_bytes: int, shape: Shape
-) -> Explanation:
-    """Find the entry for a call, and its evidence.
+    found: TunedTable, operation: Operation, size_bytes: int, shape: Shape
+) -> ExplainedCall:
+    """Return what a job here runs for a call, and why.
 
     Args:
-        result: The run.
+        found: The table, with the run that made it if that is known.
         operation: Operation of the call.
         size_bytes: Size of the call.
         shape: Shape of its communicator.
-
-    Raises:
-        UsageError: the operation was not tuned, or no communicators of this shape.
     """
-    report = result.report
-    of_operation = [key for key in report.keys if key.operation is operation]
-    tuned = [key for key in of_operation if key.shape == shape]
-    if of_operation and not tuned:
-        shapes = dict.fromkeys(key.shape for key in of_operation)
-        raise UsageError(
-            f"communicators of {shape_text(shape)} were not tuned in this workspace, so NCCL "
-            f"chooses there; only {', '.join(map(shape_text, shapes))}: "
-            "`tuccl init --shapes` tunes others"
-        )
-    if not tuned:
-        known = ", ".join(sorted({key.operation for key in report.keys}))
-        raise UsageError(
-            f"{operation.value} was not tuned in this workspace, only {known}; "
-            "run `tuccl init --operations` with it"
-        )
-    holding = [key for key in tuned if key.min_bytes <= size_bytes <= key.max_bytes]
-    return Explanation(
+    table = found.table
+    entry: Entry | BundleEntry | None
+    if isinstance(table, Bundle):
+        entry = table.lookup(operation, size_bytes, shape)
+    else:
+        entry = lookup(table, operation, size_bytes, shape)
+    runner = Runner.PROFILE if table.profile else Runner.NCCL
+    tuned = []
+    if isinstance(found, TuningResult):
+        calls = (key for key in found.report.keys if key.operation is operation)
+        tuned = [key for key in calls if key.shape == shape]
+    call = ExplainedCall(
         operation=operation,
         size_bytes=size_bytes,
         shape=shape,
-        entry=lookup(result.table, operation, size_bytes, shape),
-        evidence=holding[0] if holding else None,
-        tuned_from_bytes=min(key.min_bytes for key in tuned),
-        tuned_to_bytes=max(key.max_bytes for key in tuned),
+        runner=runner,
+        runs=runs_text(runner, None, table),
+        why=_why_none(found, operation, size_bytes, shape),
+        times=found.times,
+        caveats=found.caveats if isinstance(found, TuningResult) else (),
+        entry=None if entry is None else entry_figures(entry, table),
         placed=tuple(
             each
-            for each in placed_entries_of(result.table)
+            for each in placed_entries_of(table)
             if (each.operation, each.shape) == (operation, shape)
             and each.min_bytes <= size_bytes <= each.max_bytes
         ),
+        tuned_from_bytes=min((key.min_bytes for key in tuned), default=None),
+        tuned_to_bytes=max((key.max_bytes for key in tuned), default=None),
+        profile=table.profile,
+    )
+    if isinstance(found, TuningResult):
+        for gain in found.gains.keys:
+            if gain.key in tuned and gain.key.min_bytes <= size_bytes <= gain.key.max_bytes:
+                return _decided(call, gain, found)
+    return call if entry is None else _of_entry(call, entry, found)
+
+
+def _decided(call: ExplainedCall, gain: KeyGain, result: TuningResult) -> ExplainedCall:
+    """Return the call with the decision on the size that was tuned."""
+    return replace(
+        call,
+        runner=gain.runner,
+        runs=gain.runs,
+        why=result.report.readable(reason(gain, result.times)),
+        stock_us=gain.stock_us,
+        table_us=gain.table_us,
+        gain=gain.gain,
+        without_executor=WithoutExecutor(gain.without_executor, gain.without_executor_us),
+        apart=apart_of(gain, result.table),
+        evidence=gain.key,
     )
 
 
-def placed_lines(found: Explanation) -> list[str]:
-    """Return a line on each kind of communicators that the plugin tells apart, and its entry."""
-    return [
-        f"where NCCL's estimate is that of {own.placement}: {own.runs}, {own.table_us:.2f} us "
-        f"({own.gain.ratio:.3f}x)"
-        for own in found.placed
-        if own.gain is not None
-    ]
+def _of_entry(call: ExplainedCall, entry: Entry | BundleEntry, found: TunedTable) -> ExplainedCall:
+    """Return the call with its entry, if nothing else is known of it."""
+    table, evidence = found.table, found.times or Evidence.MEASURED
+    here = has_executor()
+    job = entry_in_job(entry, table, evidence, has_executor=here)
+    obstacle = obstacle_to(entry, table, evidence, has_executor=here)
+    why = f"the entry holds from {entry.key.min_bytes} to {entry.key.max_bytes} bytes"
+    if job.gain is not None and job.runner in {Runner.EXECUTOR, Runner.PLUGIN}:
+        why = (
+            f"{job.runs} {evidence.takes} {job.table_us:.2f} us where stock NCCL {evidence.takes} "
+            f"{job.stock_us:.2f} us: {job.gain.ratio:.3f}x"
+        )
+    apart = None
+    if obstacle is not None and call.entry is not None:
+        won = call.entry
+        ratio = None if won.gain is None else won.gain.ratio
+        apart = KeyApart(won.runs, won.table_us, ratio, obstacle)
+    return replace(
+        call,
+        runner=job.runner,
+        runs=job.runs,
+        why=why,
+        stock_us=job.stock_us,
+        table_us=job.table_us,
+        gain=job.gain,
+        apart=apart,
+    )
+
+
+def _why_none(found: TunedTable, operation: Operation, size_bytes: int, shape: Shape) -> str:
+    if shape not in found.shapes:
+        known = " and ".join(map(communicator_words, found.shapes)) or "none"
+        return f"no entry: the table is for {known}, not for {communicator_words(shape)}"
+    return f"no entry of the table holds {operation} of {size_bytes} bytes"
+
+
+def communicator_words(shape: Shape) -> str:
+    """Return `16 ranks on 2 nodes`."""
+    return f"{count_of(shape.ranks, 'rank')} on {count_of(shape.nodes, 'node')}"
+
+
+def apart_of(gain: KeyGain, table: Table) -> KeyApart | None:
+    """Return the schedule of a key that no job here runs."""
+    if gain.obstacle is None or gain.entry is None:
+        return None
+    schedule = describe_schedule(gain.entry, table)
+    return KeyApart(schedule, gain.apart_us, gain.apart_speedup, gain.obstacle)
 
 
 def reason(gain: KeyGain, evidence: Evidence) -> str:

@@ -21,10 +21,8 @@ from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_acros
 from lookup_tables.table import Entry, Table
 from tuccl.reports.choice_text import runs_text
 from tuccl.reports.evidence import Evidence, evidence_of
-from tuccl.reports.finished_run import FinishedRun
 from tuccl.reports.keys import Gain, KeyFigures, Runner, frame_of, geometric_mean_of
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
-from tuccl.runtime import has_executor
 from tuccl.search.statistics.intervals import START_ERROR, Interval
 from tuccl.search.statistics.sums import log_widths, together
 
@@ -158,11 +156,6 @@ class JobGains:
         return tuple(filter(None, sentences))
 
 
-def gains_of(result: FinishedRun) -> JobGains:
-    """The gains of a job from a run's table on this installation."""
-    return job_gains(result.table, result.report, has_executor=has_executor())
-
-
 def job_gains(table: Table, report: Report, *, has_executor: bool) -> JobGains:
     """The gains of a job from a table.
 
@@ -202,6 +195,47 @@ def obstacle_to(
     if evidence is not Evidence.MEASURED:
         return Obstacle.NOT_MEASURED
     return None if has_executor else Obstacle.NOT_BUILT
+
+
+def entry_in_job(
+    entry: Entry | BundleEntry,
+    table: Table | Bundle,
+    evidence: Evidence,
+    *,
+    has_executor: bool,
+    placement: str | None = None,
+) -> KeyFigures:
+    """Return the figures of an entry in a job, if nothing else is known of its key.
+
+    Args:
+        entry: The entry.
+        table: Its table or bundle.
+        evidence: Evidence behind its times.
+        has_executor: Whether the installation has the executor.
+        placement: As for `KeyFigures`.
+    """
+    runner, time_us = Runner.NCCL, None if table.profile else entry.default_time_us
+    if table.profile:
+        runner = Runner.PROFILE
+    if entry.builtin is not None and entry.builtin_time_us:
+        runner, time_us = Runner.PLUGIN, entry.builtin_time_us
+    obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
+    if entry.schedule is not None and obstacle is None:
+        runner, time_us = Runner.EXECUTOR, entry.time_us if isinstance(entry, Entry) else None
+    shown = entry.confirmation if isinstance(entry, Entry) else None
+    return KeyFigures(
+        operation=entry.key.operation,
+        size_bytes=entry.tuned_bytes if isinstance(entry, Entry) else entry.key.min_bytes,
+        shape=entry.key.shape,
+        placement=placement,
+        stock_us=entry.default_time_us,
+        table_us=time_us,
+        gain=Gain(entry.default_time_us / time_us, None, None) if time_us else None,
+        runner=runner,
+        runs=runs_text(runner, entry, table),
+        starts=None if shown is None else shown.starts,
+        provenance=entry.provenance if isinstance(entry, Entry) else None,
+    )
 
 
 def _key_gain(

@@ -13,13 +13,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Entry, Table
-from tuccl.reports.choice_text import runs_text
+from lookup_tables.table import Table
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import gains_of, obstacle_to
+from tuccl.reports.job_gains import entry_in_job
 from tuccl.reports.json_form import member
-from tuccl.reports.keys import Gain, KeyFigures, Runner, TunedCall, geometric_mean_of
+from tuccl.reports.keys import KeyFigures, TunedCall, geometric_mean_of
+from tuccl.reports.tuning_result import TuningResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,9 +151,9 @@ def compare_keys(first: Sequence[KeyFigures], second: Sequence[KeyFigures]) -> t
     )
 
 
-def keys_of_run(run: FinishedRun) -> tuple[KeyFigures, ...]:
+def keys_of_run(run: TuningResult) -> tuple[KeyFigures, ...]:
     """Return the keys of a run, also those without an entry."""
-    return (*gains_of(run).keys, *_placed_keys(run.table))
+    return (*run.keys, *_placed_keys(run.table, run.times))
 
 
 def keys_of_entries(
@@ -167,51 +166,15 @@ def keys_of_entries(
         evidence: Evidence behind its times.
         has_executor: Whether the executor lies beside it.
     """
-    own = (entry_figures(e, table, evidence, has_executor=has_executor) for e in table.entries)
-    return (*own, *_placed_keys(table))
+    own = (entry_in_job(e, table, evidence, has_executor=has_executor) for e in table.entries)
+    return (*own, *_placed_keys(table, evidence))
 
 
-def _placed_keys(table: Table) -> Iterator[KeyFigures]:
+def _placed_keys(table: Table, evidence: Evidence) -> Iterator[KeyFigures]:
     """Yield the entries for some communicators of a shape: settings of NCCL."""
     for own in table.placements:
         for entry in own.entries:
-            yield _figures(entry, table, Runner.PLUGIN, entry.time_us, own.example)
-
-
-def entry_figures(
-    entry: Entry, table: Table, evidence: Evidence, *, has_executor: bool
-) -> KeyFigures:
-    """Return the figures of an entry in a job on an installation with or without the executor."""
-    runner, time_us = Runner.NCCL, None
-    if table.profile:
-        runner = Runner.PROFILE
-    else:
-        time_us = entry.default_time_us
-    if entry.builtin is not None and entry.builtin_time_us is not None:
-        runner, time_us = Runner.PLUGIN, entry.builtin_time_us
-    obstacle = obstacle_to(entry, table, evidence, has_executor=has_executor)
-    if entry.schedule is not None and obstacle is None:
-        runner, time_us = Runner.EXECUTOR, entry.time_us
-    return _figures(entry, table, runner, time_us)
-
-
-def _figures(
-    entry: Entry, table: Table, runner: Runner, time_us: float | None, placement: str | None = None
-) -> KeyFigures:
-    shown = entry.confirmation
-    return KeyFigures(
-        operation=entry.key.operation,
-        size_bytes=entry.tuned_bytes,
-        shape=entry.key.shape,
-        placement=placement,
-        stock_us=entry.default_time_us,
-        table_us=time_us,
-        gain=Gain(entry.default_time_us / time_us, None, None) if time_us else None,
-        runner=runner,
-        runs=runs_text(runner, entry, table),
-        starts=None if shown is None else shown.starts,
-        provenance=entry.provenance,
-    )
+            yield entry_in_job(entry, table, evidence, has_executor=False, placement=own.example)
 
 
 def _compared(first: KeyFigures | None, second: KeyFigures | None) -> DiffKey:

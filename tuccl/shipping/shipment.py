@@ -35,12 +35,12 @@ from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence, evidence_of
-from tuccl.reports.finished_run import read_machine, read_table
 from tuccl.reports.host_record import HostRecord, read_host_record
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import StepSummary, step_of
 from tuccl.reports.table_parts import measured_nccl
+from tuccl.reports.tuning_result import read_machine, read_table
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.environment_file import ShippedExecutor, bound_name, environment_file

@@ -18,7 +18,7 @@ from lookup_tables.table import Table
 from probes.inputs.messages import printable
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import HostError, TableError, UsageError
-from tuccl.reports.finished_run import read_table_file
+from tuccl.reports.tuning_result import read_table_file
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
     MANIFEST_NAME,

@@ -12,7 +12,6 @@ from pathlib import Path
 from lookup_tables.table import Table
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.evidence import evidence_of
-from tuccl.reports.finished_run import finished
 from tuccl.reports.keys import KeyFigures
 from tuccl.reports.table_difference import (
     DiffSide,
@@ -22,6 +21,7 @@ from tuccl.reports.table_difference import (
     keys_of_run,
 )
 from tuccl.reports.table_parts import measured_nccl
+from tuccl.reports.tuning_result import finished
 from tuccl.runtime import EXECUTOR_NAME
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.shipping.shipped_view import view_shipped

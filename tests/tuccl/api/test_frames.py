@@ -24,16 +24,15 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> tuccl.TuningResult:
 def test_a_table_has_a_row_for_each_key_or_entry(
     result: tuccl.TuningResult, tmp_path: Path
 ) -> None:
-    table = result.table
-    frame = table.frame
-    assert list(frame["size_bytes"]) == [call.size_bytes for call in table.calls]
-    assert list(frame["gain"]) == pytest.approx([call.speedup for call in table.calls])
+    frame = result.frame
+    assert list(frame["size_bytes"]) == [key.size_bytes for key in result.keys]
+    assert list(frame["gain"]) == [key.gain.ratio for key in result.keys if key.gain is not None]
     assert (frame["low"] <= frame["gain"]).all()
     assert set(frame["backend"].dropna()) == {"simulated"}
     tuccl.ship(result, tmp_path / "shipped")
     shipped = tuccl.read_table(tmp_path / "shipped").frame
-    assert list(shipped["runs"]) == [entry.runs for entry in table.entries]
-    bundle = tuccl.read_table(result.directory / "bundle.tuccl").frame
+    assert list(shipped["runs"]) == [entry.runs for entry in result.entries]
+    bundle = tuccl.read_table(result.run.bundle).frame
     by_schedule = bundle["runner"] == "executor"
     assert bundle.loc[by_schedule, "table_us"].isna().all(), "a bundle keeps no time of these"
 

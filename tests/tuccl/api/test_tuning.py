@@ -17,6 +17,10 @@ MACHINE = "shipped:h200-4gpu"
 OPTIONS = tuccl.RunOptions(operations="all_gather", min_size="64K", max_size="4M", step=8)
 
 
+def workspace_of(result: tuccl.TuningResult) -> Path:
+    return result.run.root.parents[1]
+
+
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> tuccl.TuningResult:
     return tuccl.tune(
@@ -37,8 +41,8 @@ def test_it_is_the_run_of_the_command(
         tell=told.append,
     )
     theirs = Workspace(finished_init.root).current()
-    assert mine.directory.name == theirs.root.name
-    assert (mine.directory / "bundle.tuccl").read_bytes() == theirs.bundle.read_bytes()
+    assert mine.run.root.name == theirs.root.name
+    assert mine.run.bundle.read_bytes() == theirs.bundle.read_bytes()
     assert not mine.already_done
     assert {stage.name for stage in stages} >= {"schedules", "confirmation"}
     assert told[0].startswith("h200-4gpu: 4 GPUs on 1 node(s)")
@@ -47,25 +51,23 @@ def test_it_is_the_run_of_the_command(
 
 def test_a_machine_at_hand_is_kept_for_retune_and_tuned_once(result: tuccl.TuningResult) -> None:
     machine = tuccl.read_topology(MACHINE)
-    again = tuccl.tune(machine, OPTIONS, workspace=result.workspace)
+    again = tuccl.tune(machine, OPTIONS, workspace=workspace_of(result))
     assert again.already_done
     assert again.table == result.table
-    record = Workspace(result.workspace).current().record()
+    record = Workspace(workspace_of(result)).current().record()
     assert record is not None
     kept = Path(str(record.options["topology"]))
     assert tuccl.read_topology(kept).fingerprint() == machine.fingerprint()
 
 
 def test_a_table_says_what_wins_and_what_a_job_gets(result: tuccl.TuningResult) -> None:
-    table = result.table
-    assert table.times == "modelled"
-    assert table.caveats[0].startswith("Computed by a model")
-    assert [call.size_bytes for call in table.calls] == [64 << 10, 512 << 10, 4 << 20]
-    speedups = [call.speedup or 0.0 for call in table.calls]
-    product = speedups[0] * speedups[1] * speedups[2]
-    assert table.speedup == pytest.approx(product ** (1 / 3))
-    assert result.measuring_s > 0
-    for entry in table.entries:
+    assert result.times == "modelled"
+    assert result.caveats[0].startswith("Computed by a model")
+    assert [key.size_bytes for key in result.keys] == [64 << 10, 512 << 10, 4 << 20]
+    gains = [key.gain.ratio for key in result.keys if key.gain is not None]
+    assert result.speedup == pytest.approx((gains[0] * gains[1] * gains[2]) ** (1 / 3))
+    assert result.report.measuring_s > 0
+    for entry in result.entries:
         assert entry.provenance is not None
         assert (entry.provenance.backend, entry.provenance.is_measured) == ("simulated", False)
         assert entry.provenance.tuccl_version == tuccl.__version__
@@ -89,12 +91,12 @@ def test_a_call_is_looked_up_in_every_form_of_a_table(
 ) -> None:
     shipped = tuccl.ship(result, tmp_path / "shipped")
     assert shipped.files[-1].name == "tuccl.env"
-    forms: list[tuccl.Table | str | Path] = [
-        result.table,
-        result.workspace,
+    forms: list[tuccl.TunedTable | str | Path] = [
+        result,
+        workspace_of(result),
         str(tmp_path / "shipped"),
-        result.directory / "table.parquet",
-        result.directory / "bundle.tuccl",
+        result.run.table,
+        result.run.bundle,
     ]
     calls = [tuccl.lookup(form, "all_gather", "4M") for form in forms]
     assert {call.runner for call in calls} == {calls[0].runner}
@@ -103,21 +105,21 @@ def test_a_call_is_looked_up_in_every_form_of_a_table(
     for call in calls:
         assert call.entry is not None
         assert call.entry.min_bytes <= 4 << 20 <= call.entry.max_bytes
-        assert call.time_us == pytest.approx(calls[0].time_us, rel=1e-6)
+        assert call.table_us == pytest.approx(calls[0].table_us, rel=1e-6)
         assert call.why
         assert "schedule:" not in call.why
-    bundle = tuccl.read_table(result.directory / "bundle.tuccl")
-    assert bundle.times == "unknown"
-    assert any(entry.schedule and entry.time_us is None for entry in bundle.entries)
-    assert tuccl.read_table(result.workspace) == result.table
+    bundle = tuccl.read_table(result.run.bundle)
+    assert bundle.times is None
+    assert any(entry.runner == "executor" and not entry.table_us for entry in bundle.entries)
+    assert tuccl.read_table(workspace_of(result)).table == result.table
 
 
 def test_calls_that_no_entry_holds_are_nccl_s(result: tuccl.TuningResult) -> None:
-    untuned_shape = tuccl.lookup(result.table, "all_gather", "4M", ranks=16, nodes=2)
+    untuned_shape = tuccl.lookup(result, "all_gather", "4M", ranks=16, nodes=2)
     assert untuned_shape.entry is None
-    assert untuned_shape.speedup is None
+    assert untuned_shape.gain is None
     assert "is for 4 ranks on 1 node, not for 16 ranks on 2 nodes" in untuned_shape.why
-    untuned = tuccl.lookup(result.table, "broadcast", "4M")
+    untuned = tuccl.lookup(result, "broadcast", "4M")
     assert untuned.runner in {"profile", "nccl"}
     assert "no entry of the table holds broadcast" in untuned.why
 
@@ -135,7 +137,7 @@ def test_calls_that_cannot_be_are_refused(
     result: tuccl.TuningResult, arguments: tuple[str, str], shape: dict[str, int], why: str
 ) -> None:
     with pytest.raises(tuccl.UsageError, match=why):
-        tuccl.lookup(result.table, arguments[0], arguments[1], **shape)
+        tuccl.lookup(result, arguments[0], arguments[1], **shape)
 
 
 def test_own_schedules_take_part(tmp_path: Path) -> None:
@@ -145,14 +147,12 @@ def test_own_schedules_take_part(tmp_path: Path) -> None:
     tuccl.write_schedule(ring, tmp_path / "own" / "ring.xml")
     options = replace(OPTIONS, max_size="64K", own_schedules=str(tmp_path / "own"))
     result = tuccl.tune(machine, options, workspace=tmp_path / "w")
-    run = result.table.run
-    assert run is not None
     (key,) = [
         key
-        for key in run.report.keys
+        for key in result.report.keys
         if (key.operation, key.size_bytes) == ("all_gather", 64 << 10)
     ]
-    assert [name for name, _ in run.report.own_schedules(key)] == [ring.name]
+    assert [name for name, _ in result.report.own_schedules(key)] == [ring.name]
     with pytest.raises(tuccl.UsageError, match="it is for all_gather, this run tunes all_reduce"):
         tuccl.tune(machine, replace(options, operations="all_reduce"), workspace=tmp_path / "v")
 
@@ -164,7 +164,7 @@ def test_a_record_is_replayed_and_written(tmp_path: Path) -> None:
         workspace=tmp_path / "w",
         record=tmp_path / "again.parquet",
     )
-    assert result.table.times == "measured"
+    assert result.times == "measured"
     assert (tmp_path / "again.parquet").is_file()
 
 

@@ -18,17 +18,17 @@ pytestmark = pytest.mark.long
 def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) -> None:
     done = run_tuccl("explain", "all_gather", "4M", "--json")
     found = json.loads(done.stdout)
-    assert found["entry"]["key"]["min_bytes"] <= 4 << 20 <= found["entry"]["key"]["max_bytes"]
+    assert found["entry"]["min_bytes"] <= 4 << 20 <= found["entry"]["max_bytes"]
     assert found["evidence"]["size_bytes"] == 4 << 20
     assert found["times"] == "modelled"
-    assert found["job"]["apart"]["reason"] == "not_measured"
-    applies = found["job"]["runner"] in {"plugin", "executor"}
+    assert found["apart"]["reason"] == "not_measured"
+    applies = found["runner"] in {"plugin", "executor"}
     text = run_tuccl("explain", "AllGather", "4M")
     assert text.returncode == done.returncode == (0 if applies else 1)
     first = text.stdout.splitlines()[0]
-    assert first.endswith(found["job"]["runs"])
-    assert found["job"]["apart"]["schedule"] not in first
-    assert f"apart, not run by a job here: {found['job']['apart']['schedule']}" in text.stdout
+    assert first.endswith(found["runs"])
+    assert found["apart"]["schedule"] not in first
+    assert f"apart, not run by a job here: {found['apart']['schedule']}" in text.stdout
     assert "expected by the model at 4M: stock NCCL" in text.stdout
     assert "measured at" not in text.stdout
     assert " %), against NCCL under the process profile, modelled" in text.stdout

@@ -25,7 +25,7 @@ from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.finished_run import read_table
+from tuccl.reports.tuning_result import read_table
 from tuccl.tuning.settings import make_settings
 from tuccl.workspace.runs import Workspace
 

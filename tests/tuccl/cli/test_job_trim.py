@@ -25,7 +25,7 @@ from lookup_tables.table import (
 from tests.tuccl.conftest import Run
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
-from tuccl.reports.finished_run import read_table_file
+from tuccl.reports.tuning_result import read_table_file
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping.bench.job_parts import job_parts
 from tuccl.shipping.forms import Form

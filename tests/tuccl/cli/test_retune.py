@@ -19,8 +19,8 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns, build_s
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_options import MachineOptions
-from tuccl.reports.finished_run import read_machine
 from tuccl.reports.report import read_report
+from tuccl.reports.tuning_result import read_machine
 from tuccl.tuning.pipeline.retuning import changes_since, compare, nccl_change
 from tuccl.tuning.settings import RunSettings
 from tuccl.workspace.runs import Workspace

@@ -22,15 +22,15 @@ from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.errors import ProfileLostError
 from tuccl.measuring.records.record_file import read_record
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.finished_run import current_run
+from tuccl.reports.tuning_result import current_run
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.events import Event, KeyDecided, Listener, RunBegins, Total
 from tuccl.search.trials.shapes import ShapeName
 from tuccl.tuning.pipeline import stages
 from tuccl.tuning.pipeline.carried_table import samples_in
+from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.tuning.pipeline.preparing import prepare
 from tuccl.tuning.pipeline.retuning import retuning_of
-from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.tuning.pipeline.tuning_run import run
 from tuccl.workloads.workload_file import read_workload
 from tuccl.workspace.measurement_log import read_log

@@ -18,8 +18,8 @@ from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import BEST, STOCK_US, tiny_grid
 from tuccl.measuring.records.record import Record
 from tuccl.measuring.records.record_file import read_record, write_record
-from tuccl.reports.finished_run import read_table
 from tuccl.reports.report import read_report
+from tuccl.reports.tuning_result import read_table
 from tuccl.search.trials.config import STOCK
 from tuccl.workspace.runs import Workspace
 

@@ -12,10 +12,9 @@ from synthesizer.formats.msccl_xml import write_msccl_xml
 from tests.synthesizer.programs.schedules import exchange
 from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
-from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import job_gains
 from tuccl.reports.json_form import json_of
-from tuccl.reports.table_result import table_result
+from tuccl.reports.table_document import table_document
+from tuccl.reports.tuning_result import TuningResult
 from tuccl.workspace.runs import Run as WorkspaceRun
 
 pytestmark = pytest.mark.long
@@ -54,11 +53,13 @@ def test_init_and_tune_print_the_document_of_table(run_tuccl: Run, h200: Path) -
     check("table", run_tuccl("tune", "--topology", h200, *key).stdout)
 
 
-def test_a_measured_table_with_the_executor_is_a_valid_document(tmp_path: Path) -> None:
+def test_a_measured_table_with_the_executor_is_a_valid_document(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     table, report = tuned(FOUR_GPUS)
-    run = FinishedRun(WorkspaceRun(tmp_path), table, report, already_done=True)
-    gains = job_gains(table, report, has_executor=True)
-    document = check("table", json.dumps(json_of(table_result(run, gains))))
+    monkeypatch.setattr("tuccl.reports.tuning_result.has_executor", lambda: True)
+    run = TuningResult(table, WorkspaceRun(tmp_path), report, already_done=True)
+    document = check("table", json.dumps(json_of(table_document(run))))
     assert document["job"]["keys_by_runner"] == {"executor": 2, "plugin": 1, "nccl": 1}
     assert document["apart"] is None
     assert document["caveats"] == []

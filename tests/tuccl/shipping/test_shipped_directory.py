@@ -22,7 +22,7 @@ from lookup_tables.table import Table
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.reports.finished_run import read_table
+from tuccl.reports.tuning_result import read_table
 from tuccl.runtime import PLUGIN_NAME
 from tuccl.shipping import shipment, shipped_directory
 from tuccl.shipping.environment_file import ShippedExecutor

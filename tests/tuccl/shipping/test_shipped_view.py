@@ -15,8 +15,8 @@ from lookup_tables.provenance import NcclVersion, Provenance
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.finished_run import read_table
 from tuccl.reports.table_parts import parts_of
+from tuccl.reports.tuning_result import read_table
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_view import view_shipped

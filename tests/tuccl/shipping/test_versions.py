@@ -24,7 +24,7 @@ from tests.tuccl.shipping.form_readers import (
 )
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.errors import UsageError, WorkspaceError
-from tuccl.reports.finished_run import read_table
+from tuccl.reports.tuning_result import read_table
 from tuccl.shipping import shipment, versions
 from tuccl.shipping.forms import Form
 from tuccl.shipping.rollback import rollback

@@ -23,8 +23,8 @@ from synthesizer.programs.compiler import check_programs
 from tuccl.errors import HostError, TableError, UsageError
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.choice_text import runs_text
-from tuccl.reports.finished_run import read_table_file
 from tuccl.reports.keys import Gain, KeyFigures, Runner
+from tuccl.reports.tuning_result import read_table_file
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
 from tuccl.reports.evidence import evidence_of
-from tuccl.reports.finished_run import FinishedRun, current_run
+from tuccl.reports.tuning_result import TuningResult, current_run
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import memberships, shape_text
 from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table
@@ -31,7 +31,7 @@ class FoundTable:
     """A table that a bench was given."""
 
     shipped: ShippedTable
-    run: FinishedRun | None
+    run: TuningResult | None
     """Run that the table was shipped from just now; None where it was shipped before."""
     listed: ManifestDocument | None
     """Its manifest; None: it has none."""

@@ -13,8 +13,8 @@ from lookup_tables.table import Entry, SeenPlacement, Shape, Table
 from probes.topology.graph import Topology
 from tuccl.errors import WorkspaceError
 from tuccl.models.figures import communicator_shape
-from tuccl.reports.finished_run import FinishedRun, read_machine
 from tuccl.reports.report import KeyReport, Report, RetunedKey, RetunedReport
+from tuccl.reports.tuning_result import TuningResult, read_machine
 from tuccl.search.strategies.warm import WarmStart
 from tuccl.search.trials.config import (
     PHASES_PREFIX,
@@ -41,7 +41,7 @@ _MOST_CONTENDERS = 4
 class Carried:
     """The run before a change, and what becomes of its keys."""
 
-    old: FinishedRun
+    old: TuningResult
     plan: RetunePlan
     warm: WarmStart
     samples_before: int | None
@@ -56,7 +56,7 @@ class Carried:
 
 
 def carried_from(
-    old: FinishedRun,
+    old: TuningResult,
     plan: RetunePlan,
     tell: Callable[[str], None],
     *,
@@ -118,7 +118,7 @@ def samples_in(log: Contents) -> int:
     return sum(len(recorded.samples_us) for recorded in log.all)
 
 
-def _read_log(old: FinishedRun, tell: Callable[[str], None]) -> Contents | None:
+def _read_log(old: TuningResult, tell: Callable[[str], None]) -> Contents | None:
     record = old.run.record()
     if record is None or not old.run.measurements.is_file():
         return None

@@ -18,13 +18,13 @@ from tuccl.models.figures import communicator_shape
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import RunOptions
 from tuccl.schedules.own_schedules import Demands, OwnSchedule, read_own_schedules
-from tuccl.tuning.pipeline.recorded_search import replay_note, takes_recorded_steps
 from tuccl.tuning.pipeline.options_to_settings import (
     laboratory_of,
     record_of_options,
     settings_of_options,
     with_shapes,
 )
+from tuccl.tuning.pipeline.recorded_search import replay_note, takes_recorded_steps
 from tuccl.tuning.pipeline.search_spaces import Candidates
 from tuccl.tuning.pipeline.workload_options import (
     with_workload,

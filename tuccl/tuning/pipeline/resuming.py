@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from probes.topology.graph import Topology
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.finished_run import read_machine
+from tuccl.reports.tuning_result import read_machine
 from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.workspace.runs import Run, RunRecord, Workspace
 

@@ -16,8 +16,8 @@ from probes.comparison.changes import describe_changes
 from probes.topology.graph import Topology
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.reports.entries_by_settings import entries_by_settings
-from tuccl.reports.finished_run import FinishedRun, finished, read_machine
 from tuccl.reports.report import read_report
+from tuccl.reports.tuning_result import TuningResult, finished, read_machine
 from tuccl.tuning.pipeline.carried_table import Carried, carried_from
 from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.retune_plan import Fate, RetunePlan, already_tuned, plan_retune
@@ -97,7 +97,7 @@ class Retuning:
 
 
 def retuning_of(
-    old: FinishedRun,
+    old: TuningResult,
     prepared: Prepared,
     workspace: Workspace,
     tell: Callable[[str], None] = lambda _: None,

@@ -26,13 +26,13 @@ from tuccl.measuring.backends.backend_choice import (
     open_backend,
     require_backend,
 )
-from tuccl.reports.finished_run import FinishedRun, finished
 from tuccl.reports.host_record import (
     host_record_text,
     read_host_record,
     record_node,
 )
 from tuccl.reports.report import Report
+from tuccl.reports.tuning_result import TuningResult, finished
 from tuccl.schedules.saved_candidates import are_saved
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.events import Progress, RunBegins, SchedulesMade, Watch, Watcher, unwatched
@@ -79,7 +79,7 @@ def initialize(
     say: Callable[[str], None] = lambda _: None,
     places: Places | None = None,
     carried: Carried | None = None,
-) -> FinishedRun:
+) -> TuningResult:
     """Tune a machine, or continue where an earlier run stopped.
 
     Args:
@@ -173,7 +173,7 @@ class _Beginning:
         return replace(self.prepared.request(candidates, self.places), tell=self.say)
 
 
-def _retuned(begin: _Beginning, carried: Carried) -> FinishedRun:
+def _retuned(begin: _Beginning, carried: Carried) -> TuningResult:
     """Tune the keys that a change touches, or all of them where it touches the table as a whole."""
     if not carried.plan.is_partial:
         return _all_tuned(begin, carried)
@@ -194,7 +194,7 @@ def _retuned(begin: _Beginning, carried: Carried) -> FinishedRun:
     return _written(begin, joined_table(table, carried), joined)
 
 
-def _all_tuned(begin: _Beginning, carried: Carried | None) -> FinishedRun:
+def _all_tuned(begin: _Beginning, carried: Carried | None) -> TuningResult:
     """Tune all keys from the beginning, and compare them with a table before if there is one."""
     candidates = begin.candidates()
     whole = begin.prepared.shape
@@ -321,9 +321,9 @@ def _measured(
     return _Outcome(tuning, tried, origin, timing, samples)
 
 
-def _written(begin: _Beginning, table: Table, report: Report) -> FinishedRun:
+def _written(begin: _Beginning, table: Table, report: Report) -> TuningResult:
     """Write table, report and bundle."""
     write_atomically(begin.run.report, report.model_dump_json(indent=1) + "\n")
     write_atomically(begin.run.bundle, bundle_bytes(table))
     write_atomically(begin.run.table, table_to_parquet_bytes(table))
-    return FinishedRun(begin.run, table, report, already_done=False)
+    return TuningResult(table, begin.run, report, already_done=False)

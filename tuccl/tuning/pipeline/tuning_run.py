@@ -8,7 +8,7 @@ from tuccl.crew.places import Places
 from tuccl.measuring.records.record import NOT_RECORDED, Record
 from tuccl.measuring.records.recording import record_of
 from tuccl.quantities import count_of
-from tuccl.reports.finished_run import FinishedRun
+from tuccl.reports.tuning_result import TuningResult
 from tuccl.search.trials.config import STOCK
 from tuccl.search.trials.events import Listener
 from tuccl.search.trials.shapes import shape_text
@@ -32,7 +32,7 @@ def run(
     record_to: RecordOutput | None = None,
     places: Places | None = None,
     carried: Carried | None = None,
-) -> FinishedRun:
+) -> TuningResult:
     """Tune, or continue; then write the record if its file is given.
 
     Args:
@@ -79,7 +79,7 @@ def run(
 
 def _record(
     prepared: Prepared,
-    result: FinishedRun,
+    result: TuningResult,
     contents: Contents,
     places: Places | None,
     *,
@@ -117,7 +117,7 @@ def _record(
     return record_of(contents, topology, prepared.shape, prepared.identity, described)
 
 
-def _lost(result: FinishedRun, contents: Contents) -> Iterator[str]:
+def _lost(result: TuningResult, contents: Contents) -> Iterator[str]:
     """Yield a note if the log has lost measurements."""
     held_s, measured_s = contents.bill.spent_s, result.report.measuring_s
     if held_s < 0.999 * measured_s:

@@ -14,11 +14,11 @@ from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence, evidence_of
-from tuccl.reports.finished_run import read_machine, read_table, read_table_file
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.json_form import fields_of
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import StepGain, step_of
+from tuccl.reports.tuning_result import read_machine, read_table, read_table_file
 from tuccl.runtime import EXECUTOR_NAME, has_executor
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME

@@ -16,7 +16,7 @@ from tuccl.models.figures import communicator_shape
 from tuccl.options.run_options import REPLAY
 from tuccl.quantities import parse_seconds
 from tuccl.reports.evidence import Evidence, evidence_of_backend
-from tuccl.reports.finished_run import read_machine
+from tuccl.reports.tuning_result import read_machine
 from tuccl.schedules.saved_candidates import saved_names
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import STOCK, Task

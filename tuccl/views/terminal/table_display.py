@@ -14,8 +14,7 @@ from types import MappingProxyType
 from lookup_tables.table import Shape, Table
 from tuccl.quantities import count_of, format_seconds, format_size
 from tuccl.reports.choice_text import OWN_CHOICE, UNDER_PROFILE, profile_text
-from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, gains_of
+from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle
 from tuccl.reports.keys import Runner, geometric_mean_of
 from tuccl.reports.report import (
     FloorReport,
@@ -26,6 +25,7 @@ from tuccl.reports.report import (
     RetunedReport,
 )
 from tuccl.reports.step_gain import step_of
+from tuccl.reports.tuning_result import TuningResult
 from tuccl.search.trials.shapes import shape_text
 from tuccl.views.terminal.display import print_lines
 from tuccl.views.terminal.json_output import print_document
@@ -44,15 +44,14 @@ _RUNNERS = {
 }
 
 
-def print_result(result: FinishedRun, as_json: bool) -> None:
+def print_result(result: TuningResult, as_json: bool) -> None:
     """Print the result of `init`, `tune` and `table`."""
-    gains = gains_of(result)
     if as_json:
-        from tuccl.reports.table_result import table_result  # noqa: PLC0415 - for JSON
+        from tuccl.reports.table_document import table_document  # noqa: PLC0415 - for JSON
 
-        print_document(table_result(result, gains))
+        print_document(table_document(result))
     else:
-        print_table(result.table, result.report, gains)
+        print_table(result.table, result.report, result.gains)
 
 
 def print_table(table: Table, report: Report, gains: JobGains) -> None:

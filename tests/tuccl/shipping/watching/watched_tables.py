@@ -13,8 +13,8 @@ from probes.topology.json_form import topology_to_json
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, ship_entries
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.finished_run import read_table_file
 from tuccl.reports.host_record import HostRecord, host_record
+from tuccl.reports.tuning_result import read_table_file
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.manifest import MANIFEST_NAME, MachineSize, Shipment, manifest_text
 

@@ -21,13 +21,13 @@ from tuccl.options.machine_options import MachineOptions
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.presets import SOCKET_THREADS
-from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.options_to_settings import (
     read_options,
     record_of_options,
     settings_of_options,
     with_shapes,
 )
+from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.settings import DEFAULT_FLOOR, RunSettings
 
 REPLAYED = RunOptions(topology=None, records="r.parquet")

@@ -14,7 +14,7 @@ from tuccl.errors import UsageError
 from tuccl.measuring.records.record_file import write_record
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.events import Listener
-from tuccl.tuning.pipeline import preparing, run_options, tuning_run
+from tuccl.tuning.pipeline import options_to_settings, preparing, tuning_run
 from tuccl.workspace.runs import Workspace
 
 
@@ -23,7 +23,7 @@ def probe_nothing() -> NoReturn:
 
 
 def identity(control: str, monkeypatch: pytest.MonkeyPatch, given: RunOptions) -> str:
-    monkeypatch.setattr(run_options, "congestion_control", lambda: control)
+    monkeypatch.setattr(options_to_settings, "congestion_control", lambda: control)
     prepared = preparing.prepare(given, probe_nothing)
     return prepared.settings.identity(prepared.topology)
 
@@ -61,7 +61,9 @@ def test_the_note_on_congestion_control_comes_before_any_measurement(
     monkeypatch.setattr(tuning_run, "initialize", stop)
     given = RunOptions(topology=str(a100), backend="sockets", nodes=2, fake_nodes=True)
     for control, notes in (("bbr", 1), ("cubic", 0)):
-        monkeypatch.setattr(run_options, "congestion_control", lambda control=control: control)
+        monkeypatch.setattr(
+            options_to_settings, "congestion_control", lambda control=control: control
+        )
         prepared = preparing.prepare(given, probe_nothing)
         messages: list[str] = []
         with pytest.raises(KeyboardInterrupt):

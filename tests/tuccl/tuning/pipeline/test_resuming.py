@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from tuccl.errors import UsageError
 from tuccl.tuning.pipeline import preparing
-from tuccl.tuning.pipeline.resuming import require_begun
 from tuccl.tuning.pipeline.options_to_settings import read_options
+from tuccl.tuning.pipeline.resuming import require_begun
 from tuccl.workspace.runs import RunRecord, Workspace
 
 

@@ -19,6 +19,7 @@ from tuccl.models.siblings import SiblingMachines
 from tuccl.options.run_options import RunOptions
 from tuccl.reports.report import KeyReport, Report
 from tuccl.search.trials.shapes import shape_named
+from tuccl.tuning.pipeline.options_to_settings import with_shapes
 from tuccl.tuning.pipeline.retune_plan import (
     KEPT_WHY,
     Fate,
@@ -28,7 +29,6 @@ from tuccl.tuning.pipeline.retune_plan import (
     plan_retune,
 )
 from tuccl.tuning.pipeline.retuning import compare
-from tuccl.tuning.pipeline.options_to_settings import with_shapes
 from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
 

@@ -14,7 +14,7 @@ from synthesizer.programs import compiler
 from synthesizer.programs.compiler import check_programs
 from synthesizer.programs.flow import Flow, run_on_symbols
 from tests.tuccl.silent_progress import silent
-from tuccl.reports.finished_run import read_table
+from tuccl.reports.tuning_result import read_table
 from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
 from tuccl.tuning.settings import RunSettings

@@ -12,7 +12,7 @@ from tests.sketches.machines import bench_topologies
 from tests.tuccl.silent_progress import silent
 from tuccl.models.placements import placements
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.finished_run import FinishedRun
+from tuccl.reports.tuning_result import TuningResult
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.tuning.pipeline.carried_table import profile_of
@@ -29,7 +29,7 @@ SIZES = (1 << 16, 1 << 20)
 PAIRS, QUADS, ACROSS = Shape(2, 1, 2), Shape(4, 1, 4), Shape(8, 2, 4)
 
 
-def tuned(folder: Path, name: str, shape: Shape) -> FinishedRun:
+def tuned(folder: Path, name: str, shape: Shape) -> TuningResult:
     """All_gather on the communicators of a shape, with schedules."""
     machines = bench_topologies()
     if not machines:
@@ -40,7 +40,7 @@ def tuned(folder: Path, name: str, shape: Shape) -> FinishedRun:
     return initialize(Prepared(machines[name][0], settings), Workspace(folder / "w"), silent)
 
 
-def log_of(found: FinishedRun) -> Contents:
+def log_of(found: TuningResult) -> Contents:
     record = found.run.record()
     assert record is not None
     return read_log(found.run.measurements, record.identity)

@@ -11,7 +11,7 @@ from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.synthesizer.programs.phased_schedules import has_rounds
 from tests.tuccl.silent_progress import silent
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.job_gains import Obstacle, gains_of
+from tuccl.reports.job_gains import Obstacle
 from tuccl.reports.keys import Runner
 from tuccl.tuning.pipeline.preparing import Prepared
 from tuccl.tuning.pipeline.stages import initialize
@@ -33,7 +33,7 @@ def test_rounds_win_where_they_are_faster_and_no_headline_counts_them(tmp_path: 
     programs = {each.content_hash: each.program for each in done.table.schedules}
     assert all(has_rounds(programs[content_hash]) for content_hash in used)
     assert all(entry.time_us < entry.default_time_us for entry in entries)
-    gains = gains_of(done)
+    gains = done.gains
     assert set(gains.obstacles) == {Obstacle.NOT_MEASURED}
     assert Runner.EXECUTOR not in gains.runners
     assert gains.speedup < gains.speedup_with_all_schedules

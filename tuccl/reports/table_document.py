@@ -1,4 +1,4 @@
-"""`TableResult`: a finished run with what a job here gains from it; and the answer to one call.
+"""`TableDocument`: a finished run with what a job here gains from it, as JSON has it.
 
 A speedup is stock NCCL's time over the time given.
 """
@@ -10,34 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lookup_tables.table import Entry, Operation, Shape
-from tuccl.reports.choice_text import describe_schedule
+from lookup_tables.table import Entry, Operation, Shape, Table
 from tuccl.reports.entries import EntryFigures, placed_entries_of
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.explanation import Explanation
-from tuccl.reports.finished_run import FinishedRun
-from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle
+from tuccl.reports.explanation import KeyApart, WithoutExecutor, apart_of
+from tuccl.reports.job_gains import KeyGain, Obstacle
 from tuccl.reports.keys import Runner
 from tuccl.reports.report import KeyReport, RetunedReport
-from tuccl.reports.step_gain import StepGain, step_of
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutExecutor:
-    """The outcome for a key if the executor is not preloaded."""
-
-    runner: Runner
-    time_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class KeyApart:
-    """The winning schedule of a key that no job here runs."""
-
-    schedule: str
-    time_us: float
-    speedup: float
-    reason: Obstacle
+from tuccl.reports.step_gain import StepGain
+from tuccl.reports.tuning_result import TuningResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +76,7 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableResult:
+class TableDocument:
     """`init`, `tune` and `table`: the tuned table."""
 
     topology: str
@@ -162,7 +143,7 @@ class RetunePlanResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetuneResult(TableResult):
+class RetuneResult(TableDocument):
     """`retune`: the changes, and the table that is current now."""
 
     changes: Sequence[str]
@@ -181,34 +162,13 @@ class RetuneResult(TableResult):
     """The table against the old one; None: nothing was measured or kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedCall:
-    """`explain`: the choice that a job here runs for one call, and its reason."""
-
-    operation: Operation
-    size_bytes: int
-    shape: Shape
-    times: Evidence
-    caveats: tuple[str, ...]
-    job: KeyInJob | None
-    """The outcome for the tuned size whose range holds the call's; None outside every range."""
-    entry: Entry | None
-    """Entry that the plugin finds for the call, also if no job here runs the winner."""
-    placed: tuple[EntryFigures, ...]
-    """Entries that it finds instead if NCCL's estimate is that of some communicators."""
-    evidence: KeyReport | None
-    tuned_from_bytes: int
-    tuned_to_bytes: int
-    profile: Mapping[str, str]
-
-
-def table_result(result: FinishedRun, gains: JobGains) -> TableResult:
+def table_document(result: TuningResult) -> TableDocument:
     """Return a finished run with what a job here gains from it."""
-    table, apart = result.table, None
+    table, gains, apart = result.table, result.gains, None
     if gains.obstacles:
         reasons = (ReasonApart(o, o.sentence, count) for o, count in gains.obstacles.items())
         apart = Apart(gains.speedup_with_all_schedules, tuple(reasons))
-    return TableResult(
+    return TableDocument(
         topology=table.topology_name,
         fingerprint=table.fingerprint,
         times=gains.evidence,
@@ -218,21 +178,16 @@ def table_result(result: FinishedRun, gains: JobGains) -> TableResult:
         profile=table.profile,
         weights=result.report.weights,
         shapes=result.report.shapes,
-        step=step_of(result.report, gains),
+        step=result.step,
         entries=table.entries,
         placed=tuple(placed_entries_of(table)),
-        keys=tuple(TunedKey(**dict(gain.key), job=key_in_job(gain, result)) for gain in gains.keys),
+        keys=tuple(TunedKey(**dict(gain.key), job=_in_job(gain, table)) for gain in gains.keys),
         table=result.run.table,
         bundle=result.run.bundle,
     )
 
 
-def key_in_job(gain: KeyGain, result: FinishedRun) -> KeyInJob:
-    """Return a key's outcome in a job, with a schedule that no job here runs."""
-    apart = None
-    if gain.obstacle is not None and gain.entry is not None:
-        schedule = describe_schedule(gain.entry, result.table)
-        apart = KeyApart(schedule, gain.apart_us, gain.apart_speedup, gain.obstacle)
+def _in_job(gain: KeyGain, table: Table) -> KeyInJob:
     return KeyInJob(
         gain.runner,
         gain.runs,
@@ -241,25 +196,5 @@ def key_in_job(gain: KeyGain, result: FinishedRun) -> KeyInJob:
         gain.gain.low,
         gain.gain.high,
         WithoutExecutor(gain.without_executor, gain.without_executor_us),
-        apart,
-    )
-
-
-def explained_call(
-    found: Explanation, gain: KeyGain | None, current: FinishedRun, gains: JobGains
-) -> ExplainedCall:
-    """Return what a call runs, and why."""
-    return ExplainedCall(
-        operation=found.operation,
-        size_bytes=found.size_bytes,
-        shape=found.shape,
-        times=gains.evidence,
-        caveats=gains.caveats,
-        job=None if gain is None else key_in_job(gain, current),
-        entry=found.entry,
-        placed=found.placed,
-        evidence=found.evidence,
-        tuned_from_bytes=found.tuned_from_bytes,
-        tuned_to_bytes=found.tuned_to_bytes,
-        profile=current.table.profile,
+        apart_of(gain, table),
     )
