@@ -7,13 +7,14 @@ over starts replaces the comparison of the single start.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import stdev
 
 from lookup_tables.confirmation import Estimator
 from tuccl.search.statistics.estimators import geometric_mean, log_gains
-from tuccl.search.statistics.intervals import UNKNOWN, student_interval, widened
+from tuccl.search.statistics.intervals import UNKNOWN, Interval, student_interval, widened
 from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.statistics.pooling import MeanError, PooledVariance
 from tuccl.search.trials.config import Config, Task
@@ -41,10 +42,37 @@ def allowing_for_starts(
     """
     error = bonferroni(ERROR, _FINALISTS)
 
-    def wider(_config: Config, _reference: Config, before: Comparison) -> Comparison:
-        return replace(before, interval=widened(before.ratio, before.interval, between, error))
+    def allowed(decision: Decision) -> Decision:
+        def wider(_config: Config, reference: Config, before: Comparison) -> Comparison:
+            # A schedule that was compared with a built-in that is no longer an entry.
+            if before.reference != reference and decision.builtin is not None:
+                before = _chained(before, decision.builtin)
+            return replace(before, interval=widened(before.ratio, before.interval, between, error))
 
-    return {task: decided_again(decision, default, wider) for task, decision in decisions.items()}
+        return decided_again(decision, default, wider)
+
+    return {task: allowed(decision) for task, decision in decisions.items()}
+
+
+def _chained(comparison: Comparison, of_reference: Comparison) -> Comparison:
+    """Compare a call with the reference of its reference, by two comparisons of one start.
+
+    The ratios multiply. Both share the samples of the call between them, which cancel in the
+    product, so bounds whose widths add as squares are wider than needed.
+    """
+    bounds = (comparison.interval, of_reference.interval)
+    ratios = (comparison.ratio, of_reference.ratio)
+    down = math.hypot(*(math.log(r / b.low) for r, b in zip(ratios, bounds, strict=True)))
+    up = math.hypot(*(math.log(b.high / r) for r, b in zip(ratios, bounds, strict=True)))
+    ratio = math.prod(ratios)
+    return replace(
+        comparison,
+        reference=of_reference.reference,
+        reference_us=of_reference.reference_us,
+        ratio=ratio,
+        interval=Interval(ratio * math.exp(-down), ratio * math.exp(up)),
+        samples=min(comparison.samples, of_reference.samples),
+    )
 
 
 def neighbour_winner(task: Task, decisions: Mapping[Task, Decision]) -> Config | None:

@@ -74,10 +74,17 @@ def test_a_call_that_failed_in_a_start_is_not_proved() -> None:
     assert found.ratio == 1.3
 
 
-def test_a_schedule_keeps_its_reference_where_that_is_not_confirmed() -> None:
-    schedule = replace(compared(1.50, 1.45), config=Config("schedule:5a5a", "LL"), reference=TREE)
-    decisions = {FIRST: Decision(compared(1.01, 1.008), schedule, 20.0, ())}
-    found = allowing_for_starts(decisions, STOCK, MeanError(0.01, 11))[FIRST]
+def test_a_schedule_is_compared_with_stock_if_its_reference_is_not_confirmed() -> None:
+    """By its ratio to a built-in of 1.30, 1.12, the schedule would fall with it: 1.456 does not."""
+    schedule = replace(
+        compared(1.12, 1.10), config=Config("schedule:5a5a", "LL"), reference=TREE, reference_us=15
+    )
+    decisions = {FIRST: Decision(compared(1.30, 1.28), schedule, 20.0, ())}
+    found = allowing_for_starts(decisions, STOCK, MeanError(0.08, 11))[FIRST]
     assert found.builtin is None
     assert found.schedule is not None
-    assert found.schedule.reference == TREE
+    assert (found.schedule.reference, found.schedule.reference_us) == (STOCK, 20.0)
+    assert found.schedule.ratio == pytest.approx(1.456)
+    # t of 11 degrees at 0.25 %: 3.497; ln(1.12 / 1.10) is 0.01802, ln(1.30 / 1.28) 0.01550.
+    width = math.hypot(0.01802, 0.01550, 0.08 * 3.497)
+    assert found.schedule.lower_bound == pytest.approx(1.456 * math.exp(-width), rel=1e-3)
