@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
 from lookup_tables.provenance import Provenance, provenance_from_json, provenance_to_json
+from lookup_tables.table import Operation, Shape
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.bill import Bill
-from tuccl.search.trials.config import Config, ProcessProfile
+from tuccl.search.trials.config import Config, ProcessProfile, Task
+from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing, timing_from_json
 
 FORMAT = "tuccl-measurements"
-VERSION = 4
-_FIELDS = (
-    "algorithm",
-    "protocol",
-    "nchannels",
-    "nthreads",
-    "buffer_bytes",
-    "min_nchannels",
-)  # fmt: skip
+VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,55 +37,57 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """State of a configuration after a request for samples."""
+    """A request for samples of a configuration, and its answer."""
 
     asked: int
-    """Samples requested in total."""
+    """Samples requested in total, with those of earlier requests."""
     given: int
     """Samples it had then: fewer where it was too slow to be worth more."""
     seconds: float
-    """Seconds of all its measurements up to then."""
+    """Seconds of this request."""
     restart_s: float
-    """`Backend.restart_s` at that time."""
-    own_s: float = 0.0
-    """Seconds of this request alone."""
+    """`Backend.restart_s` afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Everything recorded of one configuration on one task."""
+    """The measurements of one configuration on one task."""
 
-    task: str
-    """`Task.name`; `Task.full_name` in a run of several shapes."""
+    task: Task
     config: Config
     samples_us: tuple[float, ...] = ()
+    """Times per call, each the mean of one launch, in the order of measurement."""
     answers: tuple[Answer, ...] = ()
-    """One for each request, in their order."""
+    """One for each request, in their order; empty if they are unknown."""
     failed: str = ""
     """Reason why no further samples can be taken; empty: they can."""
     failed_s: float = 0.0
     """Seconds of the failed attempt."""
     failed_check: bool = False
-    """Whether it failed when its data was checked, not when samples were requested."""
+    """Whether it fails when its data is checked, too."""
+    unasked_s: float | None = None
+    """Seconds of all measurements if their requests are unknown; None: they are known."""
 
     @property
     def seconds(self) -> float:
         """Seconds of all measurements, the failed attempt included."""
-        return self._paid_s + self.failed_s
+        return self._paid_s[-1] + self.failed_s if self.unasked_s is None else self.unasked_s
 
     @property
-    def _paid_s(self) -> float:
-        return self.answers[-1].seconds if self.answers else 0.0
+    def _paid_s(self) -> list[float]:
+        """Seconds before the first request, and up to the end of each."""
+        return list(accumulate((answer.seconds for answer in self.answers), initial=0.0))
 
     def first(self, repeats: int) -> Measured | None:
         """The first samples with the cost of the measurements that brought them.
 
         Fewer where so many were asked for and not given; None where they never were.
         """
-        for answer in self.answers:
+        for number, answer in enumerate(self.answers, 1):
             if answer.asked >= repeats:
                 count = min(repeats, answer.given)
-                return Measured(self.samples_us[:count], answer.seconds, answer.restart_s)
+                paid_s = self._paid_s[number]
+                return Measured(self.samples_us[:count], paid_s, answer.restart_s)
         return None
 
     def joined(self, fresh: Measured, asked: int) -> Recorded:
@@ -105,8 +102,7 @@ class Recorded:
             raise ValueError(
                 f"{len(fresh.samples_us)} samples where {asked - len(self.samples_us)} were asked"
             )
-        paid_s = self._paid_s + fresh.seconds
-        answer = Answer(asked, len(samples), paid_s, fresh.restart_s, fresh.seconds)
+        answer = Answer(asked, len(samples), fresh.seconds, fresh.restart_s)
         return replace(self, samples_us=samples, answers=(*self.answers, answer))
 
 
@@ -120,13 +116,13 @@ class Contents:
         """Profiles of the measurements in their order; runs of the same profile count once."""
         self.restart_s = 0.0
         """Value at the latest measurement."""
-        self.estimates_us: dict[str, float | None] = {}
-        """NCCL's estimates for ring with Simple by `Task.full_name`; None if NCCL gave none."""
-        self.bill = Bill[tuple[str, Config]]()
+        self.estimates_us: dict[Task, float | None] = {}
+        """NCCL's estimates for ring with Simple; None if NCCL gave none."""
+        self.bill = Bill[tuple[Task, Config]]()
         """Machine time of all measurements, failed attempts included."""
-        self._known: dict[tuple[str, Config], Recorded] = {}
+        self._known: dict[tuple[Task, Config], Recorded] = {}
 
-    def known(self, task: str, config: Config) -> Recorded:
+    def known(self, task: Task, config: Config) -> Recorded:
         """Record of a configuration so far; it may be empty."""
         return self._known.get((task, config)) or Recorded(task, config)
 
@@ -158,9 +154,9 @@ class Contents:
             self.source = Source(provenance_from_json(values["provenance"]), timing)
             return
         if "estimate" in values:
-            self.estimates_us[str(values["estimate"])] = _estimate_us(values["us"])
+            self.estimates_us[_task(values["estimate"])] = _estimate_us(values["us"])
             return
-        known = self.known(str(values["task"]), _config(values["config"]))
+        known = self.known(_task(values["task"]), _config(values["config"]))
         if values["first"] != len(known.samples_us):
             raise ValueError("samples are missing before these")
         seconds = float(values["seconds"])
@@ -234,19 +230,34 @@ def failure_line(known: Recorded, reason: str, seconds: float, *, check: bool = 
     return _line({**_subject(known), "failed": reason, "seconds": seconds, **checked})
 
 
-def estimate_line(task: str, estimate_us: float | None) -> bytes:
+def estimate_line(task: Task, estimate_us: float | None) -> bytes:
     """Line for NCCL's estimate of a task."""
-    return _line({"estimate": task, "us": estimate_us})
+    return _line({"estimate": _task_values(task), "us": estimate_us})
 
 
 def _subject(known: Recorded) -> dict[str, object]:
-    config = [getattr(known.config, name) for name in _FIELDS]
-    config += known.config.settings
-    return {"task": known.task, "config": config, "first": len(known.samples_us)}
+    *config, settings = astuple(known.config)
+    return {
+        "task": _task_values(known.task),
+        "config": [*config, *settings],
+        "first": len(known.samples_us),
+    }
+
+
+def _task_values(task: Task) -> list[object]:
+    return [task.operation, task.size_bytes, *astuple(task.shape), task.placement.text]
+
+
+def _task(values: Sequence[Any]) -> Task:
+    operation, size_bytes, ranks, nodes, ranks_per_node, placement = values
+    shape = Shape(int(ranks), int(nodes), int(ranks_per_node))
+    if shape.fault:
+        raise ValueError(shape.fault)
+    return Task(Operation(operation), int(size_bytes), shape, Placement.parse(placement))
 
 
 def _config(values: Sequence[Any]) -> Config:
-    algorithm, protocol, *numbers = values[: len(_FIELDS)]
+    algorithm, protocol, *numbers = values[:6]
     nchannels, nthreads, buffer_bytes, min_nchannels = map(int, numbers)
     return Config(
         str(algorithm),
@@ -255,7 +266,7 @@ def _config(values: Sequence[Any]) -> Config:
         nthreads,
         buffer_bytes,
         min_nchannels,
-        tuple((str(name), int(value)) for name, value in values[len(_FIELDS) :]),
+        tuple((str(name), int(value)) for name, value in values[6:]),
     )
 
 

@@ -79,8 +79,6 @@ class MeasurementLog:
         backend: Backend,
         identity: str,
         tell: Callable[[str], None] = lambda _: None,
-        *,
-        several_shapes: bool = False,
     ) -> None:
         """Open the log, or start it; what is damaged of it is put aside.
 
@@ -89,14 +87,12 @@ class MeasurementLog:
             backend: What measures whatever the log does not hold yet.
             identity: What the measurements belong to; a log of something else is refused.
             tell: Called with a line on what is damaged.
-            several_shapes: Whether tasks differ in their communicator shapes, too.
 
         Raises:
             WorkspaceError: The file belongs to something else or cannot be written.
         """
         self._path = path
         self._backend = backend
-        self._several_shapes = several_shapes
         sound = read_sound(path, identity)
         self._contents, self._lines = sound.contents, sound.lines
         if sound.damage is not None:
@@ -153,7 +149,7 @@ class MeasurementLog:
             MeasurementError: From the backend.
             WorkspaceError: The log cannot be written, or holds measurements of other versions.
         """
-        known = self._contents.known(self._name(task), config)
+        known = self._contents.known(task, config)
         return known.first(repeats) or self._measure_more(task, known, repeats)
 
     def check(self, task: Task, config: Config) -> None:
@@ -166,7 +162,7 @@ class MeasurementLog:
             MeasurementError: From the backend.
             WorkspaceError: The log cannot be written.
         """
-        known = self._contents.known(self._name(task), config)
+        known = self._contents.known(task, config)
         if known.failed:
             raise ConfigurationFailedError(known.failed, seconds=known.failed_s)
         try:
@@ -186,14 +182,11 @@ class MeasurementLog:
         if not isinstance(self._backend, Estimating):
             return None
         known = self._contents.estimates_us
-        if task.full_name not in known:
+        if task not in known:
             estimate_us = self._backend.ring_estimate_us(task)
-            self._append(estimate_line(task.full_name, estimate_us))
-            known[task.full_name] = estimate_us
-        return known[task.full_name]
-
-    def _name(self, task: Task) -> str:
-        return task.full_name if self._several_shapes else task.name
+            self._append(estimate_line(task, estimate_us))
+            known[task] = estimate_us
+        return known[task]
 
     @property
     def contents(self) -> Contents:
@@ -267,8 +260,8 @@ class Measurement:
     recorded: Recorded
 
     @property
-    def task(self) -> str:
-        """Name of the task."""
+    def task(self) -> Task:
+        """The task."""
         return self.recorded.task
 
     @property

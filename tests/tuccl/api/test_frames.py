@@ -44,7 +44,7 @@ def test_a_record_has_a_row_for_each_configuration(tmp_path: Path) -> None:
     assert len(frame) == len(record.rows)
     measured = frame[frame["failed"] == ""]
     assert measured["median_us"].notna().all()
-    assert set(frame["operation"]) == {row.operation.value for row in record.rows}
+    assert set(frame["operation"]) == {row.task.operation.value for row in record.rows}
 
 
 def test_what_is_no_bench_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ def test_a_record_of_modelled_times_makes_a_modelled_table_also_without_an_entry
     slow = tuple(
         row
         if row.config.is_default
-        else replace(row, samples_us=tuple(9.0 * us for us in row.samples_us), requests=())
+        else replace(
+            row, samples_us=tuple(9.0 * us for us in row.samples_us), answers=(), unasked_s=1.0
+        )
         for row in record.rows
     )
     write_record(recorded, replace(record, rows=slow))

@@ -98,7 +98,7 @@ def entries_of(root: Path, name: str) -> list[Entry]:
     return [entry for entry in found.table.entries if entry.key.shape == shape]
 
 
-def samples_of(root: Path) -> tuple[int, set[str]]:
+def samples_of(root: Path) -> tuple[int, set[Task]]:
     """Samples of the current run, and the keys that it measured."""
     current = Workspace(root).current()
     record = current.record()
@@ -138,7 +138,7 @@ def test_entries_that_the_change_does_not_touch_are_kept_as_they_were(
     shapes = new.report.shapes
     samples, tasks = samples_of(workspace)
     # Hosts that differ now are classes of their own, which a suffix names.
-    assert {task.partition("@")[2].partition("/")[0] for task in tasks} == {
+    assert {task.full_name.partition("@")[2].partition("/")[0] for task in tasks} == {
         f"{shapes[name].ranks}x{shapes[name].nodes}" for name in measured
     }
     assert 3 * samples < first_samples
@@ -181,7 +181,7 @@ def test_communicators_that_the_change_does_not_touch_keep_their_entries(
     record = new.run.record()
     assert record is not None
     log = read_log(new.run.measurements, record.identity)
-    of_kept = [each for each in log.all if each.task.endswith("2x1/1:0")]
+    of_kept = [each for each in log.all if each.task.full_name.endswith("2x1/1:0")]
     assert sum(len(each.samples_us) for each in of_kept) < 60, "only what serves any host"
 
 
@@ -277,7 +277,11 @@ def test_a_profile_under_the_floor_has_every_key_measured_from_the_beginning(
     assert against["gain"] > 0.95
     _, tasks = samples_of(workspace)
     # Hosts that differ now are classes of their own, which a suffix names.
-    assert {task.partition("@")[2].partition("/")[0] for task in tasks} == {"4x2", "2x1", "2x2"}
+    assert {task.full_name.partition("@")[2].partition("/")[0] for task in tasks} == {
+        "4x2",
+        "2x1",
+        "2x2",
+    }
 
 
 def test_a_damaged_log_costs_the_earlier_trials_alone(
@@ -322,7 +326,7 @@ def test_the_keys_of_a_workload_are_kept_as_others_are(run_inside: Run, tmp_path
     assert [key["calls_per_step"] for key in document["step"]["keys"]] == [3.0, 1.0, 2.0]
     _, tasks = samples_of(tmp_path / "tuccl-workspace")
     # Hosts that differ now are classes of their own, which a suffix names.
-    assert {task.partition("@")[2].partition("/")[0] for task in tasks} == {"4x2"}
+    assert {task.full_name.partition("@")[2].partition("/")[0] for task in tasks} == {"4x2"}
 
 
 class Watching(AbstractContextManager["Watching"]):

@@ -16,7 +16,7 @@ from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import BEST, STOCK_US, tiny_grid
-from tuccl.measuring.records.record import Record
+from tuccl.measuring.records.record import Record, order_of
 from tuccl.measuring.records.record_file import read_record, write_record
 from tuccl.reports.report import read_report
 from tuccl.reports.tuning_result import read_table
@@ -52,7 +52,7 @@ def as_csv(record: Record, path: Path) -> None:
     times = "t1,t2,t3,t4,t5"
     grid, stock = [f"{names},{times}"], [f"op,bytes,{times}"]
     for row in record.rows:
-        key = f"{row.operation.value.replace('_', '')},{row.size_bytes}"
+        key = f"{row.task.operation.value.replace('_', '')},{row.task.size_bytes}"
         samples = ",".join(map(str, row.samples_us))
         if row.config == STOCK:
             stock.append(f"{key},{samples}")
@@ -92,9 +92,9 @@ def test_a_record_is_tuned_to_the_best_that_it_holds(
         assert (shown.starts, shown.reference) == (NoStarts.RECORDED, Reference.STOCK)
         assert shown.low <= entry.default_time_us / entry.time_us <= shown.high
     made, given = read_record(tmp_path / "again.parquet"), tiny_grid()
-    recorded = {row.order: row for row in given.rows}
+    recorded = {order_of(row): row for row in given.rows}
     for row in made.rows:
-        assert row.samples_us[:5] == recorded[row.order].samples_us[: len(row.samples_us)]
+        assert row.samples_us[:5] == recorded[order_of(row)].samples_us[: len(row.samples_us)]
     assert made.provenance == replace(given.provenance, replayed=True)
     assert made.topology == given.topology
 
@@ -316,7 +316,7 @@ def test_a_record_without_stock_times_is_refused(
     code, _, err = tuccl("tune", "--records", records)
     assert (code, len(err.splitlines())) == (2, 1)
     assert "NCCL with nothing set" in err
-    some = [row for row in grid.rows if row.config != STOCK or row.size_bytes == 4096]
+    some = [row for row in grid.rows if row.config != STOCK or row.task.size_bytes == 4096]
     write_record(records, replace(grid, rows=tuple(some)))
     code, out, err = tuccl("tune", "--records", records, "--json")
     assert code == 0, err

@@ -77,8 +77,7 @@ def tuned_with(
     folder: Path, machine: Machine, settings: RunSettings, spaces: SearchSpaces
 ) -> TunedKeys:
     folder.mkdir(exist_ok=True)
-    several = bool(settings.shapes)
-    with MeasurementLog(folder / "log", machine, "id", several_shapes=several) as log:
+    with MeasurementLog(folder / "log", machine, "id") as log:
         return tune(TuningMeans(settings, spaces, log, silent), SHAPE)
 
 

@@ -124,7 +124,7 @@ def logged(path: Path, *records: str) -> Path:
 
 def line(**changes: object) -> str:
     good: dict[str, object] = {
-        "task": TASK.name,
+        "task": ["all_reduce", 1024, 4, 1, 4, ""],
         "config": ["ring", "LL", 1, 2, 3, 4],
         "first": 0,
         "samples_us": [1.0],
@@ -266,12 +266,12 @@ def test_a_line_that_is_no_measurement_is_dropped_whatever_its_sum(tmp_path: Pat
     path = tmp_path / "log"
     with MeasurementLog(path, Counting(), "id") as log:
         log.measure(TASK, RING, 1)
-        log._write(b'{"task":"x"}')
+        log._write(b'{"task":["all_reduce",1024,4,1,4,""]}')
     told: list[str] = []
     with MeasurementLog(path, Counting(), "id", told.append) as log:
         log.measure(TASK, RING, 2)
     assert "in line 4 ('config')" in told[0]
-    assert read_log(path, "id", told.append).known(TASK.name, RING).samples_us == (1.0, 2.0)
+    assert read_log(path, "id", told.append).known(TASK, RING).samples_us == (1.0, 2.0)
     assert len(told) == 1
 
 
@@ -302,7 +302,7 @@ def test_each_request_is_answered_as_it_was_the_first_time(tmp_path: Path) -> No
         assert answers(log) == first_time
         (recorded,) = log.contents.all
     assert backend.asked == []
-    assert (recorded.task, recorded.config, recorded.samples_us) == (TASK.name, RING, (1.0,) * 3)
+    assert (recorded.task, recorded.config, recorded.samples_us) == (TASK, RING, (1.0,) * 3)
     assert (recorded.failed, recorded.seconds) == ("it crashed", 6.0)
 
 
@@ -445,7 +445,7 @@ def test_further_variables_of_a_profile_are_kept(tmp_path: Path) -> None:
         log.measure(TASK, under, 2)
         log.measure(TASK, RING, 1)
     again = read_log(tmp_path / "log", "id")
-    assert again.known(TASK.name, under).samples_us == (1.0, 2.0)
+    assert again.known(TASK, under).samples_us == (1.0, 2.0)
     assert again.profiles == [under.profile, RING.profile]
 
 
@@ -465,15 +465,13 @@ def test_an_estimate_is_asked_for_once_and_a_log_without_any_knows_none(tmp_path
                 assert log.ring_estimate_us(TASK) == 12.5
                 assert log.ring_estimate_us(gather) is None
     assert len(backend.asked) == 2
-    assert read_log(tmp_path / "log", "id").estimates_us == {
-        TASK.full_name: 12.5, gather.full_name: None,
-    }  # fmt: skip
+    assert read_log(tmp_path / "log", "id").estimates_us == {TASK: 12.5, gather: None}
     with MeasurementLog(tmp_path / "plain", Counting(), "id") as log:
         assert log.ring_estimate_us(TASK) is None
 
 
 def test_an_estimate_that_is_no_number_is_damage(tmp_path: Path) -> None:
-    path = logged(tmp_path / "log", '{"estimate": "all_reduce-1024@4x1", "us": NaN}')
+    path = logged(tmp_path / "log", '{"estimate": ["all_reduce", 1024, 4, 1, 4, ""], "us": NaN}')
     with MeasurementLog(path, Counting(), "id"):
         assert read_log(path, "id").estimates_us == {}
     assert path.with_name("log.damaged-1").exists()
@@ -490,6 +488,6 @@ def test_the_log_tells_a_failed_check_from_a_failed_measurement(tmp_path: Path) 
             with pytest.raises(ConfigurationFailedError):
                 attempt()
     contents = read_log(tmp_path / "log", "id")
-    checked, hung = (contents.known(TASK.name, config) for config in (RING, BROKEN))
+    checked, hung = (contents.known(TASK, config) for config in (RING, BROKEN))
     assert (checked.failed_check, checked.failed_s) == (True, 0.5)
     assert (hung.failed_check, hung.failed) == (False, "it hung")

@@ -14,15 +14,16 @@ from itertools import pairwise
 
 from lookup_tables.provenance import Provenance
 from tuccl.errors import ConfigurationFailedError
-from tuccl.measuring.records.record import NOT_RECORDED, Record, Request, Row
+from tuccl.measuring.records.record import NOT_RECORDED, Record
 from tuccl.search.trials.backend import Measured, RunningProfiles
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.space import Space, space_of
 from tuccl.search.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Answer, Recorded
 
 RESTART_S = 3.0
 """Seconds for four processes with NCCL to start again on one host."""
-_NOTHING = Request(0, 0, 0.0, 0.0)
+_NOTHING = Answer(0, 0, 0.0, 0.0)
 
 
 class ReplayBackend:
@@ -50,6 +51,7 @@ class ReplayBackend:
                 request that was recorded they are the recorded ones.
         """
         self._record = record
+        self._estimates_us = dict(record.of_run.estimates_us)
         self._seed = seed
         self._running = RunningProfiles()
         self.restart_s = restart_s
@@ -83,7 +85,7 @@ class ReplayBackend:
             self.restart_s = recorded.restart_s
             return Measured(row.samples_us[first : recorded.given], recorded.seconds)
         if row.failed and first + repeats > len(row.samples_us):
-            if row.failed_s is not None and first == len(row.samples_us):
+            if row.unasked_s is None and first == len(row.samples_us):
                 raise ConfigurationFailedError(row.failed, seconds=row.failed_s)
             paid = self._seconds(row, row.samples_us[:first])
             raise ConfigurationFailedError(
@@ -96,11 +98,11 @@ class ReplayBackend:
         """Raise for a configuration whose check failed when it was recorded; there is no data."""
         row = self._record.row(task, config)
         if row is not None and row.failed and row.failed_check:
-            raise ConfigurationFailedError(row.failed, seconds=row.failed_s or 0.0)
+            raise ConfigurationFailedError(row.failed, seconds=row.failed_s)
 
     def ring_estimate_us(self, task: Task) -> float | None:
         """See `Estimating`: the recorded estimate."""
-        return self._record.of_run.estimates_us.get(task.full_name)
+        return self._estimates_us.get(task)
 
     def space_of(self, task: Task) -> Space:
         """Return NCCL's configurations that were recorded for a task, its own choice included."""
@@ -116,23 +118,23 @@ class ReplayBackend:
         configs = self._record.configs(task)
         return space_of("executor", (each for each in configs if each.schedule in known))
 
-    def _seconds(self, row: Row, samples: tuple[float, ...]) -> float:
-        return sum(samples) * 1e-6 * self._record.timing.calls(row.size_bytes)
+    def _seconds(self, row: Recorded, samples: tuple[float, ...]) -> float:
+        return sum(samples) * 1e-6 * self._record.timing.calls(row.task.size_bytes)
 
-    def _sample(self, row: Row, number: int) -> float:
+    def _sample(self, row: Recorded, number: int) -> float:
         samples = row.samples_us
         turn, place = divmod(number, len(samples))
         if turn == 0:
             return samples[place]
-        subject = f"{self._seed}:{turn}:{row.operation.value}:{row.size_bytes}:{row.config}"
+        subject = f"{self._seed}:{turn}:{row.task.operation}:{row.task.size_bytes}:{row.config}"
         digest = hashlib.blake2b(subject.encode(), digest_size=8).digest()
         order = random.Random(digest).sample(range(len(samples)), len(samples))  # noqa: S311
         return samples[order[place]]
 
 
-def _recorded_request(row: Row, first: int, asked: int) -> Request | None:
+def _recorded_request(row: Recorded, first: int, asked: int) -> Answer | None:
     """Return the recorded request for samples number `first` to `asked`; None if there was none."""
-    for before, request in pairwise((_NOTHING, *row.requests)):
+    for before, request in pairwise((_NOTHING, *row.answers)):
         if (before.given, request.asked) == (first, asked):
             return request
     return None

@@ -84,15 +84,15 @@ def from_record(record: Record, topology: Topology) -> Measurements:
         for row in record.rows
         if row.samples_us
         and not row.failed
-        and row.operation in ASKED_ABOUT
+        and row.task.operation in ASKED_ABOUT
         and _is_modelled(row.config)
     ]
     observations = tuple(
         Observation(
             source="record",
             machine=machine,
-            operation=row.operation,
-            size_bytes=row.size_bytes,
+            operation=row.task.operation,
+            size_bytes=row.task.size_bytes,
             config=row.config,
             time_us=median(row.samples_us),
             launches=0 if record.timing.graph else 1,

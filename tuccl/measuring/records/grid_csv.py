@@ -26,10 +26,11 @@ from lookup_tables.provenance import Provenance
 from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
 from probes.topology.graph import Topology
 from tuccl.errors import InputFileError
-from tuccl.measuring.records.record import Record, Row, make_record
+from tuccl.measuring.records.record import Record, make_record
 from tuccl.models.figures import communicator_shape
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, Config, Task
 from tuccl.search.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Recorded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,12 +69,13 @@ def read_grid_csv(path: Path, topology: Topology) -> Record:
         default_us = defaults.get((operation, size_bytes, config.profile), 0.0)
         taken_us = sum(times_us) or _CUT_FACTOR * default_us
         rows.append(
-            Row(
-                task=Task(operation, size_bytes, shape),
-                config=config,
-                samples_us=times_us,
-                seconds=taken_us * 1e-6 * timing.calls(size_bytes),
+            Recorded(
+                Task(operation, size_bytes, shape),
+                config,
+                times_us,
                 failed="" if times_us else CUT_SHORT,
+                failed_check=not times_us,
+                unasked_s=taken_us * 1e-6 * timing.calls(size_bytes),
             )
         )
     provenance = Provenance("nccl", details=path.stem)

@@ -8,77 +8,28 @@ same failures.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from math import isfinite, nan
+from math import inf, nan
 from statistics import median
 from typing import TYPE_CHECKING
 
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from probes.topology.graph import Topology
+from tuccl.errors import MeasurementError
 from tuccl.measuring.records.recorded_run import RecordedRun
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Contents, Recorded
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NOT_RECORDED = "not in the record"
 """Reason of a replay's failure for a configuration that its record lacks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request for samples that a row's configuration had, and its answer."""
-
-    asked: int
-    """Samples requested in total, with those of earlier requests."""
-    given: int
-    """Samples it had then: fewer where it was too slow to be worth more."""
-    seconds: float
-    """Duration of this request."""
-    restart_s: float
-    """`Backend.restart_s` afterwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The measurements of one configuration on one task."""
-
-    task: Task
-    config: Config
-    samples_us: tuple[float, ...]
-    """Times per call, each the mean of one launch, in the order of measurement."""
-    seconds: float
-    """Duration of the measurement, failed attempts included."""
-    failed: str = ""
-    """Reason why measuring ended early; empty: it did not."""
-    failed_check: bool = True
-    """Whether a failed configuration fails when its data is checked, too."""
-    failed_s: float | None = None
-    """Duration of the failed attempt; None: it did not fail, or this is unknown."""
-    requests: tuple[Request, ...] = ()
-    """Requests in their order; empty: unknown."""
-
-    @property
-    def operation(self) -> Operation:
-        """The operation."""
-        return self.task.operation
-
-    @property
-    def size_bytes(self) -> int:
-        """Size as nccl-tests counts it."""
-        return self.task.size_bytes
-
-    @property
-    def order(self) -> tuple[Shape, str, int, str, Config]:
-        """Unique sort key of the rows of a record."""
-        task = self.task
-        placement = task.placement.text
-        return task.shape, task.operation.value, task.size_bytes, placement, self.config
 
 
 @dataclass(frozen=True)
@@ -92,11 +43,11 @@ class Record:
     provenance: Provenance
     """Backend and versions that measured."""
     timing: Timing
-    rows: tuple[Row, ...]
-    """Ascending by `Row.order`."""
+    rows: tuple[Recorded, ...]
+    """Ascending by shape, operation, size, placement and configuration."""
     run: str = ""
     """Identity of the recorded run; empty: unknown. No figure depends on it."""
-    of_run: RecordedRun = field(default_factory=RecordedRun)
+    of_run: RecordedRun = RecordedRun()  # noqa: RUF009 - frozen
     """The recorded run's keys, schedules and search, as far as they are known."""
 
     @cached_property
@@ -112,8 +63,8 @@ class Record:
         return hashlib.blake2b(repr(read).encode(), digest_size=8).hexdigest()
 
     @cached_property
-    def _by_task(self) -> dict[Task, dict[Config, Row]]:
-        found: dict[Task, dict[Config, Row]] = {}
+    def _by_task(self) -> dict[Task, dict[Config, Recorded]]:
+        found: dict[Task, dict[Config, Recorded]] = {}
         for row in self.rows:
             found.setdefault(row.task, {})[row.config] = row
         return found
@@ -149,8 +100,8 @@ class Record:
             {
                 **asdict(row.task.shape),
                 "placement": row.task.placement.text,
-                "operation": row.operation.value,
-                "size_bytes": row.size_bytes,
+                "operation": row.task.operation.value,
+                "size_bytes": row.task.size_bytes,
                 **asdict(row.config),
                 "samples_us": row.samples_us,
                 "median_us": median(row.samples_us) if row.samples_us else nan,
@@ -165,9 +116,40 @@ class Record:
         """Return the configurations tried on a task, failed ones included, ascending."""
         return tuple(self._by_task.get(task, {}))
 
-    def row(self, task: Task, config: Config) -> Row | None:
+    def row(self, task: Task, config: Config) -> Recorded | None:
         """Return the row of a configuration on a task; None when it was never tried."""
         return self._by_task.get(task, {}).get(config)
+
+
+def record_of(
+    contents: Contents,
+    topology: Topology,
+    shape: Shape,
+    run: str = "",
+    of_run: RecordedRun = RecordedRun(),  # noqa: B008 - frozen
+) -> Record:
+    """Return the record of a log's measurements.
+
+    Args:
+        contents: Contents of the log.
+        topology: The machine that was measured.
+        shape: Shape of the communicator of all GPUs.
+        run: Identity of the run whose log it is.
+        of_run: Its keys, schedules and search, as far as they are known.
+
+    Raises:
+        MeasurementError: The log holds no measurement.
+    """
+    source = contents.source
+    if source is None:
+        raise MeasurementError(
+            "the log of this run holds no measurement, so there is nothing to record: run the same "
+            "command in another --workspace, which measures again"
+        )
+    # A configuration that a replay did not find was never measured.
+    rows = [recorded for recorded in contents.all if recorded.failed != NOT_RECORDED]
+    described = replace(of_run, estimates_us=tuple(contents.estimates_us.items()))
+    return make_record(topology, shape, source.provenance, source.timing, rows, run, described)
 
 
 def make_record(
@@ -175,76 +157,62 @@ def make_record(
     shape: Shape,
     provenance: Provenance,
     timing: Timing,
-    rows: Sequence[Row],
+    rows: Sequence[Recorded],
     run: str = "",
-    of_run: RecordedRun | None = None,
+    of_run: RecordedRun = RecordedRun(),  # noqa: B008 - frozen
 ) -> Record:
     """Return a record with its rows in order.
 
     Raises:
-        ValueError: two rows are of the same configuration, or one breaks a rule of `check_row`.
+        ValueError: Two rows are of the same configuration, or one cannot have been measured.
     """
-    ordered = sorted(rows, key=lambda row: row.order)
+    ordered = sorted(rows, key=order_of)
     for before, row in zip([None, *ordered], ordered, strict=False):
-        check_row(row)
-        if before is not None and before.order == row.order:
-            raise ValueError(f"{describe_row(row)} stands there twice")
-    described = RecordedRun() if of_run is None else of_run
-    return Record(topology, shape, provenance, timing, tuple(ordered), run, described)
+        fault = next(_faults(row), None)
+        if before is not None and order_of(before) == order_of(row):
+            fault = "it is there twice"
+        if fault is not None:
+            config = row.config.describe()
+            raise ValueError(f"{row.task.operation} {row.task.size_bytes} {config}: {fault}")
+    return Record(topology, shape, provenance, timing, tuple(ordered), run, of_run)
 
 
-def check_row(row: Row) -> None:
-    """Check a row for values that cannot have been measured.
+def order_of(row: Recorded) -> tuple[Shape, str, int, str, Config]:
+    """Return the sort key of a row, which no other row of a record has."""
+    task = row.task
+    return task.shape, task.operation.value, task.size_bytes, task.placement.text, row.config
 
-    Raises:
-        ValueError: the row and its fault.
-    """
-    config = row.config
-    for sample in row.samples_us:
-        if not (isfinite(sample) and sample > 0.0):
-            raise ValueError(f"{describe_row(row)}: a sample of {sample} us is no time")
-    costs = [row.seconds, row.failed_s or 0.0]
-    costs += [cost for each in row.requests for cost in (each.seconds, each.restart_s)]
-    for seconds in costs:
-        if not (isfinite(seconds) and seconds >= 0.0):
-            raise ValueError(f"{describe_row(row)}: {seconds} seconds is no cost")
-    if not row.samples_us and not row.failed:
-        raise ValueError(f"{describe_row(row)}: neither samples nor a reason for their absence")
+
+def _faults(row: Recorded) -> Iterator[str]:
+    """Yield what shows that a row cannot have been measured."""
     if row.task.shape.fault:
-        raise ValueError(f"{describe_row(row)}: {row.task.shape.fault}")
-    if row.size_bytes < 1:
-        raise ValueError(f"{describe_row(row)}: {row.size_bytes} is no size")
-    counts = (config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels)
-    if min(counts) < 0:
-        raise ValueError(f"{describe_row(row)}: {min(counts)} is no count")
-    _check_requests(row)
+        yield row.task.shape.fault
+    if row.task.size_bytes < 1:
+        yield f"{row.task.size_bytes} is no size"
+    yield from _faults_of_config(row.config)
+    costs = [row.unasked_s or 0.0, row.failed_s]
+    costs += [cost for each in row.answers for cost in (each.seconds, each.restart_s)]
+    yield from (f"{us} us is no time" for us in row.samples_us if not 0.0 < us < inf)
+    yield from (f"{seconds} seconds is no cost" for seconds in costs if not 0.0 <= seconds < inf)
+    if not row.samples_us and not row.failed:
+        yield "neither samples nor a reason for their absence"
+    given = [0, *(each.given for each in row.answers)]
+    for before, each in zip(given, row.answers, strict=False):
+        if not before < each.given <= each.asked:
+            yield f"{each.given} samples of {each.asked} after {before}"
+    if row.answers and given[-1] != len(row.samples_us):
+        yield f"{given[-1]} of {len(row.samples_us)} samples asked"
+
+
+def _faults_of_config(config: Config) -> Iterator[str]:
+    least = min(config.nchannels, config.nthreads, config.buffer_bytes, config.min_nchannels)
+    if least < 0:
+        yield f"{least} is no count"
     if config.is_default:
         if config.protocol or config.nchannels:
-            raise ValueError(f"{describe_row(row)}: NCCL's own choice has no protocol or channels")
-    else:
-        _check_names(row)
-
-
-def _check_requests(row: Row) -> None:
-    before = 0
-    for each in row.requests:
-        if not before < each.given <= min(each.asked, len(row.samples_us)):
-            raise ValueError(
-                f"{describe_row(row)}: {each.given} samples of {each.asked} after {before}"
-            )
-        before = each.given
-    if row.requests and before != len(row.samples_us):
-        raise ValueError(f"{describe_row(row)}: {before} of {len(row.samples_us)} samples asked")
-
-
-def _check_names(row: Row) -> None:
-    config = row.config
+            yield "NCCL's own choice has no protocol or channels"
+        return
     if not config.is_schedule and config.algorithm not in list(NcclAlgorithm):
-        raise ValueError(f"{describe_row(row)}: no algorithm {config.algorithm!a:.40}")
+        yield f"no algorithm {config.algorithm!a:.40}"
     if config.protocol not in list(NcclProtocol):
-        raise ValueError(f"{describe_row(row)}: no protocol {config.protocol!a:.40}")
-
-
-def describe_row(row: Row) -> str:
-    """Return the row's name for messages: `all_reduce 4096 ring LL ch2`."""
-    return f"{row.operation.value} {row.size_bytes} {row.config.describe()}"
+        yield f"no protocol {config.protocol!a:.40}"

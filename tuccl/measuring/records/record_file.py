@@ -25,14 +25,15 @@ from probes.inputs.regular_file import read_regular_file
 from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.validation import check_structure
 from tuccl.errors import InputFileError, MachineError
-from tuccl.measuring.records.record import Record, Request, Row, make_record
-from tuccl.measuring.records.run_json import run_from_json, run_to_json, shape_from_json
+from tuccl.measuring.records.record import Record, make_record
+from tuccl.measuring.records.run_json import run_from_json, run_to_json
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import timing_from_json
 from tuccl.workspace.atomic_file import write_atomically
+from tuccl.workspace.measurement_lines import Answer, Recorded
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("ranks", "int64", False),
@@ -178,31 +179,31 @@ def _shape(values: dict[str, Any]) -> Shape:
     return shape
 
 
-def _values(row: Row) -> dict[str, Any]:
+def _values(row: Recorded) -> dict[str, Any]:
     return {
         **asdict(row.task.shape),
         "placement": row.task.placement.text or None,
-        "operation": row.operation.value,
-        "size_bytes": row.size_bytes,
+        "operation": row.task.operation.value,
+        "size_bytes": row.task.size_bytes,
         **asdict(row.config),
         "settings": " ".join(f"{name}={value}" for name, value in row.config.settings) or None,
         "samples_us": list(row.samples_us),
         "seconds": row.seconds,
         "failed": row.failed or None,
         "failed_check": row.failed_check,
-        "failed_s": row.failed_s,
-        "asked": [each.asked for each in row.requests],
-        "given": [each.given for each in row.requests],
-        "asked_s": [each.seconds for each in row.requests],
-        "restart_s": [each.restart_s for each in row.requests],
+        "failed_s": row.failed_s if row.failed and row.unasked_s is None else None,
+        "asked": [each.asked for each in row.answers],
+        "given": [each.given for each in row.answers],
+        "asked_s": [each.seconds for each in row.answers],
+        "restart_s": [each.restart_s for each in row.answers],
     }
 
 
-def _row(values: dict[str, Any]) -> Row:
-    shape = shape_from_json([values[name] for name in ("ranks", "nodes", "ranks_per_node")])
+def _row(values: dict[str, Any]) -> Recorded:
+    shape = Shape(values["ranks"], values["nodes"], values["ranks_per_node"])
     placement = Placement.parse(values["placement"] or "")
-    size_bytes = values["size_bytes"]
     columns = [values[name] for name in ("asked", "given", "asked_s", "restart_s")]
+    failed_s = values["failed_s"]
     pairs = (pair.rpartition("=") for pair in (values.get("settings") or "").split())
     config = Config(
         algorithm=values["algorithm"],
@@ -213,13 +214,13 @@ def _row(values: dict[str, Any]) -> Row:
         min_nchannels=values["min_nchannels"],
         settings=tuple(sorted((name, int(value)) for name, _, value in pairs)),
     )
-    return Row(
-        task=Task(Operation(values["operation"]), size_bytes, shape, placement),
+    return Recorded(
+        task=Task(Operation(values["operation"]), values["size_bytes"], shape, placement),
         config=config,
         samples_us=tuple(values["samples_us"]),
-        seconds=values["seconds"],
+        answers=tuple(Answer(*each) for each in zip(*columns, strict=True)),
         failed=values["failed"] or "",
+        failed_s=failed_s or 0.0,
         failed_check=values["failed_check"],
-        failed_s=values["failed_s"],
-        requests=tuple(Request(*each) for each in zip(*columns, strict=True)),
+        unasked_s=values["seconds"] if failed_s is None and not values["asked"] else None,
     )

@@ -1,15 +1,20 @@
 """`RecordedRun`: the keys, schedules and search of the run whose measurements a record holds.
 
 With them a replay names the schedules of its table and ships them, and can take the very steps of
-the recorded search.
+the recorded search. The classes are what a record's file holds as JSON
+(`tuccl.measuring.records.run_json`).
 """
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated
 
-from pydantic import JsonValue
+from pydantic import BeforeValidator, JsonValue, PlainSerializer, PlainValidator
 
 from lookup_tables.table import Operation
 from tuccl.measuring.workers.laboratory import Laboratory
@@ -17,6 +22,35 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.shapes import NamedShape
 from tuccl.search.trials.space import Space
+
+_MOST_BYTES = 64 << 20
+"""Most bytes of a schedule's steps or program that are read."""
+
+
+def _packed(data: bytes) -> str:
+    return b64encode(zlib.compress(data)).decode() if data else ""
+
+
+def _unpacked(text: str) -> bytes:
+    if not text:
+        return b""
+    opened = zlib.decompressobj()
+    try:
+        data = opened.decompress(b64decode(text, validate=True), _MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"a schedule is damaged: {error}") from error
+    if not opened.eof:
+        raise ValueError("a schedule is cut, or larger than any")
+    return data
+
+
+_Bytes = Annotated[bytes, PlainSerializer(_packed), PlainValidator(_unpacked)]
+"""Bytes that are compressed in JSON; `_Text` likewise."""
+_Text = Annotated[
+    str,
+    PlainSerializer(lambda text: _packed(text.encode())),
+    BeforeValidator(lambda packed: _unpacked(packed).decode()),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +60,9 @@ class RecordedSchedule:
     content_hash: str
     name: str
     operation: Operation
-    msccl_xml: str
+    msccl_xml: _Text
     """Its steps; empty across nodes."""
-    program: bytes
+    program: _Bytes
     """Program of the executor; empty where it cannot run the schedule."""
     sketch: str
     """Name of the sketch that it runs on."""
@@ -45,25 +79,54 @@ class RecordedSchedule:
 class RecordedSearch:
     """The settings and spaces of a search."""
 
-    settings: Mapping[str, JsonValue]
+    settings: dict[str, JsonValue]
     """Everything beside the machine that decides the steps of the search."""
-    builtins: Mapping[Task, Space]
-    """Space of NCCL's settings by key."""
-    schedules: Mapping[Task, Space]
-    """Space of schedules by key; none where none were searched."""
+    spaces: tuple[Space, ...]
+    """The different spaces of the keys."""
+    builtins: tuple[tuple[Task, int], ...]
+    """For each key the number of its space of NCCL's settings."""
+    schedules: tuple[tuple[Task, int], ...]
+    """For each key the number of its space of schedules; none where none were searched."""
+
+    @classmethod
+    def of(
+        cls,
+        settings: dict[str, JsonValue],
+        builtins: Mapping[Task, Space],
+        schedules: Mapping[Task, Space],
+    ) -> RecordedSearch:
+        """Return a search with the spaces of these keys."""
+        number = {
+            space: index
+            for index, space in enumerate(dict.fromkeys([*builtins.values(), *schedules.values()]))
+        }
+        numbered = [
+            tuple((task, number[space]) for task, space in spaces.items())
+            for spaces in (builtins, schedules)
+        ]
+        return cls(settings, tuple(number), *numbered)
 
     def builtins_of(self, task: Task) -> Space:
         """Return the space of NCCL's settings for a task of a key's size and shape."""
-        return self.builtins[replace(task, placement=ANYWHERE)]
+        return self.spaces[self._builtins[replace(task, placement=ANYWHERE)]]
 
     def schedules_of(self, task: Task) -> Space:
         """Return the space of schedules for a task, which communicators elsewhere do not have."""
-        return self.schedules.get(task) or Space("executor", ())
+        number = self._schedules.get(task)
+        return Space("executor", ()) if number is None else self.spaces[number]
+
+    @cached_property
+    def _builtins(self) -> dict[Task, int]:
+        return dict(self.builtins)
+
+    @cached_property
+    def _schedules(self) -> dict[Task, int]:
+        return dict(self.schedules)
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """The keys, schedules and search of a run, as far as its record tells them."""
+    """The keys, schedules and search of a run, as far as its record has them."""
 
     keys: tuple[Task, ...] = ()
     """Keys that were tuned; none: unknown."""
@@ -73,8 +136,8 @@ class RecordedRun:
     """The faked properties of the host that was measured."""
     schedules: tuple[RecordedSchedule, ...] = ()
     """Schedules that were tried, ascending by content hash."""
-    estimates_us: Mapping[str, float | None] = field(default_factory=dict)
-    """NCCL's estimates for ring with Simple by `Task.full_name`; None: NCCL told none."""
+    estimates_us: tuple[tuple[Task, float | None], ...] = ()
+    """NCCL's estimates for ring with Simple by task; None: NCCL gave none."""
     search: RecordedSearch | None = None
     """None: its steps cannot be taken again."""
     begun_at: str = ""

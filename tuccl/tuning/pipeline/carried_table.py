@@ -93,7 +93,7 @@ def carried_from(
         ]
         choices[task] = tuple(c for c in own if jobs_run_schedules or not c.is_schedule)
         earlier = replace(task, shape=_shape_before(task, plan, old.report, old_whole))
-        tried = () if log is None else _best(log, _name(earlier, old.report), profile)
+        tried = () if log is None else _best(log, earlier, profile)
         contenders[task] = tuple(dict.fromkeys((*own, *elsewhere, *tried)))
     samples = None if log is None else samples_in(log)
     warm = WarmStart(profile, plan.measured, contenders, choices, kept)
@@ -129,11 +129,6 @@ def _read_log(old: TuningResult, tell: Callable[[str], None]) -> Contents | None
         return None
 
 
-def _name(task: Task, report: Report) -> str:
-    """Return a key's name in the log of a run."""
-    return task.full_name if report.shapes else task.name
-
-
 def _shape_before(task: Task, plan: RetunePlan, report: Report, old_whole: Shape) -> Shape:
     """Return the earlier shape of the same name, for a shape that was not there before."""
     known = report.shapes or {ShapeName.WHOLE.value: old_whole}
@@ -164,7 +159,7 @@ def _choices(entry: Entry, profile: ProcessProfile) -> tuple[Config, ...]:
     return tuple(map(profile.applied_to, found))
 
 
-def _best(log: Contents, name: str, profile: ProcessProfile) -> tuple[Config, ...]:
+def _best(log: Contents, task: Task, profile: ProcessProfile) -> tuple[Config, ...]:
     """Return the fastest configurations of a key under a profile, settings before schedules."""
 
     def usable(recorded: Recorded) -> bool:
@@ -173,7 +168,7 @@ def _best(log: Contents, name: str, profile: ProcessProfile) -> tuple[Config, ..
         sampled = len(recorded.samples_us) >= _FEWEST_SAMPLES
         return under and sampled and not recorded.failed and not config.is_default
 
-    found = [recorded for recorded in log.all if recorded.task == name and usable(recorded)]
+    found = [recorded for recorded in log.all if recorded.task == task and usable(recorded)]
     found.sort(key=lambda recorded: (median(recorded.samples_us), recorded.config))
     settings = [each.config for each in found if not each.config.is_schedule]
     schedules = [each.config for each in found if each.config.is_schedule]

@@ -110,7 +110,7 @@ def recorded_run(
         search = replayed.of_run.search if request.takes_recorded_steps else None
     elif from_the_beginning:
         spaces = search_spaces(settings, candidates, request)
-        search = RecordedSearch(
+        search = RecordedSearch.of(
             search_settings(settings),
             {task: spaces.builtins(task) for task in keys},
             {task: spaces.schedules(task) for task in keys} if settings.schedules else {},

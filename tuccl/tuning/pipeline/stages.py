@@ -299,7 +299,6 @@ def _measured(
             backend,
             begin.begun.identity,
             request.tell,
-            several_shapes=bool(settings.shapes),
         ) as log,
     ):
         means = TuningMeans(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuccl.crew.places import Places
-from tuccl.measuring.records.record import NOT_RECORDED, Record
-from tuccl.measuring.records.recording import record_of
+from tuccl.measuring.records.record import NOT_RECORDED, Record, record_of
 from tuccl.quantities import count_of
 from tuccl.reports.tuning_result import TuningResult
 from tuccl.search.trials.config import STOCK
@@ -95,11 +94,8 @@ def _record(
         is_whole: Whether its search began without an earlier table.
     """
     topology, settings = prepared.topology, prepared.settings
-    several = bool(settings.shapes)
     keys = [
-        task
-        for task in keys_of(settings, prepared.shape)
-        if contents.known(task.full_name if several else task.name, STOCK).samples_us
+        task for task in keys_of(settings, prepared.shape) if contents.known(task, STOCK).samples_us
     ]
     candidates = saved_schedules(
         topology, settings, result.run, {key.shape for key in keys}, prepared.own_schedules

@@ -338,11 +338,7 @@ def _profile_gain(gain: KeyGain) -> ProfileGain:
 
 def _stock(task: Task, time_us: float, samples: Contents | None) -> TimedCall:
     """Return stock NCCL's time with the quartiles of its samples, if there are enough."""
-    known: tuple[float, ...] = ()
-    if samples is not None:
-        # A log of several shapes has the full names.
-        names = (task.full_name, task.name)
-        known = next(filter(None, (samples.known(name, STOCK).samples_us for name in names)), ())
+    known = () if samples is None else samples.known(task, STOCK).samples_us
     if len(known) < _LEAST_SAMPLES:
         return timed(task, time_us)
     low, _, high = quantiles(known, n=4, method="inclusive")

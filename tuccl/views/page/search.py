@@ -108,8 +108,6 @@ def search_progress(
     keys: Sequence[ShownKey],
     history: Iterable[Measurement],
     names: Mapping[str, str],
-    *,
-    full_names: bool,
 ) -> SearchProgress:
     """Return how the search of a run went.
 
@@ -117,14 +115,9 @@ def search_progress(
         keys: Its keys.
         history: Its measurements in their order.
         names: Names of schedules by content hash.
-        full_names: Whether the log names the shapes of keys.
     """
-    tasks = {
-        task.full_name if full_names else task.name: key
-        for key in keys
-        for task in [Task(key.operation, key.size_bytes, key.shape)]
-    }
-    found: dict[str, dict[str, _Best]] = {name: {} for name in tasks}
+    tasks = {Task(key.operation, key.size_bytes, key.shape): key for key in keys}
+    found: dict[Task, dict[str, _Best]] = {task: {} for task in tasks}
     failed = dict.fromkeys(tasks, 0)
     gains = _gains(keys)
     seconds, count = 0.0, 0
@@ -145,8 +138,8 @@ def search_progress(
     most = max(_LEAST_STEPS, min(_MOST_STEPS, _MOST_STEPS_TOGETHER // max(1, lines)))
     # The family of the best first.
     families = {
-        key.name: dict(sorted(found[name].items(), key=lambda each: each[1].steps[-1][1]))
-        for name, key in tasks.items()
+        key.name: dict(sorted(found[task].items(), key=lambda each: each[1].steps[-1][1]))
+        for task, key in tasks.items()
     }
     return SearchProgress(
         seconds,
@@ -155,7 +148,7 @@ def search_progress(
             key: {family: len(best.medians) for family, best in own.items()}
             for key, own in families.items()
         },
-        failed={key.name: failed[name] for name, key in tasks.items()},
+        failed={key.name: failed[task] for task, key in tasks.items()},
         steps=tuple(
             SearchStep(key, family, *step)
             for key, own in families.items()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from statistics import geometric_mean
 
-from lookup_tables.table import Operation, Shape
 from probes.topology.graph import Topology
 from tuccl.errors import WorkspaceError
-from tuccl.models.figures import communicator_shape
 from tuccl.options.run_options import REPLAY
 from tuccl.quantities import parse_seconds
 from tuccl.reports.evidence import Evidence, evidence_of_backend
@@ -20,13 +17,12 @@ from tuccl.reports.tuning_result import read_machine
 from tuccl.schedules.saved_candidates import saved_names
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import STOCK, Task
+from tuccl.search.trials.placement import ANYWHERE
 from tuccl.tuning.pipeline.options_to_settings import read_options
 from tuccl.views.page.keys import ShownKey, TimedCall, shape_words, timed
 from tuccl.views.page.search import SearchProgress, search_progress
 from tuccl.workspace.measurement_log import Measurement, read_history, read_log
 from tuccl.workspace.runs import Run, RunRecord
-
-_TASK = re.compile(r"([a-z_]+)-(\d+)(?:@(\d+)x(\d+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +89,7 @@ def read_so_far(run: Run, place: Path) -> RunSoFar:
     history = list(read_history(run.measurements, record.identity))
     names = saved_names(run.schedules)
     backend = read_options(record.options).backend_name
-    full_names = any("@" in measured.task for measured in history)
-    keys = _keys(history, machine, names)
+    keys = _keys(history, names)
     return RunSoFar(
         place=str(place),
         run=run,
@@ -104,7 +99,7 @@ def read_so_far(run: Run, place: Path) -> RunSoFar:
         budget_s=_budget_s(record),
         machine=machine,
         keys=keys,
-        search=search_progress(keys, history, names, full_names=full_names),
+        search=search_progress(keys, history, names),
     )
 
 
@@ -121,18 +116,15 @@ def _budget_s(record: RunRecord) -> float | None:
     return None if budget is None else parse_seconds(str(budget), "budget in run.json")
 
 
-def _keys(
-    history: Sequence[Measurement], machine: Topology | None, names: Mapping[str, str]
-) -> tuple[KeyFiguresSoFar, ...]:
+def _keys(history: Sequence[Measurement], names: Mapping[str, str]) -> tuple[KeyFiguresSoFar, ...]:
     """Return the keys that stock NCCL was timed on first; sizes of borders are timed later."""
     opening = takewhile(lambda measured: measured.config == STOCK, history)
-    named = {measured.task: _task(measured.task, machine) for measured in opening}
-    found = {task: KeySoFar() for task in named.values() if task is not None}
+    tasks = [measured.task for measured in opening if measured.task.placement == ANYWHERE]
+    found = {task: KeySoFar() for task in tasks}
     for measured in history:
-        task = named.get(measured.task)
-        if task is None:
+        key = found.get(measured.task)
+        if key is None:
             continue
-        key = found[task]
         if measured.recorded.failed:
             key.fail(measured.config)
         else:
@@ -143,19 +135,6 @@ def _keys(
         for task in sorted(found)
         if STOCK in found[task].times_us
     )
-
-
-def _task(name: str, machine: Topology | None) -> Task | None:
-    """Return the key that a log names, unless its shape is not known or it is no key."""
-    match = _TASK.fullmatch(name)
-    if match is None or match[1] not in set(Operation):
-        return None
-    if match[3] is None:
-        shape = None if machine is None else communicator_shape(machine)
-    else:
-        ranks, nodes = int(match[3]), int(match[4])
-        shape = Shape(ranks, nodes, 0 if ranks % nodes else ranks // nodes)
-    return None if shape is None else Task(Operation(match[1]), int(match[2]), shape)
 
 
 def _figures(

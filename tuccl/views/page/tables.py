@@ -166,8 +166,7 @@ def report_figures(found: ReportedTable, sketches: Sequence[Sketch], made_at: st
     if found.run is not None and found.report is not None:
         history = read_history(found.run.measurements, found.identity)
         names = {content: schedule.name for content, schedule in found.report.schedules.items()}
-        named = bool(found.report.shapes)
-        search = search_progress(table.keys, history, names, full_names=named)
+        search = search_progress(table.keys, history, names)
     return ReportFigures(
         made_at,
         (table,),

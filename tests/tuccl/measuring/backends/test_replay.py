@@ -8,11 +8,11 @@ from lookup_tables.table import Operation
 from tests.tuccl.measuring.records.small_record import FAST, HUNG, SIZES, SLOW, small_record
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.replay import ReplayBackend
-from tuccl.measuring.records.record import Request, Row
 from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config
 from tuccl.search.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Answer, Recorded
 
 RECORD = small_record()
 TASK = RECORD.tasks[0]
@@ -63,7 +63,7 @@ def test_what_is_not_in_the_record_fails_and_what_failed_fails_again_at_its_pric
 
 def test_samples_that_were_taken_before_a_failure_are_given_out() -> None:
     failed = tuple(
-        replace(row, failed="crashed", seconds=row.seconds + 2.0) if row.config == FAST else row
+        replace(row, failed="crashed", unasked_s=row.seconds + 2.0) if row.config == FAST else row
         for row in RECORD.rows
     )
     backend = ReplayBackend(replace(RECORD, rows=failed), restart_s=0.0)
@@ -91,14 +91,14 @@ def test_what_failed_when_it_was_recorded_is_not_accepted() -> None:
         backend.check(TASK, HUNG)
 
 
-def asked(samples: tuple[float, ...], *requests: Request, **failure: Any) -> ReplayBackend:
+def asked(samples: tuple[float, ...], *requests: Answer, **failure: Any) -> ReplayBackend:
     """A replay of one configuration with the requests that it had."""
-    row = Row(TASK, FAST, samples, 9.0, requests=requests, **failure)
+    row = Recorded(TASK, FAST, samples, requests, **failure)
     return ReplayBackend(replace(RECORD, rows=(row,)), restart_s=3.0)
 
 
 def test_a_recorded_request_is_answered_as_it_was() -> None:
-    requests = Request(1, 1, 4.5, 2.5), Request(9, 3, 0.125, 2.25)
+    requests = Answer(1, 1, 4.5, 2.5), Answer(9, 3, 0.125, 2.25)
     backend = asked((8.0, 8.5, 8.25), *requests)
     assert backend.measure(TASK, FAST, 0, 1) == Measured((8.0,), 4.5)
     assert backend.restart_s == 2.5
@@ -108,14 +108,14 @@ def test_a_recorded_request_is_answered_as_it_was() -> None:
 
 
 def test_another_request_than_the_recorded_costs_its_launches() -> None:
-    backend = asked((8.0, 8.5, 8.25), Request(1, 1, 4.5, 2.5), Request(3, 3, 0.125, 2.25))
+    backend = asked((8.0, 8.5, 8.25), Answer(1, 1, 4.5, 2.5), Answer(3, 3, 0.125, 2.25))
     assert backend.measure(TASK, FAST, 0, 3).seconds == pytest.approx(3.0 + 24.75e-6 * 20)
 
 
 @pytest.mark.parametrize("check", [False, True])
 def test_a_failure_comes_where_it_came_and_costs_what_it_cost(check: bool) -> None:
     failure = {"failed": "crashed", "failed_check": check, "failed_s": 0.0}
-    backend = asked((8.0,), Request(1, 1, 4.5, 2.5), **failure)
+    backend = asked((8.0,), Answer(1, 1, 4.5, 2.5), **failure)
     assert backend.measure(TASK, FAST, 0, 1).seconds == 4.5
     with pytest.raises(ConfigurationFailedError, match="crashed") as caught:
         backend.measure(TASK, FAST, 1, 2)

@@ -4,10 +4,11 @@ from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation, Shape
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
-from tuccl.measuring.records.record import Record, Row, make_record
+from tuccl.measuring.records.record import Record, make_record
 from tuccl.models.figures import communicator_shape
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Recorded
 
 FAST = Config("ring", "LL", 2, 256, 4 << 20, 32)
 SLOW = Config("ring", "Simple", 8, 256, 4 << 20, 32)
@@ -20,14 +21,15 @@ def machine(name: str = "h200-4gpu") -> Topology:
     return read_topology(shipped_machines()[name])
 
 
-def rows(operation: Operation = Operation.ALL_REDUCE, shape: Shape = WHOLE) -> list[Row]:
+def rows(operation: Operation = Operation.ALL_REDUCE, shape: Shape = WHOLE) -> list[Recorded]:
     found = []
     for size, calls in zip(SIZES, (20, 5, 2), strict=True):
         task = Task(operation, size, shape)
         for config, samples in ((STOCK, (10.0, 10.5)), (FAST, (8.0, 8.5, 8.25)), (SLOW, (20.0,))):
             seconds = sum(samples) * 1e-6 * calls
-            found.append(Row(task, config, samples, seconds))
-        found.append(Row(task, HUNG, (), 7.5, "hung for 5 s"))
+            found.append(Recorded(task, config, samples, unasked_s=seconds))
+        hung = Recorded(task, HUNG, failed="hung for 5 s", failed_check=True, unasked_s=7.5)
+        found.append(hung)
     return found
 
 

@@ -11,16 +11,15 @@ from tests.tuccl.measuring.records.small_record import machine, small_record
 from tests.tuccl.measuring.records.test_grid_csv import LINES, written
 from tuccl.errors import ConfigurationFailedError, InputFileError, MeasurementError
 from tuccl.measuring.records.reading import read_records
-from tuccl.measuring.records.record import Request
+from tuccl.measuring.records.record import record_of
 from tuccl.measuring.records.record_file import write_record
 from tuccl.measuring.records.recorded_run import RecordedRun
-from tuccl.measuring.records.recording import record_of
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import NamedShape, ShapeName
 from tuccl.search.trials.timing import Timing
-from tuccl.workspace.measurement_lines import Contents
+from tuccl.workspace.measurement_lines import Answer, Contents
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
 
 OTHER = machine("a100-8gpu-8nic")
@@ -113,7 +112,7 @@ def test_a_record_tells_shapes_placements_requests_and_estimates(tmp_path: Path)
     across = replace(anywhere, placement=Placement(2, (0, 1)))
     tasks = [replace(anywhere, shape=whole), anywhere, across]
     ring = Config("ring", "LL", 4, 256)
-    with MeasurementLog(tmp_path / "log", Elsewhere(), "id", several_shapes=True) as log:
+    with MeasurementLog(tmp_path / "log", Elsewhere(), "id") as log:
         for task in tasks:
             log.measure(task, ring, 1)
             log.measure(task, ring, 3)
@@ -124,9 +123,9 @@ def test_a_record_tells_shapes_placements_requests_and_estimates(tmp_path: Path)
     record = record_of(read_log(tmp_path / "log", "id"), machine(), whole, "id", of_run)
     assert [row.task for row in record.rows] == [anywhere, across, replace(anywhere, shape=whole)]
     first, second, _ = record.rows
-    assert first.requests == (Request(1, 1, 0.25, 0.0), Request(3, 3, 0.25, 0.0))
-    assert (first.failed_s, second.failed_check, second.failed_s) == (None, True, 0.0)
-    assert record.of_run.estimates_us == {across.full_name: 40.0, anywhere.full_name: None}
+    assert first.answers == (Answer(1, 1, 0.25, 0.0), Answer(3, 3, 0.25, 0.0))
+    assert (first.failed, second.failed_check, second.failed_s) == ("", True, 0.0)
+    assert record.of_run.estimates_us == ((across, 40.0), (anywhere, None))
     assert [task.shape for task in record.tasks] == [pairs, whole]
     write_record(tmp_path / "r.parquet", record)
     assert read_records(tmp_path / "r.parquet") == record

@@ -14,16 +14,17 @@ from tests.tuccl.measuring.records.small_record import (
     rows,
     small_record,
 )
-from tuccl.measuring.records.record import Request, Row, make_record
+from tuccl.measuring.records.record import make_record
 from tuccl.measuring.records.recorded_run import RecordedRun
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Answer, Recorded
 
 SHAPE = Shape(4, 1, 4)
 MADE = Provenance("nccl")
 
 
-def made(changed: list[Row]) -> None:
+def made(changed: list[Recorded]) -> None:
     make_record(machine(), SHAPE, MADE, Timing(), changed)
 
 
@@ -45,7 +46,7 @@ def test_a_record_knows_its_tasks_and_their_configurations() -> None:
 
 
 def test_sizes_with_nothing_but_stock_are_no_tasks() -> None:
-    stock = Row(Task(Operation.BROADCAST, 64, SHAPE), STOCK, (1.0,), 0.0)
+    stock = Recorded(Task(Operation.BROADCAST, 64, SHAPE), STOCK, (1.0,), unasked_s=0.0)
     record = make_record(machine(), SHAPE, MADE, Timing(), [*rows(), stock])
     assert {task.operation for task in record.tasks} == {Operation.ALL_REDUCE}
 
@@ -63,16 +64,16 @@ def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
         {"samples_us": (inf,)},
         {"samples_us": (-1.0,)},
         {"samples_us": (0.0,)},
-        {"seconds": nan},
-        {"seconds": -1.0},
+        {"unasked_s": nan},
+        {"unasked_s": -1.0},
         {"samples_us": ()},
         {"task": Task(Operation.ALL_REDUCE, 0, SHAPE)},
         {"task": Task(Operation.ALL_REDUCE, 1, Shape(4, 5, 4))},
         {"failed_s": nan},
-        {"requests": (Request(3, 3, inf, 0.0),)},
-        {"requests": (Request(3, 0, 1.0, 0.0),)},
-        {"requests": (Request(3, 4, 1.0, 0.0),)},
-        {"requests": (Request(2, 2, 1.0, 0.0),)},
+        {"answers": (Answer(3, 3, inf, 0.0),)},
+        {"answers": (Answer(3, 0, 1.0, 0.0),)},
+        {"answers": (Answer(3, 4, 1.0, 0.0),)},
+        {"answers": (Answer(2, 2, 1.0, 0.0),)},
         {"config": replace(FAST, nthreads=-64)},
         {"config": replace(FAST, algorithm="spiral")},
         {"config": replace(FAST, protocol="LL256")},
@@ -83,7 +84,7 @@ def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
 def test_what_cannot_have_been_measured_is_named(change: dict[str, object]) -> None:
     changed = [
         replace(row, **change)  # type: ignore[arg-type]
-        if (row.config, row.size_bytes) == (FAST, SIZES[0])
+        if (row.config, row.task.size_bytes) == (FAST, SIZES[0])
         else row
         for row in rows()
     ]
@@ -93,7 +94,7 @@ def test_what_cannot_have_been_measured_is_named(change: dict[str, object]) -> N
 
 def test_the_keys_of_a_known_run_are_its_tasks_whatever_was_tried_on_them() -> None:
     key = Task(Operation.BROADCAST, 64, SHAPE)
-    stock = Row(key, STOCK, (1.0,), 0.0)
+    stock = Recorded(key, STOCK, (1.0,), unasked_s=0.0)
     record = make_record(
         machine(), SHAPE, MADE, Timing(), [*rows(), stock], of_run=RecordedRun(keys=(key,))
     )

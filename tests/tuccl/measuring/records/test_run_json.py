@@ -37,8 +37,8 @@ RUN = RecordedRun(
             False, (),
         ),
     ),
-    estimates_us={"all_reduce-8@2x2/1:0": 12.5, "all_reduce-8@2x2/1:1": None},
-    search=RecordedSearch(
+    estimates_us=((TASKS[0], 12.5), (TASKS[1], None)),
+    search=RecordedSearch.of(
         {"seed": 3, "budget_s": 20.0, "floor": None},
         dict.fromkeys(TASKS, BUILTINS),
         {TASKS[0]: Space("executor", executor_families(["0123456789abcdef"]))},
@@ -71,9 +71,9 @@ def put(values: dict[str, Any], *path: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda values: put(values, "keys", 0, ["all_shuffle", 8, [4, 2, 2]]),
-        lambda values: put(values, "keys", 0, ["all_reduce", 8, [4, 5, 2]]),
-        lambda values: put(values, "shapes", 0, 0, "rack"),
+        lambda values: put(values, "keys", 0, "operation", "all_shuffle"),
+        lambda values: put(values, "keys", 0, "shape", "nodes", 5),
+        lambda values: put(values, "shapes", 0, "name", "rack"),
         lambda values: put(values, "laboratory", "share_gpus", 1),
         lambda values: put(values, "laboratory", "nodes", "two"),
         lambda values: put(values, "schedules", 0, "program", "no base64"),
@@ -83,7 +83,6 @@ def put(values: dict[str, Any], *path: Any) -> None:
         ),
         lambda values: put(values, "search", "builtins", 0, 1, 7),
         lambda values: put(values, "search", "spaces", 0, "families", [["ring"]]),
-        lambda values: values.pop("search"),
     ],
 )
 def test_damage_is_an_error_that_the_reader_of_a_record_expects(

@@ -5,10 +5,11 @@ import random
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import Operation
 from tests.tuccl.measuring.records.small_record import machine
-from tuccl.measuring.records.record import Record, Row, make_record
+from tuccl.measuring.records.record import Record, make_record
 from tuccl.models.figures import communicator_shape
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.timing import Timing
+from tuccl.workspace.measurement_lines import Recorded
 
 SIZES = (4096, 65536)
 OPERATIONS = (Operation.ALL_GATHER, Operation.ALL_REDUCE)
@@ -26,7 +27,7 @@ def time_us(operation: Operation, size: int, protocol: str, nchannels: int) -> f
     return STOCK_US / 2 * 1.3 ** (steps + (protocol != best_protocol))
 
 
-def tiny_rows() -> list[Row]:
+def tiny_rows() -> list[Recorded]:
     rng = random.Random(5)
     shape = communicator_shape(machine())
     found = []
@@ -40,7 +41,7 @@ def tiny_rows() -> list[Row]:
             for config, base in times.items():
                 samples = tuple(base * rng.uniform(0.99, 1.01) for _ in range(5))
                 task = Task(operation, size, shape)
-                found.append(Row(task, config, samples, sum(samples) * 2e-5))
+                found.append(Recorded(task, config, samples, unasked_s=sum(samples) * 2e-5))
     return found
 
 

@@ -50,7 +50,7 @@ def of_schedule(log: Contents, task: Task, schedule: ScheduleConfig) -> Recorded
     (recorded,) = [
         each
         for each in log.all
-        if each.task == task.full_name
+        if each.task == task
         and (each.config.schedule, each.config.protocol) == (schedule.schedule, schedule.protocol)
         and (each.config.nchannels, each.config.nthreads, each.config.buffer_bytes)
         == (schedule.nchannels, schedule.nthreads, schedule.buffer_bytes)
@@ -63,7 +63,7 @@ def ratio(log: Contents, task: Task, entry: Entry, default: Config) -> float:
     assert entry.schedule is not None
     own = of_schedule(log, task, entry.schedule)
     assert not own.failed
-    return median(log.known(task.full_name, default).samples_us) / median(own.samples_us)
+    return median(log.known(task, default).samples_us) / median(own.samples_us)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.table import Operation, Shape
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M
 from tests.tuccl.views.page.reported import reported, seen, with_placements
 from tuccl.reports.json_form import json_of
-from tuccl.search.trials.config import STOCK
+from tuccl.search.trials.config import STOCK, Task
+from tuccl.search.trials.placement import Placement
 from tuccl.views.page.curves import curve_charts
 from tuccl.views.page.keys import by_curve
 from tuccl.views.page.page import comparison_page, table_page
@@ -65,7 +67,7 @@ def test_a_shipped_directory_shows_them_too() -> None:
 
 def test_stock_has_the_quartiles_of_the_communicators_own_samples() -> None:
     contents = Contents()
-    task = f"all_gather-{2 * M}@2x1/2:0.1"
+    task = Task(Operation.ALL_GATHER, 2 * M, Shape(2, 1, 2), Placement(2, (0, 1)))
     contents.put(Recorded(task, STOCK, (60.0, 64.0, 64.0, 64.0, 70.0)))
     neighbours, apart = table_figures(PLACED, contents).placed
     assert neighbours.stock.low_us is None

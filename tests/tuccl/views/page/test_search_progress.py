@@ -1,24 +1,28 @@
 """The search over time: medians of what was known by then, by family, and thinned lines."""
 
+from functools import partial
+
 import pytest
 
-from lookup_tables.table import Operation
-from tests.tuccl.tuned_tables import SIXTEEN_GPUS
+from lookup_tables.table import Operation, Shape
+from tests.tuccl.tuned_tables import FOUR_GPUS, SIXTEEN_GPUS
 from tests.tuccl.views.page.reported import reported
 from tuccl.reports.evidence import Evidence
-from tuccl.search.trials.config import STOCK, Config
+from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.views.page.keys import key_figures
 from tuccl.views.page.search import family_name, search_charts, search_progress, thinned
 from tuccl.workspace.measurement_lines import Recorded
 from tuccl.workspace.measurement_log import Measurement
 
-TASK = "all_reduce-1024"
 RING, TREE = Config("ring", "LL"), Config("tree", "LL")
 SCHEDULE = Config("schedule:5a5a", "LL")
 
 
-def measured(seconds: float, config: Config, *samples_us: float, failed: str = "") -> Measurement:
-    return Measurement(seconds, Recorded(TASK, config, samples_us, failed=failed))
+def measured(
+    seconds: float, config: Config, *samples_us: float, failed: str = "", shape: Shape = FOUR_GPUS
+) -> Measurement:
+    task = Task(Operation.ALL_REDUCE, 1024, shape)
+    return Measurement(seconds, Recorded(task, config, samples_us, failed=failed))
 
 
 def test_a_lucky_sample_does_not_stay_the_best() -> None:
@@ -29,7 +33,7 @@ def test_a_lucky_sample_does_not_stay_the_best() -> None:
         measured(4.0, STOCK, 16.0),
         measured(5.0, Config("pat", "LL"), failed="it hung"),
     ]
-    progress = search_progress(key_figures(reported(), None), history, {}, full_names=False)
+    progress = search_progress(key_figures(reported(), None), history, {})
     first, *others = progress.tried
     assert (progress.seconds, progress.measurements, progress.failed[first]) == (5.0, 5, 1)
     assert progress.tried[first] == {"ring": 1, "tree": 1, "stock NCCL": 1}
@@ -43,9 +47,10 @@ def test_a_lucky_sample_does_not_stay_the_best() -> None:
 
 
 def test_schedules_that_no_job_runs_have_a_line_of_their_own() -> None:
-    history = [measured(1.0, RING, 8.0), measured(2.0, SCHEDULE, 4.0)]
+    timed = partial(measured, shape=SIXTEEN_GPUS)
+    history = [timed(1.0, RING, 8.0), timed(2.0, SCHEDULE, 4.0)]
     keys = key_figures(reported(SIXTEEN_GPUS), None)
-    progress = search_progress(keys, history, {"5a5a": "two_phase"}, full_names=False)
+    progress = search_progress(keys, history, {"5a5a": "two_phase"})
     ends = {step.apart: step.gain for step in progress.gains}
     assert ends == pytest.approx({False: 2 ** (1 / 4), True: 4 ** (1 / 4)}, abs=1e-4)
     assert all(step.operation is Operation.ALL_REDUCE for step in progress.gains)

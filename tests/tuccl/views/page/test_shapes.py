@@ -9,7 +9,7 @@ from tests.tuccl.views.page.reported import NODE, RAIL, WHOLE, of_three_shapes, 
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import Report
-from tuccl.search.trials.config import STOCK, Config
+from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.views.page.curves import curve_charts
 from tuccl.views.page.keys import by_curve, key_figures
 from tuccl.views.page.place import ReportedTable
@@ -119,17 +119,17 @@ def test_a_bound_that_a_time_is_below_is_not_given() -> None:
 def test_samples_and_search_are_found_by_shape() -> None:
     found = of_three_shapes()
     samples = Contents()
-    samples.put(Recorded("all_reduce-1024@2x1", STOCK, (15.0, 16.0, 16.0, 17.0)))
+    samples.put(Recorded(Task(Operation.ALL_REDUCE, 1024, NODE), STOCK, (15.0, 16.0, 16.0, 17.0)))
     keys = key_figures(found, samples)
     assert [key.name for key in keys if key.stock.low_us is not None] == ["node all_reduce 1K"]
 
     ring = Config("ring", "LL")
     history = [
-        Measurement(1.0, Recorded("all_reduce-1024@2x1", ring, (8.0,))),
-        Measurement(2.0, Recorded("all_reduce-1024@4x2", ring, (32.0,))),
-        Measurement(3.0, Recorded("all_reduce-2048@4x2", ring, (32.0,))),
+        Measurement(1.0, Recorded(Task(Operation.ALL_REDUCE, 1024, NODE), ring, (8.0,))),
+        Measurement(2.0, Recorded(Task(Operation.ALL_REDUCE, 1024, WHOLE), ring, (32.0,))),
+        Measurement(3.0, Recorded(Task(Operation.ALL_REDUCE, 2048, WHOLE), ring, (32.0,))),
     ]
-    progress = search_progress(keys, history, {}, full_names=True)
+    progress = search_progress(keys, history, {})
     ends = {step.shape_name: step.gain for step in progress.gains}
     assert ends == pytest.approx({"whole": 2 ** (2 / 4), "node": 2 ** (1 / 4)}, abs=1e-4)
     mean, by_key = search_charts(progress, Evidence.MEASURED)
