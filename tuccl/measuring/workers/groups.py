@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lookup_tables.table import Operation, Shape
+from tuccl.crew.messages import Request
 from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
 from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.leader import GOODBYE_S, GroupVersions, Leader, Seat
+from tuccl.measuring.workers.requests import Check, Estimate, RanBy, Time
 from tuccl.measuring.workers.seating import seats_of
 from tuccl.search.trials.backend import STOCK_PROFILE
 from tuccl.search.trials.config import ProcessProfile
@@ -45,40 +47,74 @@ class Communicator:
     """Ranks of the siblings whose times count; empty: all."""
 
     def time(self, call: Call, launches: int, timeout_s: float) -> list[float]:
-        """Return the times of the slowest rank that counts; see `Leader.time`."""
-        return self.leader.time(self._own(call), launches, timeout_s, self.ranks)
+        """Return the time per call in us of the slowest rank that counts, for each launch.
+
+        Raises:
+            EngineError: All ranks refuse this call; the group goes on.
+            GroupLostError: A rank died, hung or failed alone; the group is gone.
+        """
+        answers = self.leader.ask_all(Time(self._own(call), launches), timeout_s)
+        times = [timed.times_us for timed in answers]
+        if any(len(each) != launches for each in times):
+            raise self.leader.lost("a rank did not answer with its times")
+        counted = [times[rank] for rank in self.ranks] or times
+        return [max(of_ranks) for of_ranks in zip(*counted, strict=True)]
 
     def check(self, call: Call, timeout_s: float) -> str:
-        """Return a finding on the data of any sibling; see `Leader.check`."""
-        return self.leader.check(self._own(call), timeout_s)
+        """Return a finding on the data of a call on any rank; empty when all data is right.
+
+        Raises:
+            EngineError: As `time`.
+            GroupLostError: As `time`.
+        """
+        found = self._texts(Check(self._own(call)), timeout_s)
+        return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
 
     def ran_by(self, call: Call, timeout_s: float) -> str:
-        """Return the runner of a call, the same on all siblings; see `Leader.ran_by`."""
-        return self.leader.ran_by(self._own(call), timeout_s)
+        """Return the runner of a timed or checked call; the same on all ranks.
+
+        Raises:
+            GroupLostError: As `time`; or ranks differ, so that a job would hang.
+        """
+        named = dict.fromkeys(self._texts(RanBy(self._own(call)), timeout_s))
+        if len(named) > 1:
+            raise self.leader.lost(f"ranks run one call by {' and '.join(named)}")
+        return next(iter(named))
 
     def ring_estimate_us(self, call: Call, timeout_s: float) -> float | None:
-        """Return the estimate for the siblings that count; see `Leader.ring_estimate_us`."""
-        return self.leader.ring_estimate_us(self._own(call), timeout_s, self.ranks)
+        """Return the library's own estimate for ring with Simple, for the ranks that count.
+
+        None if some rank has none, or they have different ones.
+
+        Raises:
+            EngineError: As `time`.
+            GroupLostError: As `time`.
+        """
+        found = self._texts(Estimate(self._own(call)), timeout_s)
+        counted = {found[rank] for rank in self.ranks} or set(found)
+        try:
+            return float(counted.pop()) if len(counted) == 1 else None
+        except ValueError:
+            return None
+
+    def _texts(self, request: Request, timeout_s: float) -> list[str]:
+        return [done.text for done in self.leader.ask_all(request, timeout_s)]
 
     def _own(self, call: Call) -> Call:
         return replace(call, communicator=self.number)
 
 
+@dataclass
 class Group:
     """A group of workers that has started, and the communicators that were split from its own."""
 
-    def __init__(self, leader: Leader, shape: Shape, split_timeout_s: float) -> None:
-        """Take a group.
-
-        Args:
-            leader: Its leader.
-            shape: Shape of the communicator of all its ranks.
-            split_timeout_s: Time for all ranks to join a further communicator.
-        """
-        self.leader = leader
-        self._shape = shape
-        self._split_timeout_s = split_timeout_s
-        self._numbers = {(shape, 1): 0}
+    leader: Leader
+    shape: Shape
+    """Shape of the communicator of all its ranks."""
+    split_timeout_s: float
+    """Time for all ranks to join a further communicator."""
+    _split: list[tuple[Shape, int]] = field(default_factory=list)
+    """Shape and stride of the further communicators, in the order of their numbers."""
 
     def communicator(self, shape: Shape, placement: Placement = ANYWHERE) -> Communicator:
         """Return the communicator of a shape, split from that of all ranks if it is new.
@@ -89,17 +125,19 @@ class Group:
             MeasurementError: The group cannot be divided so.
         """
         division = shape, placement.stride
-        places = memberships(shape, self._shape, placement.stride)
+        places = memberships(shape, self.shape, placement.stride)
         if places is None:
             raise MeasurementError(
                 f"communicators of {shape.ranks} ranks on {shape.nodes} nodes leave some of "
-                f"{self._shape.ranks} ranks on {self._shape.nodes} nodes over"
+                f"{self.shape.ranks} ranks on {self.shape.nodes} nodes over"
             )
-        if division not in self._numbers:
-            self.leader.split(places, self._split_timeout_s)
-            self._numbers[division] = len(self._numbers)
+        known = [(self.shape, 1), *self._split]
+        if division not in known:
+            self.leader.split(places, self.split_timeout_s)
+            self._split.append(division)
+            known.append(division)
         counted = [rank for rank, own in enumerate(places) if own.sibling in placement.siblings]
-        return Communicator(self.leader, self._numbers[division], tuple(counted))
+        return Communicator(self.leader, known.index(division), tuple(counted))
 
 
 class Groups:

@@ -1,4 +1,4 @@
-"""The leader of a group: it asks all ranks at once, and takes the slowest rank's times.
+"""The leader of a group, which asks all ranks at once.
 
 A rank that dies, misses a deadline, or fails alone leaves the group unusable, because the other
 ranks wait for it inside the collective. Then all workers of the group are killed, and
@@ -18,8 +18,7 @@ from tuccl.crew.asking import Lost, Member, ask
 from tuccl.crew.messages import Bye, Failed, Request
 from tuccl.crew.places import Places
 from tuccl.errors import EngineBrokenError, EngineError, GroupLostError, MessageError
-from tuccl.measuring.workers.engine import Call
-from tuccl.measuring.workers.requests import Check, Estimate, MakeGroupId, Open, RanBy, Split, Time
+from tuccl.measuring.workers.requests import MakeGroupId, Open, Split
 from tuccl.search.trials.shapes import Membership
 
 GOODBYE_S = 3.0
@@ -96,7 +95,7 @@ class Leader:
 
         Raises:
             EngineError: No rank can join; the group goes on without them.
-            GroupLostError: As `time`.
+            GroupLostError: As `ask_all`.
         """
         sizes = Counter(place.sibling for place in places)
         self._ask_each(
@@ -107,79 +106,6 @@ class Leader:
             timeout_s,
         )
 
-    def time(
-        self, call: Call, launches: int, timeout_s: float, ranks: Sequence[int] = ()
-    ) -> list[float]:
-        """Return the slowest rank's time per call in us, for each launch.
-
-        Args:
-            call: The call, which all ranks make.
-            launches: Number of launches.
-            timeout_s: Time for all ranks to answer.
-            ranks: Ranks whose times count; empty: all.
-
-        Raises:
-            EngineError: All ranks refuse this call; the group goes on.
-            GroupLostError: A rank died, hung or failed alone; the group is gone.
-        """
-        times = [timed.times_us for timed in self._ask_all(Time(call, launches), timeout_s)]
-        if any(len(each) != launches for each in times):
-            self.end(0.0)
-            raise GroupLostError("a rank did not answer with its times")
-        counted = [times[rank] for rank in ranks] or times
-        return [max(of_ranks) for of_ranks in zip(*counted, strict=True)]
-
-    def check(self, call: Call, timeout_s: float) -> str:
-        """Return a finding on the data of a call on any rank; empty when all data is right.
-
-        Raises:
-            EngineError: As `time`.
-            GroupLostError: As `time`.
-        """
-        found = self._texts(Check(call), timeout_s)
-        return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
-
-    def ran_by(self, call: Call, timeout_s: float) -> str:
-        """Return the runner of a timed or checked call; the same on all ranks.
-
-        Raises:
-            GroupLostError: As `time`; or ranks differ, so that a job would hang.
-        """
-        named = dict.fromkeys(self._texts(RanBy(call), timeout_s))
-        if len(named) > 1:
-            self.end(0.0)
-            raise GroupLostError(f"ranks run one call by {' and '.join(named)}")
-        return next(iter(named))
-
-    def ring_estimate_us(
-        self, call: Call, timeout_s: float, ranks: Sequence[int] = ()
-    ) -> float | None:
-        """Return the library's own estimate for ring with Simple.
-
-        Args:
-            call: The call, which all ranks make.
-            timeout_s: Time for all ranks to answer.
-            ranks: Ranks whose communicators count; empty: all.
-
-        Returns:
-            None if some rank has none, or they have different ones.
-
-        Raises:
-            EngineError: As `time`.
-            GroupLostError: As `time`.
-        """
-        found = self._texts(Estimate(call), timeout_s)
-        counted = {found[rank] for rank in ranks} or set(found)
-        try:
-            return float(counted.pop()) if len(counted) == 1 else None
-        except ValueError:
-            return None
-
-    def dismiss(self) -> None:
-        """Ask the workers to leave; `end` waits for them."""
-        for member in self._members.values():
-            member.send(0, Bye())
-
     def end(self, patience_s: float = GOODBYE_S) -> None:
         """End the workers, by force after `patience_s`.
 
@@ -187,7 +113,8 @@ class Leader:
             MeasurementError: A place is lost.
         """
         if patience_s:
-            self.dismiss()
+            for member in self._members.values():
+                member.send(0, Bye())
         try:
             self._places.end(self._workers, patience_s)
         finally:
@@ -218,11 +145,19 @@ class Leader:
             else:
                 connection.close()
 
-    def _texts(self, request: Request, timeout_s: float) -> list[str]:
-        return [done.text for done in self._ask_all(request, timeout_s)]
+    def ask_all(self, request: Request, timeout_s: float) -> list[Any]:
+        """Return the answers of all ranks to a request.
 
-    def _ask_all(self, request: Request, timeout_s: float) -> list[Any]:
+        Raises:
+            EngineError: All ranks refuse it; the group goes on.
+            GroupLostError: A rank died, hung or failed alone; the group is gone.
+        """
         return self._ask_each(dict.fromkeys(range(len(self._workers)), request), timeout_s)
+
+    def lost(self, reason: str) -> GroupLostError:
+        """End the group; return the error that says why."""
+        self.end(0.0)
+        return GroupLostError(reason)
 
     def _ask_each(self, asked: Mapping[int, Request], timeout_s: float) -> list[Any]:
         if not self._workers:
@@ -230,8 +165,7 @@ class Leader:
         try:
             return self._ask(asked, time.monotonic() + timeout_s)
         except EngineBrokenError as error:
-            self.end(0.0)
-            raise GroupLostError(str(error)) from error
+            raise self.lost(str(error)) from error
         except EngineError:
             raise
         except BaseException:
