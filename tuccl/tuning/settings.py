@@ -194,10 +194,12 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
         raise UsageError(f"--alone says how the calls of a workload are timed; {why}")
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))
-    if not (options.schedules and offers_schedules):
-        _require_schedules_for_alltoall(operations, options.backend_name, wanted=options.schedules)
-    if options.in_place and Operation.ALLTOALL in operations:
-        raise UsageError("--in-place: alltoall has no such form; tune it in a run of its own")
+    if Operation.ALLTOALL in operations:
+        refusal = alltoall_refusal(options)
+        if refusal is not None and not (options.schedules and offers_schedules):
+            raise UsageError(refusal)
+        if options.in_place:
+            raise UsageError("--in-place: alltoall has no such form; tune it in a run of its own")
     return RunSettings(
         operations=operations,
         sizes_bytes=size_ladder(
@@ -219,26 +221,25 @@ def _or(given: _Given | None, default: _Given) -> _Given:
     return default if given is None else given
 
 
-def require_executor_for_alltoall(settings: RunSettings, shape: Shape) -> None:
-    """Require that the executor can run alltoall, which is tuned by schedules alone.
+def alltoall_refusal(options: RunOptions, shape: Shape | None = None, nccl: str = "") -> str | None:
+    """Return why a run cannot tune alltoall, which is tuned by schedules alone; None: it can.
 
-    Raises:
-        UsageError: The executor does not serve such a communicator, or NCCL has no such function.
+    Args:
+        options: Options of the run.
+        shape: Shape of the communicators, if it is known.
+        nccl: Version of the NCCL that is measured, if there is one.
     """
-    if Operation.ALLTOALL in settings.operations_of(shape):
-        refusal = _no_executor_for_alltoall(settings, shape)
-        if refusal is not None:
-            raise UsageError(refusal)
-
-
-def alltoall_refusal(settings: RunSettings, shape: Shape) -> str | None:
-    """Why a run cannot tune alltoall on a shape; None: it can."""
-    options = settings.options
-    no_schedules = _no_schedules_for_alltoall(options.backend_name, wanted=options.schedules)
-    return no_schedules or _no_executor_for_alltoall(settings, shape)
-
-
-def _no_executor_for_alltoall(settings: RunSettings, shape: Shape) -> str | None:
+    kind = backend_kind(options.backend_name)
+    if not (options.schedules and kind.runs_schedules):
+        remedy = "`tuccl tune` searches none, use `tuccl init`"
+        if options.schedules:
+            remedy = f"--backend {options.backend_name} runs none, use --backend nccl,executor"
+        return (
+            "alltoall is tuned by schedules alone, since NCCL runs it as sends and receives, about "
+            f"which it asks no tuner: {remedy}"
+        )
+    if shape is None:
+        return None
     if not executor_serves(shape) or (shape.nodes > 1 and shape.ranks_per_node == 1):
         return (
             "alltoall is tuned by schedules alone, and the executor runs them on nodes of up to "
@@ -246,38 +247,16 @@ def _no_executor_for_alltoall(settings: RunSettings, shape: Shape) -> str | None
             f"{shape.nodes}; leave it out, or make a schedule for another runtime with "
             "`tuccl synthesize --op alltoall`"
         )
-    if shape.nodes > 1 and not backend_kind(settings.backend).has_executor:
+    if shape.nodes > 1 and not kind.has_executor:
         return (
             "alltoall across hosts is tuned by the executor's schedules, which are measured on the "
             "GPUs alone: use --backend nccl,executor there, or leave it out"
         )
-    components = settings.nccl.split(".")
+    components = nccl.split(".")
     version = tuple(int(text) for text in components if re.fullmatch(r"[0-9]{1,9}", text))
     if version and version < _WITH_ALLTOALL:
-        return f"NCCL {settings.nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"
+        return f"NCCL {nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"
     return None
-
-
-def _require_schedules_for_alltoall(
-    operations: Sequence[Operation], backend: str, *, wanted: bool
-) -> None:
-    refusal = _no_schedules_for_alltoall(backend, wanted=wanted)
-    if Operation.ALLTOALL in operations and refusal is not None:
-        raise UsageError(refusal)
-
-
-def _no_schedules_for_alltoall(backend: str, *, wanted: bool) -> str | None:
-    if wanted and backend_kind(backend).runs_schedules:
-        return None
-    return (
-        "alltoall is tuned by schedules alone, since NCCL runs it as sends and receives, about "
-        "which it asks no tuner: "
-        + (
-            f"--backend {backend} runs none, use --backend nccl,executor"
-            if wanted
-            else "`tuccl tune` searches none, use `tuccl init`"
-        )
-    )
 
 
 def parse_weights(

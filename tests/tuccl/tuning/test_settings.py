@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from lookup_tables.table import Operation, Shape
 from tuccl.errors import UsageError
 from tuccl.options.run_options import RunOptions
-from tuccl.tuning.settings import (
-    RunSettings,
-    make_settings,
-    require_executor_for_alltoall,
-)
+from tuccl.tuning.settings import RunSettings, alltoall_refusal, make_settings
 
 
 def settings_for(
@@ -43,27 +37,25 @@ def test_without_schedules_alltoall_is_refused_with_the_reason() -> None:
         settings_for("alltoall", "nccl,executor", schedules=False)
 
 
-def test_alltoall_is_refused_where_the_executor_does_not_serve() -> None:
-    settings = settings_for("alltoall", "simulated")
-    require_executor_for_alltoall(settings, Shape(8, 1, 8))
-    for shape in (Shape(16, 1, 16), Shape(2, 2, 1), Shape(32, 2, 16)):
-        with pytest.raises(UsageError, match=f"has {shape.ranks} on {shape.nodes}; leave it"):
-            require_executor_for_alltoall(settings, shape)
-        require_executor_for_alltoall(settings_for("all_reduce", "simulated"), shape)
-
-
-def test_alltoall_across_hosts_is_measured_on_the_executor() -> None:
-    for shape in (Shape(4, 2, 2), Shape(3, 2, 0)):
-        require_executor_for_alltoall(settings_for("alltoall", "nccl,executor"), shape)
-        with pytest.raises(UsageError, match="use --backend nccl,executor there"):
-            require_executor_for_alltoall(settings_for("alltoall", "simulated"), shape)
-
-
-def test_alltoall_is_refused_where_nccl_has_no_such_function() -> None:
-    settings = settings_for("alltoall", "nccl,executor")
-    require_executor_for_alltoall(replace(settings, nccl="2.28.3"), Shape(4, 1, 4))
-    with pytest.raises(UsageError, match=r"NCCL 2\.27\.7 has no ncclAlltoAll"):
-        require_executor_for_alltoall(replace(settings, nccl="2.27.7"), Shape(4, 1, 4))
+@pytest.mark.parametrize(
+    ("backend", "shape", "nccl", "why"),
+    [
+        ("simulated", Shape(8, 1, 8), "", None),
+        ("simulated", Shape(16, 1, 16), "", "has 16 on 1; leave it"),
+        ("simulated", Shape(2, 2, 1), "", "has 2 on 2; leave it"),
+        ("simulated", Shape(32, 2, 16), "", "has 32 on 2; leave it"),
+        ("nccl,executor", Shape(4, 2, 2), "", None),
+        ("nccl,executor", Shape(3, 2, 0), "", None),
+        ("simulated", Shape(4, 2, 2), "", "use --backend nccl,executor there"),
+        ("nccl,executor", Shape(4, 1, 4), "2.28.3", None),
+        ("nccl,executor", Shape(4, 1, 4), "2.27.7", "NCCL 2.27.7 has no ncclAlltoAll"),
+    ],
+)
+def test_alltoall_is_refused_where_the_executor_or_nccl_has_none(
+    backend: str, shape: Shape, nccl: str, why: str | None
+) -> None:
+    refusal = alltoall_refusal(RunOptions(backend=backend), shape, nccl)
+    assert refusal is None if why is None else why in str(refusal)
 
 
 def test_in_place_alltoall_is_refused() -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,12 +69,13 @@ class BackendRequest:
     laboratory: Laboratory = Laboratory()  # noqa: RUF009 - frozen
     timing: Timing = Timing()  # noqa: RUF009 - frozen
     """How calls are timed."""
-    tunes_nccl: bool = True
-    """Whether NCCL's own algorithms are searched."""
-    measures_nccl: bool = False
-    """Whether NCCL itself is timed, which reads variables that no model has."""
     tell: Callable[[str], None] = lambda _: None
     """Called with each incident of the workers, a line."""
+
+    @property
+    def kind(self) -> BackendKind:
+        """The backend that the options name."""
+        return backend_kind(self.options.backend_name)
 
     @cached_property
     def machines(self) -> SiblingMachines:
@@ -156,12 +157,12 @@ def _all_builtins_of(request: BackendRequest, task: Task) -> Space:
         if search is not None:
             return search.builtins_of(task)
         return ReplayBackend(request.record).space_of(task)
-    if not request.tunes_nccl:
+    if not request.kind.tunes_nccl:
         return stock_space()
     ll128 = request.keeps_128_bytes
     # Ranks that share a GPU have no multiprocessors for that many channels.
     least_channels = (0,) if request.laboratory.gpus else MIN_CHANNELS
-    knobs = (SOCKET_THREADS,) if request.measures_nccl and _may_use_tcp(request) else ()
+    knobs = (SOCKET_THREADS,) if request.kind.measures_nccl and _may_use_tcp(request) else ()
     return nccl_space(
         task.operation, task.shape, ll128=ll128, min_nchannels=least_channels, knobs=knobs
     )
@@ -215,78 +216,65 @@ def _replay(request: BackendRequest) -> Iterator[Backend]:
 
 
 def _workers(
-    engine: str, variables_of: Callable[[BackendRequest], Mapping[str, str]] = lambda _: {}
+    name: str, engine: str, variables_of: Callable[[BackendRequest], Mapping[str, str]]
 ) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
-    def opened(request: BackendRequest) -> AbstractContextManager[Backend]:
-        shape = request.shape
-        variables = variables_of(request)
+    """Return what opens the backend of this name, whose workers run an engine."""
+
+    @contextmanager
+    def opened(request: BackendRequest) -> Iterator[Backend]:
+        ranks = request.shape.ranks
+        places = request.places or LocalPlaces(ranks, request.laboratory.devices(ranks))
         options = WorkersOptions(
             timing=request.timing,
             laboratory=request.laboratory,
-            # Ranks of an MPI job have the variables of their own hosts.
-            variables={} if request.places else variables,
+            variables=variables_of(request),
             shapes=tuple(request.shapes),
             tell=request.tell,
         )
-        return open_workers_backend(engine, _places(request), options, shape)
-
-    return opened
-
-
-def _places(request: BackendRequest) -> Places:
-    ranks = request.shape.ranks
-    return request.places or LocalPlaces(ranks, request.laboratory.devices(ranks))
-
-
-def _nccl_variables(request: BackendRequest) -> dict[str, str]:
-    # Ranks of an MPI job count the GPUs of their own hosts, when their workers start.
-    laboratory, ranks = request.laboratory, request.shape.ranks
-    gpus = 1 if request.places else laboratory.devices(ranks)
-    sharing = ranks if laboratory.gpus else 0
-    return nccl_worker_variables(gpus, shared=laboratory.share_gpus, ranks_on_gpus=sharing)
-
-
-def _executor_variables(name: str, request: BackendRequest) -> dict[str, str]:
-    """Return every worker's variables, if schedules can run here."""
-    shape = request.shape
-    if shape.nodes > 1 and not executor_serves(shape):
-        raise UsageError(
-            f"--backend {name}: the executor serves nodes of at most {MOST_RANKS} GPUs; this "
-            f"machine has {shape.ranks} on {shape.nodes}, {shape.ranks_per_node} on each: use "
-            f"--backend {NCCL}"
-        )
-    variables = _nccl_variables(request)
-    # Ranks of an MPI job have the variables of their own hosts, which have the same installation.
-    return {**({} if request.places else variables), PRELOAD_VARIABLE: _preloaded()}
-
-
-def _executor(name: str) -> Callable[[BackendRequest], AbstractContextManager[Backend]]:
-    @contextmanager
-    def opened(request: BackendRequest) -> Iterator[Backend]:
-        variables = _executor_variables(name, request)
-        schedules = dict(request.schedules)
-        for own in request.shapes.values():
-            schedules |= own
-        programs = executor_programs(schedules.values())
-        places = _places(request)
         with TemporaryDirectory(prefix="tuccl-executor-") as folder:
-            if len({place.host for place in places.places}) > 1:
-                variables |= programs.packed
-            else:
-                variables |= programs.write(Path(folder))
-            options = WorkersOptions(
-                timing=request.timing,
-                laboratory=request.laboratory,
-                variables=variables,
-                schedules=programs.content_hashes,
-                shapes=tuple(request.shapes),
-                tell=request.tell,
-            )
-            with open_workers_backend("executor", places, options, request.shape) as backend:
+            if engine == "executor":
+                own = (request.schedules, *request.shapes.values())
+                programs = executor_programs({h: c for of in own for h, c in of.items()}.values())
+                several_hosts = len({place.host for place in places.places}) > 1
+                carried = programs.packed if several_hosts else programs.write(Path(folder))
+                options = replace(
+                    options,
+                    variables={**options.variables, **carried},
+                    schedules=programs.content_hashes,
+                )
+            with open_workers_backend(engine, places, options, request.shape) as backend:
                 backend.name = name
                 yield backend
 
     return opened
+
+
+def _no_variables(_request: BackendRequest) -> dict[str, str]:
+    return {}
+
+
+def _nccl_variables(request: BackendRequest) -> dict[str, str]:
+    """Return every worker's variables, if NCCL can be measured here.
+
+    Ranks of an MPI job have those of their own hosts, and count their GPUs when workers start.
+    """
+    laboratory, ranks = request.laboratory, request.shape.ranks
+    gpus = 1 if request.places else laboratory.devices(ranks)
+    sharing = ranks if laboratory.gpus else 0
+    found = nccl_worker_variables(gpus, shared=laboratory.share_gpus, ranks_on_gpus=sharing)
+    return {} if request.places else found
+
+
+def _executor_variables(request: BackendRequest) -> dict[str, str]:
+    """Return every worker's variables, if schedules can run here."""
+    shape = request.shape
+    if shape.nodes > 1 and not executor_serves(shape):
+        raise UsageError(
+            f"--backend {request.options.backend_name}: the executor serves nodes of at most "
+            f"{MOST_RANKS} GPUs; this machine has {shape.ranks} on {shape.nodes}, "
+            f"{shape.ranks_per_node} on each: use --backend {NCCL}"
+        )
+    return {**_nccl_variables(request), PRELOAD_VARIABLE: _preloaded()}
 
 
 def _preloaded() -> str:
@@ -298,31 +286,26 @@ def _preloaded() -> str:
     return " ".join(filter(None, [executor, os.environ.get(PRELOAD_VARIABLE, "")]))
 
 
+_NCCL = BackendKind(
+    _workers(NCCL, "nccl", _nccl_variables),
+    measures_nccl=True,
+    has_workers=True,
+    require=_nccl_variables,
+)
+_BOTH = replace(
+    _NCCL,
+    open=_workers(NCCL_AND_EXECUTOR, "executor", _executor_variables),
+    runs_schedules=True,
+    has_executor=True,
+    require=_executor_variables,
+)
 BACKENDS = {
     SIMULATED: BackendKind(_simulated, runs_schedules=True),
     REPLAY: BackendKind(_replay, needs_record=True),
-    NCCL: BackendKind(
-        _workers("nccl", _nccl_variables),
-        measures_nccl=True,
-        has_workers=True,
-        require=_nccl_variables,
+    NCCL: _NCCL,
+    "executor": replace(
+        _BOTH, open=_workers("executor", "executor", _executor_variables), tunes_nccl=False
     ),
-    "executor": BackendKind(
-        _executor("executor"),
-        require=partial(_executor_variables, "executor"),
-        runs_schedules=True,
-        has_executor=True,
-        tunes_nccl=False,
-        measures_nccl=True,
-        has_workers=True,
-    ),
-    NCCL_AND_EXECUTOR: BackendKind(
-        _executor(NCCL_AND_EXECUTOR),
-        require=partial(_executor_variables, NCCL_AND_EXECUTOR),
-        runs_schedules=True,
-        has_executor=True,
-        measures_nccl=True,
-        has_workers=True,
-    ),
-    "sockets": BackendKind(_workers("sockets"), has_workers=True),
+    NCCL_AND_EXECUTOR: _BOTH,
+    "sockets": BackendKind(_workers("sockets", "sockets", _no_variables), has_workers=True),
 }

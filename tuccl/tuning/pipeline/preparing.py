@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from lookup_tables.table import Shape
+from lookup_tables.table import Operation, Shape
 from probes.topology.graph import Topology
 from tuccl.crew.places import Places
 from tuccl.errors import UsageError
@@ -31,7 +31,7 @@ from tuccl.tuning.pipeline.workload_options import (
     workload_notes,
     workload_of_options,
 )
-from tuccl.tuning.settings import RunSettings, require_executor_for_alltoall
+from tuccl.tuning.settings import RunSettings, alltoall_refusal
 from tuccl.workloads.workload import Workload
 
 
@@ -63,7 +63,6 @@ class Prepared:
     ) -> BackendRequest:
         """Return the request that opens the backend, with the schedules of these candidates."""
         settings = self.settings
-        kind = backend_kind(settings.backend)
         shapes = {
             shape: {
                 candidate.content_hash: candidate
@@ -85,8 +84,6 @@ class Prepared:
             places=places,
             laboratory=settings.laboratory,
             timing=settings.timing,
-            tunes_nccl=kind.tunes_nccl,
-            measures_nccl=kind.measures_nccl,
         )
 
     @property
@@ -138,7 +135,9 @@ def prepare(
         if workload is not None:
             settings = with_workload(settings, workload, whole)
         for shape in settings.shapes_of(whole):
-            require_executor_for_alltoall(settings, shape)
+            refusal = alltoall_refusal(given, shape, settings.nccl)
+            if refusal is not None and Operation.ALLTOALL in settings.operations_of(shape):
+                raise UsageError(refusal)
         own = _own_schedules(topology, settings)
         settings = replace(
             settings,

@@ -70,7 +70,7 @@ def with_workload(
 
     def refusal(operation: Operation, shape: Shape) -> str | None:
         if operation is Operation.ALLTOALL and record is None:
-            return alltoall_refusal(settings, shape)
+            return alltoall_refusal(settings.options, shape, settings.nccl)
         if operation is Operation.ALLTOALL and settings.recorded_schedules:
             return None
         return None if operation in ASKED_ABOUT else f"NCCL asks no tuner about {operation}"

@@ -321,7 +321,7 @@ def test_workers_of_other_hosts_get_the_programs_themselves(
 
 
 def test_the_executor_alone_leaves_nccl_as_it_is() -> None:
-    request = BackendRequest(TOPOLOGY, SHAPE, tunes_nccl=False)
+    request = BackendRequest(TOPOLOGY, SHAPE, RunOptions(backend="executor"))
     assert list(builtins_of(request, TASK)) == [STOCK]
 
 

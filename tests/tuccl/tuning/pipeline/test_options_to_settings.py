@@ -55,13 +55,14 @@ def test_an_empty_value_is_refused_and_not_the_default(name: str) -> None:
 
 def test_only_sizes_that_all_operations_have_are_tuned() -> None:
     grid = tiny_grid()
-    rows = [row for row in grid.rows
-            if row.operation is Operation.ALL_REDUCE or row.size_bytes == 4096]  # fmt: skip
+    reduced = [row for row in grid.rows if row.task.operation is Operation.ALL_REDUCE]
+    gathered = [row for row in grid.rows if row not in reduced]
+    rows = [*reduced, *(row for row in gathered if row.task.size_bytes == 4096)]
     fewer = replace(grid, rows=tuple(rows))
     assert settings_of_options(REPLAYED, fewer).sizes_bytes == (4096,)
     alone = replace(REPLAYED, operations="all_reduce")
     assert settings_of_options(alone, fewer).sizes_bytes == (4096, 65536)
-    apart = [row for row in rows if row.operation is Operation.ALL_GATHER or row.size_bytes > 4096]
+    apart = [row for row in rows if row in gathered or row.task.size_bytes > 4096]
     with pytest.raises(InputFileError, match="name fewer --operations"):
         settings_of_options(REPLAYED, replace(grid, rows=tuple(apart)))
 
@@ -184,7 +185,7 @@ def test_variables_of_sockets_are_tried_where_ranks_communicate_over_tcp(
     topology = replace(two, devices=tuple(named))
     shape = communicator_shape(topology)
     laboratory = Laboratory(nodes=2 if fake_nodes else 1)
-    request = BackendRequest(topology, shape, laboratory=laboratory, measures_nccl=True)
+    request = BackendRequest(topology, shape, RunOptions(backend="nccl"), laboratory=laboratory)
     space = builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape))
     assert space.knobs == ((SOCKET_THREADS,) if tried else ())
 
@@ -197,22 +198,10 @@ def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
         assert builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape)).knobs == ()
 
 
-@pytest.mark.parametrize(
-    ("backend", "tunes_nccl", "measures_nccl"),
-    [
-        ("simulated", True, False),
-        ("nccl", True, True),
-        ("executor", False, True),
-        ("nccl,executor", True, True),
-        ("sockets", True, False),
-    ],
-)
-def test_a_backend_is_told_whether_nccl_is_tuned_and_measured(
-    backend: str, tunes_nccl: bool, measures_nccl: bool
-) -> None:
-    settings = settings_of_options(RunOptions(topology="x", backend=backend), None)
+def test_a_request_names_its_backend_and_the_laboratory() -> None:
+    settings = settings_of_options(RunOptions(topology="x", backend="executor"), None)
     request = Prepared(machine(), settings).request()
-    assert (request.tunes_nccl, request.measures_nccl) == (tunes_nccl, measures_nccl)
+    assert (request.kind.tunes_nccl, request.kind.measures_nccl) == (False, True)
     assert request.laboratory == Laboratory()
     faked = replace(settings, laboratory=Laboratory(2))
     assert Prepared(machine(), faked).request().laboratory.nodes == 2
