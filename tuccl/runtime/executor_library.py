@@ -18,11 +18,18 @@ from lookup_tables.bundles.bundle import load_bundle
 from lookup_tables.bundles.bundle_writer import entry_record
 from lookup_tables.table import ScheduleConfig
 from tuccl.errors import EngineError, TableError
+from tuccl.runtime import EXECUTOR_NAME
 
 PRELOAD_VARIABLE = "LD_PRELOAD"
 BUNDLE_VARIABLE = "TUCCL_BUNDLE"
 PACKED_BUNDLE_VARIABLE = "TUCCL_PACKED_BUNDLE"
 """A bundle in base64, for workers on hosts without its file."""
+
+
+def without_executor(preloaded: str) -> str:
+    """Return the value of LD_PRELOAD without the executor."""
+    paths = preloaded.replace(":", " ").split()
+    return " ".join(path for path in paths if Path(path).name != EXECUTOR_NAME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from enum import StrEnum
 
 from tuccl.errors import UsageError
 from tuccl.runtime import PLUGIN_NAME
-from tuccl.shipping.job_settings import PRELOAD_VARIABLE, JobSettings
+from tuccl.runtime.executor_library import PRELOAD_VARIABLE
+from tuccl.shipping.job_settings import JobSettings
 from tuccl.shipping.kubernetes_files import KUBERNETES_PATHS, kubernetes_files
 from tuccl.shipping.locating import (
     BESIDE_SCRIPT,

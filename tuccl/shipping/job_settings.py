@@ -10,13 +10,13 @@ from pathlib import Path
 from probes.inputs.messages import printable
 from tuccl.errors import UsageError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
+from tuccl.runtime.executor_library import PRELOAD_VARIABLE
 from tuccl.shipping.locating import bundle_name
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./+,@%=-]+", re.ASCII)
 """Values that mean the same to docker, systemd, Slurm, enroot, NCCL, YAML and shells."""
 _MOST_BYTES = 1023
 """Longest value that NCCL keeps of a configuration file (NCCL 2.28, src/misc/param.cc)."""
-PRELOAD_VARIABLE = "LD_PRELOAD"
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tuccl.crew.mpi import mpi_tasks
 from tuccl.errors import UsageError
-from tuccl.runtime import EXECUTOR_NAME, profiler_path
+from tuccl.runtime import profiler_path
+from tuccl.runtime.executor_library import PRELOAD_VARIABLE, without_executor
 from tuccl.workspace.atomic_file import cannot_write
 
 PROFILER_VARIABLE = "NCCL_PROFILER_PLUGIN"
 RECORD_VARIABLE = "TUCCL_RECORD"
-_PRELOAD_VARIABLE = "LD_PRELOAD"
 _LONGEST_PATH_BYTES = 254
 """Length of a plugin's path beyond which NCCL cuts it."""
 
@@ -72,11 +72,11 @@ def job_environment(own: Mapping[str, str], directory: Path) -> JobEnvironment:
             f"{PROFILER_VARIABLE}={own[PROFILER_VARIABLE]}: NCCL loads one profiler; unset it for "
             "the recording"
         )
-    preloaded = own.get(_PRELOAD_VARIABLE, "").replace(":", " ").split()
-    kept = [path for path in preloaded if Path(path).name != EXECUTOR_NAME]
+    preloaded = " ".join(own.get(PRELOAD_VARIABLE, "").replace(":", " ").split())
+    kept = without_executor(preloaded)
     variables = {**own, **recording_variables(directory)}
     if kept != preloaded:
-        variables[_PRELOAD_VARIABLE] = " ".join(kept)
+        variables[PRELOAD_VARIABLE] = kept
     return JobEnvironment(variables, lost_executor=kept != preloaded)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
+from typing import Any
 
 from lookup_tables.table import Operation, Shape
 from probes.inputs.messages import printable
@@ -27,6 +28,12 @@ _NEAR = 2.0
 """Factor by which a recorded size may differ from a call's."""
 _ELEMENT_BYTES = 2
 """Size of the elements that calls are timed with."""
+
+
+_KNOWN_OR_NOT = (
+    "exposed_us_per_call", "computation_us_per_call", "exposed_computation_us_per_call",
+)  # fmt: skip
+"""Times of a call of which counts whether they are known."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +67,14 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
         for kind in workload.not_tuned
     ]
     for call in workload.calls:
-        shape, refused = _shape_of(call, offer)
-        if shape is None or refused is not None:
-            left_out.append(_left_out(call, refused or _no_shape(offer)))
+        shape = _shape_of(call, offer)
+        if shape is None:
+            known = ", ".join(f"{each.shape.ranks} x {each.shape.nodes}" for each in offer.shapes)
+            reason = f"the communicators here are {known} (ranks x nodes)"
+            left_out.append(_left_out(call, Why.COMMUNICATOR, reason))
+            continue
+        if (refusal := offer.refusal(call.operation, shape)) is not None:
+            left_out.append(_left_out(call, Why.OPERATION, refusal))
             continue
         own = sizes.setdefault((shape, call.operation), {})
         more = SizeCalls(
@@ -100,56 +112,35 @@ def _digest(workload: Workload) -> str:
     Times differ from recording to recording; whether exposed times and computation are known
     decides how calls are timed, and what is told.
     """
-    calls = tuple(
-        replace(
-            call,
-            us_per_call=None,
-            exposed_us_per_call=None if call.exposed_us_per_call is None else 0.0,
-            computation_us_per_call=None if call.computation_us_per_call is None else 0.0,
-            exposed_computation_us_per_call=(
-                None if call.exposed_computation_us_per_call is None else 0.0
-            ),
-        )
-        for call in workload.calls
-    )
+
+    def without_times(call: WorkloadCall) -> WorkloadCall:
+        known: dict[str, Any] = {
+            name: 0.0 for name in _KNOWN_OR_NOT if getattr(call, name) is not None
+        }
+        return replace(call, us_per_call=None, **known)
+
+    calls = tuple(map(without_times, workload.calls))
     source = replace(workload.source, kind=SourceKind.CSV, files=(), left_out=())
     text = workload_text(replace(workload, source=source, calls=calls))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _shape_of(call: WorkloadCall, offer: Offer) -> tuple[Shape | None, _Refusal | None]:
-    """Return the shape of the communicator on this machine, and why its calls are not tuned."""
+def _shape_of(call: WorkloadCall, offer: Offer) -> Shape | None:
+    """Return the shape of the communicator on this machine; None: there is none."""
     shapes = [
         named.shape
         for named in offer.shapes
         if named.shape.ranks == call.ranks and call.nodes in {None, named.shape.nodes}
     ]
-    if not shapes:
-        return None, None
-    shape = min(shapes, key=lambda each: each.nodes)
-    why = offer.refusal(call.operation, shape)
-    return shape, None if why is None else _Refusal(Why.OPERATION, why)
+    return min(shapes, key=lambda each: each.nodes, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """Why calls are left out."""
-
-    why: Why
-    reason: str
-
-
-def _no_shape(offer: Offer) -> _Refusal:
-    known = ", ".join(f"{named.shape.ranks} x {named.shape.nodes}" for named in offer.shapes)
-    return _Refusal(Why.COMMUNICATOR, f"the communicators here are {known} (ranks x nodes)")
-
-
-def _left_out(call: WorkloadCall, refusal: _Refusal) -> LeftOut:
+def _left_out(call: WorkloadCall, why: Why, reason: str) -> LeftOut:
     nodes = "" if call.nodes is None else f" on {call.nodes} node(s)"
     return LeftOut(
         f"{call.operation} of {call.ranks} ranks{nodes}",
-        refusal.why,
-        refusal.reason,
+        why,
+        reason,
         call.calls_per_step,
         call.bytes_per_step,
     )

@@ -4,7 +4,7 @@ Sizes follow nccl-tests, as the keys of a table do: all_gather and reduce_scatte
 of the two buffers, ranks times what one rank gives or gets.
 
 Figures are those of one rank and one step of the job; where the number of steps is unknown, those
-of the whole recording.
+of the whole recording. The bounds of members hold for files (`tuccl.workloads.workload_file`).
 
 Units: bytes are integers, times microseconds.
 """
@@ -14,8 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from lookup_tables.table import Operation, Shape
+from pydantic import ConfigDict, Field
+
+from lookup_tables.table import MAX_RANKS, Operation, Shape
+from tuccl.quantities import MAX_SIZE_BYTES
+
+_MOST = 1e30
+Count = Annotated[float, Field(gt=0.0, lt=_MOST, allow_inf_nan=False)]
+_Amount = Annotated[float, Field(ge=0.0, lt=_MOST, allow_inf_nan=False)]
+_Text = Annotated[str, Field(max_length=4096)]
+Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS)]
+FILE_FORM = ConfigDict(
+    extra="forbid",
+    strict=True,
+    use_attribute_docstrings=True,
+    json_schema_serialization_defaults_required=True,
+)
+"""How files are read into the classes below."""
 
 
 class SourceKind(StrEnum):
@@ -81,10 +98,13 @@ REDUCING = frozenset({Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.
 class WorkloadSource:
     """The recording that a workload was read from."""
 
+    __pydantic_config__ = FILE_FORM
+
     kind: SourceKind
-    files: tuple[str, ...]
+    """How the calls were recorded."""
+    files: tuple[_Text, ...]
     """Names of the files, as they were given."""
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[_Text, ...] = ()
     """Parts left out of the workload, and why: a clause each."""
 
 
@@ -92,33 +112,35 @@ class WorkloadSource:
 class WorkloadCall:
     """The calls of one operation and size on communicators of one shape."""
 
+    __pydantic_config__ = FILE_FORM
+
     operation: Operation
     datatype: Datatype | None
     """None: the recording does not say."""
     reduction: Reduction | None
     """None: the operation has none, or the recording does not say."""
-    size_bytes: int
-    """As nccl-tests and tables count it; at least 1."""
-    ranks: int
-    """Ranks of the communicator; at least 2."""
-    nodes: int | None
+    size_bytes: Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
+    """As nccl-tests and tables count it."""
+    ranks: Annotated[int, Field(ge=2, le=MAX_RANKS)]
+    """Ranks of the communicator."""
+    nodes: Ranks | None
     """Nodes of the communicator; None: unknown."""
-    siblings: int
+    siblings: Ranks
     """Communicators of this shape that make the call at the same time, as far as the recording
-    shows them; at least 1."""
+    shows them."""
     in_place: bool | None
     """None: the recording does not say."""
     graph: bool | None
     """Whether CUDA graphs launch the calls; None: the recording does not say."""
-    calls_per_step: float
+    calls_per_step: Count
     """Calls of one rank."""
-    us_per_call: float | None
+    us_per_call: Count | None
     """Time of a call as the recording has it, with its wait for other ranks; None: not in it."""
-    exposed_us_per_call: float | None = None
+    exposed_us_per_call: _Amount | None = None
     """Its exposed time: by how much the step is shorter without the call; None: unknown."""
-    computation_us_per_call: float | None = None
+    computation_us_per_call: _Amount | None = None
     """Time in which the GPU computes beside it; None: unknown."""
-    exposed_computation_us_per_call: float | None = None
+    exposed_computation_us_per_call: _Amount | None = None
     """By how much the step is shorter without that computation; None: unknown."""
 
     @property
@@ -153,11 +175,13 @@ class Exposure:
 class NotTuned:
     """Calls of an operation that no table has: point-to-point calls, gather, scatter."""
 
-    operation: str
+    __pydantic_config__ = FILE_FORM
+
+    operation: Annotated[str, Field(min_length=1, max_length=64)]
     """Its name: send, recv, gather, scatter, alltoallv."""
-    calls_per_step: float
+    calls_per_step: _Amount
     """Calls of one rank."""
-    bytes_per_step: float
+    bytes_per_step: _Amount
     """Bytes of these calls."""
 
 

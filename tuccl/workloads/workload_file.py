@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from lookup_tables.table import MAX_RANKS, Operation
 from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
-from tuccl.quantities import MAX_SIZE_BYTES
 from tuccl.workloads.workload import (
-    Datatype,
+    FILE_FORM,
+    Count,
     NotTuned,
-    Reduction,
-    SourceKind,
+    Ranks,
     Workload,
     WorkloadCall,
     WorkloadSource,
@@ -25,90 +23,31 @@ from tuccl.workloads.workload import (
 )
 from tuccl.workspace.atomic_file import write_atomically
 
-_MOST = 1e30
-_Count = Annotated[float, Field(gt=0.0, lt=_MOST, allow_inf_nan=False)]
-_Amount = Annotated[float, Field(ge=0.0, lt=_MOST, allow_inf_nan=False)]
-_Text = Annotated[str, Field(max_length=4096)]
-_Ranks = Annotated[int, Field(ge=2, le=MAX_RANKS)]
-_Nodes = Annotated[int, Field(ge=1, le=MAX_RANKS)]
 
-
-class _Form(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        use_attribute_docstrings=True,
-        json_schema_serialization_defaults_required=True,
-    )
-
-
-class _Source(_Form):
-    kind: SourceKind
-    """How the calls were recorded."""
-    files: tuple[_Text, ...]
-    """Names of the files that were read."""
-    left_out: tuple[_Text, ...]
-    """Parts that were left out, and why."""
-
-
-class _Call(_Form):
-    operation: Operation
-    datatype: Datatype | None
-    """NCCL's name; null: unknown."""
-    reduction: Reduction | None
-    """nccl-tests' name; null: none, or unknown."""
-    size_bytes: Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
-    """As nccl-tests counts it."""
-    ranks: _Ranks
-    """Ranks of the communicator."""
-    nodes: _Nodes | None
-    """Nodes of the communicator; null: unknown."""
-    siblings: Annotated[int, Field(ge=1, le=MAX_RANKS)]
-    """Communicators of this shape that make the call at the same time."""
-    in_place: bool | None
-    """null: unknown."""
-    graph: bool | None
-    """Whether CUDA graphs launch the calls; null: unknown."""
-    calls_per_step: _Count
-    """Calls of one rank."""
-    us_per_call: _Count | None
-    """Time in the recording; null: not in it."""
-    exposed_us_per_call: _Amount | None = None
-    """Time by which a step is shorter without the call; null: unknown."""
-    computation_us_per_call: _Amount | None = None
-    """Time in which the GPU computes beside the call; null: unknown."""
-    exposed_computation_us_per_call: _Amount | None = None
-    """Time by which a step is shorter without that computation; null: unknown."""
-
-    @model_validator(mode="after")
-    def _nodes_have_ranks(self) -> _Call:
-        if self.nodes is not None and self.nodes > self.ranks:
-            raise ValueError(f"{self.ranks} ranks cannot be on {self.nodes} nodes")
-        return self
-
-
-class _NotTuned(_Form):
-    operation: Annotated[str, Field(min_length=1, max_length=64)]
-    calls_per_step: _Amount
-    bytes_per_step: _Amount
-
-
-class WorkloadFileDocument(_Form):
+class WorkloadFileDocument(BaseModel):
     """The collectives that a job calls."""
+
+    model_config = FILE_FORM
 
     format: Literal["tuccl-workload"]
     version: Literal[1]
-    source: _Source
-    ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] | None
+    source: WorkloadSource
+    ranks: Ranks | None
     """Ranks of the job; null: unknown."""
-    nodes: _Nodes | None
+    nodes: Ranks | None
     """Nodes of the job; null: unknown."""
-    steps: _Count | None
+    steps: Count | None
     """Steps that the recording covers; null: unknown, and figures are of the whole recording."""
-    calls: tuple[_Call, ...]
-    not_tuned: tuple[_NotTuned, ...]
+    calls: tuple[WorkloadCall, ...]
+    not_tuned: tuple[NotTuned, ...]
     """Calls of operations that no table has."""
+
+    @model_validator(mode="after")
+    def _nodes_have_ranks(self) -> Self:
+        for call in self.calls:
+            if call.nodes is not None and call.nodes > call.ranks:
+                raise ValueError(f"{call.ranks} ranks cannot be on {call.nodes} nodes")
+        return self
 
 
 class _Version(BaseModel):
@@ -162,7 +101,14 @@ def read_workload(path: Path) -> Workload:
         raise InputFileError(
             f"{path}: {first_fault(error)}; write it again with `tuccl workload import`"
         ) from error
-    return _workload(document)
+    return Workload(
+        source=document.source,
+        ranks=document.ranks,
+        nodes=document.nodes,
+        steps=document.steps,
+        calls=sorted_calls(document.calls),
+        not_tuned=document.not_tuned,
+    )
 
 
 def _require_version(text: str, path: Path) -> None:
@@ -177,14 +123,3 @@ def _require_version(text: str, path: Path) -> None:
             f"{path}: version {found.version} of workloads, and this release reads 1; use the "
             "release that wrote it, or import the recording again"
         )
-
-
-def _workload(document: WorkloadFileDocument) -> Workload:
-    return Workload(
-        source=WorkloadSource(**dict(document.source)),
-        ranks=document.ranks,
-        nodes=document.nodes,
-        steps=document.steps,
-        calls=sorted_calls(WorkloadCall(**dict(call)) for call in document.calls),
-        not_tuned=tuple(NotTuned(**dict(kind)) for kind in document.not_tuned),
-    )

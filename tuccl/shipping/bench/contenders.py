@@ -25,15 +25,11 @@ from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.choice_text import runs_text
 from tuccl.reports.keys import Gain, KeyFigures, Runner
 from tuccl.reports.tuning_result import read_table_file
-from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE, without_executor
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.shipping.bench.placed_calls import placement_of, stated_entry
-from tuccl.shipping.bench.surroundings import (
-    DIRECTORY_VARIABLE,
-    PROFILE_VARIABLE,
-    without_executor,
-)
+from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, PROFILE_VARIABLE
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
 
 _PRINT = '. "$1" && env -0'

@@ -17,7 +17,7 @@ from lookup_tables.table import Table
 from tuccl.errors import UsageError
 from tuccl.quantities import count_of
 from tuccl.reports.json_form import fields_of
-from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE, without_executor
 from tuccl.search.statistics.screening import begins_with_first_half, rounds_for, signs_of_rounds
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.job_parts import (
@@ -39,7 +39,7 @@ from tuccl.shipping.bench.job_runs import (
     table_variant,
 )
 from tuccl.shipping.bench.own_job import WITHOUT, job_bench_result
-from tuccl.shipping.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE, without_executor
+from tuccl.shipping.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE
 from tuccl.shipping.forms import Form
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import MANIFEST_NAME, read_document

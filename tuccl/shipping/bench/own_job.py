@@ -43,7 +43,6 @@ class JobRound:
 
 Start = Callable[[int, str], JobRun]
 """`start(number, variant)`: run the job `WITHOUT` or `WITH` the table in a round, from 1 on."""
-Tell = Callable[[str], None]
 
 
 def run_rounds(start: Start, rounds: int) -> tuple[JobRound, ...]:

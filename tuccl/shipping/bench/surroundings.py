@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
-from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
-from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE
+from tuccl.runtime import PLUGIN_NAME
+from tuccl.runtime.executor_library import BUNDLE_VARIABLE, PRELOAD_VARIABLE, without_executor
 
 PROFILE_VARIABLE = "TUCCL_PROFILE"
 """Variable with the names of the variables that a table's process profile has set."""
@@ -39,9 +39,3 @@ def without_table(environment: Mapping[str, str]) -> dict[str, str]:
         left_out.add(PLUGIN_VARIABLE)
     kept = {name: value for name, value in environment.items() if name not in left_out}
     return kept | ({PRELOAD_VARIABLE: others} if others else {})
-
-
-def without_executor(preloaded: str) -> str:
-    """Return the value of LD_PRELOAD without the executor."""
-    paths = preloaded.replace(":", " ").split()
-    return " ".join(path for path in paths if Path(path).name != EXECUTOR_NAME)

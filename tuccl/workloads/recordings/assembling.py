@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 from lookup_tables.table import Operation
 from tuccl.workloads.recordings.communicators import Communicator, find_communicators
-from tuccl.workloads.recordings.observed_calls import CallForm, Observed, RankCalls
+from tuccl.workloads.recordings.observed_calls import (
+    CallForm,
+    Figure,
+    Observed,
+    RankCalls,
+    TimeSum,
+)
 from tuccl.workloads.workload import (
     NotTuned,
     SourceKind,
@@ -91,25 +97,6 @@ _DIGITS = 9
 
 
 @dataclass(slots=True)
-class _Sum:
-    """Times of calls."""
-
-    sum_us: float = 0.0
-    number: int = 0
-
-    def add(self, more: Sequence[float] | None) -> None:
-        """Add a sum and the number of its times."""
-        if more is not None:
-            self.sum_us += more[0]
-            self.number += int(more[1])
-
-    @property
-    def mean_us(self) -> float | None:
-        """Mean of the times; None: there is none."""
-        return _rounded(self.sum_us / self.number) if self.number else None
-
-
-@dataclass(slots=True)
 class _Calls:
     """The calls of one form on communicators of one shape."""
 
@@ -119,10 +106,22 @@ class _Calls:
     """Communicators of each member that make them."""
     makers: int = 0
     """Number of communicators that make them."""
-    times: _Sum = field(default_factory=_Sum)
-    exposed_times: _Sum = field(default_factory=_Sum)
-    computation: _Sum = field(default_factory=_Sum)
-    exposed_computation: _Sum = field(default_factory=_Sum)
+    times: dict[Figure, TimeSum] = field(default_factory=lambda: defaultdict(TimeSum))
+
+    def add_times(self, view: RankCalls, form: CallForm, *figures: Figure) -> None:
+        """Add these times of a rank's calls, as far as they are known."""
+        for figure in figures:
+            if (own := view.times.get((figure, form))) is not None:
+                self.times[figure].add(own.sum_us, own.number)
+
+    @property
+    def mean_times(self) -> dict[str, float]:
+        """Mean times by the members of `WorkloadCall`; a call in a job takes some time."""
+        return {
+            figure: _rounded(own.mean_us)
+            for figure, own in self.times.items()
+            if own.sum_us > 0 or figure is not Figure.IN_JOB
+        }
 
 
 def assemble(
@@ -195,12 +194,10 @@ def _tuned(
                 calls.by_member[member] += count / steps[longest.member]
             calls.communicators.update(members)
             for view in communicator.views:
-                calls.times.add(view.times_us.get(form))
-                calls.exposed_times.add(view.exposed_us.get(form))
+                calls.add_times(view, form, Figure.IN_JOB, Figure.EXPOSED)
             beside = _last_to_come(communicator.views, form)
             if beside is not None:
-                calls.computation.add(beside.computation_us[form])
-                calls.exposed_computation.add(beside.exposed_computation_us.get(form))
+                calls.add_times(beside, form, Figure.COMPUTATION, Figure.EXPOSED_COMPUTATION)
     return sorted_calls(
         WorkloadCall(
             operation=Operation(form.operation),
@@ -213,10 +210,7 @@ def _tuned(
             in_place=form.in_place,
             graph=form.graph,
             calls_per_step=_rounded(max(calls.by_member.values())),
-            us_per_call=calls.times.mean_us if calls.times.sum_us > 0 else None,
-            exposed_us_per_call=calls.exposed_times.mean_us,
-            computation_us_per_call=calls.computation.mean_us,
-            exposed_computation_us_per_call=calls.exposed_computation.mean_us,
+            **{"us_per_call": None, **calls.mean_times},
         )
         for (ranks, nodes, form), calls in found.items()
     )
@@ -228,13 +222,13 @@ def _last_to_come(views: Sequence[RankCalls], form: CallForm) -> RankCalls | Non
     The others wait for it in their calls, and what they compute meanwhile is not beside the
     communication.
     """
-    known = [view for view in views if form in view.computation_us and form in view.times_us]
-
-    def mean_us(view: RankCalls) -> float:
-        time_us, number = view.times_us[form]
-        return time_us / number
-
-    return min(known, key=lambda view: (mean_us(view), *view.place), default=None)
+    wanted = {(Figure.COMPUTATION, form), (Figure.IN_JOB, form)}
+    known = [view for view in views if wanted <= view.times.keys()]
+    return min(
+        known,
+        key=lambda view: (view.times[Figure.IN_JOB, form].mean_us, *view.place),
+        default=None,
+    )
 
 
 def _not_tuned(views: Sequence[RankCalls], steps: Mapping[Hashable, float]) -> tuple[NotTuned, ...]:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from lookup_tables.table import MAX_RANKS, Operation
 from tuccl.errors import InputFileError, UsageError
 from tuccl.quantities import parse_size
+from tuccl.workloads.recordings.observed_calls import operation_named
 from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import (
     Datatype,
@@ -35,7 +36,6 @@ KNOWN = (
     *NEEDED, "nodes", "siblings", "datatype", "reduction", "in_place", "graph", "calls",
     "us_per_call",
 )  # fmt: skip
-_OPERATIONS = {operation.value.replace("_", ""): operation for operation in Operation}
 _MOST_COUNT = 1e15
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -77,15 +77,14 @@ class CallCsvReader:
         row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
         count = _cell(row, "calls", _count, where) or 1.0
         size_bytes = _cell(row, "size_bytes", parse_size, where)
-        operation = row["operation"].lower()
-        known = _OPERATIONS.get(operation.replace("_", "").replace("-", ""))
-        if size_bytes is None or not operation:
+        if size_bytes is None or not row["operation"]:
             raise InputFileError(f"{where}: no operation or no size_bytes; mend the row")
-        if known is None:
-            calls, in_all_bytes = self._not_tuned[operation[:64]]
-            self._not_tuned[operation[:64]] = (calls + count, in_all_bytes + count * size_bytes)
+        operation = operation_named(row["operation"])
+        if operation not in set(Operation):
+            calls, in_all_bytes = self._not_tuned[operation]
+            self._not_tuned[operation] = (calls + count, in_all_bytes + count * size_bytes)
             return
-        call = _call(row, known, size_bytes, where)
+        call = _call(row, Operation(operation), size_bytes, where)
         time_us = _cell(row, "us_per_call", _count, where)
         timed = replace(call, us_per_call=None if time_us is None else 1.0)
         calls, in_all_us = self._calls[timed]

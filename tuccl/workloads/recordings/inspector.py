@@ -17,21 +17,15 @@ from lookup_tables.table import MAX_RANKS
 from tuccl.workloads.recordings.json_text import JsonText
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
+    Figure,
     Observed,
     RankCalls,
     full_size,
+    operation_named,
 )
 from tuccl.workloads.recordings.recording_file import RecordingFile
 
 _OBJECT = re.compile(r'\{\s*"(?:header|metadata|dump_stats|coll_perf|p2p_perf)"')
-_OPERATIONS = {
-    "allreduce": "all_reduce",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "alltoall",
-}
 _MOST_US = 1e15
 _DAMAGED = "damaged objects"
 _MISSING = "calls that the Inspector did not write (too small, not timed, dropped), by its numbers"
@@ -101,7 +95,7 @@ class InspectorReader:
         name, passed = call.get(kind), call.get(f"{kind}_msg_size_bytes")
         if not isinstance(name, str) or type(passed) is not int or passed <= 0:
             return False
-        operation = _OPERATIONS.get(name.lower(), name.lower()[:60] or "unnamed")
+        operation = operation_named(name)
         size_bytes = full_size(operation, passed, header.ranks)
         if size_bytes is None:
             return False
@@ -112,7 +106,7 @@ class InspectorReader:
         view.calls[form] += 1
         time_us = call.get(f"{kind}_exec_time_us")
         if isinstance(time_us, int | float) and 0 < time_us < _MOST_US:
-            view.add_time(form, time_us)
+            view.times[Figure.IN_JOB, form].add(time_us)
         number = call.get("coll_sn")
         if type(number) is int:
             first, last, seen = self._numbers.get((view, operation), (number, number, 0))

@@ -168,14 +168,9 @@ class KinetoReader:
                 form.operation, form.size_bytes, form.datatype, in_place=form.in_place, graph=graph
             )
             view.calls[seen] += count
-            if number in times.times_us:
-                view.times_us[seen] = times.times_us[number]
-            if number in times.exposed_us:
-                view.exposed_us[seen] = times.exposed_us[number]
-            if number in times.computation_us:
-                view.computation_us[seen] = times.computation_us[number]
-            if number in times.exposed_computation_us:
-                view.exposed_computation_us[seen] = times.exposed_computation_us[number]
+            for figure, sums in times.sums.items():
+                if number in sums:
+                    view.times[figure, seen] = sums[number]
 
 
 def _members(text: JsonText, file: RecordingFile, notes: list[str]) -> Iterator[tuple[str, Any]]:

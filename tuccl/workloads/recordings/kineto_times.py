@@ -5,9 +5,11 @@ Units: microseconds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tuccl.workloads.recordings.observed_calls import Figure, TimeSum
 from tuccl.workloads.replays.exposed import exposed_computation_share, exposed_times_us
 from tuccl.workloads.replays.inference import timeline_of
 from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
@@ -43,21 +45,18 @@ class Steps:
     """Time of a step of the job without the profiler; None: unknown."""
 
 
-Sums = dict[int, list[float]]
-"""Sum and number of times, by the number of the calls' kind."""
+Sums = dict[int, TimeSum]
+"""Times by the number of the calls' kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
     """Times of the calls of a trace."""
 
-    times_us: Sums
-    exposed_us: Sums
-    computation_us: Sums
-    """How long the GPU takes for what it computes beside the calls, if it does nothing else."""
-    exposed_computation_us: Sums
-    """By how much steps are shorter without that computation; empty: unknown."""
-    notes: tuple[str, ...]
+    sums: dict[Figure, Sums]
+    """The times that are known; of computation how long the GPU takes for what it computes beside
+    the calls, if it does nothing else."""
+    notes: tuple[str, ...] = ()
     """Notes for people on what the trace cannot tell."""
 
 
@@ -77,8 +76,13 @@ def call_times(
     """
     times = _sums((kind, each.ended_us - each.begun_us) for kind, each in _kernels(work))
     if not times:
-        return CallTimes(times, {}, {}, {}, ())
-    computation_us, parts_us = _computed(work, multiprocessors)
+        return CallTimes({})
+    computation, parts = _computed(work, multiprocessors)
+    not_replayed = {
+        Figure.IN_JOB: times,
+        Figure.EXPOSED: _uncovered(work),
+        Figure.COMPUTATION: computation,
+    }
     begun_us, ended_us = steps.begun_us, steps.ended_us
     if begun_us >= ended_us:
         begun_us = min((each.begun_us for each in calls), default=0.0)
@@ -86,22 +90,29 @@ def call_times(
     timeline = timeline_of(work, calls, begun_us, ended_us)
     if timeline is None:
         note = f"the trace does not tell what the host launched when: {_NOT_REPLAYED}"
-        told = () if steps.step_us is None else (note,)
-        return CallTimes(times, _uncovered(work), computation_us, {}, told)
+        return CallTimes(not_replayed, () if steps.step_us is None else (note,))
     whole_us = replayed_us(timeline)
     if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:
         note = (
             f"a replay of the trace takes {_ms(whole_us)} and the trace "
             f"{_ms(timeline.recorded_us)}: {_NOT_REPLAYED}"
         )
-        return CallTimes(times, _uncovered(work), computation_us, {}, (note,))
+        return CallTimes(not_replayed, (note,))
     factor, notes = _host_factor(timeline, steps, whole_us)
     of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
     exposed_us = exposed_times_us(timeline, factor)
-    exposed = {kind: [exposed_us[kind], count] for kind, (_, count) in of_steps.items()}
     share = exposed_computation_share(timeline, factor)
-    worth_us = {kind: [share * part_us, count] for kind, (part_us, count) in parts_us.items()}
-    return CallTimes(of_steps, exposed, computation_us, worth_us, notes)
+    sums = {
+        Figure.IN_JOB: of_steps,
+        Figure.EXPOSED: {
+            kind: TimeSum(exposed_us[kind], own.number) for kind, own in of_steps.items()
+        },
+        Figure.COMPUTATION: computation,
+        Figure.EXPOSED_COMPUTATION: {
+            kind: TimeSum(share * own.sum_us, own.number) for kind, own in parts.items()
+        },
+    }
+    return CallTimes(sums, notes)
 
 
 def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:
@@ -112,12 +123,10 @@ def _kernels(work: Sequence[GpuWork]) -> Iterator[tuple[int, GpuWork]]:
 
 
 def _sums(times_us: Iterable[tuple[int, float]]) -> Sums:
-    sums: Sums = {}
+    sums: defaultdict[int, TimeSum] = defaultdict(TimeSum)
     for kind, time_us in times_us:
-        total = sums.setdefault(kind, [0.0, 0])
-        total[0] += time_us
-        total[1] += 1
-    return sums
+        sums[kind].add(time_us)
+    return dict(sums)
 
 
 def _uncovered(work: Sequence[GpuWork]) -> Sums:

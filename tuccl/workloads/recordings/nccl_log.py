@@ -15,11 +15,13 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 
+from lookup_tables.table import Operation
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
     Observed,
     RankCalls,
     full_size,
+    operation_named,
 )
 from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import (
@@ -46,19 +48,7 @@ _SPLIT = re.compile(
 )
 _NAMED = re.compile(rb"[0-9A-Za-z]")
 """Content of a host's name that was not made anonymous."""
-_OPERATIONS = {
-    b"allreduce": "all_reduce",
-    b"broadcast": "broadcast",
-    b"reduce": "reduce",
-    b"allgather": "all_gather",
-    b"reducescatter": "reduce_scatter",
-    b"alltoall": "alltoall",
-    b"send": "send",
-    b"recv": "recv",
-    b"gather": "gather",
-    b"scatter": "scatter",
-    b"alltoallv": "alltoallv",
-}
+_OPERATIONS = {*Operation, "send", "recv", "gather", "scatter", "alltoallv"}
 DAMAGED = "lines of calls that are cut, garbled or of NCCL before 2.3.7"
 FOREIGN = "files without a line of NCCL's"
 EMPTY = "calls of 0 bytes"
@@ -123,13 +113,14 @@ class NcclLogReader:
     def _call(self, line: bytes) -> None:
         call = _CALL.search(line)
         name = b"" if call is None else call[1].lower().removeprefix(b"mscclpp_nccl")
-        if call is None or name not in _OPERATIONS:
+        operation = operation_named(name.decode(errors="replace"))
+        if call is None or operation not in _OPERATIONS:
             self.observed.left_out[DAMAGED] += 1
             return
         host, process, device = _process(line[: call.start()])
         pointer, ranks = call[7], int(call[8])
         state = self._state_of_call(host, process, device, pointer, ranks)
-        form = self._form(call, _OPERATIONS[name], ranks, state.view.rank)
+        form = self._form(call, operation, ranks, state.view.rank)
         if form is None:
             empty = int(call[4]) == 0
             self.observed.left_out[EMPTY if empty else DAMAGED] += 1
@@ -278,7 +269,7 @@ def _is_in_place(
         return _holds_part(receive, send, part_bytes, ranks, rank)
     if operation == "reduce_scatter":
         return _holds_part(send, receive, part_bytes, ranks, rank)
-    return send == receive if operation in _OPERATIONS.values() else None
+    return send == receive
 
 
 def _holds_part(whole: int, part: int, part_bytes: int, ranks: int, rank: int | None) -> bool:

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from lookup_tables.table import Operation
 from tuccl.quantities import MAX_SIZE_BYTES
 from tuccl.workloads.workload import Datatype, Reduction
 
 _OPERATIONS = frozenset(operation.value for operation in Operation)
+_BY_NAME = {operation.value.replace("_", ""): operation.value for operation in Operation}
 _TIMES_RANKS = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
 """Operations whose size is ranks times what one rank passes."""
+
+
+class Figure(StrEnum):
+    """Times of calls that a recording may tell; the values are members of `WorkloadCall`."""
+
+    IN_JOB = "us_per_call"
+    EXPOSED = "exposed_us_per_call"
+    COMPUTATION = "computation_us_per_call"
+    EXPOSED_COMPUTATION = "exposed_computation_us_per_call"
+
+
+@dataclass(slots=True)
+class TimeSum:
+    """Times of calls."""
+
+    sum_us: float = 0.0
+    number: int = 0
+
+    def add(self, sum_us: float, number: int = 1) -> None:
+        """Add a sum and the number of its times."""
+        self.sum_us += sum_us
+        self.number += number
+
+    @property
+    def mean_us(self) -> float:
+        """Mean of the times, of which there is one at least."""
+        return self.sum_us / self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +82,15 @@ class RankCalls:
     members: frozenset[Hashable] = frozenset()
     """All members of the communicator; empty: unknown."""
     calls: Counter[CallForm] = field(default_factory=Counter)
-    times_us: dict[CallForm, list[float]] = field(default_factory=dict)
-    """Sum and number of the times of calls."""
-    exposed_us: dict[CallForm, list[float]] = field(default_factory=dict)
-    """Sum and number of the calls' exposed times; empty: unknown."""
-    computation_us: dict[CallForm, list[float]] = field(default_factory=dict)
-    """Sum and number of times of computation beside the calls; empty: unknown."""
-    exposed_computation_us: dict[CallForm, list[float]] = field(default_factory=dict)
-    """Sum and number of times by which a step is shorter without it; empty: unknown."""
+    times: defaultdict[tuple[Figure, CallForm], TimeSum] = field(
+        default_factory=lambda: defaultdict(TimeSum)
+    )
+    """Times of the calls, as far as they are known."""
 
     @property
     def place(self) -> tuple[int, str]:
         """Place among the ranks of a communicator, whatever the order of files."""
         return (-1 if self.rank is None else self.rank, str(self.member))
-
-    def add_time(self, form: CallForm, time_us: float) -> None:
-        """Add the time of a call."""
-        total = self.times_us.setdefault(form, [0.0, 0])
-        total[0] += time_us
-        total[1] += 1
 
 
 @dataclass(slots=True)
@@ -89,6 +108,12 @@ class Observed:
     """Number of things that were left out, by their name."""
     notes: list[str] = field(default_factory=list)
     """Notes for people on what the recording cannot tell."""
+
+
+def operation_named(name: str) -> str:
+    """Return an operation as tables name it, however its words are joined; else the name itself."""
+    plain = name.lower()
+    return _BY_NAME.get(plain.replace("_", "").replace("-", ""), plain[:60] or "unnamed")
 
 
 def full_size(operation: str, passed_bytes: int, ranks: int) -> int | None:
