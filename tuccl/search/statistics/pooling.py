@@ -11,12 +11,13 @@ that hangs for 50 ms in one start would hide whatever the others gain or lose.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean
+from typing import TypeVar
 
-from tuccl.search.statistics.distributions import fisher_quantile
+from tuccl.search.statistics.distributions import fisher_quantile, student_quantile
 from tuccl.search.statistics.estimators import (
     error_of_median,
     sigma_by_mean_deviation,
@@ -93,6 +94,33 @@ class PooledVariance:
             return MeanError(math.sqrt(own / len(values)), degrees)
         pooled = PooledVariance(self.squares + squares, self.degrees + degrees)
         return MeanError(math.sqrt(max(own, pooled.variance) / len(values)), pooled.degrees)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMean:
+    """A mean, and how far it may be off."""
+
+    value: float
+    reach: float
+
+
+KeyT = TypeVar("KeyT")
+
+
+def means_together(groups: Mapping[KeyT, Sequence[float]], error: float) -> dict[KeyT, KnownMean]:
+    """Return the mean of each key's values; the variances of all others are pooled for it.
+
+    Args:
+        groups: The values, two of each key at least.
+        error: Probability that a mean is off by more than its reach to either side.
+    """
+    found = {}
+    for key, own in groups.items():
+        others = PooledVariance.of(values for other, values in groups.items() if other != key)
+        mean = others.of_mean(own, together=len(groups))
+        reach = student_quantile(1.0 - error, mean.degrees) * mean.error
+        found[key] = KnownMean(fmean(own), reach)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

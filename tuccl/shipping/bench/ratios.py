@@ -21,7 +21,7 @@ from statistics import fmean, stdev
 from tuccl.reports.keys import Gain
 from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.looks import bonferroni
-from tuccl.search.statistics.pooling import PooledVariance
+from tuccl.search.statistics.pooling import KnownMean, means_together
 from tuccl.search.trials.config import Task
 
 CONFIDENCE = 0.95
@@ -64,12 +64,8 @@ def key_gains(
     """
     logs = _logs(base_us, own_us)
     error = bonferroni((1.0 - CONFIDENCE) / 2.0, len(logs))
-    gains = {}
-    for task, own in logs.items():
-        others = PooledVariance.of(values for key, values in logs.items() if key != task)
-        mean = others.of_mean(own, together=len(logs))
-        gains[task] = _gain(own, student_quantile(1.0 - error, mean.degrees) * mean.error)
-    return gains
+    means = means_together(logs, error)
+    return {task: _gain(mean, len(logs[task])) for task, mean in means.items()}
 
 
 def mean_gain(
@@ -87,7 +83,8 @@ def gain_of_rounds(base_us: Sequence[float], own_us: Sequence[float]) -> Measure
 
 def _gain_of_logs(logs: Sequence[float]) -> MeasuredGain:
     quantile = student_quantile(1.0 - (1.0 - CONFIDENCE) / 2.0, len(logs) - 1)
-    return _gain(logs, quantile * stdev(logs) / math.sqrt(len(logs)))
+    reach = quantile * stdev(logs) / math.sqrt(len(logs))
+    return _gain(KnownMean(fmean(logs), reach), len(logs))
 
 
 def _logs(
@@ -99,8 +96,8 @@ def _logs(
     }
 
 
-def _gain(logs: Sequence[float], reach: float) -> MeasuredGain:
-    """Return the gain whose logarithm is the mean of these, known within `reach`."""
-    mean = fmean(logs)
-    further = mean + reach * math.sqrt(len(logs) + 1)
+def _gain(log: KnownMean, rounds: int) -> MeasuredGain:
+    """Return the gain with this logarithm, the mean over so many rounds."""
+    mean, reach = log.value, log.reach
+    further = mean + reach * math.sqrt(rounds + 1)
     return MeasuredGain(*map(math.exp, (mean, mean - reach, mean + reach, further)))

@@ -17,13 +17,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 
 from tuccl.reports.keys import Gain, KeyFigures
-from tuccl.search.statistics.distributions import student_quantile
 from tuccl.search.statistics.intervals import START_ERROR
 from tuccl.search.statistics.looks import bonferroni
-from tuccl.search.statistics.pooling import PooledVariance
+from tuccl.search.statistics.pooling import KnownMean, means_together
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.contenders import ShippedTable, StatedKey
 
@@ -101,34 +100,17 @@ def judge(
         for task, found in times.items()
         for side, values in enumerate((found.stock_us, found.table_us))
     }
-    means = {place: _mean(place, logs, error) for place in logs}
+    means = means_together(logs, error)
     return tuple(
         _verdict(promise, means[task, 0], means[task, 1], error)
         for task, promise in promises.items()
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """The mean logarithm of times of one start, and how far it may be off by their noise."""
-
-    log: float
-    reach: float
-
-
-_Place = tuple[Task, int]
-"""A key, and 0 for stock NCCL or 1 for the table."""
-
-
-def _mean(place: _Place, logs: Mapping[_Place, Sequence[float]], error: float) -> _Mean:
-    others = PooledVariance.of(values for key, values in logs.items() if key != place)
-    mean = others.of_mean(logs[place], together=len(logs))
-    return _Mean(fmean(logs[place]), student_quantile(1.0 - error, mean.degrees) * mean.error)
-
-
-def _verdict(promise: SpotPromise, stock: _Mean, table: _Mean, error: float) -> WatchedKey:
+def _verdict(promise: SpotPromise, stock: KnownMean, table: KnownMean, error: float) -> WatchedKey:
+    """Return the verdict by the mean logarithms of the times of one start each."""
     stated, starts = promise.stated, NormalDist().inv_cdf(1.0 - error) * promise.deviation
-    ratio = math.exp(stock.log - table.log)
+    ratio = math.exp(stock.value - table.value)
     # Errors of two starts and of their launches are independent: their squares add.
     reach = math.exp(math.hypot(stock.reach, table.reach, starts, starts))
     gain = Gain(ratio, ratio / reach, ratio * reach)
@@ -136,7 +118,7 @@ def _verdict(promise: SpotPromise, stock: _Mean, table: _Mean, error: float) -> 
     if ratio * reach < promise.least:
         suspicion = Suspicion.SLOWER_THAN_PROMISED
     elif all(
-        mean.log - math.hypot(mean.reach, starts, starts) > math.log(SLOWER * recorded_us)
+        mean.value - math.hypot(mean.reach, starts, starts) > math.log(SLOWER * recorded_us)
         for mean, recorded_us in ((stock, stated.stock_us), (table, stated.table_us))
     ):
         suspicion = Suspicion.SLOWER_THAN_RECORDED
@@ -145,8 +127,8 @@ def _verdict(promise: SpotPromise, stock: _Mean, table: _Mean, error: float) -> 
         size_bytes=stated.size_bytes,
         shape=stated.shape,
         placement=stated.placement,
-        stock_us=math.exp(stock.log),
-        table_us=math.exp(table.log),
+        stock_us=math.exp(stock.value),
+        table_us=math.exp(table.value),
         gain=gain,
         runner=stated.runner,
         runs=stated.runs,
