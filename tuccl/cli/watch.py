@@ -135,7 +135,7 @@ def _accept(options: WatchArguments, directory: Path) -> None:
         WorkspaceError: The manifest cannot be written.
     """
     from tuccl.reports.host_record import has_models, record_host
-    from tuccl.shipping.manifest import MANIFEST_NAME, with_host
+    from tuccl.shipping.manifest import MANIFEST_NAME, manifest_text, read_manifest
     from tuccl.shipping.shipped_directory import held
     from tuccl.shipping.shipped_view import view_shipped
     from tuccl.shipping.watching import watch as watching
@@ -150,7 +150,12 @@ def _accept(options: WatchArguments, directory: Path) -> None:
         )
     path = directory / MANIFEST_NAME
     with held(directory):
-        write_atomically(path, with_host(path, record))
+        manifest = read_manifest(directory)
+        if manifest is None:
+            raise UsageError(
+                f"{path} is missing, damaged or of another release; `tuccl ship` there again"
+            )
+        write_atomically(path, manifest_text(manifest.model_copy(update={"host": record})))
     _print(found, options)
     if not options.as_json:
         say(f"{path} has this host as it is now")

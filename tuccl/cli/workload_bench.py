@@ -82,7 +82,7 @@ def bench(options: WorkloadBenchOptions) -> int:
     from tuccl.shipping.bench.job_runs import JobRuns, bench_rounds, job_logs, table_variant
     from tuccl.shipping.bench.own_job import job_bench_result
     from tuccl.shipping.bench.places import found_tables
-    from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
+    from tuccl.shipping.manifest import read_manifest
     from tuccl.views.terminal.display import print_lines, say, say_notes
     from tuccl.views.terminal.job_display import job_bench_lines
     from tuccl.views.terminal.json_output import print_document
@@ -94,7 +94,7 @@ def bench(options: WorkloadBenchOptions) -> int:
     ):
         say_notes(found.notes)
         table = found.shipped
-        manifest, _ = read_manifest(table.directory / MANIFEST_NAME)
+        manifest = read_manifest(table.directory)
         runs = JobRuns(job, logs, table.directory, options.rounds, say)
         rounds = bench_rounds(runs, table_variant(table))
         step = manifest.step if manifest else None

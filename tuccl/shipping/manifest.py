@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lookup_tables.table import Shape, Table
+from lookup_tables.table import Shape
 from probes.inputs.regular_file import read_regular_file
-from tuccl import __version__
-from tuccl.errors import UsageError
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord
 from tuccl.reports.step_gain import StepSummary
-from tuccl.reports.table_parts import TablePart, measured_nccl, parts_of, tuning_times
+from tuccl.reports.table_parts import TablePart
 from tuccl.search.trials.timing import Computation
 
 MANIFEST_NAME = "tuccl-manifest.json"
@@ -113,97 +110,32 @@ class _VersionModel(BaseModel):
     schema_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Shipment:
-    """Contents of a manifest beyond the table itself."""
-
-    machine: MachineSize | None
-    times: Evidence
-    caveats: tuple[str, ...]
-    loads_executor: bool
-    forms: tuple[str, ...]
-    place: str | None
-    graphs: bool | None
-    in_place: bool | None
-    computations: tuple[Computation, ...]
-    host: HostRecord | None
-    step: StepSummary | None = None
+def manifest_text(manifest: ManifestDocument) -> str:
+    """Return the file's text; the same manifest gives the same bytes."""
+    return manifest.model_dump_json(indent=1) + "\n"
 
 
-def manifest_text(table: Table, crc: int, files: Mapping[str, bytes], shipment: Shipment) -> str:
-    """Return the manifest; the same files give the same bytes.
-
-    Args:
-        table: Table that is shipped.
-        crc: Checksum of its bundle.
-        files: Contents by path in the directory, without the manifest itself.
-        shipment: Machine, evidence, forms, and the gain of a workload's step.
-    """
-    tuned = tuning_times(table)
-    model = ManifestDocument(
-        tuccl=__version__,
-        topology_name=table.topology_name,
-        fingerprint=table.fingerprint,
-        machine=shipment.machine,
-        gpu_models=list(table.gpu_models),
-        nccl=measured_nccl(table) or None,
-        times=shipment.times,
-        tuned_from=None if tuned is None else tuned[0],
-        tuned_to=None if tuned is None else tuned[1],
-        profile=dict(table.profile),
-        shapes=sorted({entry.key.shape for entry in table.all_entries}),
-        parts=list(parts_of(table)),
-        step=shipment.step,
-        caveats=list(shipment.caveats),
-        bundle_crc=f"{crc:08x}",
-        executor=shipment.loads_executor,
-        forms=list(shipment.forms),
-        place=shipment.place,
-        graphs=shipment.graphs,
-        in_place=shipment.in_place,
-        computations=shipment.computations,
-        host=shipment.host,
-        files=[
-            ShippedFile(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-            for path, data in sorted(files.items())
-        ],
-    )
-    return model.model_dump_json(indent=1) + "\n"
+def listed_files(files: Mapping[str, bytes]) -> list[ShippedFile]:
+    """Return the list of files with these contents by path, sorted."""
+    return [
+        ShippedFile(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+        for path, data in sorted(files.items())
+    ]
 
 
-def read_manifest(path: Path) -> tuple[ManifestDocument | None, int]:
-    """Return a manifest, and 0; of a version that this release does not read, None and the version.
-
-    A file that is missing or damaged gives None and 0.
-    """
+def read_manifest(directory: Path) -> ManifestDocument | None:
+    """Return the manifest; None if it is missing, damaged or of another version."""
     try:
-        data = read_regular_file(path)
+        return ManifestDocument.model_validate_json(read_regular_file(directory / MANIFEST_NAME))
+    except (OSError, ValidationError):
+        return None
+
+
+def other_version(directory: Path) -> int:
+    """Return the version of a manifest that this release does not read; 0: there is none."""
+    try:
+        data = read_regular_file(directory / MANIFEST_NAME)
         version = _VersionModel.model_validate_json(data).schema_version
     except (OSError, ValidationError):
-        return None, 0
-    if version != MANIFEST_VERSION:
-        return None, version
-    try:
-        return ManifestDocument.model_validate_json(data), 0
-    except ValidationError:
-        return None, 0
-
-
-def with_host(path: Path, host: HostRecord) -> str:
-    """Return the text of a manifest of this version with another host.
-
-    Raises:
-        UsageError: It is missing, damaged, or of another version.
-    """
-    try:
-        found = ManifestDocument.model_validate_json(read_regular_file(path))
-    except (OSError, ValidationError) as error:
-        raise UsageError(
-            f"{path} is missing, damaged or of another release; `tuccl ship` there again"
-        ) from error
-    return found.model_copy(update={"host": host}).model_dump_json(indent=1) + "\n"
-
-
-def read_document(path: Path) -> ManifestDocument | None:
-    """Return a manifest; None if it is missing, damaged or of another version."""
-    return read_manifest(path)[0]
+        return 0
+    return 0 if version == MANIFEST_VERSION else version

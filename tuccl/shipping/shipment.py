@@ -33,13 +33,14 @@ from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
+from tuccl import __version__
 from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.host_record import HostRecord, read_host_record
 from tuccl.reports.job_gains import Obstacle, job_gains, obstacle_to
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import StepSummary, step_of
-from tuccl.reports.table_parts import measured_nccl
+from tuccl.reports.table_parts import measured_nccl, parts_of, tuning_times
 from tuccl.reports.tuning_result import read_machine, read_table
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_path, has_executor, plugin_path
 from tuccl.search.trials.timing import Computation
@@ -51,7 +52,8 @@ from tuccl.shipping.manifest import (
     MANIFEST_NAME,
     PROFILE_LEFT_OUT,
     MachineSize,
-    Shipment,
+    ManifestDocument,
+    listed_files,
     manifest_text,
     read_manifest,
 )
@@ -230,12 +232,33 @@ def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | N
             contents[name] = text.encode()
     contents[ENVIRONMENT_NAME] = contents[bound_name(crc)]
     caveats = _caveats(source, executor)
-    said = Shipment(
-        source.machine, evidence, caveats, loads_executor, tuple(wanted),
-        None if named is None else str(named), source.graphs, source.in_place,
-        source.computations, _accepted_host(target, crc) or source.host, source.step,
-    )  # fmt: skip
-    return Rendered(table, crc, contents, manifest_text(table, crc, contents, said), caveats)
+    tuned = tuning_times(table) or (None, None)
+    manifest = ManifestDocument(
+        tuccl=__version__,
+        topology_name=table.topology_name,
+        fingerprint=table.fingerprint,
+        machine=source.machine,
+        gpu_models=list(table.gpu_models),
+        nccl=measured_nccl(table) or None,
+        times=evidence,
+        tuned_from=tuned[0],
+        tuned_to=tuned[1],
+        profile=dict(table.profile),
+        shapes=sorted({entry.key.shape for entry in table.all_entries}),
+        parts=list(parts_of(table)),
+        step=source.step,
+        caveats=list(caveats),
+        bundle_crc=f"{crc:08x}",
+        executor=loads_executor,
+        forms=list(wanted),
+        place=None if named is None else str(named),
+        graphs=source.graphs,
+        in_place=source.in_place,
+        computations=source.computations,
+        host=_accepted_host(target, crc) or source.host,
+        files=listed_files(contents),
+    )
+    return Rendered(table, crc, contents, manifest_text(manifest), caveats)
 
 
 def _sum_of_files(contents: Mapping[str, bytes]) -> int:
@@ -324,7 +347,7 @@ def forms_and_place(
     target: Path, forms: Sequence[Form], place: Path | None
 ) -> tuple[tuple[Form, ...], Path | None]:
     """Return the forms to write, with those of an earlier ship, and the place that was named."""
-    earlier, _ = read_manifest(target / MANIFEST_NAME)
+    earlier = read_manifest(target)
     if earlier is None:
         return tuple(forms), place
     known = [Form(name) for name in earlier.forms if name in set(Form)]
@@ -362,7 +385,7 @@ def _machine_of(run: Run) -> Topology | None:
 
 def _accepted_host(target: Path, crc: int) -> HostRecord | None:
     """Return the host in the manifest of the same table, which `tuccl watch` may have renewed."""
-    earlier, _ = read_manifest(target / MANIFEST_NAME)
+    earlier = read_manifest(target)
     return earlier.host if earlier is not None and earlier.bundle_crc == f"{crc:08x}" else None
 
 

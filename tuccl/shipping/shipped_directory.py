@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,16 @@ from pathlib import Path
 from lookup_tables.bundles.bundle import Bundle, load_bundle
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import TableError, UsageError, WorkspaceError
+from tuccl.quantities import few_of
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.forms import FORM_FOLDERS, FORM_PATHS
-from tuccl.shipping.manifest import MANIFEST_NAME, MANIFEST_VERSION, ManifestDocument, read_manifest
+from tuccl.shipping.manifest import (
+    MANIFEST_NAME,
+    MANIFEST_VERSION,
+    ManifestDocument,
+    other_version,
+    read_manifest,
+)
 from tuccl.workspace.atomic_file import PARTIAL_PREFIX, cannot_write, remove_partial_file
 
 ENVIRONMENT_NAME = "tuccl.env"
@@ -48,7 +56,6 @@ _BUNDLE = re.compile(r"bundle-([0-9a-f]{8})\.tuccl")
 _BOUND = re.compile(r"tuccl-[0-9a-f]{8}\.env")
 """Name of the environment file that is a table's for good."""
 _SOURCED = re.compile(r"^\s*export TUCCL_BUNDLE_CRC=([0-9a-f]{8})$", re.MULTILINE)
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +92,16 @@ def look_at(path: Path) -> ShippedDirectory:
     if not path.exists():
         return ShippedDirectory(path, None, frozenset(), (), None, 0)
     names = {entry.name: entry.is_dir() for entry in os.scandir(path)}
-    manifest, newer = read_manifest(path / MANIFEST_NAME)
+    manifest, newer = read_manifest(path), other_version(path)
     bundles = _bundles(path, names)
     known = manifest is not None or bool(bundles)
     schedules = {f"{s.content_hash}.xml" for bundle in bundles.values() for s in bundle.schedules}
-    listed = {file.path for file in manifest.files} if manifest is not None else set()
-    schedules |= _below(SCHEDULES_NAME, listed)
-    foreign = []
-    for name, is_folder in names.items():
-        if name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM)):
-            continue
-        if name == SCHEDULES_NAME and is_folder and known:
-            foreign += [f"{name}/{file}" for file in _strange(path / name, schedules)]
-        elif name in FORM_FOLDERS and is_folder and known:
-            foreign += [
-                f"{name}/{file}" for file in _strange(path / name, _below(name, FORM_PATHS))
-            ]
-        elif name == VERSIONS_NAME and is_folder:  # Written first, before there is a bundle.
-            foreign += _strange_versions(path)
-        elif is_folder or not known or not _is_own_name(name):
-            foreign.append(f"{name}/" if is_folder else name)
+    listed = () if manifest is None else (Path(file.path) for file in manifest.files)
+    schedules |= {file.name for file in listed if file.parts[0] == SCHEDULES_NAME}
+    own = {f"{SCHEDULES_NAME}/{name}" for name in schedules} | FORM_PATHS
+    foreign = tuple(sorted(_foreign(path, own if known else None)))
     machine = _machine(path, manifest, bundles)
-    return ShippedDirectory(
-        path, machine, frozenset(schedules), tuple(sorted(foreign)), manifest, newer
-    )
+    return ShippedDirectory(path, machine, frozenset(schedules), foreign, manifest, newer)
 
 
 def sourced_crc(path: Path) -> str:
@@ -120,10 +113,38 @@ def sourced_crc(path: Path) -> str:
     return "" if sourced is None else sourced[1]
 
 
+def _foreign(path: Path, own_below: AbstractSet[str] | None) -> Iterator[str]:
+    """Yield names that were not shipped, folders with a slash behind.
+
+    Args:
+        path: The directory.
+        own_below: Own files in folders, by path; None: it is not known to be a shipped directory.
+    """
+    for entry in os.scandir(path):
+        if _is_passing(entry.name):
+            continue
+        if entry.name == VERSIONS_NAME and entry.is_dir():  # Written before there is a bundle.
+            yield from _strange_versions(path)
+        elif own_below is None or not entry.is_dir():
+            if entry.is_dir() or own_below is None or not _is_own_name(entry.name):
+                yield f"{entry.name}/" if entry.is_dir() else entry.name
+        elif entry.name in {SCHEDULES_NAME, *FORM_FOLDERS}:
+            for below in os.scandir(entry.path):
+                name = f"{entry.name}/{below.name}"
+                if below.is_dir() or not (_is_passing(below.name) or name in own_below):
+                    yield f"{name}/" if below.is_dir() else name
+        else:
+            yield f"{entry.name}/"
+
+
+def _is_passing(name: str) -> bool:
+    return name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM))
+
+
 def is_own_path(path: Path) -> bool:
     """Whether a ship writes a file of this path, in the directory or in a version."""
     name, folders = path.name, path.parts[:-1]
-    if name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM)) or str(path) in FORM_PATHS:
+    if _is_passing(name) or str(path) in FORM_PATHS:
         return True
     if folders == (SCHEDULES_NAME,):
         return name.endswith(".xml")
@@ -170,9 +191,7 @@ def check_can_be_shipped_to(found: ShippedDirectory, machine: Machine, *, force:
             f"{MANIFEST_VERSION}; name another directory, or add --force to replace the files"
         )
     if found.foreign:
-        more = len(found.foreign) - _MOST_NAMED
-        named = ", ".join(ascii(name)[1:-1] for name in found.foreign[:_MOST_NAMED])
-        named += f" and {more} more" if more > 0 else ""
+        named = few_of([ascii(name)[1:-1] for name in found.foreign])
         raise UsageError(
             f"{found.path} holds what `tuccl ship` did not write: {named}; name a new or empty "
             "directory or one of an earlier ship, or add --force, which leaves these alone"
@@ -256,21 +275,6 @@ def check_places(files: Iterable[Path]) -> None:
             raise UsageError(f"{path} is a folder, where a file is to be; move it away")
         if path.parent.exists() and not path.parent.is_dir():
             raise UsageError(f"{path.parent} is a file, where a folder is to be; move it away")
-
-
-def _below(folder: str, listed: Iterable[str]) -> set[str]:
-    """Return the names of files in a folder, from paths in the shipped directory."""
-    return {Path(name).name for name in listed if name.startswith(f"{folder}/")}
-
-
-def _strange(folder: Path, shipped: set[str]) -> list[str]:
-    """Return names in a folder that were not shipped."""
-    return [
-        f"{entry.name}/" if entry.is_dir() else entry.name
-        for entry in os.scandir(folder)
-        if not entry.name.startswith((PARTIAL_PREFIX, *_OF_THE_SYSTEM))
-        and (entry.is_dir() or entry.name not in shipped)
-    ]
 
 
 def _bundles(path: Path, names: Mapping[str, bool]) -> dict[str, Bundle]:

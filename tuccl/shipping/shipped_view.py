@@ -18,6 +18,7 @@ from lookup_tables.table import Table
 from probes.inputs.messages import printable
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import HostError, TableError, UsageError
+from tuccl.quantities import few_of
 from tuccl.reports.tuning_result import read_table_file
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import (
@@ -25,11 +26,11 @@ from tuccl.shipping.manifest import (
     MANIFEST_VERSION,
     ManifestDocument,
     ShippedFile,
+    other_version,
     read_manifest,
 )
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME, sourced_crc
 
-_MOST_NAMED = 5
 _UNKNOWN = "times of schedules, and what was measured, are not known"
 
 
@@ -62,8 +63,8 @@ def view_shipped(directory: Path) -> ShippedView:
         )
     bundle = _bundle(directory / bundle_name(int(crc, 16)), crc)
     table, table_problem = _table(directory / TABLE_NAME, bundle)
-    manifest, newer = read_manifest(directory / MANIFEST_NAME)
-    problems = [table_problem, *_manifest_problems(directory, manifest, newer, crc)]
+    manifest = read_manifest(directory)
+    problems = [table_problem, *_manifest_problems(directory, manifest, crc)]
     return ShippedView(directory, bundle, table, manifest, tuple(filter(None, problems)))
 
 
@@ -98,11 +99,11 @@ def _table(path: Path, bundle: Bundle) -> tuple[Table | None, str]:
 
 
 def _manifest_problems(
-    directory: Path, manifest: ManifestDocument | None, newer: int, crc: str
+    directory: Path, manifest: ManifestDocument | None, crc: str
 ) -> Iterator[str]:
-    if newer:
+    if other := other_version(directory):
         yield (
-            f"{MANIFEST_NAME} is of version {newer}, this release reads {MANIFEST_VERSION}: files "
+            f"{MANIFEST_NAME} is of version {other}, this release reads {MANIFEST_VERSION}: files "
             "were not compared"
         )
     elif manifest is None:
@@ -123,9 +124,7 @@ def changed_files(directory: Path, files: tuple[ShippedFile, ...]) -> Iterator[s
         if fault := _fault(directory, file):
             faults.setdefault(fault, []).append(printable(file.path, 80))
     for fault, names in faults.items():
-        more = len(names) - _MOST_NAMED
-        named = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"{fault}: {named}; ship there again"
+        yield f"{fault}: {few_of(names)}; ship there again"
 
 
 def _fault(directory: Path, file: ShippedFile) -> str:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.shipping.forms import EXECUTABLE
-from tuccl.shipping.manifest import MANIFEST_NAME, ManifestDocument, read_document
+from tuccl.shipping.manifest import MANIFEST_NAME, ManifestDocument, read_manifest
 from tuccl.shipping.shipped_directory import (
     RECORD_NAME,
     VERSION_FOLDER,
@@ -94,7 +94,7 @@ def versions_of(directory: Path) -> tuple[Version, ...]:
             record = _RecordModel.model_validate_json(read_regular_file(folder / RECORD_NAME))
         except (OSError, ValidationError):
             continue
-        manifest = read_document(folder / MANIFEST_NAME)
+        manifest = read_manifest(folder)
         if manifest is not None and manifest.bundle_crc == folder.name:
             origin = Origin(record.shipped_at, record.run, record.gain)
             found.append(Version(record.number, folder, origin, manifest))

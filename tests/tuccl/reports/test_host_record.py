@@ -107,7 +107,7 @@ def test_a_run_records_its_host_once_and_ship_puts_it_into_the_manifest(
     stages._record_host(run, machine)
     assert read_host_record(run.host) == record
     ship(run, tmp_path / "shipped")
-    listed, _ = read_manifest(tmp_path / "shipped" / MANIFEST_NAME)
+    listed = read_manifest(tmp_path / "shipped")
     assert listed is not None
     assert (listed.host, listed.graphs, listed.in_place) == (record, True, False)
     assert read_topology(tmp_path / "shipped" / "machine.json") == machine

@@ -22,7 +22,7 @@ from tests.tuccl.shipping.kubernetes_rules import breaches_of_restricted, compla
 from tuccl.runtime import plugin_path
 from tuccl.shipping import shipment
 from tuccl.shipping.forms import Form
-from tuccl.shipping.manifest import MANIFEST_NAME, read_document
+from tuccl.shipping.manifest import read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_view import changed_files
 from tuccl.workspace.runs import Run
@@ -193,7 +193,7 @@ def test_the_image_puts_all_files_there_for_all_users_and_replaces_none_in_vain(
     node.mkdir()
     (node / ".tuccl-partial-tuccl-files-x7k2p").write_text("of a copy that was killed")
     copy_files(SHELLS[shell], shipped, node, umask=0o77)
-    manifest = read_document(node / MANIFEST_NAME)
+    manifest = read_manifest(node)
     assert manifest is not None
     assert list(changed_files(node, tuple(manifest.files))) == []
     assert all(path.stat().st_mode & 0o444 == 0o444 for path in node.rglob("*"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +29,8 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.shipping.bench.placed_calls import placement_of, stated_entry
 from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, PROFILE_VARIABLE
+from tuccl.shipping.doctor.job_view import job_environment
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME, TABLE_NAME
-
-_PRINT = '. "$1" && env -0'
-_PRINT_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -185,19 +182,9 @@ def _sourced(directory: Path) -> dict[str, str]:
     script = directory / ENVIRONMENT_NAME
     if not script.is_file():
         raise UsageError(f"{script} is missing: name a directory of `tuccl ship`, or a workspace")
-    bare = {"PATH": os.environ.get("PATH", os.defpath), DIRECTORY_VARIABLE: str(directory)}
-    command = ["/bin/sh", "-c", _PRINT, "sh", str(script)]
-    try:
-        done = subprocess.run(  # noqa: S603 - what every job sources
-            command, env=bare, capture_output=True, check=True, timeout=_PRINT_LIMIT_S
-        )
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        raise UsageError(
-            f"{script} cannot be sourced ({error}); `tuccl ship` there again"
-        ) from None
-    pairs = [pair.split("=", 1) for pair in os.fsdecode(done.stdout).split("\0") if "=" in pair]
+    sourced = job_environment(directory, {"PATH": os.environ.get("PATH", os.defpath)})
     wanted = ("NCCL_", "TUCCL_", PRELOAD_VARIABLE)
-    found = {name: value for name, value in pairs if name.startswith(wanted)}
+    found = {name: value for name, value in sourced.items() if name.startswith(wanted)}
     if not found.get(PLUGIN_VARIABLE) or not found.get(BUNDLE_VARIABLE):
         raise UsageError(
             f"{script} names no plugin and no bundle, so it is not of `tuccl ship`; ship there "

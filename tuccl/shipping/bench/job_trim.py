@@ -42,7 +42,7 @@ from tuccl.shipping.bench.own_job import WITHOUT, job_bench_result
 from tuccl.shipping.bench.surroundings import CRC_VARIABLE, ENVIRONMENT_VARIABLE
 from tuccl.shipping.forms import Form
 from tuccl.shipping.locating import bundle_name
-from tuccl.shipping.manifest import MANIFEST_NAME, read_document
+from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.rollback import source_of
 from tuccl.shipping.shipment import Source, check_target, forms_and_place, render, ship_source
 from tuccl.shipping.shipped_directory import Machine, check_can_be_shipped_to, look_at
@@ -120,7 +120,7 @@ class Trim:
 
     def _source(self) -> Source:
         directory = self.shipped.directory
-        manifest = read_document(directory / MANIFEST_NAME)
+        manifest = read_manifest(directory)
         if manifest is None:
             raise UsageError(
                 f"{directory / MANIFEST_NAME} is missing or of another release, and says what was "

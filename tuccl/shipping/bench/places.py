@@ -16,7 +16,7 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import memberships, shape_text
 from tuccl.shipping.bench.contenders import ShippedTable, read_shipped_table
 from tuccl.shipping.bench.placed_calls import placements_here
-from tuccl.shipping.manifest import MANIFEST_NAME, PROFILE_LEFT_OUT, ManifestDocument, read_manifest
+from tuccl.shipping.manifest import PROFILE_LEFT_OUT, ManifestDocument, read_manifest
 from tuccl.shipping.shipment import ship
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
 from tuccl.workspace.atomic_file import absolute
@@ -63,15 +63,14 @@ def _find(place: Path, stack: ExitStack, *, with_executor: bool) -> FoundTable:
     if (root / ENVIRONMENT_NAME).exists() or not (root / "runs").is_dir():
         shipped = read_shipped_table(root, str(place), with_executor=with_executor)
         caveat = "" if shipped.table is None else evidence_of(shipped.table, "").caveat
-        manifest, _ = read_manifest(root / MANIFEST_NAME)
+        manifest = read_manifest(root)
         profile = PROFILE_LEFT_OUT if manifest is not None and manifest.lost_profile else ""
         return FoundTable(shipped, None, manifest, tuple(filter(None, (caveat, profile))))
     run = current_run(root)
     folder = stack.enter_context(TemporaryDirectory(prefix="tuccl-bench-"))
     caveats = ship(Workspace(root).current(), Path(folder)).caveats
     shipped = read_shipped_table(Path(folder), str(place), with_executor=with_executor)
-    manifest, _ = read_manifest(Path(folder) / MANIFEST_NAME)
-    return FoundTable(shipped, run, manifest, caveats)
+    return FoundTable(shipped, run, read_manifest(Path(folder)), caveats)
 
 
 def require_entries(table: ShippedTable, whole: Shape) -> None:

@@ -18,7 +18,7 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import shapes_of_machine
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.ratios import MeasuredGain, gain_of_rounds
-from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
+from tuccl.shipping.manifest import read_manifest
 from tuccl.workloads.machine_keys import Offer, step_calls
 from tuccl.workloads.step_calls import LeftOut, StepCalls, times_per_step
 from tuccl.workloads.workload import Workload
@@ -120,7 +120,7 @@ def _predicted(
     """Return the manifest's prediction for this workload, or one by the gains of single keys."""
     if not table.timed_alike:
         return None
-    manifest, _ = read_manifest(table.directory / MANIFEST_NAME)
+    manifest = read_manifest(table.directory)
     step = None if manifest is None else manifest.step
     if (
         manifest is not None

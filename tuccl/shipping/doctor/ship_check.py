@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuccl.quantities import few_of
 from tuccl.reports.json_form import member
 from tuccl.shipping.doctor.diagnosis import Diagnosis
-
-_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +74,5 @@ def _differences(subject: str, values: Mapping[str, str]) -> Iterator[str]:
         if value:
             by_value.setdefault(value, []).append(host)
     if len(by_value) > 1:
-        listed = "; ".join(f"{value} on {_named(hosts)}" for value, hosts in by_value.items())
+        listed = "; ".join(f"{value} on {few_of(hosts)}" for value, hosts in by_value.items())
         yield f"the hosts have different {subject}: {listed}"
-
-
-def _named(hosts: Sequence[str]) -> str:
-    more = len(hosts) - _MOST_NAMED
-    return ", ".join(hosts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
 
@@ -203,11 +203,7 @@ def thresholds_text(found: Thresholds, machine: str, fingerprint: str) -> str:
                 "nodes": each.shape.nodes,
                 "up_to_bytes": each.up_to_bytes,
                 "sizes": [
-                    {
-                        "size_bytes": size.size_bytes,
-                        "own_us": round(size.own_us, 3),
-                        "nccl_us": round(size.nccl_us, 3),
-                    }
+                    {name: round(value, 3) for name, value in asdict(size).items()}
                     for size in each.sizes
                 ],
             }

@@ -96,33 +96,27 @@ def _clocks(clocks: tuple[int, int] | None) -> str:
 
 def check_driver(record: HostRecord | None, driver: str) -> Iterator[Finding]:
     """Compare the version of the GPUs' driver."""
-    if record is None or not record.driver:
-        yield note("driver", f"{_UNKNOWN} under which driver the table was measured", _AGAIN)
-    elif driver and driver != record.driver:
-        yield warning(
-            "driver",
-            f"the GPUs' driver is {driver}, the table was measured under {record.driver}",
-            "tuccl bench shows what that changes, and tuccl watch --accept takes it as it is",
-        )
-    elif driver:
-        yield ok("driver", f"the GPUs' driver is {driver}, as it was")
+    was = "" if record is None else record.driver
+    remedy = "tuccl bench shows what that changes, and tuccl watch --accept takes it as it is"
+    yield from _compared("driver", "the GPUs' driver", was, driver, remedy)
 
 
 def check_congestion(
     record: HostRecord | None, control: str, *, across_hosts: bool
 ) -> Iterator[Finding]:
     """Compare TCP's congestion control, where the table has entries for several nodes."""
-    check = "congestion control"
-    if not across_hosts:
-        return
-    if record is None or not record.congestion_control:
-        yield note(check, f"{_UNKNOWN} TCP's congestion control on the measured host", _AGAIN)
-    elif control and control != record.congestion_control:
-        was = record.congestion_control
-        yield warning(
-            check,
-            f"TCP's congestion control is {control}, the table was measured under {was}",
-            f"sysctl -w net.ipv4.tcp_congestion_control={was}; {_ACCEPT}",
-        )
-    elif control:
-        yield ok(check, f"TCP's congestion control is {control}, as it was")
+    was = "" if record is None else record.congestion_control
+    remedy = f"sysctl -w net.ipv4.tcp_congestion_control={was}; {_ACCEPT}"
+    if across_hosts:
+        check = "congestion control"
+        yield from _compared(check, f"TCP's {check}", was, control, remedy)
+
+
+def _compared(check: str, subject: str, was: str, now: str, remedy: str) -> Iterator[Finding]:
+    """Compare a setting with that of the measured host; empty: unknown."""
+    if not was:
+        yield note(check, f"{_UNKNOWN} {subject} on the measured host", _AGAIN)
+    elif now and now != was:
+        yield warning(check, f"{subject} is {now}, the table was measured under {was}", remedy)
+    elif now:
+        yield ok(check, f"{subject} is {now}, as it was")

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
@@ -148,7 +148,7 @@ def _job(directory: Path, environment: Mapping[str, str]) -> tuple[JobView, list
     """Return the job that would start here with its NCCL, and findings on that."""
     job = view_job(job_environment(directory, environment))
     nccl, found = find_job_nccl(job.environment)
-    job = JobView(job.environment, job.seen, job.bundle, job.problem, nccl)
+    job = replace(job, nccl=nccl)
     return job, [*found, *check_version(job)]
 
 

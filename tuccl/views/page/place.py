@@ -131,7 +131,7 @@ def _shipped(root: Path, name: str) -> ReportedTable:
         ) from error
     except TableError as error:
         raise WorkspaceError(f"{error}; `tuccl ship` writes it again") from error
-    manifest, _ = read_manifest(root / MANIFEST_NAME)
+    manifest = read_manifest(root)
     sums = None if manifest is None else manifest.step
     step = None if sums is None else StepGain(**fields_of(sums))
     return ReportedTable(name, root, table, (root / EXECUTOR_NAME).exists(), step=step)

@@ -255,14 +255,14 @@ def test_a_change_that_is_accepted_is_none_any_more_also_after_another_ship(
     other_control = replace(here, congestion_control="reno", host="before")
     run.host.write_text(host_record_text(other_control))
     ship(run, tmp_path / "shipped")
-    before, _ = read_manifest(tmp_path / "shipped" / MANIFEST_NAME)
+    before = read_manifest(tmp_path / "shipped")
     assert before is not None
     assert before.host == other_control
     done = run_inside("watch", "shipped", "--accept")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.endswith("tuccl-manifest.json has this host as it is now\n")
     ship(run, tmp_path / "shipped")
-    listed, _ = read_manifest(tmp_path / "shipped" / MANIFEST_NAME)
+    listed = read_manifest(tmp_path / "shipped")
     assert listed is not None
     assert listed.host == here
     without = {"host": None}

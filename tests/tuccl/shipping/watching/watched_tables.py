@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from lookup_tables.table import Entry, SeenPlacement
+from lookup_tables.table import Entry, SeenPlacement, Table
 from probes.nvidia.gpu_settings import GpuCondition, GpuSettings, GpuStates
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
-from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, ship_entries
+from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord, host_record
-from tuccl.reports.tuning_result import read_table_file
 from tuccl.search.trials.timing import Computation
-from tuccl.shipping.manifest import MANIFEST_NAME, MachineSize, Shipment, manifest_text
+from tuccl.shipping.manifest import MachineSize
+from tuccl.shipping.shipment import Source, ship_source
+from tuccl.shipping.versions import Origin, utc_now
 
 GPU = GpuSettings("GPU-0", 700, (1980, 3201), (1980, 3201), True, 0)
 WELL = GpuCondition((), False, False, 0)
@@ -39,21 +39,16 @@ def watched_table(
 ) -> Path:
     """A shipped directory with its manifest, of one entry if none is given."""
     own = entries or (all_gather_entry(8),)
-    ship_entries(directory, stand_ins, *own, placements=placements)
-    (bundle,) = directory.glob("bundle-*.tuccl")
-    if machine is not None:
-        (directory / "machine.json").write_text(topology_to_json(machine))
-    files = {path.name: path.read_bytes() for path in directory.iterdir()}
-    size = None
+    table = Table("test", "test", (), own, {}, (), tuple(placements))
+    size = machine_file = None
     if machine is not None:
         size = MachineSize(gpus=len(machine.gpus), nodes=machine.node_count)
-    said = Shipment(
-        size, Evidence.MEASURED, (), False, (), None, graphs, False, computations, record
-    )
-    crc = int(bundle.stem.removeprefix("bundle-"), 16)
-    text = manifest_text(read_table_file(directory / "table.parquet"), crc, files, said)
-    assert hashlib.sha256(bundle.read_bytes()).hexdigest() in text
-    (directory / MANIFEST_NAME).write_text(text)
+        machine_file = topology_to_json(machine).encode()
+    source = Source(
+        table, Evidence.MEASURED, size, machine_file, stand_ins.plugin.read_bytes(), None, graphs,
+        False, computations, record, None,
+    )  # fmt: skip
+    ship_source(source, Origin(utc_now(), None, None), directory)
     return directory
 
 
