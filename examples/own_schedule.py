@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import tuccl
+from lookup_tables.collective import Collective
 from synthesizer.dsl import INPUT, OUTPUT, Schedule
-from synthesizer.ir.collectives import Collective
 
 
 def neighbours_first(ranks: int) -> Schedule:

@@ -10,7 +10,7 @@ import struct
 import zlib
 from enum import IntEnum
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 
 MAGIC = b"TUCCLBDL"
 FORMAT_VERSION = 1
@@ -88,10 +88,6 @@ NO_CODE = 0xFF
 """Algorithm and protocol of an entry without a built-in or schedule configuration."""
 NO_SCHEDULE = 0xFFFFFFFF
 
-OPERATIONS = tuple(Operation)
-"""Operations by code; 0 to 4 are NCCL's ncclFunc_t values (NCCL 2.30 nccl_common.h)."""
-LAST_ASKED_ABOUT = 4
-"""Code of the last operation that NCCL asks tuners about, and has estimates of."""
 ALGORITHMS = tuple(NcclAlgorithm)
 """Algorithms by code, the rows of NCCL's cost table."""
 PROTOCOLS = tuple(NcclProtocol)

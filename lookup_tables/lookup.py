@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Generic, Protocol, TypeVar
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.confirmation import NoStarts, Reference
 from lookup_tables.program_header import check_seal
 from lookup_tables.table import (
@@ -24,7 +25,6 @@ from lookup_tables.table import (
     EstimateLine,
     Key,
     NcclAlgorithm,
-    Operation,
     SeenPlacement,
     Shape,
     StoredSchedule,
@@ -75,14 +75,14 @@ class TableIndex(Generic[KeyedT]):
     """
 
     def __init__(self, entries: Iterable[KeyedT]) -> None:
-        self._groups: dict[tuple[Shape, Operation], tuple[list[int], list[KeyedT]]] = {}
+        self._groups: dict[tuple[Shape, Collective], tuple[list[int], list[KeyedT]]] = {}
         for entry in sorted(entries, key=lambda entry: key_order(entry.key)):
             group = (entry.key.shape, entry.key.operation)
             starts, members = self._groups.setdefault(group, ([], []))
             starts.append(entry.key.min_bytes)
             members.append(entry)
 
-    def lookup(self, operation: Operation, size_bytes: int, shape: Shape) -> KeyedT | None:
+    def lookup(self, operation: Collective, size_bytes: int, shape: Shape) -> KeyedT | None:
         """Return the entry that applies to a call, None where NCCL decides."""
         group = self._groups.get((shape, operation))
         if group is None:
@@ -94,7 +94,7 @@ class TableIndex(Generic[KeyedT]):
         return members[position]
 
 
-def lookup(table: Table, operation: Operation, size_bytes: int, shape: Shape) -> Entry | None:
+def lookup(table: Table, operation: Collective, size_bytes: int, shape: Shape) -> Entry | None:
     """Return the entry of `table` that applies to a call, None where NCCL decides.
 
     Reads the sorted entries in place (binary search); for many calls build a `TableIndex` once.
@@ -296,10 +296,10 @@ def _check_placements(placements: Sequence[SeenPlacement]) -> None:
         if own.timed is not None and not _is_division(own.timed, own.shape):
             raise TableError(f"a placement of {own.example}: no machine has its siblings")
         lines = dict(own.lines)
-        in_order = [each for each in Operation if each in lines]
+        in_order = [each for each in COLLECTIVES if each in lines]
         if operations[own.shape] != in_order or [*lines] != in_order:
             raise TableError("a shape's placements have estimates of different operations")
-        if Operation.ALLTOALL in lines or not all(map(_is_line, lines.values())):
+        if Collective.ALLTOALL in lines or not all(map(_is_line, lines.values())):
             raise TableError("a placement has an estimate that NCCL does not make")
         for entry in own.entries:
             if entry.key.shape != own.shape or entry.key.operation not in lines:

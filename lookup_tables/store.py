@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
 from lookup_tables.lookup import check_table
 from lookup_tables.parquet_form import ParquetForm, parquet_bytes, read_parquet
@@ -27,7 +28,6 @@ from lookup_tables.table import (
     Key,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     ScheduleConfig,
     SeenPlacement,
     Shape,
@@ -189,7 +189,7 @@ def _placements(
     for values in metadata["placements"]:
         shape, number = Shape(*values["shape"]), int(values["number"])
         lines = tuple(
-            (Operation(name), EstimateLine(float(latency_us), float(us_per_byte)))
+            (Collective.named(name), EstimateLine(float(latency_us), float(us_per_byte)))
             for name, latency_us, us_per_byte in values["lines"]
         )
         own = tuple(entries.pop((shape, number), ()))
@@ -252,7 +252,7 @@ def _entry(row: dict[str, Any]) -> Entry:
             {each.name: row[each.name] for each in fields(Provenance)}
         )
     return Entry(
-        key=Key(Operation(operation), min_bytes, max_bytes, shape, fingerprint),
+        key=Key(Collective.named(operation), min_bytes, max_bytes, shape, fingerprint),
         builtin=builtin,
         schedule=schedule,
         provenance=provenance,

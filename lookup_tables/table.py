@@ -16,24 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation
 from lookup_tables.provenance import Provenance
-
-
-class Operation(StrEnum):
-    """Operations a table can hold; names as in nccl-tests."""
-
-    BROADCAST = "broadcast"
-    REDUCE = "reduce"
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_REDUCE = "all_reduce"
-    ALLTOALL = "alltoall"
-
-    @property
-    def divides(self) -> bool:
-        """Whether the larger buffer of a rank has an equal part for each rank."""
-        return self in {Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
 
 
 class NcclAlgorithm(StrEnum):
@@ -89,7 +74,7 @@ class Shape:
 class Key:
     """The calls that an entry applies to."""
 
-    operation: Operation
+    operation: Collective
     min_bytes: int
     """Smallest size it applies to, inclusive."""
     max_bytes: int
@@ -199,7 +184,7 @@ class SeenPlacement:
     """Number among those of its shape, from 0."""
     example: str
     """GPUs of a communicator, for people."""
-    lines: tuple[tuple[Operation, EstimateLine], ...]
+    lines: tuple[tuple[Collective, EstimateLine], ...]
     """Estimates by operation, in the order of their codes."""
     entries: tuple[Entry, ...]
     """Entries that come before those of the shape, by built-in configurations alone; sorted by

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective, parse_collective
 from tuccl.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -117,21 +117,7 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
-def parse_operation(name: str) -> Operation:
-    """Return an operation by its nccl-tests name; `AllReduce` and `allreduce` work too.
-
-    Raises:
-        UsageError: The name is unknown.
-    """
-    wanted = name.lower().replace("_", "").replace("-", "")
-    for operation in Operation:
-        if operation.value.replace("_", "") == wanted:
-            return operation
-    known = ", ".join(operation.value for operation in Operation)
-    raise UsageError(f"operation {name!r} is unknown: use one of {known}")
-
-
-def parse_operations(text: str) -> tuple[Operation, ...]:
+def parse_operations(text: str) -> tuple[Collective, ...]:
     """Return the operations that a text names, separated by commas; each once, ascending.
 
     Raises:
@@ -140,4 +126,4 @@ def parse_operations(text: str) -> tuple[Operation, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError("no operation given: use for example --operations all_reduce,all_gather")
-    return tuple(sorted({parse_operation(name) for name in names}))
+    return tuple(sorted({parse_collective(name) for name in names}))

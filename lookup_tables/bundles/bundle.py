@@ -22,12 +22,12 @@ from typing import Any
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.bundles.program_section import read_programs_section
+from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.lookup import MAX_CHANNELS, MOST_PLACEMENTS, TableIndex
 from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
     Key,
-    Operation,
     ScheduleConfig,
     Shape,
     StoredSchedule,
@@ -53,7 +53,7 @@ class BundlePlacement:
     """Communicators of a shape that NCCL's estimates tell from others, for one operation."""
 
     shape: Shape
-    operation: Operation
+    operation: Collective
     line: EstimateLine
     tolerance: float
     """Relative distance from the line up to which an estimate is theirs, rounded to 32 bits."""
@@ -84,7 +84,7 @@ class Bundle:
     def _index(self) -> TableIndex[BundleEntry]:
         return TableIndex(self.entries)
 
-    def lookup(self, operation: Operation, size_bytes: int, shape: Shape) -> BundleEntry | None:
+    def lookup(self, operation: Collective, size_bytes: int, shape: Shape) -> BundleEntry | None:
         """Return the entry for a call; None where NCCL decides."""
         return self._index.lookup(operation, size_bytes, shape)
 
@@ -250,13 +250,13 @@ def _decode_placements(
         figures = (latency_us, us_per_byte, tolerance)
         if not all(math.isfinite(figure) and figure > 0.0 for figure in figures):
             raise ValueError(f"an estimate of {latency_us} us and {us_per_byte} us per byte")
-        if index >= len(shapes) or code > layout.LAST_ASKED_ABOUT or zero != 0 or tolerance >= 1.0:
+        if index >= len(shapes) or code >= len(ASKED_ABOUT) or zero != 0 or tolerance >= 1.0:
             raise ValueError(f"a placement of shape {index} and operation {code}")
         if first != following or count > len(raw_entries) - first:
             raise ValueError(f"placed entry {following} is in no placement, or in two")
         following += count
         places.append((index, code))
-        shape, operation = shapes[index], layout.OPERATIONS[code]
+        shape, operation = shapes[index], ASKED_ABOUT[code]
         own = raw_entries[first:following]
         keys = _decode_ranges(operation, own, shape, fingerprint)
         entries = tuple(_decode_entry(key, each, ()) for key, each in zip(keys, own, strict=True))
@@ -287,17 +287,17 @@ def _decode_keys(
                 continue
             if first != len(keys):
                 raise ValueError(f"entry {len(keys)} is in no range, or entry {first} in two")
-            if code >= len(layout.OPERATIONS):
+            if code >= len(COLLECTIVES):
                 raise ValueError(f"there is no operation {code}")
             own = raw_entries[first : first + count]
-            keys += _decode_ranges(layout.OPERATIONS[code], own, shape, fingerprint)
+            keys += _decode_ranges(COLLECTIVES[code], own, shape, fingerprint)
     if len(keys) != len(raw_entries):
         raise ValueError(f"entry {len(keys)} is in no range")
     return keys
 
 
 def _decode_ranges(
-    operation: Operation, raw_entries: Iterable[tuple[Any, ...]], shape: Shape, fingerprint: str
+    operation: Collective, raw_entries: Iterable[tuple[Any, ...]], shape: Shape, fingerprint: str
 ) -> Iterator[Key]:
     """Yield the keys of the entries of one operation, whose ranges ascend."""
     end = -1

@@ -12,6 +12,7 @@ from itertools import groupby
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind
 from lookup_tables.bundles.program_section import programs_section
+from lookup_tables.collective import ASKED_ABOUT
 from lookup_tables.lookup import PLACEMENT_TOLERANCE, check_table
 from lookup_tables.table import (
     BuiltinConfig,
@@ -109,7 +110,7 @@ def _pack_shapes(entries: tuple[Entry, ...], shapes: Sequence[Shape]) -> bytes:
         of_shape = of_shapes.get(shape, ())
         for operation, group in groupby(of_shape, key=lambda entry: entry.key.operation):
             count = sum(1 for _ in group)
-            slots[layout.OPERATIONS.index(operation)] = (first, count)
+            slots[operation.code] = (first, count)
             first += count
         flat = [number for slot in slots for number in slot]
         records.append(layout.SHAPE.pack(shape.ranks, shape.nodes, shape.ranks_per_node, 0, *flat))
@@ -127,7 +128,7 @@ def _pack_placements(
     records, entries = [], list[Entry]()
     for index, shape in enumerate(shapes):
         of_shape = [own for own in placements if own.shape == shape]
-        for code, operation in enumerate(layout.OPERATIONS):
+        for operation in ASKED_ABOUT:
             found = [
                 [entry for entry in own.entries if entry.key.operation is operation]
                 for own in of_shape
@@ -136,7 +137,7 @@ def _pack_placements(
                 line = dict(own.lines)[operation]
                 records.append(
                     layout.PLACEMENT.pack(
-                        index, code, line.latency_us, line.us_per_byte,
+                        index, operation.code, line.latency_us, line.us_per_byte,
                         len(entries), len(of_class), PLACEMENT_TOLERANCE, 0,
                     )
                 )  # fmt: skip

@@ -19,6 +19,7 @@ from pathlib import Path
 from attack_findings import Findings
 
 from lookup_tables.bundles.program_section import programs_section
+from lookup_tables.collective import COLLECTIVES
 from synthesizer.programs.compiler import compile_program
 from tests.runtime.conftest import RUNTIME, compile_c
 from tests.runtime.executor_tables import chosen_table
@@ -26,7 +27,7 @@ from tests.runtime.test_choose import choice_fuzzer_of
 from tests.runtime.test_native import MEMORY, NATIVE
 from tests.runtime.test_program_rules import fuzzer_of
 from tests.runtime.write_bundles import write_bundles
-from tests.synthesizer.programs.phased_schedules import EVERY, all_plans, over_gateways
+from tests.synthesizer.programs.phased_schedules import all_plans, over_gateways
 from tests.synthesizer.programs.schedules import chain, exchange, halves
 
 INPUTS_A_ROUND = 5_000
@@ -87,7 +88,7 @@ def fuzzers(folder: Path) -> list[Fuzzer]:
     programs = {
         **{each.name: compile_program(each) for each in (exchange(), halves(), chain())},
         **{f"{plan.collective} {plan.name}": compile_program(plan) for plan in all_plans(2, 2)},
-        **{f"{each} in rounds": compile_program(over_gateways(each)) for each in EVERY},
+        **{f"{each} in rounds": compile_program(over_gateways(each)) for each in COLLECTIVES},
     }
     for number, (name, data) in enumerate(programs.items()):
         program = folder / f"{number}.program"

@@ -20,7 +20,7 @@ from typing import Self
 import psutil
 from attack_findings import Findings
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.crew.places import LocalPlaces
 from tuccl.errors import TucclError
 from tuccl.measuring.backends.workers_backend import WorkersOptions, open_workers_backend
@@ -28,7 +28,7 @@ from tuccl.measuring.workers.seating import whole_shape
 from tuccl.search.trials.config import Config, Task
 from tuccl.workspace.measurement_log import MeasurementLog
 
-_OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+_OPERATIONS = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 _MOST_OPEN = 400
 _PAUSE_S = 0.005
 _CROWD = 160

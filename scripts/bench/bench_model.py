@@ -23,7 +23,8 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lookup_tables.table import Operation, Shape  # noqa: E402
+from lookup_tables.collective import Collective  # noqa: E402
+from lookup_tables.table import Shape  # noqa: E402
 from probes.files.read import read_topology  # noqa: E402
 from tuccl.measuring.calibration.fit import fit_constants  # noqa: E402
 from tuccl.measuring.calibration.observations import Observation, tabulate  # noqa: E402
@@ -169,7 +170,7 @@ def curves(path: Path) -> list[list[Observation]]:
         by_machine.append(
             [
                 Observation(
-                    machine.label, machine.figures, Operation(op), int(size_bytes), STOCK,
+                    machine.label, machine.figures, Collective.named(op), int(size_bytes), STOCK,
                     float(time_us), machine.launches,
                 )
                 for op, size_bytes, time_us in zip(*columns, strict=True)

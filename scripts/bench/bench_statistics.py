@@ -28,7 +28,8 @@ sys.path.insert(0, str(ROOT))
 
 from noisy_machine import HANGING, NVSWITCH, TCP, UNEVEN, Noise, NoisyMachine  # noqa: E402
 
-from lookup_tables.table import Operation, Shape  # noqa: E402
+from lookup_tables.collective import Collective  # noqa: E402
+from lookup_tables.table import Shape  # noqa: E402
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task  # noqa: E402
 from tuccl.search.trials.space import SPELLED_OUT, Family, Space  # noqa: E402
 from tuccl.tuning.confirmation import held_against_starts  # noqa: E402
@@ -42,7 +43,7 @@ from tuccl.workspace.measurement_log import MeasurementLog  # noqa: E402
 
 NOISES = (NVSWITCH, TCP, UNEVEN, HANGING)
 SHAPE = Shape(4, 2, 2)
-TASKS = tuple(Task(Operation.ALL_REDUCE, 1 << bits, SHAPE) for bits in range(10, 22))
+TASKS = tuple(Task(Collective.ALL_REDUCE, 1 << bits, SHAPE) for bits in range(10, 22))
 GAINS = (1.0, 1.01, 1.0, 1.03, 1.0, 1.12) * 2
 """True gain of each key; keys with and without gain alternate, as sizes do."""
 FINALISTS = (Config("tree", "LL", 4), Config("ring", "LL", 2))

@@ -24,6 +24,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from lookup_tables.collective import Collective  # noqa: E402
 from probes.files.bench_topologies import BenchTopology, read_bench_topologies  # noqa: E402
 from sketches.candidates import sketch_candidates, whole_machine  # noqa: E402
 from sketches.sketch import Sketch  # noqa: E402
@@ -31,7 +32,6 @@ from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound  # n
 from synthesizer.experts import expert_algorithms  # noqa: E402
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml  # noqa: E402
 from synthesizer.ir.algorithm import Algorithm  # noqa: E402
-from synthesizer.ir.collectives import Collective  # noqa: E402
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize  # noqa: E402
 from synthesizer.prove.verifier import verify  # noqa: E402
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule  # noqa: E402
@@ -96,7 +96,7 @@ def main() -> None:
         if machine is None:
             continue
         for collective in given.op or COLLECTIVES:
-            for row in rows(machine, Collective(collective), given):
+            for row in rows(machine, Collective.named(collective), given):
                 show(row)
                 if given.save:
                     with given.save.open("a", encoding="utf-8") as file:

@@ -11,12 +11,12 @@ from itertools import permutations
 
 from staged_schedules import staged_schedules
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import content_address
 from lookup_tables.table import StoredSchedule
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern, pattern_in, unpacked
 from synthesizer.programs.phase_plans import phased_plans
@@ -55,9 +55,8 @@ def switched(ranks: int) -> Sketch:
 
 def experts(ranks: int) -> Iterator[Algorithm]:
     """All expert schedules for a number of GPUs."""
-    for collective in Collective:
-        if collective is not Collective.CUSTOM:
-            yield from expert_algorithms(collective, switched(ranks))
+    for collective in COLLECTIVES:
+        yield from expert_algorithms(collective, switched(ranks))
 
 
 def stored(algorithm: Algorithm) -> StoredSchedule:

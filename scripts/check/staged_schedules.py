@@ -7,18 +7,17 @@ from itertools import islice
 
 import numpy as np
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import content_address
 from lookup_tables.table import StoredSchedule
 from synthesizer.experts.gateways import Gateways, programs_over
 from synthesizer.experts.ring import ring_all_reduce
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.phases import PhasedSchedule
 
-COLLECTIVES = tuple(each for each in Collective if each is not Collective.CUSTOM)
 STAGED = "staged "
 """Beginning of the pattern of these schedules; the name of one follows."""
 _RANDOM = 2

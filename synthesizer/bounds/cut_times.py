@@ -29,9 +29,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Edge, Sketch
 from synthesizer.bounds.edge_orbits import FlowProgram, edge_orbits
-from synthesizer.ir.collectives import Collective
 
 
 class CutTime(NamedTuple):

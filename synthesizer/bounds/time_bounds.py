@@ -33,10 +33,10 @@ from dataclasses import dataclass, replace
 
 import networkx as nx
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.bounds.cut_times import CutTime, cut_times
 from synthesizer.bounds.edge_orbits import EdgeOrbits, FlowProgram, edge_orbits
-from synthesizer.ir.collectives import Collective
 
 MOST_SEPARATED_RANKS = 64
 """Most ranks for which minimum cuts add constraints; without them the bound is weaker but valid."""
@@ -75,7 +75,7 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
         new = [members for members in dict.fromkeys(violated) if members not in seen]
         if not new:
             break
-    return rate * (sketch.ranks if collective.divides_by_ranks else 1)
+    return rate * (sketch.ranks if collective.divides else 1)
 
 
 def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> float:

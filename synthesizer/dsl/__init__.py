@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import lcm
 
+from lookup_tables.collective import Collective
 from synthesizer.dsl.writers import Versions, Writers, describe
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.contents import input_chunks, output_chunks
 from synthesizer.ir.program import Chunk, Program, Statement
 from tuccl.errors import ProgramError
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program, Statement
 from tuccl.errors import ProgramError
 

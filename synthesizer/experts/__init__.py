@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.experts import (
     all_pairs,
@@ -25,7 +26,6 @@ from synthesizer.experts import (
 )
 from synthesizer.experts.ring import ring_orders
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from tuccl.errors import InfeasibleError

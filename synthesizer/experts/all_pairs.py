@@ -5,9 +5,9 @@ They have the fewest steps and suit small buffers. They need an edge between eve
 
 from __future__ import annotations
 
+from lookup_tables.collective import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
 from synthesizer.experts.hierarchical import after
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import MAX_BLOCKS_PER_CHANNEL
 from synthesizer.ir.program import Program
 

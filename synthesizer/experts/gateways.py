@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice, permutations, product
 from math import lcm
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.experts.hierarchical import after
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 
 _MOST_TURNS = 24

@@ -16,10 +16,10 @@ its rail together. `all_pairs` has the direct form.
 
 from __future__ import annotations
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 
 

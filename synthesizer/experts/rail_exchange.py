@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from lookup_tables.collective import Collective
 from synthesizer.experts.hierarchical import Grid
 from synthesizer.ir.algorithm import (
     Algorithm,
@@ -33,7 +34,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.contents import input_chunks, output_chunks
 from tuccl.errors import InfeasibleError
 
 

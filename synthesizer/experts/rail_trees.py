@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from lookup_tables.collective import Collective
 from synthesizer.experts.hierarchical import Grid
 from synthesizer.experts.nccl_trees import node_trees
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 
 GROUP = 4

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Edge, Sketch
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 
 _MAX_VISITS = 20_000

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
@@ -32,7 +33,6 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective
 from tuccl.errors import FormatError
 
 

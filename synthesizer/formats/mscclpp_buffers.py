@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lookup_tables.collective import Collective
 from synthesizer.formats.mscclpp_stream import Place
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Protocol, StepType
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.wiring import (
     READS_SRC,
     RECEIVING,

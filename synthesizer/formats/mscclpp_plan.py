@@ -27,6 +27,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lookup_tables.collective import Collective
 from synthesizer.formats.mscclpp_buffers import PlanBuffers
 from synthesizer.formats.mscclpp_plan_file import (
     Channels,
@@ -48,7 +49,6 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.wiring import RECEIVING, SENDING
 from synthesizer.prove.verifier import verify
 from tuccl.errors import FormatError, ScheduleError

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from synthesizer.experts.nccl_trees import TREE_PATTERNS, Chain, Pattern, nccl_tree
 from synthesizer.ir.algorithm import Algorithm, StepType
-from synthesizer.ir.collectives import Collective
 from tuccl.errors import FormatError
 
-_RINGS = frozenset(Collective) - {Collective.ALLTOALL, Collective.CUSTOM}
+_RINGS = frozenset(COLLECTIVES) - {Collective.ALLTOALL, Collective.CUSTOM}
 _PATHS = frozenset({Collective.BROADCAST, Collective.REDUCE})
 _SUMS = frozenset(
     {

@@ -14,7 +14,7 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
 
 
 class Buffer(StrEnum):

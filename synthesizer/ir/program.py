@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from tuccl.errors import ProgramError
 
 _BLOCKED = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}

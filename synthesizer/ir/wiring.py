@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.contents import input_chunks, output_chunks
 
 
 @dataclass(frozen=True, slots=True)

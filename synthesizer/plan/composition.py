@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
 from synthesizer.ir.program import Chunk, Program
 from synthesizer.plan.list_schedule import TimedHop, Timetable
 from synthesizer.plan.port_queues import TimedTwoWays

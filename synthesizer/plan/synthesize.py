@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, latency_bound_us
 from synthesizer.ir.algorithm import Algorithm, Protocol
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.composition import (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
 from synthesizer.ir.algorithm import Algorithm, Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program, Statement
 from synthesizer.programs.data_flow import data_flow_of
 from synthesizer.programs.layout import MOST_CHUNKS, MOST_ROUNDS
@@ -133,7 +133,7 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
             f"at most {MOST_ROUNDS} rounds are allowed"
         )
     collective = algorithm.collective
-    parts = algorithm.ranks if collective.divides_by_ranks else 1
+    parts = algorithm.ranks if collective.divides else 1
     chunks, root = algorithm.chunks_per_loop // parts, algorithm.root
     in_place = collective is not Collective.ALLTOALL
     buffers = Program(collective, algorithm.ranks, chunks, root, in_place=in_place)

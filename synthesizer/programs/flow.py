@@ -13,7 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lookup_tables.bundle_layout import OPERATIONS
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
 from synthesizer.ir.algorithm import (
     Algorithm,
@@ -25,12 +25,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import (
-    Sum,
-    initial_contents,
-    output_chunks,
-    postcondition,
-)
+from synthesizer.ir.contents import Sum, initial_contents, output_chunks, postcondition
 from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST
 from synthesizer.programs.layout import (
     MOST_CHANNEL,
@@ -41,8 +36,6 @@ from synthesizer.programs.layout import (
     SLOTS,
 )
 from tuccl.errors import NoProgramError
-
-_OPERATIONS = frozenset(operation.value for operation in OPERATIONS)
 
 
 class Message(NamedTuple):
@@ -99,13 +92,13 @@ def run_on_symbols(algorithm: Algorithm) -> Flow:
 
 def part_chunks(algorithm: Algorithm) -> int:
     """Return the chunks of one rank's part, or of the whole buffer where it is not divided."""
-    divisor = algorithm.ranks if algorithm.collective.divides_by_ranks else 1
+    divisor = algorithm.ranks if algorithm.collective.divides else 1
     return algorithm.chunks_per_loop // divisor
 
 
 def _check_operation(algorithm: Algorithm) -> None:
     collective, ranks = algorithm.collective, algorithm.ranks
-    if collective.value not in _OPERATIONS:
+    if collective is Collective.CUSTOM:
         raise NoProgramError(f"{collective} is not an operation that the executor runs")
     if not algorithm.out_of_place:
         raise NoProgramError("it runs in place only, and a call may be either")
@@ -114,7 +107,7 @@ def _check_operation(algorithm: Algorithm) -> None:
     if collective.has_root and not 0 <= algorithm.root < ranks:
         raise NoProgramError(f"root {algorithm.root} of {collective} is none of {ranks} ranks")
     chunks = algorithm.chunks_per_loop
-    if not 1 <= chunks <= MOST_CHUNKS or (collective.divides_by_ranks and chunks % ranks):
+    if not 1 <= chunks <= MOST_CHUNKS or (collective.divides and chunks % ranks):
         raise NoProgramError(f"{chunks} chunks for {collective} on {ranks} ranks")
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Statement
 from synthesizer.programs.layout import (
     BUFFERS,
@@ -80,7 +80,7 @@ def _check_uniform(phased: PhasedSchedule) -> None:
         raise NoProgramError(f"{phased.collective} has no uniform schedules")
     if len(set(phased.node_sizes)) > 1 or len(phased.calls) != len(phased.phases):
         raise NoProgramError("its nodes differ in size, or it has stages or rounds")
-    if phased.collective.divides_by_ranks and phased.chunks > 1:
+    if phased.collective.divides and phased.chunks > 1:
         raise NoProgramError(f"{phased.chunks} chunks of a rank's part, allowed is 1")
     for number, phase in enumerate(phased.calls):
         fault = (

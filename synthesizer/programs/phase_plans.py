@@ -6,10 +6,10 @@ are inside the node already go there by the executor's kernels.
 
 from __future__ import annotations
 
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.layout import MOST_LANES, MOST_NODES, Pattern, PhaseKind
 from synthesizer.programs.phases import LANES_MARK, RAILS_MARK, CallPhase, PhasedSchedule, Place
 from tuccl.errors import NoProgramError

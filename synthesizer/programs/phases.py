@@ -25,9 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.contents import input_chunks, output_chunks
 from synthesizer.ir.program import Statement
 from synthesizer.programs.layout import BUFFERS, Pattern, PhaseKind
 
@@ -50,7 +51,7 @@ class Slices:
 
 def chunk_bytes_of(phased: PhasedSchedule, size_bytes: int) -> int:
     """Return the bytes of a chunk of a call, whose size is the larger of its two buffers."""
-    parts = phased.ranks if phased.collective.divides_by_ranks else 1
+    parts = phased.ranks if phased.collective.divides else 1
     part_bytes = size_bytes // parts
     return -(-part_bytes // (phased.chunks * _GRAIN_BYTES)) * _GRAIN_BYTES
 
@@ -202,7 +203,7 @@ class PhasedSchedule:
     @property
     def larger_chunks(self) -> int:
         """Chunks of the larger of a rank's input and output."""
-        return self.chunks * (self.ranks if self.collective.divides_by_ranks else 1)
+        return self.chunks * (self.ranks if self.collective.divides else 1)
 
     @property
     def must_run_in_place(self) -> bool:

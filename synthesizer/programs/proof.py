@@ -25,8 +25,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective, initial_contents, postcondition
+from synthesizer.ir.contents import initial_contents, postcondition
 from synthesizer.ir.program import Chunk
 from synthesizer.programs.form import check_form, name_of
 from synthesizer.programs.layout import BUFFERS, PhaseKind

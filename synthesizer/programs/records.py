@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import permutations
 
-from lookup_tables.bundle_layout import ALGORITHMS, OPERATIONS, PROTOCOLS
+from lookup_tables.bundle_layout import ALGORITHMS, PROTOCOLS
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import MOST_RANKS
-from lookup_tables.table import BuiltinConfig, Operation
+from lookup_tables.table import BuiltinConfig
 from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
@@ -24,7 +25,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective, Sum, input_chunks, output_chunks
+from synthesizer.ir.contents import Sum, input_chunks, output_chunks
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.ir.wiring import READS_SRC, WRITES_DST
 from synthesizer.programs.flow import Flow, Message, StepPlace, part_chunks
@@ -65,7 +66,7 @@ def records_of(phased: PhasedSchedule, proof: Proof) -> Records:
     nodes = (0,) if phased.is_uniform else phased.node_of_rank()
     flags = RUNS_IN_PLACE * proof.in_place | AVERAGES * proof.averages
     return Records(
-        operation=_code(phased.collective),
+        operation=phased.collective.code,
         flags=flags | IS_UNIFORM * phased.is_uniform,
         root=phased.root,
         ranks=phased.ranks,
@@ -101,7 +102,7 @@ def schedule_of(records: Records) -> PhasedSchedule:
     statements = tuple(map(_statement, records.statements))
     return PhasedSchedule(
         name="",
-        collective=_collective(records.operation),
+        collective=COLLECTIVES[records.operation],
         node_sizes=tuple(sizes),
         chunks=records.chunks,
         scratch_chunks=tuple(rank.scratch_chunks for rank in records.rank_records),
@@ -109,14 +110,6 @@ def schedule_of(records: Records) -> PhasedSchedule:
         root=records.root,
         lanes=records.lanes,
     )
-
-
-def _code(collective: Collective) -> int:
-    return OPERATIONS.index(Operation(collective.value))
-
-
-def _collective(code: int) -> Collective:
-    return Collective(OPERATIONS[code].value)
 
 
 def _phase_records(phases: Iterable[Phase]) -> Iterator[PhaseRecord]:
@@ -128,7 +121,7 @@ def _phase_records(phases: Iterable[Phase]) -> Iterator[PhaseRecord]:
             continue
         source, target = phase.source, phase.target
         yield PhaseRecord(
-            *(phase.kind, _code(phase.collective)),
+            *(phase.kind, phase.collective.code),
             *(BUFFERS.index(source.buffer), BUFFERS.index(target.buffer)),
             *(source.chunk, target.chunk, phase.chunks, phase.repeats),
             *(phase.source_stride, phase.target_stride, phase.pattern, *_rail_codes(phase.rail)),
@@ -144,7 +137,7 @@ def _phase(record: PhaseRecord, statements: Statements) -> Phase:
         raise ValueError("steps are the only phase of their program")
     return CallPhase(
         kind=kind,
-        collective=_collective(record.operation),
+        collective=COLLECTIVES[record.operation],
         source=Place(BUFFERS[record.source_buffer], record.source),
         target=Place(BUFFERS[record.target_buffer], record.target),
         chunks=record.chunks,
@@ -264,7 +257,7 @@ def records_of_steps(algorithm: Algorithm, flow: Flow) -> Records:
     """Return the records of a schedule that passed its symbolic run."""
     averages = flow.divisible and algorithm.collective.reduces
     return Records(
-        operation=_code(algorithm.collective),
+        operation=algorithm.collective.code,
         flags=RUNS_IN_PLACE * algorithm.in_place | AVERAGES * averages,
         root=algorithm.root if algorithm.collective.has_root else 0,
         ranks=algorithm.ranks,
@@ -287,8 +280,8 @@ def algorithm_of(records: Records) -> Algorithm:
     if not 1 <= records.ranks <= MOST_RANKS:
         raise ValueError(f"{records.ranks} ranks")
     steps = [_step(record) for record in records.steps]
-    collective = _collective(records.operation)
-    chunks = records.chunks * (records.ranks if collective.divides_by_ranks else 1)
+    collective = COLLECTIVES[records.operation]
+    chunks = records.chunks * (records.ranks if collective.divides else 1)
     buffers = (collective, records.ranks, chunks)
     return Algorithm(
         name="",

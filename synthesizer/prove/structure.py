@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
@@ -13,7 +14,6 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import MAX_CHANNELS
 from synthesizer.ir.wiring import (
     READS_SRC,
@@ -53,7 +53,7 @@ def header_defects(algorithm: Algorithm) -> Iterator[Defect]:
             f"{contents} chunks in the buffers of {ranks} ranks, at most {MAX_CONTENTS} "
             "are verified"
         )
-    elif algorithm.collective.divides_by_ranks and chunks % ranks:
+    elif algorithm.collective.divides and chunks % ranks:
         yield _structure(
             f"{chunks} chunks per loop cannot be divided among the {ranks} ranks of "
             f"{algorithm.collective}"

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.wiring import Layout, layout, shares_buffers
 from synthesizer.prove.step_table import BUFFERS, Flags, Ints, StepTable
 from synthesizer.prove.structure import MAX_CHUNKS, MAX_MOVES, header_defects

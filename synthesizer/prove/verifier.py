@@ -29,8 +29,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Algorithm, ChunkRef, Step, StepType
-from synthesizer.ir.collectives import Collective, Sum, initial_contents, postcondition
+from synthesizer.ir.contents import Sum, initial_contents, postcondition
 from synthesizer.ir.wiring import (
     READS_SRC,
     RECEIVING,

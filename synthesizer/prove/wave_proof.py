@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Algorithm, StepType
-from synthesizer.ir.collectives import Collective, Sum, initial_contents, postcondition
+from synthesizer.ir.contents import Sum, initial_contents, postcondition
 from synthesizer.prove.step_table import Flags, Ints, StepTable, starts
 from synthesizer.prove.table_structure import Places
 from synthesizer.prove.waves import Waves, ranges

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.confirmation import Confirmation, Estimator, Reference
 from lookup_tables.lookup import PLACEMENT_TOLERANCE, TableIndex, key_order
 from lookup_tables.provenance import NcclVersion, Provenance
@@ -14,7 +15,6 @@ from lookup_tables.table import (
     Key,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     ScheduleConfig,
     SeenPlacement,
     Shape,
@@ -37,7 +37,7 @@ SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8), Shape(12, 2, 0))
 
 
 def make_entry(
-    operation: Operation,
+    operation: Collective,
     min_bytes: int,
     max_bytes: int,
     builtin: BuiltinConfig | None,
@@ -90,7 +90,7 @@ def random_table(seed: int, ranges_per_group: int = 8, shapes: tuple[Shape, ...]
     rng = random.Random(seed)
     entries = []
     for shape in shapes:
-        for operation in Operation:
+        for operation in COLLECTIVES:
             if rng.random() < 0.15:
                 continue
             start = rng.choice([0, 1, 1000])
@@ -114,7 +114,7 @@ def random_placements(seed: int, shapes: tuple[Shape, ...]) -> tuple[SeenPlaceme
     for shape in sorted(shapes):
         slopes = rng.sample([1e-4, 1.3e-4, 2e-4, 5e-4], rng.choice([2, 3]))
         for number, slope in enumerate(slopes):
-            lines = tuple((each, EstimateLine(12.0, slope)) for each in list(Operation)[:5])
+            lines = tuple((each, EstimateLine(12.0, slope)) for each in COLLECTIVES[:5])
             entries = []
             for operation, _ in lines:
                 start = 0
@@ -132,7 +132,7 @@ def random_placements(seed: int, shapes: tuple[Shape, ...]) -> tuple[SeenPlaceme
 
 def lookup_placed(
     placements: Iterable[SeenPlacement],
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     shape: Shape,
     estimate_us: float,

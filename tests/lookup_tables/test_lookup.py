@@ -4,6 +4,7 @@ from typing import TypedDict, Unpack
 
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.confirmation import Reference
 from lookup_tables.lookup import MAX_SIZE_BYTES, TableIndex, check_table, lookup
 from lookup_tables.provenance import Provenance
@@ -12,7 +13,6 @@ from lookup_tables.table import (
     Entry,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     ScheduleConfig,
     Shape,
     StoredSchedule,
@@ -35,9 +35,9 @@ NVLS_8_CHANNELS = BuiltinConfig(NcclAlgorithm.NVLS, NcclProtocol.SIMPLE, 8)
 def small_table() -> Table:
     return make_table(
         [
-            make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL),
-            make_entry(Operation.ALL_REDUCE, 4096, 8192, TREE),
-            make_entry(Operation.ALL_GATHER, 0, MAX_SIZE_BYTES, TREE),
+            make_entry(Collective.ALL_REDUCE, 1024, 4095, RING_LL),
+            make_entry(Collective.ALL_REDUCE, 4096, 8192, TREE),
+            make_entry(Collective.ALL_GATHER, 0, MAX_SIZE_BYTES, TREE),
         ]
     )
 
@@ -56,21 +56,21 @@ def small_table() -> Table:
     ],
 )
 def test_both_ends_of_a_range_are_inclusive(size: int, expected: BuiltinConfig | None) -> None:
-    entry = lookup(small_table(), Operation.ALL_REDUCE, size, SHAPES[0])
+    entry = lookup(small_table(), Collective.ALL_REDUCE, size, SHAPES[0])
     assert (entry.builtin if entry else None) == expected
 
 
 def test_other_shape_or_operation_has_no_entry() -> None:
     table = small_table()
-    assert lookup(table, Operation.ALL_REDUCE, 4096, Shape(8, 2, 4)) is None
-    assert lookup(table, Operation.BROADCAST, 4096, SHAPES[0]) is None
-    assert lookup(table, Operation.ALLTOALL, 4096, SHAPES[0]) is None
-    whole = lookup(table, Operation.ALL_GATHER, MAX_SIZE_BYTES, SHAPES[0])
+    assert lookup(table, Collective.ALL_REDUCE, 4096, Shape(8, 2, 4)) is None
+    assert lookup(table, Collective.BROADCAST, 4096, SHAPES[0]) is None
+    assert lookup(table, Collective.ALLTOALL, 4096, SHAPES[0]) is None
+    whole = lookup(table, Collective.ALL_GATHER, MAX_SIZE_BYTES, SHAPES[0])
     assert whole is not None
     assert whole.builtin == TREE
 
 
-def scan(table: Table, operation: Operation, size: int, shape: Shape) -> Entry | None:
+def scan(table: Table, operation: Collective, size: int, shape: Shape) -> Entry | None:
     found = [
         entry
         for entry in table.entries
@@ -89,7 +89,7 @@ def test_lookup_and_index_equal_a_linear_scan(seed: int) -> None:
     hits = 0
     for _ in range(1000):
         size = max(0, rng.choice(borders) + rng.randint(-1, 1))
-        operation = rng.choice(list(Operation))
+        operation = rng.choice(COLLECTIVES)
         shape = rng.choice([*SHAPES, Shape(3, 1, 3)])
         expected = scan(table, operation, size, shape)
         assert lookup(table, operation, size, shape) == expected
@@ -99,11 +99,11 @@ def test_lookup_and_index_equal_a_linear_scan(seed: int) -> None:
 
 
 def test_an_empty_table_has_no_answer() -> None:
-    assert lookup(make_table([]), Operation.ALL_REDUCE, 1, SHAPES[0]) is None
+    assert lookup(make_table([]), Collective.ALL_REDUCE, 1, SHAPES[0]) is None
 
 
 def entry_with(**fields: object) -> Table:
-    entry = make_entry(Operation.ALL_REDUCE, 10, 20, RING_LL)
+    entry = make_entry(Collective.ALL_REDUCE, 10, 20, RING_LL)
     return make_table([dataclasses.replace(entry, **fields)])  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ class KeyFields(TypedDict, total=False):
 
 
 def key_with(**fields: Unpack[KeyFields]) -> Table:
-    entry = make_entry(Operation.ALL_REDUCE, 10, 20, RING_LL)
+    entry = make_entry(Collective.ALL_REDUCE, 10, 20, RING_LL)
     return make_table([dataclasses.replace(entry, key=dataclasses.replace(entry.key, **fields))])
 
 
@@ -156,7 +156,7 @@ BROKEN = [
     ),
     (
         make_table(
-            [make_entry(Operation.ALL_REDUCE, 0, 9, NVLS_8_CHANNELS, shape=Shape(16, 2, 8))]
+            [make_entry(Collective.ALL_REDUCE, 0, 9, NVLS_8_CHANNELS, shape=Shape(16, 2, 8))]
         ),
         "8 channels for nvls on several nodes",
     ),
@@ -185,8 +185,8 @@ BROKEN = [
     (
         make_table(
             [
-                make_entry(Operation.REDUCE, 0, 10, RING_LL),
-                make_entry(Operation.REDUCE, 10, 20, RING_LL),
+                make_entry(Collective.REDUCE, 0, 10, RING_LL),
+                make_entry(Collective.REDUCE, 10, 20, RING_LL),
             ]
         ),
         "overlaps",
@@ -195,8 +195,8 @@ BROKEN = [
         dataclasses.replace(
             make_table([]),
             entries=(
-                make_entry(Operation.REDUCE, 20, 30, RING_LL),
-                make_entry(Operation.REDUCE, 0, 10, RING_LL),
+                make_entry(Collective.REDUCE, 20, 30, RING_LL),
+                make_entry(Collective.REDUCE, 0, 10, RING_LL),
             ),
         ),
         "out of order",

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from tests.lookup_tables.tables import (
     SHAPES,
     make_entry,
@@ -72,14 +73,14 @@ CONFIRMATIONS = st.builds(
 def test_what_an_entry_says_of_itself_is_read_as_it_was_written(
     made: Provenance | None, shown: Confirmation | None, samples: int
 ) -> None:
-    entry = make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)
+    entry = make_entry(Collective.ALL_REDUCE, 1024, 4095, RING_LL)
     entry = replace(entry, provenance=made, confirmation=shown, samples=samples)
     data = table_to_parquet_bytes(make_table([entry]))
     assert table_from_parquet_bytes(data, "t").entries == (entry,)
 
 
 def test_the_columns_are_those_that_are_documented() -> None:
-    table = make_table([make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)])
+    table = make_table([make_entry(Collective.ALL_REDUCE, 1024, 4095, RING_LL)])
     row = pq.read_table(io.BytesIO(table_to_parquet_bytes(table))).to_pylist()[0]
     assert list(row)[-15:] == [
         "backend",
@@ -147,7 +148,7 @@ def test_an_empty_table_keeps_its_types() -> None:
 
 def test_pandas_shows_one_readable_row_per_entry() -> None:
     data = table_to_parquet_bytes(
-        make_table([make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)])
+        make_table([make_entry(Collective.ALL_REDUCE, 1024, 4095, RING_LL)])
     )
     frame = pd.read_parquet(io.BytesIO(data))
     assert len(frame) == 1

@@ -16,17 +16,10 @@ from kernel_schedules import kernel_schedules, switched, with_pattern
 
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import header_of
-from lookup_tables.table import (
-    Entry,
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-)
+from lookup_tables.table import Entry, NcclProtocol, ScheduleConfig, Shape, StoredSchedule
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern
 from synthesizer.programs.phases import PhasedSchedule
@@ -52,7 +45,7 @@ def entry_of(
         cut: Channels, threads and bytes of a buffer.
     """
     header = header_of(schedule.program)
-    operation, ranks = layout.OPERATIONS[header.operation], header.ranks
+    operation, ranks = COLLECTIVES[header.operation], header.ranks
     config = ScheduleConfig(schedule.content_hash, protocol, *cut)
     return make_entry(operation, *sizes, None, shape=Shape(ranks, 1, ranks), schedule=config)
 
@@ -73,7 +66,7 @@ def phased_entry(
     """Return an entry won by a plan across hosts."""
     config = ScheduleConfig(schedule.content_hash, protocol, *cut)
     shape = Shape(plan.ranks, plan.nodes, plan.local_ranks)
-    return make_entry(Operation(plan.collective.value), *sizes, None, shape=shape, schedule=config)
+    return make_entry(plan.collective, *sizes, None, shape=shape, schedule=config)
 
 
 def bundle_of(entries: Sequence[Entry], schedules: Sequence[StoredSchedule]) -> bytes:
@@ -121,7 +114,7 @@ def session_table(*, across_hosts: bool = False) -> bytes:
 def entry_across_hosts() -> Entry:
     """Return an entry for two nodes of two GPUs."""
     config = ScheduleConfig(kernel(4, "all_reduce", "two_phase").content_hash, LL, 8, 512, 65536)
-    return make_entry(Operation.ALL_REDUCE, *SMALL, None, shape=Shape(4, 2, 2), schedule=config)
+    return make_entry(Collective.ALL_REDUCE, *SMALL, None, shape=Shape(4, 2, 2), schedule=config)
 
 
 def one_phase_table(ranks: int, largest: int) -> bytes:

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lookup_tables.bundle_layout import OPERATIONS
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.kept_builds import compile_kept
 from tests.runtime.conftest import RUNTIME, compile_c
 
@@ -67,7 +66,7 @@ class RawCall(ctypes.Structure):
 class Call:
     """A call on all ranks of a node."""
 
-    operation: Operation
+    operation: Collective
     count: int
     protocol: int = LL
     type: int = TYPES.index("int32")
@@ -81,7 +80,7 @@ class Call:
     guard: int = GUARD
 
     def raw(self) -> RawCall:
-        codes = (OPERATIONS.index(self.operation), self.type, self.reduction, self.root)
+        codes = (self.operation.code, self.type, self.reduction, self.root)
         cut = (self.protocol, self.instances, 32 * self.threads, 0, self.buffer_bytes)
         return RawCall(None, None, self.count, *codes, 0, *cut)
 
@@ -209,45 +208,45 @@ class _Buffers:
 
 def _lay_out(call: Call, rank: int, ranks: int, content: Array, *, in_place: bool) -> _Buffers:
     operation, count = call.operation, call.count
-    divided = {Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+    divided = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
     larger = count * ranks if operation in divided else count
     around = np.full(larger + 2 * call.guard, FILLER, content.dtype)
     whole = around[call.guard : call.guard + larger]
     part = whole[rank * count : (rank + 1) * count]
-    rooted = operation in {Operation.BROADCAST, Operation.REDUCE}
+    rooted = operation in {Collective.BROADCAST, Collective.REDUCE}
     if rooted and rank != call.root:
         # NCCL lets the others pass a null pointer for the buffer that only the root has.
-        if operation is Operation.BROADCAST:
+        if operation is Collective.BROADCAST:
             return _Buffers(None, whole, around)
         return _Buffers(content.copy(), None, around)
     if not in_place:
-        result = whole[:count] if operation is Operation.REDUCE_SCATTER else whole
+        result = whole[:count] if operation is Collective.REDUCE_SCATTER else whole
         return _Buffers(content.copy(), result, around)
-    if operation is Operation.ALL_GATHER:
+    if operation is Collective.ALL_GATHER:
         part[...] = content
         return _Buffers(part, whole, around)
     whole[...] = content
-    return _Buffers(whole, part if operation is Operation.REDUCE_SCATTER else whole, around)
+    return _Buffers(whole, part if operation is Collective.REDUCE_SCATTER else whole, around)
 
 
 def expected(call: Call, inputs: Sequence[Array]) -> list[Array]:
     """Return each rank's result by NCCL's definition."""
     ranks = len(inputs)
     match call.operation:
-        case Operation.ALL_GATHER:
+        case Collective.ALL_GATHER:
             return [np.concatenate(inputs)] * ranks
-        case Operation.BROADCAST:
+        case Collective.BROADCAST:
             return [inputs[call.root]] * ranks
-        case Operation.ALLTOALL:
+        case Collective.ALLTOALL:
             parts = [np.split(array, ranks) for array in inputs]
             return [np.concatenate([part[rank] for part in parts]) for rank in range(ranks)]
         case _:
             total = _reduced(REDUCTIONS[call.reduction], np.stack(inputs))
-    if call.operation is Operation.REDUCE_SCATTER:
+    if call.operation is Collective.REDUCE_SCATTER:
         return list(np.split(total, ranks))
     nothing = total[:0]
     return [
-        total if call.operation is Operation.ALL_REDUCE or rank == call.root else nothing
+        total if call.operation is Collective.ALL_REDUCE or rank == call.root else nothing
         for rank in range(ranks)
     ]
 
@@ -262,7 +261,7 @@ def _reduced(name: str, stack: Array) -> Array:
 def make_inputs(call: Call, ranks: int, seed: int) -> list[Array]:
     """Return whole numbers so small that every type represents every result exactly."""
     rng = np.random.default_rng(seed)
-    divided = {Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+    divided = {Collective.REDUCE_SCATTER, Collective.ALLTOALL}
     size = call.count * (ranks if call.operation in divided else 1)
     low, high, factor = (1, 3, 1) if REDUCTIONS[call.reduction] == "prod" else (0, 5, 1)
     if REDUCTIONS[call.reduction] == "avg":

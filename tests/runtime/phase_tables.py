@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import HEADER, sealed
 from lookup_tables.table import (
     BuiltinConfig,
@@ -12,7 +13,6 @@ from lookup_tables.table import (
     StoredSchedule,
 )
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.layout import PHASE, RANK, Pattern, PhaseKind
 from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
@@ -40,7 +40,7 @@ def plan_names(nodes: int, local_ranks: int) -> list[str]:
 def tables_of(nodes: int, local_ranks: int) -> dict[str, list[PhasedSchedule]]:
     """Return the plans of each table: one for every operation that has a plan of this name."""
     tables: dict[str, list[PhasedSchedule]] = {}
-    for collective in Collective:
+    for collective in COLLECTIVES:
         for number, plan in enumerate(phased_plans(collective, nodes, local_ranks)):
             tables.setdefault(f"plans{number}", []).append(plan)
             tables.setdefault(f"lanes{number}", []).append(plan.with_lanes(2 + number))

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from lookup_tables.bundle_layout import OPERATIONS
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer, StepType
 from synthesizer.programs import layout
 
@@ -36,7 +35,7 @@ def raw_program(
     first_steps = accumulate((len(block) for block in blocks), initial=0)
     alone = (layout.NO_PEER, layout.NO_PEER, 0, 0, layout.NO_CONNECTION, layout.NO_CONNECTION)
     return layout.Records(
-        OPERATIONS.index(Operation.ALL_REDUCE),
+        Collective.ALL_REDUCE.code,
         *(0, 0, len(ranks), 1, chunks),
         tuple(
             layout.RankRecord(0, scratch, first, len(rank))

@@ -7,20 +7,13 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from staged_schedules import COLLECTIVES, staged_of
+from staged_schedules import staged_of
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import content_address
-from lookup_tables.table import (
-    Entry,
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-)
+from lookup_tables.table import Entry, NcclProtocol, ScheduleConfig, Shape, StoredSchedule
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.cutting import cut
@@ -71,7 +64,7 @@ def shape_of(sizes: NodeSizes) -> Shape:
 def staged_entry(staged: PhasedSchedule, protocol: NcclProtocol = LL) -> Entry:
     """Return an entry won by a schedule."""
     config = ScheduleConfig(stored(staged).content_hash, protocol, 2, 64, 1024)
-    operation = Operation(staged.collective.value)
+    operation = staged.collective
     shape = shape_of(staged.node_sizes)
     return make_entry(operation, *SIZES, None, shape=shape, schedule=config)
 

@@ -19,7 +19,7 @@ from check_recording import (
     tell,
 )
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.runtime import PROFILER_NAME
 from tuccl.workloads.workload import (
     Datatype,
@@ -42,7 +42,7 @@ MADE = {
 
 def call(graph: bool, calls: float, ranks: int = 2) -> WorkloadCall:
     return WorkloadCall(
-        operation=Operation.ALL_REDUCE,
+        operation=Collective.ALL_REDUCE,
         datatype=Datatype.FLOAT16,
         reduction=None,
         size_bytes=64,

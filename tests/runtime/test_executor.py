@@ -12,11 +12,11 @@ import pytest
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import Collective
 from lookup_tables.table import (
     BuiltinConfig,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     ScheduleConfig,
     Shape,
     StoredSchedule,
@@ -258,7 +258,7 @@ def bundle(folder: Path, program: bytes) -> Path:
     shape = Shape(2, 1, 2)
     stored = StoredSchedule("aa", "by hand", "", program)
     small = make_entry(
-        Operation.ALL_REDUCE,
+        Collective.ALL_REDUCE,
         1,
         65536,
         None,
@@ -266,7 +266,7 @@ def bundle(folder: Path, program: bytes) -> Path:
         schedule=ScheduleConfig("aa", NcclProtocol.LL, 4, 256, 65536),
     )
     ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, 4)
-    large = make_entry(Operation.ALL_REDUCE, 65537, 2**20, ring, shape=shape)
+    large = make_entry(Collective.ALL_REDUCE, 65537, 2**20, ring, shape=shape)
     path = folder / "table.tuccl"
     path.write_bytes(bundle_bytes(make_table([small, large], gpu_models=(), schedules=(stored,))))
     return path

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import COLLECTIVES, Collective
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import synthesize
 from synthesizer.programs.compiler import compile_program
 from tests.runtime.host_node import (
@@ -44,7 +43,6 @@ from tests.synthesizer.programs.schedules import chain, exchange, halves
 
 pytestmark = pytest.mark.long
 
-OPERATIONS = [collective for collective in Collective if collective is not Collective.CUSTOM]
 SKETCHES = {
     "1x2": switched(1, 2),
     "1x3": switched(1, 3),
@@ -85,13 +83,13 @@ def schedules(name: str) -> list[Algorithm]:
     sketch = SKETCHES[name]
     found = [
         algorithm
-        for collective in OPERATIONS
+        for collective in COLLECTIVES
         for algorithm in expert_algorithms(collective, sketch, root=sketch.ranks - 1)
     ]
     if name in {"1x3", "1x4"}:
         found += [
             synthesize(collective, sketch, 1 << 20, root=1 if collective.has_root else 0).algorithm
-            for collective in OPERATIONS
+            for collective in COLLECTIVES
         ]
     return found
 
@@ -115,7 +113,7 @@ def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -
         program = compile_program(algorithm)
         for protocol in (LL, SIMPLE):
             call = Call(
-                operation=Operation(algorithm.collective),
+                operation=algorithm.collective,
                 count=rng.choice([1, 2, 3, 61, 127, 1000, 4099, 16, 48, 1024]),
                 protocol=protocol,
                 type=rng.randrange(len(TYPES)),
@@ -139,7 +137,7 @@ def test_aligned_calls_of_one_tile(name: str, make_node: MakeNode) -> None:
         program = compile_program(algorithm)
         for protocol in (LL, SIMPLE):
             call = Call(
-                operation=Operation(algorithm.collective),
+                operation=algorithm.collective,
                 count=16 * rng.choice([1, 3, 64, 257]),
                 protocol=protocol,
                 type=rng.randrange(len(TYPES)),
@@ -159,21 +157,21 @@ def test_aligned_calls_of_one_tile(name: str, make_node: MakeNode) -> None:
 def test_few_messages_share_the_slots_of_many(make_node: MakeNode) -> None:
     """A connection has 4 KB for each of 8 messages; one message alone may take all of it."""
     program, node = compile_program(exchange()), make_node(2)
-    call = Call(Operation.ALL_REDUCE, 4096, SIMPLE, buffer_bytes=1 << 15, guard=ALIGNED_GUARD)
+    call = Call(Collective.ALL_REDUCE, 4096, SIMPLE, buffer_bytes=1 << 15, guard=ALIGNED_GUARD)
     assert node.plan(program, call) == (1, 1 << 14, 1 << 15)
     check(node, program, call, 1, in_place=False)
-    more = Call(Operation.ALL_REDUCE, 8196, SIMPLE, buffer_bytes=1 << 15)
+    more = Call(Collective.ALL_REDUCE, 8196, SIMPLE, buffer_bytes=1 << 15)
     assert node.plan(program, more) == (9, 1 << 12, 1 << 12)
     check(node, program, more, 1, in_place=False)
 
 
-@pytest.mark.parametrize("collective", OPERATIONS)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 def test_it_does_what_the_emulator_does(collective: Collective, make_node: MakeNode) -> None:
     sketch = SKETCHES["1x4"]
     node = make_node(4)
     for algorithm in expert_algorithms(collective, sketch):
-        parts = 4 if collective.divides_by_ranks else 1
-        call = Call(Operation(collective), 6 * algorithm.chunks_per_loop // parts, protocol=SIMPLE)
+        parts = 4 if collective.divides else 1
+        call = Call(collective, 6 * algorithm.chunks_per_loop // parts, protocol=SIMPLE)
         inputs = make_inputs(call, 4, 1)
         given = inputs
         if collective is Collective.BROADCAST:
@@ -191,7 +189,7 @@ def test_types_and_reductions(kind: int, reduction: int, make_node: MakeNode) ->
     sketch = SKETCHES["1x3"]
     for collective in (Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER):
         for algorithm in expert_algorithms(collective, sketch)[:5]:
-            call = Call(Operation(collective), 37, type=kind, reduction=reduction)
+            call = Call(collective, 37, type=kind, reduction=reduction)
             program = compile_program(algorithm)
             if (TYPES[kind], REDUCTIONS[reduction]) == ("float16", "avg"):
                 assert node.plan(program, call) is None
@@ -210,7 +208,7 @@ def test_maxima_and_minima_pass_over_nan(
         np.array([2, 3, np.nan, -2, np.nan], kind),
     ]
     codes = {"type": TYPES.index(kind), "reduction": REDUCTIONS.index(reduction)}
-    call = Call(Operation.ALL_REDUCE, 5, **codes)
+    call = Call(Collective.ALL_REDUCE, 5, **codes)
     for result in make_node(2).run(compile_program(exchange()), call, inputs):
         np.testing.assert_array_equal(result, [*want, np.nan])
 
@@ -221,7 +219,7 @@ def test_bfloat16(make_node: MakeNode) -> None:
     values = [np.arange(40, dtype="float32") + rank for rank in range(2)]
     inputs = [(array.view("uint32") >> 16).astype("uint16") for array in values]
     for reduction, want in (("sum", values[0] + values[1]), ("avg", (values[0] + values[1]) / 2)):
-        call = Call(Operation.ALL_REDUCE, 40, type=BFLOAT16, reduction=REDUCTIONS.index(reduction))
+        call = Call(Collective.ALL_REDUCE, 40, type=BFLOAT16, reduction=REDUCTIONS.index(reduction))
         for result in node.run(compile_program(halves()), call, inputs):
             got = (result.astype("uint32") << 16).view("float32")
             np.testing.assert_array_equal(got, want)
@@ -233,7 +231,7 @@ def test_half_floats_round_to_even(make_node: MakeNode) -> None:
     every = np.arange(1 << 16, dtype="uint16").view("float16")
     finite = every[np.isfinite(every)]
     inputs = [finite, np.roll(finite, 12345)]
-    call = Call(Operation.ALL_REDUCE, len(finite), type=TYPES.index("float16"))
+    call = Call(Collective.ALL_REDUCE, len(finite), type=TYPES.index("float16"))
     with np.errstate(over="ignore"):
         wanted = (inputs[0].astype("float32") + inputs[1].astype("float32")).astype("float16")
     for result in node.run(compile_program(halves()), call, inputs):
@@ -242,14 +240,14 @@ def test_half_floats_round_to_even(make_node: MakeNode) -> None:
 
 def test_no_elements_are_no_work(make_node: MakeNode) -> None:
     node = make_node(2)
-    check(node, compile_program(exchange()), Call(Operation.ALL_REDUCE, 0), 0, in_place=False)
+    check(node, compile_program(exchange()), Call(Collective.ALL_REDUCE, 0), 0, in_place=False)
     assert node.base(0) == 0
 
 
 def test_large_buffers_go_round_their_slots_many_times(make_node: MakeNode) -> None:
     for algorithm, operation, ranks in (
-        (exchange(), Operation.ALL_REDUCE, 2),
-        (chain(), Operation.BROADCAST, 3),
+        (exchange(), Collective.ALL_REDUCE, 2),
+        (chain(), Collective.BROADCAST, 3),
     ):
         program, node = compile_program(algorithm), make_node(ranks)
         for protocol, rearranges in product((LL, SIMPLE), (True, False)):
@@ -264,7 +262,7 @@ def test_large_buffers_go_round_their_slots_many_times(make_node: MakeNode) -> N
 def test_ranks_take_the_same_stretch_of_numbers(make_node: MakeNode) -> None:
     node = make_node(3)
     program = compile_program(chain())
-    call = Call(Operation.BROADCAST, 10_000, times=5)
+    call = Call(Collective.BROADCAST, 10_000, times=5)
     check(node, program, call, 1, in_place=False)
     plan = node.plan(program, call)
     assert plan is not None
@@ -274,8 +272,8 @@ def test_ranks_take_the_same_stretch_of_numbers(make_node: MakeNode) -> None:
 def test_old_lines_never_look_new(make_node: MakeNode) -> None:
     """A round of 2^32 numbers later the same flags come again; lines were renewed in between."""
     program = compile_program(exchange())
-    long = Call(Operation.ALL_REDUCE, 1000)
-    unrelated = Call(Operation.ALL_REDUCE, 2, SIMPLE)  # It leaves the lines alone.
+    long = Call(Collective.ALL_REDUCE, 1000)
+    unrelated = Call(Collective.ALL_REDUCE, 2, SIMPLE)  # It leaves the lines alone.
     node = make_node(2)
     for _ in range(2):  # Into either half.
         check(node, program, long, 1, in_place=False)
@@ -298,15 +296,15 @@ def test_old_lines_never_look_new(make_node: MakeNode) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        Call(Operation.ALL_GATHER, 10),
-        Call(Operation.ALL_REDUCE, 10, instances=81),
-        Call(Operation.ALL_REDUCE, 10, threads=17),
-        Call(Operation.ALL_REDUCE, 10, threads=0),
-        Call(Operation.ALL_REDUCE, 10, type=10),
-        Call(Operation.ALL_REDUCE, 10, reduction=5),
-        Call(Operation.ALL_REDUCE, 10, protocol=3),
-        Call(Operation.ALL_REDUCE, 10, buffer_bytes=4095),
-        Call(Operation.ALL_REDUCE, 1 << 60, buffer_bytes=4096),
+        Call(Collective.ALL_GATHER, 10),
+        Call(Collective.ALL_REDUCE, 10, instances=81),
+        Call(Collective.ALL_REDUCE, 10, threads=17),
+        Call(Collective.ALL_REDUCE, 10, threads=0),
+        Call(Collective.ALL_REDUCE, 10, type=10),
+        Call(Collective.ALL_REDUCE, 10, reduction=5),
+        Call(Collective.ALL_REDUCE, 10, protocol=3),
+        Call(Collective.ALL_REDUCE, 10, buffer_bytes=4095),
+        Call(Collective.ALL_REDUCE, 1 << 60, buffer_bytes=4096),
     ],
     ids=str,
 )
@@ -316,23 +314,23 @@ def test_calls_that_cannot_run_so(call: Call, make_node: MakeNode) -> None:
 
 def test_a_program_that_is_not_for_calls_in_place_is_for_none(make_node: MakeNode) -> None:
     program = compile_program(replace(exchange(), in_place=False))
-    assert make_node(2).plan(program, Call(Operation.ALL_REDUCE, 10)) is None
+    assert make_node(2).plan(program, Call(Collective.ALL_REDUCE, 10)) is None
 
 
 def test_a_program_has_one_root(make_node: MakeNode) -> None:
     node, program = make_node(3), compile_program(chain())
-    assert node.plan(program, Call(Operation.BROADCAST, 10, root=0)) is not None
-    assert node.plan(program, Call(Operation.BROADCAST, 10, root=1)) is None
+    assert node.plan(program, Call(Collective.BROADCAST, 10, root=0)) is not None
+    assert node.plan(program, Call(Collective.BROADCAST, 10, root=1)) is None
 
 
 def test_slots_shrink_with_the_buffer(make_node: MakeNode) -> None:
     node, program = make_node(2), compile_program(exchange())
     for buffer_bytes in (1 << 14, 1 << 16):
-        call = Call(Operation.ALL_REDUCE, 1 << 20, SIMPLE, buffer_bytes=buffer_bytes)
+        call = Call(Collective.ALL_REDUCE, 1 << 20, SIMPLE, buffer_bytes=buffer_bytes)
         plan = node.plan(program, call)
         assert plan is not None
         assert plan[1:] == (buffer_bytes // 8, buffer_bytes // 8)
-        half = node.plan(program, Call(Operation.ALL_REDUCE, 1 << 20, buffer_bytes=buffer_bytes))
+        half = node.plan(program, Call(Collective.ALL_REDUCE, 1 << 20, buffer_bytes=buffer_bytes))
         assert half is not None
         assert half[1] == buffer_bytes // 16
 
@@ -340,7 +338,7 @@ def test_slots_shrink_with_the_buffer(make_node: MakeNode) -> None:
 def test_an_abort_ends_a_wait(make_node: MakeNode) -> None:
     """Rank 0 never calls."""
     node, program = make_node(3), compile_program(chain())
-    call = Call(Operation.BROADCAST, 100)
+    call = Call(Collective.BROADCAST, 100)
     buffers = [np.zeros(100, "int32") for _ in range(3)]
     waiting = threading.Thread(
         target=node.run_raw, args=(program, call, buffers, buffers, range(1, 3))

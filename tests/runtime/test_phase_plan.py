@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.layout import Pattern, PhaseKind
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
@@ -205,7 +205,7 @@ def test_memory_between_phases_for_a_table(show: Show) -> None:
 def test_every_size_of_a_table_has_its_memory(show: Show, nodes: int, local_ranks: int) -> None:
     plans = [
         laned
-        for each in Collective
+        for each in COLLECTIVES
         for plan in phased_plans(each, nodes, local_ranks)
         for laned in (plan, plan.with_lanes(2), plan.with_lanes(8))
     ]

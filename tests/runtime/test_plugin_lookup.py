@@ -11,13 +11,13 @@ import pytest
 from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import SectionKind, bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.lookup import lookup
 from lookup_tables.table import (
     BuiltinConfig,
     EstimateLine,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     ScheduleConfig,
     SeenPlacement,
     Shape,
@@ -42,7 +42,7 @@ from tests.runtime.plugin_abi import (
 
 ALGORITHM_ROWS = list(NcclAlgorithm)
 PROTOCOL_COLUMNS = list(NcclProtocol)
-NCCL_FUNCTIONS = list(Operation)[:5]
+NCCL_FUNCTIONS = COLLECTIVES[:5]
 GUARD = [123.5, IGNORED, 7.0]
 SHAPES = (Shape(8, 1, 8), Shape(16, 2, 8), Shape(12, 3, 4))
 LOOKUPS = 10_000
@@ -72,11 +72,11 @@ def expected_table_call(
     return Call(forced, choice.nchannels or nchannels)
 
 
-def runs_in_v2(choice: BuiltinConfig, operation: Operation) -> bool:
+def runs_in_v2(choice: BuiltinConfig, operation: Collective) -> bool:
     """Return whether NCCL 2.21 runs a choice on every machine: v2 tells a tuner no more."""
     if choice.protocol is NcclProtocol.LL128:
         return False
-    tree = choice.algorithm is NcclAlgorithm.TREE and operation is Operation.ALL_REDUCE
+    tree = choice.algorithm is NcclAlgorithm.TREE and operation is Collective.ALL_REDUCE
     return tree or choice.algorithm is NcclAlgorithm.RING
 
 
@@ -145,11 +145,11 @@ def ring_ll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = ScheduleConfig("5a5a", NcclProtocol.LL, 4, 512, 1 << 20)
     table = make_table(
         [
-            make_entry(Operation.ALL_REDUCE, 1024, 4095, low),
-            make_entry(Operation.ALL_REDUCE, 4096, 8191, high),
-            make_entry(Operation.ALL_REDUCE, 8192, 16383, None, schedule=schedule),
-            make_entry(Operation.ALL_REDUCE, 64, 64, low, shape=Shape(12, 2, 0)),
-            make_entry(Operation.ALL_REDUCE, 64, 64, high, shape=Shape(12, 2, 6)),
+            make_entry(Collective.ALL_REDUCE, 1024, 4095, low),
+            make_entry(Collective.ALL_REDUCE, 4096, 8191, high),
+            make_entry(Collective.ALL_REDUCE, 8192, 16383, None, schedule=schedule),
+            make_entry(Collective.ALL_REDUCE, 64, 64, low, shape=Shape(12, 2, 0)),
+            make_entry(Collective.ALL_REDUCE, 64, 64, high, shape=Shape(12, 2, 6)),
         ]
     )
     (tmp_path / "b.tuccl").write_bytes(bundle_bytes(table))
@@ -216,7 +216,7 @@ def test_channels_only_where_nccl_bounds_them(
 ) -> None:
     config = BuiltinConfig(algorithm, NcclProtocol.SIMPLE)
     shape = Shape(8 * nodes, nodes, 8)
-    table = make_table([make_entry(Operation.ALL_REDUCE, 0, 2**40, config, shape=shape)])
+    table = make_table([make_entry(Collective.ALL_REDUCE, 0, 2**40, config, shape=shape)])
     (tmp_path / "b.tuccl").write_bytes(with_channels(bundle_bytes(table), 64))
     monkeypatch.setenv("TUCCL_BUNDLE", str(tmp_path / "b.tuccl"))
     _, communicator = plugin.init(5, shape.ranks, shape.nodes)
@@ -365,7 +365,7 @@ def test_v2_leaves_jobs_with_their_own_choice_alone(
     communicator.end()
 
 
-def estimated(table: Table, shape: Shape, operation: Operation, size: int, factor: float) -> float:
+def estimated(table: Table, shape: Shape, operation: Collective, size: int, factor: float) -> float:
     """NCCL's estimate for the communicators of a shape's first placement, times a factor."""
     own = next(own for own in table.placements if own.shape == shape)
     return factor * dict(own.lines)[operation].at(size)
@@ -410,7 +410,7 @@ def two_placements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs with Ring/LL anywhere, and Tree/LL where NCCL expects 10 GB/s instead of 20."""
     anywhere = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)
     slow = BuiltinConfig(NcclAlgorithm.TREE, NcclProtocol.LL, 5)
-    pairs, operation = Shape(2, 1, 2), Operation.ALL_REDUCE
+    pairs, operation = Shape(2, 1, 2), Collective.ALL_REDUCE
     placements = tuple(
         SeenPlacement(pairs, number, "a and b", ((operation, EstimateLine(10.0, slope)),), entries)
         for number, slope, entries in (

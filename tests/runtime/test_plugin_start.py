@@ -13,7 +13,8 @@ import pytest
 
 from lookup_tables.bundle_layout import LARGEST_BUNDLE_BYTES, bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
 from tests.lookup_tables.tables import make_entry, make_table
 from tests.runtime.conftest import RUNTIME
 from tests.runtime.plugin_abi import VERSIONS, Plugin
@@ -22,8 +23,8 @@ SUCCESS, INVALID_USAGE = 0, 5
 RING_LL = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 3)
 TABLE = make_table(
     [
-        make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL),
-        make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL, shape=Shape(16, 2, 8)),
+        make_entry(Collective.ALL_REDUCE, 1024, 4095, RING_LL),
+        make_entry(Collective.ALL_REDUCE, 1024, 4095, RING_LL, shape=Shape(16, 2, 8)),
     ]
 )
 COST = [10.0] * 21

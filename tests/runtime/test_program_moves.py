@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs import layout
 from synthesizer.programs.compiler import compile_program
 from tests.runtime.host_node import NATIVE, compile_host

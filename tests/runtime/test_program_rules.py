@@ -15,11 +15,11 @@ import pytest
 
 from lookup_tables import program_header
 from lookup_tables.bundles.program_section import programs_section
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import HEADER, sealed
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Buffer, StepType
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs import layout
 from synthesizer.programs.compiler import compile_program, read_program
@@ -47,8 +47,7 @@ from tests.runtime.raw_programs import RawStep, raw_program
 from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.programs.phased_schedules import (
-    COLLECTIVES,
-    EVERY,
+    IN_PLACE,
     all_plans,
     over_gateways,
 )
@@ -300,10 +299,10 @@ def unproved(phased: PhasedSchedule) -> bytes:
 def test_programs_of_the_compiler_are_sound(check: Check) -> None:
     experts = [
         cut(algorithm, (2, 2))
-        for collective in EVERY
+        for collective in COLLECTIVES
         for algorithm in expert_algorithms(collective, switched(2, 2), 3)
     ]
-    phased = [*all_plans(2, 8), *all_plans(3, 1), *map(over_gateways, EVERY), *experts]
+    phased = [*all_plans(2, 8), *all_plans(3, 1), *map(over_gateways, COLLECTIVES), *experts]
     programs = map(compile_program, (exchange(), halves(), chain()))
     for program in (*programs, *map(compile_program, phased)):
         assert check(program) == ""
@@ -529,7 +528,7 @@ def _marked(records: layout.Records) -> frozenset[tuple[int, int]]:
 def test_the_loader_accepts_what_keeps_the_form_and_nothing_else(check: Check) -> None:
     rng = random.Random(2)
     plans = [STEERED, *all_plans(2, 2), *all_plans(3, 4), *all_plans(2, 1)]
-    good = [compile_program(each) for each in (*plans, *map(over_gateways, EVERY))]
+    good = [compile_program(each) for each in (*plans, *map(over_gateways, COLLECTIVES))]
     telling = [0, 1, 2, 3, 4, 5, 8, 16, 64, 65535, 65536, 65537, 2**31, 2**32 - 1]
     accepted = 0
     for _ in range(10_000):
@@ -574,7 +573,7 @@ def test_mutated_programs_do_no_harm(tmp_path: Path) -> None:
         assert 0.1 < accepted(compile_program(algorithm), 20_000, seed) < 0.9
     for seed, plan in enumerate([*all_plans(2, 2), *all_plans(3, 1), STEERED]):
         assert 0.1 < accepted(compile_program(plan), 5_000, seed) < 0.8
-    for seed, collective in enumerate(COLLECTIVES):
+    for seed, collective in enumerate(IN_PLACE):
         assert 0.1 < accepted(compile_program(over_gateways(collective)), 1_000, seed) < 0.9
     # Steps that move all there is to move: their numbers are mutated, and most are sound.
     step = RawStep(StepType.COPY, count=layout.MOST_STEPS)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from probes.topology.graph import DeviceKind, LinkKind, Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates, whole_machine
@@ -11,7 +12,6 @@ from sketches.nic_pools import nic_pools
 from sketches.sketch import EdgeKind
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s, time_bound
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.sketches.machines import cluster, devices, machine, virtual_machine
 

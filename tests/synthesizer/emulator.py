@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.contents import input_chunks, output_chunks
 from tuccl.errors import ScheduleError
 
 Array = NDArray[np.generic]

@@ -4,6 +4,7 @@ They work in place and out of place unless noted: results are written to the out
 rank's own data is copied to it with `cpy`, which in place copies a chunk onto itself.
 """
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
@@ -15,7 +16,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.contents import input_chunks, output_chunks
 
 
 def i(offset: int) -> ChunkRef:

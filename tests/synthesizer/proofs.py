@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective, input_chunks
+from synthesizer.ir.contents import input_chunks
 from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
 from tests.synthesizer.emulator import expected_outputs, run
 from tests.synthesizer.hand_schedules import (
     algorithm,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective, parse_collective
 from tuccl.errors import UsageError
 from tuccl.quantities import (
     MAX_SIZE_BYTES,
@@ -12,7 +12,6 @@ from tuccl.quantities import (
     format_elapsed,
     format_seconds,
     format_size,
-    parse_operation,
     parse_operations,
     parse_seconds,
     parse_size,
@@ -96,13 +95,13 @@ def test_the_message_names_what_the_duration_is_of() -> None:
 
 def test_operations_are_understood_however_they_are_written() -> None:
     for name in ("ReduceScatter", "reduce-scatter", "reduce_scatter"):
-        assert parse_operation(name) is Operation.REDUCE_SCATTER
+        assert parse_collective(name) is Collective.REDUCE_SCATTER
     with pytest.raises(UsageError, match="all_scatter"):
-        parse_operation("all_scatter")
+        parse_collective("all_scatter")
 
 
 def test_several_operations_are_each_there_once_in_one_order() -> None:
     found = parse_operations("reduce_scatter, AllGather,,reducescatter")
-    assert found == (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+    assert found == (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
     with pytest.raises(UsageError, match="no operation given"):
         parse_operations(" ,")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation, Estimator, Reference
 from lookup_tables.provenance import Provenance
 from lookup_tables.table import (
@@ -10,13 +11,11 @@ from lookup_tables.table import (
     Key,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     ScheduleConfig,
     Shape,
     StoredSchedule,
     Table,
 )
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import plan_by_name
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
@@ -51,7 +50,7 @@ def tuned(
     kinds = ((1024, ring, kernel, 4.0), (2048, None, kernel, 2.0), (4096, ring, None, 8.0))
     entries = tuple(
         Entry(
-            Key(Operation.ALL_REDUCE, size, 2 * size - 1, shape, FINGERPRINT), size, builtin,
+            Key(Collective.ALL_REDUCE, size, 2 * size - 1, shape, FINGERPRINT), size, builtin,
             schedule, time_us, 8.0 if builtin else None, 16.0, 15, 0.01, "2026-01-02T03:04:05Z",
             Provenance(backend), confirmed(time_us, schedule, builtin),
         )
@@ -84,7 +83,7 @@ def _key(
     size_bytes: int, builtin: BuiltinConfig | None, schedule: ScheduleConfig | None, shape: Shape
 ) -> KeyReport:
     return KeyReport(
-        operation=Operation.ALL_REDUCE,
+        operation=Collective.ALL_REDUCE,
         size_bytes=size_bytes,
         shape=shape,
         min_bytes=size_bytes,

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.api.hosts.settled_nccl import nccl_of_host, settle_nccl, tell_nccl
 from tuccl.crew.mpi import mpi_tasks, run_ranks
 from tuccl.crew.places import LocalPlaces, Places
@@ -48,7 +48,7 @@ class BenchRequest:
 
     directories: tuple[Path, ...]
     """Workspaces or shipped directories of the tables, at most two."""
-    operations: tuple[Operation, ...] | None
+    operations: tuple[Collective, ...] | None
     """None: the table's."""
     sizes_bytes: tuple[int, ...] | None
     """None: the table's."""

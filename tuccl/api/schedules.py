@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lookup_tables.collective import Collective, parse_collective
 from sketches.candidates import sketch_candidates, whole_machine
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.dsl import Schedule
@@ -12,7 +13,6 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.formats.exports import export_files
 from synthesizer.formats.nccl_graph_figures import GraphMachine
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective, parse_collective
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import Verdict
 from synthesizer.prove.verifier import verify as prove

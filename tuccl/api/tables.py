@@ -6,9 +6,10 @@ from pathlib import Path
 
 from lookup_tables.bundle_layout import MAGIC
 from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.collective import parse_collective
 from lookup_tables.table import Shape
 from tuccl.errors import UsageError
-from tuccl.quantities import parse_operation, parse_size
+from tuccl.quantities import parse_size
 from tuccl.reports.explanation import ExplainedCall, communicator_words, explain
 from tuccl.reports.tuning_result import TunedTable, current_run, read_table_file
 from tuccl.shipping.shipped_directory import TABLE_NAME
@@ -68,7 +69,7 @@ def lookup(
     """
     found = table if isinstance(table, TunedTable) else read_table(table)
     shape = _shape(found, ranks, nodes)
-    return explain(found, parse_operation(operation), parse_size(str(size)), shape)
+    return explain(found, parse_collective(operation), parse_size(str(size)), shape)
 
 
 def _shape(found: TunedTable, ranks: int | None, nodes: int | None) -> Shape:

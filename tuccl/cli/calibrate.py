@@ -39,19 +39,18 @@ class CalibrateOptions(MachineOptions):
 )
 def calibrate(options: CalibrateOptions) -> int:
     """Fit the simulated backend to measured times of NCCL on this machine."""
-    from lookup_tables.table import Operation
+    from lookup_tables.collective import COLLECTIVES, parse_collective
     from tuccl.measuring.calibration.fit import fit_constants
     from tuccl.measuring.calibration.model_file import make_model_file, model_file_text
     from tuccl.measuring.calibration.sources import read_measurements
     from tuccl.measuring.records.grid_csv import files_of
     from tuccl.options.machine import load_machine
     from tuccl.options.output_file import check_output
-    from tuccl.quantities import parse_operation
     from tuccl.views.terminal.json_output import print_json
     from tuccl.workspace.atomic_file import write_atomically
 
     check_output(options.output, "--output", (*files_of(options.measured), options.topology))
-    operation = None if options.operation is None else parse_operation(options.operation)
+    operation = None if options.operation is None else parse_collective(options.operation)
     topology = load_machine(options)
     measured = read_measurements(options.measured, topology, operation)
     fit = fit_constants(measured.observations)
@@ -65,7 +64,7 @@ def calibrate(options: CalibrateOptions) -> int:
     )
     write_atomically(options.output, model_file_text(model))
     seen = {observation.operation for observation in measured.observations}
-    operations = [each.value for each in Operation if each in seen]
+    operations = [each.value for each in COLLECTIVES if each in seen]
     if options.as_json:
         document = {
             "kind": measured.kind,

@@ -11,7 +11,8 @@ from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import AS_JSON, DEFAULT_WORKSPACE, SCOPE, WORKSPACE_DIRECTORY, option
 
 if TYPE_CHECKING:
-    from lookup_tables.table import Operation, Shape
+    from lookup_tables.collective import Collective
+    from lookup_tables.table import Shape
     from tuccl.reports.report import Report
 
 
@@ -37,8 +38,9 @@ class ExplainOptions:
 @command("tuccl explain all_reduce 4M", "tuccl explain all_gather 1M --ranks 8 --nodes 1")
 def explain(options: ExplainOptions) -> int:
     """Show what a job here runs for a call, and why. Exit code 1: NCCL chooses."""
+    from lookup_tables.collective import parse_collective
     from tuccl.models.figures import communicator_shape
-    from tuccl.quantities import parse_operation, parse_size
+    from tuccl.quantities import parse_size
     from tuccl.reports.explanation import explain as explain_call
     from tuccl.reports.keys import Runner
     from tuccl.reports.tuning_result import current_run, read_machine
@@ -46,7 +48,7 @@ def explain(options: ExplainOptions) -> int:
     from tuccl.views.terminal.explanation_display import explanation_lines
     from tuccl.views.terminal.json_output import print_document
 
-    operation, size_bytes = parse_operation(options.operation), parse_size(options.size)
+    operation, size_bytes = parse_collective(options.operation), parse_size(options.size)
     current = current_run(options.directory)
     whole = communicator_shape(read_machine(current.run))
     shape = _communicator(options.ranks, options.nodes, whole)
@@ -60,7 +62,7 @@ def explain(options: ExplainOptions) -> int:
     return ExitCode.OK if applies else ExitCode.FINDING
 
 
-def _require_tuned(report: Report, operation: Operation, shape: Shape) -> None:
+def _require_tuned(report: Report, operation: Collective, shape: Shape) -> None:
     """Require that a run tuned an operation on communicators of a shape.
 
     Raises:

@@ -129,7 +129,7 @@ def _synthesize(options: SynthesizeOptions, ranks: Workers | None) -> int:
 def _outcome(
     options: SynthesizeOptions, wanted: str | None, ranks: Workers | None, progress: Progress
 ) -> Outcome:
-    from synthesizer.ir.collectives import parse_collective
+    from lookup_tables.collective import parse_collective
     from tuccl.options.sketch_argument import nodes_of, read_sketch_argument, sketch_for
     from tuccl.quantities import parse_seconds, parse_size
     from tuccl.schedules.best_schedule import Means, best_schedule

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import Fabric, Generation, MachineFigures
 from tuccl.search.trials.config import Config, ProcessProfile
@@ -88,7 +89,7 @@ class Choice:
 
 
 def nccl_choice(
-    operation: Operation, size_bytes: int, config: Config, machine: MachineFigures
+    operation: Collective, size_bytes: int, config: Config, machine: MachineFigures
 ) -> Choice:
     """Return what NCCL runs under a configuration of a built-in algorithm.
 
@@ -107,20 +108,20 @@ def nccl_choice(
     return _sized(operation, size_bytes, pair, machine, profile, config.nchannels)
 
 
-def _exists(operation: Operation, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
+def _exists(operation: Collective, algorithm: NcclAlgorithm, machine: MachineFigures) -> bool:
     if algorithm is _TREE:
-        return operation is Operation.ALL_REDUCE
+        return operation is Collective.ALL_REDUCE
     if algorithm is NcclAlgorithm.PAT:
-        halves = {Operation.ALL_GATHER, Operation.REDUCE_SCATTER}
+        halves = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
         return operation in halves and machine.shape.ranks_per_node == 1
     return True
 
 
 def _cheapest(
-    operation: Operation, size_bytes: int, machine: MachineFigures
+    operation: Collective, size_bytes: int, machine: MachineFigures
 ) -> tuple[NcclAlgorithm, NcclProtocol]:
     """Algorithm and protocol of the least time by NCCL's own cost model."""
-    algorithms = (_TREE, _RING) if operation is Operation.ALL_REDUCE else (_RING,)
+    algorithms = (_TREE, _RING) if operation is Collective.ALL_REDUCE else (_RING,)
     _, algorithm, index = min(
         (_estimate_us(operation, size_bytes, algorithm, index, machine), algorithm, index)
         for algorithm in algorithms
@@ -130,7 +131,7 @@ def _cheapest(
 
 
 def _sized(
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     pair: tuple[NcclAlgorithm, NcclProtocol],
     machine: MachineFigures,
@@ -170,11 +171,11 @@ def _sized(
 
 
 def _dealt_channels(
-    operation: Operation, size_bytes: int, protocol: NcclProtocol, ranks: int, channels: int
+    operation: Collective, size_bytes: int, protocol: NcclProtocol, ranks: int, channels: int
 ) -> int:
     """Channels that get data when whole cells are dealt to at most `channels`."""
-    halves = {Operation.ALL_GATHER, Operation.REDUCE_SCATTER}
-    traffic = ranks if operation in halves else 2 if operation is Operation.ALL_REDUCE else 1
+    halves = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
+    traffic = ranks if operation in halves else 2 if operation is Collective.ALL_REDUCE else 1
     rank_bytes = size_bytes // ranks if operation in halves else size_bytes
     traffic *= 4 if protocol is NcclProtocol.LL else 1
     grain = _CELL_GRAIN_BYTES
@@ -183,7 +184,7 @@ def _dealt_channels(
     return math.ceil(cells / math.ceil(cells / channels))
 
 
-def ring_estimate_us(operation: Operation, size_bytes: int, machine: MachineFigures) -> float:
+def ring_estimate_us(operation: Collective, size_bytes: int, machine: MachineFigures) -> float:
     """NCCL's own estimate for ring with Simple, as it hands it to a tuner."""
     return _estimate_us(
         operation, size_bytes, _RING, _PROTOCOLS.index(NcclProtocol.SIMPLE), machine
@@ -191,7 +192,7 @@ def ring_estimate_us(operation: Operation, size_bytes: int, machine: MachineFigu
 
 
 def _estimate_us(
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     algorithm: NcclAlgorithm,
     index: int,
@@ -204,13 +205,13 @@ def _estimate_us(
         bandwidth *= _TREE_CORRECTION[index][step]
     per_cell = size_bytes / (machine.graph_channels * machine.shape.ranks)
     is_ring_simple = algorithm is _RING and index == 2
-    if is_ring_simple and operation is Operation.ALL_REDUCE and machine.shape.nodes > 1:
+    if is_ring_simple and operation is Collective.ALL_REDUCE and machine.shape.nodes > 1:
         latency *= 1.4 if per_cell >= 64 else 1.0
     return latency + size_bytes / (1000.0 * bandwidth)
 
 
 def _bandwidth_gb_per_s(
-    operation: Operation, algorithm: NcclAlgorithm, index: int, machine: MachineFigures
+    operation: Collective, algorithm: NcclAlgorithm, index: int, machine: MachineFigures
 ) -> float:
     """Algorithm bandwidth that NCCL expects."""
     shape, channels = machine.shape, machine.graph_channels
@@ -235,7 +236,7 @@ def _bandwidth_gb_per_s(
 
 
 def _latency_us(
-    operation: Operation, algorithm: NcclAlgorithm, index: int, machine: MachineFigures
+    operation: Collective, algorithm: NcclAlgorithm, index: int, machine: MachineFigures
 ) -> float:
     shape = machine.shape
     intra = _HOP_US[machine.fabric][algorithm][index]
@@ -245,20 +246,20 @@ def _latency_us(
         per_node = max(1, shape.ranks // shape.nodes)
         return base + 2.0 * ((per_node - 1) * intra + math.log2(shape.nodes) * inter)
     steps = ring_steps(operation, shape.ranks)
-    if operation in {Operation.BROADCAST, Operation.REDUCE}:
+    if operation in {Collective.BROADCAST, Collective.REDUCE}:
         return base + steps * (intra if shape.nodes == 1 else inter)
-    rounds = 2 if operation is Operation.ALL_REDUCE else 1
+    rounds = 2 if operation is Collective.ALL_REDUCE else 1
     network_steps = rounds * (shape.nodes - 1)
     overhead = (3.0 if index == 2 else 1.0) if shape.nodes > 1 else 0.0
     return base + (steps - network_steps) * max(intra, overhead) + network_steps * inter
 
 
-def ring_steps(operation: Operation, ranks: int) -> int:
+def ring_steps(operation: Collective, ranks: int) -> int:
     """Steps of a ring: 2(n - 1) for all_reduce, n - 1 for its halves, n for rooted operations.
 
     At least one, so that a single rank needs no case of its own.
     """
-    if operation in {Operation.BROADCAST, Operation.REDUCE}:
+    if operation in {Collective.BROADCAST, Collective.REDUCE}:
         return ranks
-    rounds = 2 if operation is Operation.ALL_REDUCE else 1
+    rounds = 2 if operation is Collective.ALL_REDUCE else 1
     return max(1, rounds * (ranks - 1))

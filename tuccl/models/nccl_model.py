@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.models.figures import Fabric, Generation, MachineFigures
 from tuccl.models.model_constants import SHIPPED, ModelConstants
 from tuccl.models.nccl_choice import BYTES_PER_THREAD, Choice, ring_steps
@@ -77,7 +78,7 @@ class Work:
 
 
 def builtin_time_us(
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     choice: Choice,
     machine: MachineFigures,
@@ -99,7 +100,7 @@ def builtin_time_us(
 
 
 def work_of(
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     choice: Choice,
     machine: MachineFigures,
@@ -187,12 +188,12 @@ def _payload_share(protocol: NcclProtocol) -> float:
 
 
 def _ring_work(
-    operation: Operation, size_bytes: int, choice: Choice, machine: MachineFigures, launches: int
+    operation: Collective, size_bytes: int, choice: Choice, machine: MachineFigures, launches: int
 ) -> Work:
     """Work of a ring; PAT and the pairs of alltoall send as much on other paths."""
     shape = machine.shape
     steps = ring_steps(operation, shape.ranks)
-    rooted = operation in {Operation.BROADCAST, Operation.REDUCE}
+    rooted = operation in {Collective.BROADCAST, Collective.REDUCE}
     pieces = 1 if rooted else steps
     traffic = pieces * size_bytes / (1 if rooted else shape.ranks)
     # Ranks follow each other node by node, so one hop in `ranks_per_node` leaves the node.
@@ -212,7 +213,7 @@ def _ring_work(
         else 0.0
     )
     # A ring leaves every node once; alltoall leaves it from every rank.
-    network_share = shape.ranks / shape.nodes if operation is Operation.ALLTOALL else 1.0
+    network_share = shape.ranks / shape.nodes if operation is Collective.ALLTOALL else 1.0
     return Work(
         *_hops(machine, hops - network_hops, network_hops),
         clock=_CLOCK[machine.generation],

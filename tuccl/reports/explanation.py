@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
+from lookup_tables.collective import Collective
 from lookup_tables.lookup import lookup
-from lookup_tables.table import Entry, Operation, Shape, Table
+from lookup_tables.table import Entry, Shape, Table
 from tuccl.quantities import count_of
 from tuccl.reports.choice_text import describe_schedule, runs_text
 from tuccl.reports.decision_sentence import decision_sentence
@@ -76,7 +77,7 @@ class ExplainedCall(TunedCall):
 
 
 def explain(
-    found: TunedTable, operation: Operation, size_bytes: int, shape: Shape
+    found: TunedTable, operation: Collective, size_bytes: int, shape: Shape
 ) -> ExplainedCall:
     """Return what a job here runs for a call, and why.
 
@@ -169,7 +170,7 @@ def _of_entry(call: ExplainedCall, entry: Entry | BundleEntry, found: TunedTable
     )
 
 
-def _why_none(found: TunedTable, operation: Operation, size_bytes: int, shape: Shape) -> str:
+def _why_none(found: TunedTable, operation: Collective, size_bytes: int, shape: Shape) -> str:
     if shape not in found.shapes:
         known = " and ".join(map(communicator_words, found.shapes)) or "none"
         return f"no entry: the table is for {known}, not for {communicator_words(shape)}"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import NoStarts
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from probes.inputs.messages import printable
 from tuccl.quantities import format_size
 from tuccl.search.trials.config import Task
@@ -58,7 +59,7 @@ class Gain:
 class TunedCall:
     """A key: calls of one size on communicators of one shape, all of which make it at once."""
 
-    operation: Operation
+    operation: Collective
     size_bytes: int
     shape: Shape
     placement: str | None = None
@@ -71,7 +72,7 @@ class TunedCall:
         return Task(self.operation, self.size_bytes, self.shape)
 
     @property
-    def order(self) -> tuple[Shape, Operation, int, str]:
+    def order(self) -> tuple[Shape, Collective, int, str]:
         """Unique sort key of the keys of a table."""
         return self.shape, self.operation, self.size_bytes, self.placement or ""
 

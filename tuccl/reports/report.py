@@ -9,9 +9,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator, NoStarts, Reference
 from lookup_tables.lookup import LEAST_TIME_US, MOST_TIME_US
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.errors import WorkspaceError
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import SCHEDULE_PREFIXES
@@ -79,7 +80,7 @@ class ProfileRatio(_Model):
 class KeyReport(_Model):
     """The decision for one operation, size and communicator shape."""
 
-    operation: Operation
+    operation: Collective
     size_bytes: int
     shape: Shape
     """Shape of its communicators."""
@@ -111,7 +112,7 @@ class ProfileReport(_Model):
     profile: dict[str, str]
     speedup: float
     """Stock's time over the best under the profile: weighted geometric mean over the raced keys."""
-    operation: Operation
+    operation: Collective
     size_bytes: int
     """Size of the worst key."""
     shape: Shape
@@ -130,7 +131,7 @@ class ProfileReport(_Model):
 class LossWithoutExecutor(_Model):
     """A key that a schedule serves, by NCCL's best call under the profile."""
 
-    operation: Operation
+    operation: Collective
     size_bytes: int
     shape: Shape
     ratio: Annotated[float, Field(ge=1e-9, le=1e9)]
@@ -159,7 +160,7 @@ class FloorReport(_Model):
 class RetunedKey(_Model):
     """A measured key under the new table and under the old one, on the machine as it is now."""
 
-    operation: Operation
+    operation: Collective
     size_bytes: int
     shape: Shape
     before: str

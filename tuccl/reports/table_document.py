@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lookup_tables.table import Entry, Operation, Shape, Table
+from lookup_tables.collective import Collective
+from lookup_tables.table import Entry, Shape, Table
 from tuccl.reports.entries import EntryFigures, placed_entries_of
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.explanation import KeyApart, WithoutExecutor, apart_of
@@ -115,7 +116,7 @@ class RetunedPart:
     name: str
     """`whole`, `node`, `rail` or `pairs`."""
     shape: Shape
-    operation: Operation
+    operation: Collective
     keys: int
     fate: Literal["kept", "measured again", "measured for the first time"]
     why: str

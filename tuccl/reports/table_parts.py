@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Entry, Operation, Shape, Table
+from lookup_tables.table import Entry, Shape, Table
 from tuccl.reports.evidence import Evidence, evidence_of_backend
 
 
@@ -16,7 +17,7 @@ from tuccl.reports.evidence import Evidence, evidence_of_backend
 class TablePart:
     """Entries of a table that share operation, communicator shape and origin of their times."""
 
-    operation: Operation
+    operation: Collective
     shape: Shape
     times: Evidence | None
     """Evidence behind the times; None: the table does not record it."""
@@ -39,7 +40,7 @@ class TablePart:
 
 def parts_of(table: Table) -> tuple[TablePart, ...]:
     """Return the parts of a table, in the order of its entries."""
-    groups: dict[tuple[Shape, Operation, Provenance | None], list[Entry]] = {}
+    groups: dict[tuple[Shape, Collective, Provenance | None], list[Entry]] = {}
     for entry in table.all_entries:
         key = (entry.key.shape, entry.key.operation, _origin(entry.provenance))
         groups.setdefault(key, []).append(entry)
@@ -62,7 +63,7 @@ def _origin(provenance: Provenance | None) -> Provenance | None:
 
 
 def _part(
-    shape: Shape, operation: Operation, origin: Provenance | None, entries: list[Entry]
+    shape: Shape, operation: Collective, origin: Provenance | None, entries: list[Entry]
 ) -> TablePart:
     version = None if origin is None else origin.nccl_version
     return TablePart(

@@ -8,8 +8,8 @@ calls, `staging_need.h` limits the memory.
 
 from __future__ import annotations
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phases import MOST_SCRATCH_BYTES, MOST_SLICES, CallPhase, PhasedSchedule
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS

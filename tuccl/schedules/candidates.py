@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import content_address
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program, program_hash, program_of
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.phases import PhasedSchedule

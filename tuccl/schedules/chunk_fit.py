@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lookup_tables.collective import Collective
 from sketches.chunking import Misfit
 from sketches.sketch import Sketch
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult, synthesize
 
 _OF_EQUAL_PARTS = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}

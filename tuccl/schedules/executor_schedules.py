@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import Operation, StoredSchedule, Table
+from lookup_tables.collective import Collective
+from lookup_tables.table import StoredSchedule, Table
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.experts import beyond_experts, expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern, PhaseKind, pattern_in
 from synthesizer.programs.phases import has_scratch_for
@@ -57,14 +57,14 @@ def why_not_run(algorithm: Algorithm) -> str | None:
 
 
 def with_kernels(
-    operation: Operation,
+    operation: Collective,
     candidates: Sequence[Candidate],
     sketches: Iterable[Sketch],
     machine: Sketch,
     sizes_bytes: Sequence[int],
 ) -> tuple[Candidate, ...]:
     """Return candidates that the executor can run, with a schedule for each kernel at all sizes."""
-    collective = Collective(operation.value)
+    collective = operation
     interpreted, by_pattern = [], dict[Pattern, Candidate]()
     for candidate in candidates:
         pattern = pattern_of_candidate(candidate)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from lookup_tables.collective import Collective
 from sketches.guidance import CandidateFigures, size_ranges
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import (
@@ -17,7 +18,6 @@ from synthesizer.bounds.time_bounds import (
     latency_bound_us,
 )
 from synthesizer.experts import rails_suffice
-from synthesizer.ir.collectives import Collective
 
 
 def guided(

@@ -16,6 +16,7 @@ from functools import partial
 from math import inf
 from typing import Generic, TypeVar
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.experts import (
     MOST_RANKS_WRITTEN_OUT,
@@ -25,7 +26,6 @@ from synthesizer.experts import (
     rails_suffice,
 )
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult
 from synthesizer.prove.verifier import verify
 from tuccl.crew.pool import Workers

@@ -15,7 +15,8 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from sketches.sketch import Sketch
@@ -23,7 +24,6 @@ from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.dsl import Schedule
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.cutting import cut
@@ -47,9 +47,9 @@ class OwnSchedule:
     algorithm: Algorithm
 
     @property
-    def operation(self) -> Operation:
+    def operation(self) -> Collective:
         """Operation of the calls that it is for."""
-        return Operation(self.algorithm.collective.value)
+        return self.algorithm.collective
 
     @property
     def digest(self) -> str:
@@ -69,7 +69,7 @@ class Demands:
 
     topology: Topology
     shape: Shape
-    operations: tuple[Operation, ...]
+    operations: tuple[Collective, ...]
     sizes_bytes: tuple[int, ...]
     in_place: bool = False
     """Whether calls are timed in place."""
@@ -128,7 +128,7 @@ def own_candidates(
     sizes_bytes: Sequence[int],
     *,
     in_rounds: bool = False,
-) -> dict[Operation, tuple[Candidate, ...]]:
+) -> dict[Collective, tuple[Candidate, ...]]:
     """Return candidates for every size that the schedules are for, by operation.
 
     Args:
@@ -139,7 +139,7 @@ def own_candidates(
         in_rounds: Whether they run across hosts, in stages and rounds where they have that form.
     """
     node_sizes = node_sizes_of(machine) if in_rounds else ()
-    found: dict[Operation, tuple[Candidate, ...]] = {}
+    found: dict[Collective, tuple[Candidate, ...]] = {}
     for schedule in own:
         algorithm = schedule.algorithm
         sizes = [size for size in sizes_bytes if schedule.serves(size)]
@@ -164,8 +164,9 @@ def _in_rounds(candidate: Candidate, node_sizes: tuple[int, ...]) -> Candidate:
 
 
 def with_own(
-    made: Mapping[Operation, tuple[Candidate, ...]], own: Mapping[Operation, tuple[Candidate, ...]]
-) -> dict[Operation, tuple[Candidate, ...]]:
+    made: Mapping[Collective, tuple[Candidate, ...]],
+    own: Mapping[Collective, tuple[Candidate, ...]],
+) -> dict[Collective, tuple[Candidate, ...]]:
     """Return all candidates; a made one that the user wrote, too, has the user's name."""
     return {
         operation: (

@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import product
 from math import inf
 
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phases import PhasedSchedule
@@ -49,7 +49,7 @@ _WHOLE = "_full"
 
 
 def phased_candidates(
-    operation: Operation, grid: GridFigures, machine: Sketch, sizes_bytes: Sequence[int]
+    operation: Collective, grid: GridFigures, machine: Sketch, sizes_bytes: Sequence[int]
 ) -> tuple[Candidate, ...]:
     """Return the candidates of an operation, each with the sizes that it is for.
 
@@ -59,7 +59,7 @@ def phased_candidates(
         machine: The whole machine, unpruned.
         sizes_bytes: Sizes that are tuned.
     """
-    collective = Collective(operation.value)
+    collective = operation
     small = [size for size in sizes_bytes if size <= SMALL_BYTES]
     large = [size for size in sizes_bytes if size > SMALL_BYTES]
     bound = time_bound(collective, machine)

@@ -12,9 +12,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import NoProgramError, WorkspaceError
@@ -135,5 +135,8 @@ def _plan_row(phases: PhasedSchedule) -> dict[str, Any]:
 
 def _plan(row: dict[str, Any]) -> PhasedSchedule:
     return plan_by_name(
-        Collective(row["collective"]), str(row["name"]), int(row["nodes"]), int(row["local_ranks"])
+        Collective.named(row["collective"]),
+        str(row["name"]),
+        int(row["nodes"]),
+        int(row["local_ranks"]),
     )

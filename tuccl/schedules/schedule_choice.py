@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from lookup_tables.collective import Collective
 from sketches.chunking import Misfit
 from sketches.sketch import Sketch
-from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, Times, simulate
 from tuccl.crew.pool import IN_PROCESS, Workers
 from tuccl.errors import InfeasibleError, ScheduleError

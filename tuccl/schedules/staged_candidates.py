@@ -16,8 +16,9 @@ from itertools import chain, groupby, product
 from math import inf, log
 from types import MappingProxyType
 
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
-from lookup_tables.table import NcclProtocol, Operation
+from lookup_tables.table import NcclProtocol
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
@@ -25,7 +26,6 @@ from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from synthesizer.experts import beyond_experts, expert_algorithms
 from synthesizer.experts.gateways import gateway_programs
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.programs.phases import has_scratch_for
 from tuccl.errors import NoProgramError
@@ -36,7 +36,7 @@ from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
 from tuccl.search.trials.presets import staged_families
 
 OPERATIONS = frozenset(
-    {Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL}
+    {Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
 )
 """Operations that have such candidates."""
 MOST_STEPS = 20_000
@@ -72,7 +72,7 @@ def node_sizes_of(machine: Sketch) -> tuple[int, ...]:
 
 
 def staged_candidates(
-    operation: Operation,
+    operation: Collective,
     topology: Topology,
     machine: Sketch,
     sizes_bytes: Sequence[int],
@@ -95,7 +95,7 @@ def staged_candidates(
     sizes = node_sizes_of(machine)
     if operation not in OPERATIONS or not sizes or max(sizes) > MOST_RANKS:
         return ()
-    collective = Collective(operation.value)
+    collective = operation
     algorithms = list(_algorithms(collective, topology, machine))
     cuts = []
     for number, algorithm in enumerate(algorithms):

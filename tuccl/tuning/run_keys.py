@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.tuning.settings import RunSettings
@@ -104,7 +105,7 @@ def representative(tasks: Sequence[Task], times: KeyWeights | None = None) -> li
     return [task for task in tasks if task.size_bytes in sizes[::2]]
 
 
-def ladder_of(task: Task) -> tuple[Operation, Shape, Placement]:
+def ladder_of(task: Task) -> tuple[Collective, Shape, Placement]:
     """Return what the keys of different sizes have in common."""
     return task.operation, task.shape, task.placement
 

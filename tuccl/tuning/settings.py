@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
+from lookup_tables.collective import Collective, parse_collective
 from lookup_tables.program_header import MOST_RANKS, executor_serves
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from tuccl import __version__
 from tuccl.errors import UsageError
@@ -26,7 +27,6 @@ from tuccl.options.run_options import RunOptions
 from tuccl.quantities import (
     count_of,
     format_size,
-    parse_operation,
     parse_operations,
     parse_seconds,
     parse_size,
@@ -66,7 +66,7 @@ _STATED_OTHERWISE = frozenset({"options", "laboratory", "recorded_schedules"})
 class RunSettings:
     """Everything that decides the table, except the machine."""
 
-    operations: tuple[Operation, ...]
+    operations: tuple[Collective, ...]
     sizes_bytes: tuple[int, ...]
     options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
     """The options as given; some of them are parsed into the other fields."""
@@ -74,7 +74,7 @@ class RunSettings:
     """Seconds of machine time that measuring may take; None: until the search converges."""
     floor: float | None = DEFAULT_FLOOR
     """Least share of stock NCCL's speed that a process profile leaves every key; None: no floor."""
-    weights: tuple[tuple[Operation, float], ...] = ()
+    weights: tuple[tuple[Collective, float], ...] = ()
     """Weight of an operation in the choice of the process profile; 1 where none is given."""
     shapes: tuple[NamedShape, ...] = ()
     """Communicator shapes that are tuned; empty: that of all GPUs alone."""
@@ -122,13 +122,13 @@ class RunSettings:
             graph=not self.options.plain, in_place=self.options.in_place, computations=beside
         )
 
-    def sizes_of(self, operation: Operation, shape: Shape) -> tuple[int, ...]:
+    def sizes_of(self, operation: Collective, shape: Shape) -> tuple[int, ...]:
         """Sizes of an operation that are tuned on a shape; none where it is not tuned there."""
         if self.workload is None:
             return self.sizes_bytes if operation in self.operations else ()
         return self.workload.sizes_of(operation, shape)
 
-    def operations_of(self, shape: Shape) -> tuple[Operation, ...]:
+    def operations_of(self, shape: Shape) -> tuple[Collective, ...]:
         """Operations that are tuned on a shape."""
         return tuple(each for each in self.operations if self.sizes_of(each, shape))
 
@@ -194,7 +194,7 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
         raise UsageError(f"--alone says how the calls of a workload are timed; {why}")
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))
-    if Operation.ALLTOALL in operations:
+    if Collective.ALLTOALL in operations:
         refusal = alltoall_refusal(options)
         if refusal is not None and not (options.schedules and offers_schedules):
             raise UsageError(refusal)
@@ -260,8 +260,8 @@ def alltoall_refusal(options: RunOptions, shape: Shape | None = None, nccl: str 
 
 
 def parse_weights(
-    text: str, operations: Sequence[Operation], shapes: Sequence[ShapeName] = ()
-) -> tuple[tuple[tuple[Operation, float], ...], dict[ShapeName, float]]:
+    text: str, operations: Sequence[Collective], shapes: Sequence[ShapeName] = ()
+) -> tuple[tuple[tuple[Collective, float], ...], dict[ShapeName, float]]:
     """Parse weights such as `all_reduce=3,rail=0.5`.
 
     Returns:
@@ -271,7 +271,7 @@ def parse_weights(
         UsageError: An operation or a shape that is unknown, not tuned, or named twice; a weight
             that is no number from 0.001 to 1000.
     """
-    weights: dict[Operation | ShapeName, float] = {}
+    weights: dict[Collective | ShapeName, float] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, number = part.partition("=")
         weighed = _weighed_name(name.strip(), part)
@@ -290,17 +290,17 @@ def parse_weights(
     if not weights:
         raise UsageError("--weights names no operation: use for example --weights all_reduce=3")
     of_operations = {
-        name: weight for name, weight in weights.items() if isinstance(name, Operation)
+        name: weight for name, weight in weights.items() if isinstance(name, Collective)
     }
     of_shapes = {name: weight for name, weight in weights.items() if isinstance(name, ShapeName)}
     return tuple(sorted(of_operations.items())), of_shapes
 
 
-def _weighed_name(name: str, part: str) -> Operation | ShapeName:
+def _weighed_name(name: str, part: str) -> Collective | ShapeName:
     if name in list(ShapeName):
         return ShapeName(name)
     try:
-        return parse_operation(name)
+        return parse_collective(name)
     except UsageError as error:
         raise UsageError(f"--weights {part!a:.40}: {error}") from error
 

@@ -13,7 +13,8 @@ from itertools import pairwise
 from math import log
 from typing import Any
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.inputs.messages import printable
 from tuccl.quantities import format_size
 from tuccl.search.trials.config import Task
@@ -42,7 +43,7 @@ class Offer:
 
     shapes: Sequence[NamedShape]
     """Communicators of the machine; none twice."""
-    refusal: Callable[[Operation, Shape], str | None]
+    refusal: Callable[[Collective, Shape], str | None]
     """Why an operation is not tuned on a shape; None: it is."""
     recorded: frozenset[Task] | None = None
     """Keys that a record has; None: any size can be timed."""
@@ -55,7 +56,7 @@ def step_calls(workload: Workload, offer: Offer) -> StepCalls:
         workload: The workload.
         offer: The keys that the run can tune.
     """
-    sizes: dict[tuple[Shape, Operation], dict[int, SizeCalls]] = {}
+    sizes: dict[tuple[Shape, Collective], dict[int, SizeCalls]] = {}
     left_out = [
         LeftOut(
             printable(kind.operation),
@@ -158,7 +159,7 @@ def _merged(left_out: Sequence[LeftOut]) -> tuple[LeftOut, ...]:
 
 
 def _grouped_keys(
-    operation: Operation, shape: Shape, calls: Mapping[int, SizeCalls]
+    operation: Collective, shape: Shape, calls: Mapping[int, SizeCalls]
 ) -> list[KeyCalls]:
     """Return keys for calls of these sizes, each tuned at the size that moves most bytes."""
     whole = [(_timed_size(operation, size, shape), size) for size in sorted(calls)]
@@ -188,14 +189,14 @@ def grouped_sizes(sizes_bytes: Sequence[int], most: int) -> list[list[int]]:
     return groups
 
 
-def _timed_size(operation: Operation, size_bytes: int, shape: Shape) -> int:
+def _timed_size(operation: Collective, size_bytes: int, shape: Shape) -> int:
     """Return the size in whole elements of each rank, of which there is at least one."""
     grain = _ELEMENT_BYTES * (shape.ranks if operation.divides else 1)
     return -(-size_bytes // grain) * grain
 
 
 def _recorded_keys(
-    operation: Operation, shape: Shape, calls: Mapping[int, SizeCalls], recorded: Sequence[int]
+    operation: Collective, shape: Shape, calls: Mapping[int, SizeCalls], recorded: Sequence[int]
 ) -> tuple[list[KeyCalls], list[LeftOut]]:
     """Return keys at the nearest recorded sizes, and the calls that are far from all."""
     near: dict[int, list[SizeCalls]] = {}

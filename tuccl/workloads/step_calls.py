@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.quantities import count_of
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Computation
@@ -221,7 +222,7 @@ class StepCalls:
             )
         return tuple(listed)
 
-    def sizes_of(self, operation: Operation, shape: Shape) -> tuple[int, ...]:
+    def sizes_of(self, operation: Collective, shape: Shape) -> tuple[int, ...]:
         """Sizes of an operation's keys on communicators of a shape, ascending."""
         tasks = [key.task for key in self.keys]
         return tuple(t.size_bytes for t in tasks if (t.operation, t.shape) == (operation, shape))
@@ -239,7 +240,7 @@ def times_per_step(
         keys: The keys.
         time_us: Time of a call of each key.
     """
-    curves: dict[tuple[Operation, Shape], list[tuple[float, float]]] = {}
+    curves: dict[tuple[Collective, Shape], list[tuple[float, float]]] = {}
     for key in sorted(keys, key=lambda key: key.task.size_bytes):
         task = key.task
         point = (log(task.size_bytes), log(time_us[task]))

@@ -18,7 +18,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from lookup_tables.table import MAX_RANKS, Operation, Shape
+from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.table import MAX_RANKS, Shape
 from tuccl.quantities import MAX_SIZE_BYTES
 
 _MOST = 1e30
@@ -90,7 +91,7 @@ class Reduction(StrEnum):
 
 NCCL_REDUCTIONS = (Reduction.SUM, Reduction.PROD, Reduction.MAX, Reduction.MIN, Reduction.AVG)
 """Reductions by their number in ncclRedOp_t; higher numbers are the program's own."""
-REDUCING = frozenset({Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.REDUCE})
+REDUCING = frozenset({Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE})
 """Operations that have a reduction."""
 
 
@@ -114,7 +115,7 @@ class WorkloadCall:
 
     __pydantic_config__ = FILE_FORM
 
-    operation: Operation
+    operation: Collective
     datatype: Datatype | None
     """None: the recording does not say."""
     reduction: Reduction | None
@@ -226,7 +227,7 @@ class Workload:
 
 def sorted_calls(calls: Iterable[WorkloadCall]) -> tuple[WorkloadCall, ...]:
     """Return calls by shape, the largest first, then by operation, size, and all the rest."""
-    operations = list(Operation)
+    operations = COLLECTIVES
     return tuple(
         sorted(
             calls,

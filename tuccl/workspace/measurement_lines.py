@@ -15,8 +15,9 @@ from itertools import accumulate
 from math import isfinite
 from typing import Any
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance, provenance_from_json, provenance_to_json
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.bill import Bill
 from tuccl.search.trials.config import Config, ProcessProfile, Task
@@ -253,7 +254,7 @@ def _task(values: Sequence[Any]) -> Task:
     shape = Shape(int(ranks), int(nodes), int(ranks_per_node))
     if shape.fault:
         raise ValueError(shape.fault)
-    return Task(Operation(operation), int(size_bytes), shape, Placement.parse(placement))
+    return Task(Collective.named(operation), int(size_bytes), shape, Placement.parse(placement))
 
 
 def _config(values: Sequence[Any]) -> Config:

@@ -14,12 +14,12 @@ from lookup_tables import bundle_layout as layout
 from lookup_tables.bundle_layout import bundle_crc, with_crc
 from lookup_tables.bundles.bundle import load_bundle, read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.lookup import lookup
 from lookup_tables.table import (
     BuiltinConfig,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     ScheduleConfig,
     Shape,
     Table,
@@ -66,7 +66,7 @@ def test_lookup_in_a_bundle_equals_lookup_in_its_table() -> None:
     rng = random.Random(0)
     for _ in range(2000):
         size = max(0, rng.choice(table.entries).key.max_bytes + rng.randint(-1, 1))
-        operation, shape = rng.choice(list(Operation)), rng.choice([*SHAPES, Shape(2, 1, 2)])
+        operation, shape = rng.choice(COLLECTIVES), rng.choice([*SHAPES, Shape(2, 1, 2)])
         wanted = lookup(table, operation, size, shape)
         found = bundle.lookup(operation, size, shape)
         assert (wanted.key if wanted else None) == (found.key if found else None)
@@ -74,7 +74,7 @@ def test_lookup_in_a_bundle_equals_lookup_in_its_table() -> None:
 
 def test_the_bytes_of_a_small_bundle_are_fixed() -> None:
     data = bundle_bytes(
-        make_table([make_entry(Operation.ALL_REDUCE, 1024, 4095, RING_LL)], schedules=())
+        make_table([make_entry(Collective.ALL_REDUCE, 1024, 4095, RING_LL)], schedules=())
     )
     assert len(data) == 32 + 7 * 32 + 16 + 2 * 8 + 80 + 48 + 2 * 16 + 56
     assert data[:12] == b"TUCCLBDL\x01\x00\x00\x00"

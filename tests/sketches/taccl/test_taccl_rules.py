@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from sketches.sketch import EdgeKind, PruningStage, Sketch
 from sketches.sketch_json import sketch_from_json, sketch_to_json
 from sketches.taccl.rules import taccl_sketch
 from sketches.taccl.sketch_file import read_taccl_sketch
 from sketches.taccl.topology_file import read_taccl_topology, taccl_cluster
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, simulate_us

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.cut_times import cut_times
@@ -18,7 +19,6 @@ from synthesizer.bounds.time_bounds import (
     latency_bound_us,
     time_bound,
 )
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
@@ -26,7 +26,6 @@ from tests.synthesizer.hand_sketches import owned_links, switched
 
 pytestmark = pytest.mark.long
 
-KNOWN = [collective for collective in Collective if collective is not Collective.CUSTOM]
 ALPHAS_US = st.sampled_from([0.25, 0.75, 2.0])
 SPEEDS_GB_PER_S = st.sampled_from([10.0, 25.0, 50.0])
 WIRES_ALONE = ExecutionModel(fifo_slots=1 << 20)
@@ -119,7 +118,7 @@ def test_all_gather_over_links_that_few_gpus_own(size_bytes: int, expected_us: f
     )
 
 
-@pytest.mark.parametrize("collective", KNOWN)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("size_bytes", [1 << 10, 1 << 20, 1 << 30])
 def test_the_bound_is_no_less_than_latency_and_bandwidth_alone(
     collective: Collective, size_bytes: int
@@ -218,7 +217,7 @@ def _sketches(draw: st.DrawFn, fewest: int, most: int) -> Sketch:
 def test_no_timetable_of_a_tiny_machine_beats_the_bound(
     sketch: Sketch, collective: Collective, chunk_bytes: int
 ) -> None:
-    chunks = sketch.ranks if collective.divides_by_ranks else 1
+    chunks = sketch.ranks if collective.divides else 1
     least_us = _least_us(sketch, _wanted(collective, sketch.ranks), chunk_bytes)
     bound_us = time_bound(collective, sketch).time_us(chunk_bytes * chunks)
     assert bound_us <= least_us * (1 + 1e-6)
@@ -237,7 +236,7 @@ def test_a_tiny_machine_meets_the_bound(collective: Collective) -> None:
 
 @given(
     sketch=_sketches(2, 6),
-    collective=st.sampled_from(KNOWN),
+    collective=st.sampled_from(COLLECTIVES),
     size_bytes=st.sampled_from([1 << 10, 1 << 16, 1 << 20, 1 << 26]),
     trees=st.sampled_from([0, 2]),
     data=st.data(),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.candidates import whole_machine
 from sketches.sketch import Port, Sketch
 from sketches.symmetry import find_symmetries
@@ -18,13 +19,10 @@ from synthesizer.bounds.time_bounds import (
     time_bound,
 )
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.shared_data import requires_shared_data
 from tests.sketches.machines import bench_topologies, cluster
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
-
-KNOWN = [collective for collective in Collective if collective is not Collective.CUSTOM]
 
 
 def test_nodes_exchange_what_they_would_as_single_ranks() -> None:
@@ -112,7 +110,7 @@ def test_all_gather_bounds_of_the_benchmark_machines(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("collective", KNOWN)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 def test_symmetries_change_no_bound(collective: Collective) -> None:
     for sketch in (hybrid_cube_mesh(), switched(2, 4, rotations=False), torus(3)):
         symmetric = replace(sketch, symmetries=find_symmetries(sketch))
@@ -127,7 +125,7 @@ def test_symmetries_change_no_bound(collective: Collective) -> None:
             )
 
 
-@pytest.mark.parametrize("collective", KNOWN)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 def test_many_nodes_are_bounded_by_their_nics(collective: Collective) -> None:
     sketch = switched(12, 8)
     per_node = 8 * 25.0
@@ -160,7 +158,7 @@ SKETCHES: dict[str, Sketch] = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("collective", KNOWN)
+@pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("name", SKETCHES)
 def test_no_expert_schedule_beats_the_bound(name: str, collective: Collective) -> None:
     sketch = SKETCHES[name]
@@ -189,7 +187,7 @@ def test_an_extra_link_never_lowers_a_bound(links: dict[tuple[int, int], float])
         assert latency_bound_us(collective, richer) <= latency_bound_us(collective, poorer)
 
 
-@pytest.mark.parametrize("collective", [c for c in Collective if c is not Collective.CUSTOM])
+@pytest.mark.parametrize("collective", COLLECTIVES)
 def test_a_rank_without_any_link_gives_a_bound_of_nothing(collective: Collective) -> None:
     lonely = direct(3, {(0, 1): 10.0})
     assert algbw_bound_gb_per_s(collective, lonely) == pytest.approx(0.0, abs=1e-9)

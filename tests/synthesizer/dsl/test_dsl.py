@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import verify

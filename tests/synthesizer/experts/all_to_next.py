@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Schedule
 from synthesizer.experts.hierarchical import Grid, rail_grid
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.hierarchical import rail_grid
 from synthesizer.experts.ring import ring_orders
 from synthesizer.experts.tree import binary_tree
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import check_limits
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus
 from tests.synthesizer.proofs import show_right
 
 pytestmark = pytest.mark.long
 
-COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 
 SKETCHES = {
     **{f"1x{ranks}": switched(1, ranks) for ranks in (*range(2, 10), 13, 16)},

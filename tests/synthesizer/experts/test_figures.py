@@ -11,13 +11,13 @@ from functools import cache
 
 import pytest
 
+from lookup_tables.collective import Collective
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from tests.synthesizer.proofs import busbw_gb_per_s, latency_us
 
 NVLINK_US = 0.7
@@ -95,7 +95,7 @@ def experts(machine: tuple[str, int], collective: Collective) -> dict[str, Algor
 def test_latency_and_bandwidth_are_as_worked_out(machine: tuple[str, int], name: str) -> None:
     right_us, right_gb_per_s = FIGURES[machine, name]
     operations = ("all_gather", "all_reduce", "alltoall", "reduce_scatter")
-    collective = next(Collective(found) for found in operations if name.startswith(found))
+    collective = next(Collective.named(found) for found in operations if name.startswith(found))
     sketch, algorithm = sketch_of(*machine), experts(machine, collective)[name]
     if right_us is not None:
         assert latency_us(algorithm, sketch) == pytest.approx(right_us, rel=1e-3)

@@ -7,16 +7,15 @@ from itertools import permutations
 
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.candidates import sketch_candidates, whole_machine
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.gateways import Gateways, gateways_of, programs_over
-from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.plan.test_uneven_machines import Shape
 from tests.synthesizer.proofs import show_right
 
-COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 SHAPES = {
     "3+1": Shape((3, 1), 2, "switch"),
     "2+1": Shape((2, 1), 1, "switch"),

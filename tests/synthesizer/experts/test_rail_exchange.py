@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.experts import expert_algorithms
@@ -16,7 +17,7 @@ from synthesizer.experts.hierarchical import Grid, rail_grid
 from synthesizer.experts.rail_exchange import COLLECTIVES, chosen_radices, rail_exchange
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm, StepType
-from synthesizer.ir.collectives import Collective, input_chunks
+from synthesizer.ir.contents import input_chunks
 from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.ir.schedule_graph import schedule_graph
 from synthesizer.prove.verifier import verify

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from synthesizer import experts
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
 from synthesizer.experts import expert_algorithms, takes_rails_alone
 from synthesizer.experts.rail_trees import GROUP, rail_broadcast, rail_reduce
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.prove.verifier import verify

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lookup_tables.collective import Collective
 from synthesizer.formats.msccl_xml import read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective, input_chunks
+from synthesizer.ir.contents import input_chunks
 from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.prove.verifier import verify
 from tests.shared_data import SHARED_DATA, requires_shared_data

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from synthesizer.formats.msccl_xml import Dialect, read_msccl_xml, write_msccl_xml
 from synthesizer.ir.algorithm import (
     Algorithm,
@@ -20,7 +21,6 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 from tests.synthesizer.hand_schedules import (
     all_pairs_all_reduce,

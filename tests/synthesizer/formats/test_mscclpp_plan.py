@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.experts.ring import ring_all_reduce as rings_all_reduce
@@ -26,7 +27,6 @@ from synthesizer.formats.mscclpp_plan_file import (
 )
 from synthesizer.formats.mscclpp_stream import MAX_OPERATIONS
 from synthesizer.ir.algorithm import Algorithm, Protocol
-from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from tests.shared_data import SHARED_DATA, requires_shared_data

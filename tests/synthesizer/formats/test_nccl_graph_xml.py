@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from probes.files.read import shipped_machines
 from probes.inputs.xml_tree import XmlElement, read_xml
 from probes.nccl_xml.assembly import parse_nccl_xml
@@ -29,7 +30,6 @@ from synthesizer.experts.ring import (
 from synthesizer.formats.nccl_graph_figures import GraphMachine
 from synthesizer.formats.nccl_graph_xml import nccl_graph_files
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 from synthesizer.lower.lowering import lower
 from tests.shared_data import SHARED_DATA, requires_shared_data

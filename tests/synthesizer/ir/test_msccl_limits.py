@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Algorithm, Step, Threadblock
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import check_limits
 from tests.synthesizer.hand_schedules import algorithm, all_schedules, block, i, o, s, step
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Program
 from tuccl.errors import ProgramError
 
@@ -11,8 +11,7 @@ from tuccl.errors import ProgramError
 def test_buffers_follow_the_collective() -> None:
     sizes = {
         collective: (p.input_chunks, p.output_chunks, p.chunks_per_loop)
-        for collective in Collective
-        if collective is not Collective.CUSTOM
+        for collective in COLLECTIVES
         for p in [Program(collective, 4, 3)]
     }
     assert sizes[Collective.ALL_GATHER] == (3, 12, 12)

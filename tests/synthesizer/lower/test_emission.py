@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.lower import emission
 from synthesizer.prove.verifier import verify
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from synthesizer.experts.ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from synthesizer.ir.algorithm import Algorithm, StepRef, StepType
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import MAX_COUNT, MAX_STEPS, check_limits
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower

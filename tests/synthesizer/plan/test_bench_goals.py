@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lookup_tables.collective import Collective
 from probes.files.bench_topologies import read_bench_topology
 from sketches.candidates import sketch_candidates
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import synthesize
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
 from tests.shared_data import SHARED_DATA, requires_shared_data

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from lookup_tables.collective import Collective
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import synthesize
 from synthesizer.plan.timetabling import PlanRequest
 from synthesizer.plan.tree_planning import CHUNKS, plan_blocks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pulp
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
 from synthesizer.solve import solver
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.long
 
 SIZE_BYTES = 1 << 16
 UNEVEN = switched(2, 3, rotations=False)
-COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 NO_TIME = SynthesisOptions(time_limit_s=1e-6)
 
 

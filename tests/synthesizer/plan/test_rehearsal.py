@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Precedence, TimedHop, Timetable, list_schedule
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import time_bound
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
@@ -33,7 +33,6 @@ from tuccl.errors import InfeasibleError, ScheduleError
 
 pytestmark = pytest.mark.long
 
-COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 QUICK = SynthesisOptions(time_limit_s=0.3, gap=0.05)
 
 

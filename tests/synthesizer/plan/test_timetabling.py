@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import latency_bound_us
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.composition import TimedTrees
 from synthesizer.plan.list_schedule import Precedence, list_schedule
 from synthesizer.plan.timetabling import PlanRequest, in_turn, rehearse, rehearsed

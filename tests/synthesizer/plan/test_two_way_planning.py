@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import time_bound
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.msccl_limits import check_limits
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.composition import two_way_program

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from probes.topology.graph import NETWORK_NODE, Device, DeviceKind, LinkKind, Topology
 from sketches.candidates import sketch_candidates
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.prove.verifier import verify
 from tests.sketches.machines import Cable, machine

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phases import CallPhase, PhasedSchedule
 

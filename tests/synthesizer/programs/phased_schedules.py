@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import header_of
 from synthesizer.experts.gateways import Gateways, programs_over
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.lower.lowering import lower
 from synthesizer.programs.compiler import read_program
@@ -16,13 +16,12 @@ from synthesizer.programs.layout import IS_UNIFORM
 from synthesizer.programs.phase_plans import phased_plans
 from synthesizer.programs.phases import PhasedSchedule, Statements, in_turn
 
-EVERY = [collective for collective in Collective if collective is not Collective.CUSTOM]
-COLLECTIVES = [collective for collective in EVERY if collective is not Collective.ALLTOALL]
+IN_PLACE = [collective for collective in COLLECTIVES if collective.has_place]
 
 
 def all_plans(nodes: int, local_ranks: int) -> list[PhasedSchedule]:
     return [
-        plan for collective in Collective for plan in phased_plans(collective, nodes, local_ranks)
+        plan for collective in COLLECTIVES for plan in phased_plans(collective, nodes, local_ranks)
     ]
 
 

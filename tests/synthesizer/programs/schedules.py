@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import (
     Algorithm,
     Buffer,
@@ -16,7 +17,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective, input_chunks, output_chunks
+from synthesizer.ir.contents import input_chunks, output_chunks
 from synthesizer.programs.compiler import read_program
 
 RawStep = tuple[str, str, int, str, int, int, tuple[int, int]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective, Sum, initial_contents, postcondition
+from synthesizer.ir.contents import Sum, initial_contents, postcondition
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phases import PhasedSchedule, StatementPhase, Statements
@@ -26,7 +27,7 @@ class Memory:
     def __init__(self, phased: PhasedSchedule, *, in_place: bool) -> None:
         self.phased = phased
         collective, ranks, root = phased.collective, phased.ranks, phased.root
-        self.larger = phased.chunks * (ranks if collective.divides_by_ranks else 1)
+        self.larger = phased.chunks * (ranks if collective.divides else 1)
         self.inputs = phased.chunks if collective is Collective.ALL_GATHER else self.larger
         self.outputs = phased.chunks if collective is Collective.REDUCE_SCATTER else self.larger
         self.bases: list[dict[Buffer, int]] = []

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
 from synthesizer.programs.compiler import compile_program, read_program
 from synthesizer.programs.cutting import cut

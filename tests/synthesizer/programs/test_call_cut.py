@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
 from synthesizer.programs.phases import (
     MOST_SCRATCH_BYTES,
     MOST_SLICES,

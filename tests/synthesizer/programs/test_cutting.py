@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.candidates import sketch_candidates
 from synthesizer.dsl import INPUT, OUTPUT, Schedule
 from synthesizer.experts import expert_algorithms
@@ -16,7 +17,6 @@ from synthesizer.experts.gateways import Gateways, programs_over
 from synthesizer.experts.halving_doubling import doubling_all_reduce
 from synthesizer.experts.ring import ring_all_reduce
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.synthesize import SynthesisOptions, synthesize
@@ -30,7 +30,6 @@ from tuccl.errors import NoProgramError
 
 pytestmark = pytest.mark.long
 
-COLLECTIVES = [collective for collective in Collective if collective is not Collective.CUSTOM]
 EQUAL = ((2, 2), (2, 3), (4, 1), (3, 2))
 UNEVEN = ((3, 1), (2, 1), (1, 3), (2, 1, 3))
 QUICK = SynthesisOptions(time_limit_s=0.2, gap=0.1)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.programs import form
 from synthesizer.programs.compiler import compile_program

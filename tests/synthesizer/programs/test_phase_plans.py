@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.program_header import HEADER
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program, program_hash
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.proof import prove
@@ -41,9 +41,9 @@ def test_the_plans_of_an_operation(collective: Collective) -> None:
 def test_nodes_of_one_rank_have_lanes_of_one_call_and_exchanges() -> None:
     plans = all_plans(4, 1)
     assert [(plan.collective, plan.name) for plan in plans] == [
+        (Collective.REDUCE_SCATTER, "exchange"),
         (Collective.ALL_REDUCE, "rail_all_reduce"),
         (Collective.ALL_REDUCE, "exchange"),
-        (Collective.REDUCE_SCATTER, "exchange"),
     ]
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol
 from synthesizer.experts.halving_doubling import doubling_all_reduce
 from synthesizer.experts.ring import ring_all_reduce
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.program import Chunk, Statement
 from synthesizer.lower.lowering import lower
 from synthesizer.programs import proof
@@ -27,7 +27,7 @@ from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place, Statem
 from synthesizer.programs.proof import prove
 from tests.synthesizer.programs.call_runs import demanded, run_phases
 from tests.synthesizer.programs.phased_schedules import (
-    COLLECTIVES,
+    IN_PLACE,
     all_plans,
     over_gateways,
     with_statements,
@@ -216,7 +216,7 @@ def test_a_schedule_that_is_too_large_for_a_proof_is_refused() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("collective", IN_PLACE)
 def test_every_single_omission_is_found(collective: Collective) -> None:
     phased = over_gateways(collective)
     for number, sent in enumerate(phased.rounds):
@@ -302,7 +302,7 @@ def _runs_right(phased: PhasedSchedule) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("collective", IN_PLACE)
 def test_what_is_proved_runs_right_in_every_order_and_nothing_else(collective: Collective) -> None:
     random = Random(7)
     proved = wrong = 0

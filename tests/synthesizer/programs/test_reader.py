@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import HEADER, check_seal, header_of, sealed
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, StoredSchedule
 from synthesizer.experts.halving_doubling import doubling_all_reduce
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepRef, StepType
-from synthesizer.ir.collectives import Collective
 from synthesizer.lower.lowering import lower
 from synthesizer.programs.compiler import check_programs, compile_program, read_program
 from synthesizer.programs.cutting import cut
@@ -36,7 +36,6 @@ from synthesizer.programs.phases import PhasedSchedule
 from synthesizer.prove.verifier import verify
 from tests.synthesizer.programs import phased_schedules
 from tests.synthesizer.programs.phased_schedules import (
-    EVERY,
     all_plans,
     has_rounds,
     is_uniform,
@@ -87,7 +86,9 @@ def test_what_is_read_back_is_proved_like_any_schedule(algorithm: Algorithm) -> 
     assert verify(read_steps(compile_program(algorithm))).proved
 
 
-@pytest.mark.parametrize("phased", [*all_plans(3, 2), *all_plans(2, 1), *map(over_gateways, EVERY)])
+@pytest.mark.parametrize(
+    "phased", [*all_plans(3, 2), *all_plans(2, 1), *map(over_gateways, COLLECTIVES)]
+)
 def test_phases_read_back_as_their_schedule(phased: PhasedSchedule) -> None:
     program = compile_program(phased)
     check_seal(program)
@@ -138,7 +139,7 @@ def test_a_wrong_program_never_escapes_as_another_error(data: st.DataObject) -> 
 @pytest.mark.slow
 def test_mutated_phases_are_refused_or_run_right() -> None:
     rng = random.Random(1)
-    good = [compile_program(each) for each in (*all_plans(2, 2), *map(over_gateways, EVERY))]
+    good = [compile_program(each) for each in (*all_plans(2, 2), *map(over_gateways, COLLECTIVES))]
     read = 0
     for _ in range(4_000):
         data = bytearray(rng.choice(good))

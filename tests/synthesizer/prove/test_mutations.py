@@ -7,9 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from lookup_tables.collective import COLLECTIVES
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective, input_chunks
+from synthesizer.ir.contents import input_chunks
 from synthesizer.prove.defects import DefectKind
 from synthesizer.prove.verifier import verify
 from tests.synthesizer.emulator import expected_outputs, run
@@ -78,8 +79,7 @@ def right_schedules() -> tuple[Algorithm, ...]:
     experts = [
         algorithm
         for sketch in (switched(1, 3), switched(2, 2), switched(1, 4))
-        for collective in Collective
-        if collective is not Collective.CUSTOM
+        for collective in COLLECTIVES
         for algorithm in expert_algorithms(collective, sketch, root=1)
         if algorithm.step_count <= MOST_STEPS
     ]

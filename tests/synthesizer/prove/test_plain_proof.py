@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from lookup_tables.collective import Collective
 from synthesizer.experts.hierarchical import Grid
 from synthesizer.experts.rail_exchange import rail_exchange
 from synthesizer.ir.algorithm import Algorithm, Protocol, StepRef
-from synthesizer.ir.collectives import Collective
 from synthesizer.prove import wave_proof
 from synthesizer.prove.defects import DefectKind
 from synthesizer.prove.step_table import step_table

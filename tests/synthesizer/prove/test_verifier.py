@@ -5,6 +5,7 @@ from typing import TypedDict
 
 import pytest
 
+from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import (
     Algorithm,
     GpuProgram,
@@ -13,7 +14,6 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective
 from synthesizer.prove.defects import DefectKind
 from synthesizer.prove.structure import MAX_CHUNKS, MAX_CONTENTS, MAX_MOVES
 from synthesizer.prove.verifier import Verdict, verify

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer import native
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.collectives import Collective
 from synthesizer.ir.schedule_graph import ScheduleGraph, schedule_graph
 from synthesizer.native import Deadlock, NativeSchedule, Sharing
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched, torus

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import (
@@ -21,7 +22,6 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import (
     CompiledSchedule,
     ExecutionModel,
@@ -210,7 +210,7 @@ def test_schedules_that_do_not_fit_the_sketch_are_refused() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("collective", [c for c in Collective if c is not Collective.CUSTOM])
+@pytest.mark.parametrize("collective", COLLECTIVES)
 @given(
     sizes=st.lists(st.integers(0, 1 << 32), min_size=2, max_size=6),
     slot=st.sampled_from([1 << 12, 1 << 16, 1 << 20]),
@@ -238,8 +238,7 @@ RINGS: dict[Collective, list[CompiledSchedule]] = {
         for sketch in (switched(1, 4), hybrid_cube_mesh())
         for algorithm in expert_algorithms(collective, sketch)[:2]
     ]
-    for collective in Collective
-    if collective is not Collective.CUSTOM
+    for collective in COLLECTIVES
 }
 
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, StepType
-from synthesizer.ir.collectives import Collective
 from synthesizer.simulate.simulator import ExecutionModel, simulate
 from synthesizer.simulate.trace import trace_schedule
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched, torus

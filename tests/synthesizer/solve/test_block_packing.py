@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
-from synthesizer.ir.collectives import Collective
 from synthesizer.solve.block_packing import BlockPacking
 from synthesizer.solve.routes import RouteTree, expand, rank_orbits, resources
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, less_a_link, switched, torus

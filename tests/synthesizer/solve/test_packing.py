@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from sketches.symmetry import find_symmetries
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
-from synthesizer.ir.collectives import Collective
 from synthesizer.solve.packing import packed_trees, shallow_trees
 from synthesizer.solve.routes import Family, RouteTree, expand, rank_orbits, resources, single
 from tests.synthesizer.hand_sketches import direct, hybrid_cube_mesh, switched, torus

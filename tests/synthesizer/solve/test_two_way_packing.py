@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.bounds.time_bounds import algbw_bound_gb_per_s
-from synthesizer.ir.collectives import Collective
 from synthesizer.solve.routes import resources
 from synthesizer.solve.two_way_packing import TwoWayPacking
 from synthesizer.solve.two_way_trees import Spanning, TwoWayTree, cheapest_tree

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import tuccl
+from lookup_tables.collective import Collective
 from synthesizer.dsl import INPUT, OUTPUT, Schedule
-from synthesizer.ir.collectives import Collective
 from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
 from tuccl.errors import FormatError, InfeasibleError
 

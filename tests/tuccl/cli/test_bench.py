@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.conftest import Run, run_in
 from tests.tuccl.crew.test_places import requires_mpirun
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns, build_release
@@ -294,7 +295,7 @@ def test_calls_are_timed_as_those_of_the_shipped_table_were(
     bench: BenchOf, stand_ins: StandIns, tmp_path: Path
 ) -> None:
     """Plain, and beside 80 ms of computation, unless they are to be timed alone."""
-    beside = Computation(Operation.ALL_GATHER, TWO_RANKS, SIZE, 80_000.0)
+    beside = Computation(Collective.ALL_GATHER, TWO_RANKS, SIZE, 80_000.0)
     entry = all_gather_entry(8, size_bytes=SIZE)
     shipped = watched_table(
         tmp_path / "shipped", stand_ins, entry, graphs=False, computations=(beside,)
@@ -348,8 +349,8 @@ def test_the_keys_of_a_workload_are_timed_and_its_step_told(
     bench: BenchOf, place: Callable[..., Path], tmp_path: Path
 ) -> None:
     calls = (
-        call(Operation.ALL_GATHER, SIZE, 2.0, ranks=2, graph=False),
-        call(Operation.ALL_REDUCE, 4096, 1.0, ranks=3),
+        call(Collective.ALL_GATHER, SIZE, 2.0, ranks=2, graph=False),
+        call(Collective.ALL_REDUCE, 4096, 1.0, ranks=3),
     )
     job = written(tmp_path / "job.json", workload(*calls))
     words = ("--workload", job, "--rounds", "2")

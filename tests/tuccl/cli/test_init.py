@@ -16,7 +16,8 @@ import pandas as pd
 import pytest
 
 from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.files.read import read_topology
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
@@ -48,7 +49,7 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     assert len(frame) == len(document["entries"])
     bundle = read_bundle((root / "bundle.tuccl").read_bytes(), "bundle")
     for entry in document["entries"]:
-        operation = Operation(entry["key"]["operation"])
+        operation = Collective.named(entry["key"]["operation"])
         found = bundle.lookup(operation, entry["tuned_bytes"], Shape(4, 1, 4))
         assert found is not None
     for schedule in (root / "schedules").glob("*/*.xml"):
@@ -67,7 +68,7 @@ def test_alltoall_gets_entries_of_schedules_alone(
     root = Workspace(tmp_path / "tuccl-workspace").current().root
     bundle = read_bundle((root / "bundle.tuccl").read_bytes(), "bundle")
     for entry in entries:
-        found = bundle.lookup(Operation.ALLTOALL, entry["tuned_bytes"], Shape(4, 1, 4))
+        found = bundle.lookup(Collective.ALLTOALL, entry["tuned_bytes"], Shape(4, 1, 4))
         assert found is not None
         assert found.builtin is None
         assert found.schedule is not None

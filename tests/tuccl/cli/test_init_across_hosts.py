@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundles.bundle import read_bundle
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.synthesizer.programs.phased_schedules import is_uniform
@@ -60,7 +61,7 @@ def test_nodes_of_two_gpus_and_of_one_are_tuned_and_benched(tuccl: Tuccl, tmp_pa
     run = Workspace(tmp_path / "tuccl-workspace").current()
     bundle = read_bundle(run.bundle.read_bytes(), "bundle")
     # 16K is no whole number of elements for three ranks: NCCL is asked about 16,368 bytes.
-    assert bundle.lookup(Operation.ALL_GATHER, 16368, Shape(3, 2, 0)) is not None
+    assert bundle.lookup(Collective.ALL_GATHER, 16368, Shape(3, 2, 0)) is not None
     assert tuccl("ship", "shipped").returncode == 0
     benched = tuccl("bench", "shipped", "--fake-nodes", "2+1", "--share-gpus", "--rounds", "2")
     assert benched.returncode == 0, benched.stdout + benched.stderr
@@ -81,7 +82,7 @@ def test_plans_of_phases_win_are_shipped_and_run(
     assert entry["schedule"] is not None, done.stdout
     run = Workspace(tmp_path / "tuccl-workspace").current()
     bundle = read_bundle(run.bundle.read_bytes(), "bundle")
-    found = bundle.lookup(Operation.ALL_GATHER, 1 << 14, ACROSS)
+    found = bundle.lookup(Collective.ALL_GATHER, 1 << 14, ACROSS)
     assert found is not None
     assert found.schedule is not None
     (stored,) = bundle.schedules

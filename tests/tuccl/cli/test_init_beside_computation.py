@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from probes.files.read import shipped_machines
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.long
 
 MIB = 1 << 20
 HIDDEN = replace(
-    call(Operation.ALL_REDUCE, 32 * MIB, 10.0),
+    call(Collective.ALL_REDUCE, 32 * MIB, 10.0),
     us_per_call=300.0,
     exposed_us_per_call=100.0,
     computation_us_per_call=400.0,
 )
-ALONE = call(Operation.ALL_GATHER, MIB, 4.0)
+ALONE = call(Collective.ALL_GATHER, MIB, 4.0)
 MACHINE = str(shipped_machines()["h200-4gpu"])
 
 

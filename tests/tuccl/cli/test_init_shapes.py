@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster
 from tests.tuccl.conftest import Run
@@ -66,8 +67,8 @@ def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Pa
     assert run_tuccl("ship", "shipped").returncode == 0
     bundle = load_bundle(next(Path(machine.parent, "shipped").glob("bundle-*.tuccl")))
     for shape in (WHOLE, NODE, RAIL):
-        assert bundle.lookup(Operation.ALL_REDUCE, 64 << 10, shape) is not None
-    assert bundle.lookup(Operation.ALL_REDUCE, 64 << 10, Shape(4, 1, 4)) is None
+        assert bundle.lookup(Collective.ALL_REDUCE, 64 << 10, shape) is not None
+    assert bundle.lookup(Collective.ALL_REDUCE, 64 << 10, Shape(4, 1, 4)) is None
 
     again = run_tuccl("init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2")
     assert "nothing to do: " in again.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tests.tuccl.reports.test_schemas import check
@@ -20,7 +20,7 @@ from tuccl.workspace.runs import Workspace
 
 pytestmark = pytest.mark.long
 
-ALL_REDUCE, ALL_GATHER = Operation.ALL_REDUCE, Operation.ALL_GATHER
+ALL_REDUCE, ALL_GATHER = Collective.ALL_REDUCE, Collective.ALL_GATHER
 STEP = workload(
     call(ALL_REDUCE, 4096, 3.0),
     call(ALL_REDUCE, 65536, 1.0),

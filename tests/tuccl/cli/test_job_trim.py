@@ -11,17 +11,9 @@ import pytest
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import Collective
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import (
-    BuiltinConfig,
-    Entry,
-    Key,
-    NcclAlgorithm,
-    NcclProtocol,
-    Operation,
-    Shape,
-    Table,
-)
+from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, NcclProtocol, Shape, Table
 from tests.tuccl.conftest import Run
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.job_roots import run_of_one_rank
@@ -37,15 +29,15 @@ from tuccl.workspace.runs import Run as Tuned
 pytestmark = pytest.mark.long
 
 RANK = Shape(1, 1, 1)
-OPERATIONS = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
+OPERATIONS = (Collective.ALL_GATHER, Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 METRIC = ("--metric", r"step (\S+) ms", "--unit", "ms")
 PROFILE_256 = {"NCCL_NTHREADS": "256"}
 STOCK_MS = 100.0
-Times = Callable[[frozenset[Operation]], float]
+Times = Callable[[frozenset[Collective]], float]
 Job = Callable[[Times, float], tuple[str, ...]]
 
 
-def table_of(operations: tuple[Operation, ...], profile: Mapping[str, str]) -> Table:
+def table_of(operations: tuple[Collective, ...], profile: Mapping[str, str]) -> Table:
     """A table with an entry for each operation."""
     ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
     entries = tuple(
@@ -56,7 +48,7 @@ def table_of(operations: tuple[Operation, ...], profile: Mapping[str, str]) -> T
 
 
 def shipped_table(
-    tmp_path: Path, profile: Mapping[str, str], operations: tuple[Operation, ...] = OPERATIONS
+    tmp_path: Path, profile: Mapping[str, str], operations: tuple[Collective, ...] = OPERATIONS
 ) -> Table:
     """A shipped directory with entries of these operations; its table."""
     run = run_of_one_rank(tmp_path / "run", profile)
@@ -85,10 +77,10 @@ def job(tmp_path: Path, program: Path) -> Job:
     return command
 
 
-def product_of(factors: Mapping[Operation, float]) -> Times:
+def product_of(factors: Mapping[Collective, float]) -> Times:
     """Operations whose entries multiply the step's time by these factors."""
 
-    def times(own: frozenset[Operation]) -> float:
+    def times(own: frozenset[Collective]) -> float:
         time_ms = STOCK_MS
         for operation in own:
             time_ms *= factors.get(operation, 0.99)
@@ -101,7 +93,7 @@ def product_of(factors: Mapping[Operation, float]) -> Times:
 def test_what_slows_the_job_down_is_left_out(run_inside: Run, job: Job, tmp_path: Path) -> None:
     shipped_table(tmp_path, {})
     before = sourced_crc(tmp_path / "shipped")
-    command = job(product_of({Operation.ALL_GATHER: 1.25, Operation.ALL_REDUCE: 0.8}), 1.0)
+    command = job(product_of({Collective.ALL_GATHER: 1.25, Collective.ALL_REDUCE: 0.8}), 1.0)
     words = ("shipped", "--output", "shipped", "--rounds", "2", *METRIC)
     done = run_inside("workload", "trim", *words, *command)
     assert done.returncode == 0, done.stderr
@@ -175,9 +167,9 @@ def test_nothing_to_leave_out_and_nothing_left(run_inside: Run, job: Job, tmp_pa
 def test_of_a_table_of_one_part_its_rounds_are_all(
     run_inside: Run, job: Job, tmp_path: Path, factor: float, code: int
 ) -> None:
-    shipped_table(tmp_path, {}, (Operation.ALL_REDUCE,))
+    shipped_table(tmp_path, {}, (Collective.ALL_REDUCE,))
     words = ("shipped", "--output", "trimmed", "--json", *METRIC)
-    command = job(product_of({Operation.ALL_REDUCE: factor}), 1.0)
+    command = job(product_of({Collective.ALL_REDUCE: factor}), 1.0)
     done = run_inside("workload", "trim", *words, *command)
     assert done.returncode == code, done.stderr
     assert "1 part of the table in 8 rounds\n" in done.stderr
@@ -206,9 +198,9 @@ def test_a_profile_may_be_all_that_is_left(run_inside: Run, job: Job, tmp_path: 
 def test_a_rest_that_is_slower_is_not_shipped(run_inside: Run, job: Job, tmp_path: Path) -> None:
     """Parts that are good beside one that is bad, and bad without it."""
     shipped_table(tmp_path, {})
-    bad = Operation.ALL_GATHER
+    bad = Collective.ALL_GATHER
 
-    def times(own: frozenset[Operation]) -> float:
+    def times(own: frozenset[Collective]) -> float:
         if not own or own == set(OPERATIONS):
             return STOCK_MS
         return 140.0 if bad in own else 110.0
@@ -260,7 +252,7 @@ def test_what_the_runs_have_told_is_said_where_shipping_fails(
     """The directory is locked by another ship, and a new one keeps the forms of the table's."""
     shipped_table(tmp_path, {})
     ship(Tuned(tmp_path / "run"), tmp_path / "shipped", forms=[Form.SLURM])
-    times = product_of({Operation.ALL_GATHER: 1.25})
+    times = product_of({Collective.ALL_GATHER: 1.25})
     words = ("shipped", "--rounds", "2", *METRIC, "--output")
     with held(tmp_path / "shipped"):
         done = run_inside("workload", "trim", *words, "shipped", *job(times, 1.0))

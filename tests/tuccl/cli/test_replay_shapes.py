@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
+from lookup_tables.collective import Collective
 from lookup_tables.store import table_from_parquet_bytes
-from lookup_tables.table import Operation, Shape, Table
+from lookup_tables.table import Shape, Table
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.conftest import Run
@@ -79,7 +80,7 @@ def test_the_same_search_ends_with_the_same_table(
     assert run_inside("ship", "shipped", "--workspace", "again").returncode == 0
     bundle = load_bundle(next(tmp_path.glob("shipped/bundle-*.tuccl")))
     for shape in record.shapes:
-        found = bundle.lookup(Operation.ALL_REDUCE, 64 << 10, shape)
+        found = bundle.lookup(Collective.ALL_REDUCE, 64 << 10, shape)
         assert found is not None
         assert found.schedule is not None
     assert all(stored.program for stored in bundle.schedules)
@@ -175,8 +176,8 @@ def test_the_keys_of_a_workload_are_replayed_on_its_own_shapes(
 ) -> None:
     (tmp_path / "machine.json").write_text(topology_to_json(cluster(2, 2, 2)), encoding="utf-8")
     calls = (
-        call(Operation.ALL_REDUCE, 5000, 2.0, ranks=4, nodes=2),
-        call(Operation.ALL_GATHER, 70_000, 1.0, ranks=2, nodes=2),
+        call(Collective.ALL_REDUCE, 5000, 2.0, ranks=4, nodes=2),
+        call(Collective.ALL_GATHER, 70_000, 1.0, ranks=2, nodes=2),
     )
     job = ("--workload", written(tmp_path / "job.json", workload(*calls)), "--budget", "5s")
     first = ("init", "--topology", "machine.json", *job, "--workspace", "first")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from probes.files.read import read_topology, shipped_machines
 from tests.probes.two_port_machines import with_second_ports
 from tests.tuccl.conftest import TINY_RUN, Run, TunedWorkspace
@@ -227,7 +227,7 @@ def test_faked_nodes_under_another_congestion_control_are_measured_again(
         "faked nodes shared the GPUs",
     ]
     settings = RunSettings(
-        (Operation.ALL_REDUCE,), (1024,), laboratory=Laboratory(2, congestion_control="cubic")
+        (Collective.ALL_REDUCE,), (1024,), laboratory=Laboratory(2, congestion_control="cubic")
     )
     machine = read_machine(run)
     (change,) = changes_since(run, machine, settings).changes

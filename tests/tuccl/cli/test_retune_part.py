@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Entry, Operation
+from lookup_tables.collective import Collective
+from lookup_tables.table import Entry
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import Cable, cluster, machine
@@ -301,9 +302,9 @@ def test_a_damaged_log_costs_the_earlier_trials_alone(
 def test_the_keys_of_a_workload_are_kept_as_others_are(run_inside: Run, tmp_path: Path) -> None:
     before, now = write(tmp_path / "before.json", BEFORE), write(tmp_path / "now.json", SLOWER_NIC)
     calls = (
-        call(Operation.ALL_REDUCE, 1 << 20, 3.0, nodes=2),
-        call(Operation.ALL_REDUCE, 1 << 14, 1.0, nodes=2),
-        call(Operation.ALL_GATHER, 1 << 16, 2.0, ranks=2),
+        call(Collective.ALL_REDUCE, 1 << 20, 3.0, nodes=2),
+        call(Collective.ALL_REDUCE, 1 << 14, 1.0, nodes=2),
+        call(Collective.ALL_GATHER, 1 << 16, 2.0, ranks=2),
     )
     job = written(tmp_path / "job.json", workload(*calls))
     done = run_inside("tune", "--topology", before, "--workload", job)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import NoStarts, Reference
-from lookup_tables.table import Operation
 from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.conftest import Run
@@ -65,9 +65,9 @@ def as_csv(record: Record, path: Path) -> None:
     path.with_name("h200x4_topo.xml").write_text(topology_to_nccl_xml(record.topology))
 
 
-def winners(document: dict[str, Any]) -> dict[tuple[Operation, int], tuple[str, int]]:
+def winners(document: dict[str, Any]) -> dict[tuple[Collective, int], tuple[str, int]]:
     return {
-        (Operation(entry["key"]["operation"]), entry["tuned_bytes"]):
+        (Collective.named(entry["key"]["operation"]), entry["tuned_bytes"]):
         (entry["builtin"]["protocol"], entry["builtin"]["nchannels"])
         for entry in document["entries"]
     }  # fmt: skip

@@ -11,8 +11,9 @@ import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import Collective
 from lookup_tables.store import table_from_parquet_bytes, table_to_parquet_bytes
-from lookup_tables.table import BuiltinConfig, Entry, Operation, Shape, Table
+from lookup_tables.table import BuiltinConfig, Entry, Shape, Table
 from probes.topology.json_form import topology_to_json
 from tests.lookup_tables.tables import lookup_placed
 from tests.sketches.machines import cluster, hybrid_mesh
@@ -84,7 +85,7 @@ def test_pairs_get_entries_by_their_links_and_none_loses(
             task = Task(key.operation, entry.tuned_bytes, PAIRS, own.placement)
             assert gain(entry, task) >= 0.99, "an entry of any pair suits each"
         for size in (256 << 10, 1 << 20, 4 << 20):
-            task = Task(Operation.ALL_GATHER, size, PAIRS, own.placement)
+            task = Task(Collective.ALL_GATHER, size, PAIRS, own.placement)
             estimate_us = model.ring_estimate_us(task)
             assert estimate_us is not None
             placed = lookup_placed(table.placements, task.operation, size, PAIRS, estimate_us)

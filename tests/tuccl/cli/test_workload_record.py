@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.runtime.profiler_player import build_program
 from tests.tuccl.conftest import Run
 from tests.tuccl.reports.test_schemas import check
@@ -54,13 +54,13 @@ def test_a_job_is_recorded(run_inside: Run, player: Path, tmp_path: Path) -> Non
         (call.operation, call.size_bytes, call.ranks, call.siblings, call.calls_per_step)
         for call in workload.calls
     ] == [
-        (Operation.BROADCAST, 64, 4, 1, 0.1),
-        (Operation.ALL_GATHER, 4096, 4, 1, 1.0),
-        (Operation.REDUCE_SCATTER, 1024, 4, 1, 1.0),
-        (Operation.ALL_REDUCE, 4000, 4, 1, 2.0),
-        (Operation.ALL_REDUCE, 4096, 4, 1, 1.0),
-        (Operation.ALL_REDUCE, 8192, 4, 1, 0.3),
-        (Operation.ALL_REDUCE, 256, 2, 2, 1.0),
+        (Collective.BROADCAST, 64, 4, 1, 0.1),
+        (Collective.ALL_GATHER, 4096, 4, 1, 1.0),
+        (Collective.REDUCE_SCATTER, 1024, 4, 1, 1.0),
+        (Collective.ALL_REDUCE, 4000, 4, 1, 2.0),
+        (Collective.ALL_REDUCE, 4096, 4, 1, 1.0),
+        (Collective.ALL_REDUCE, 8192, 4, 1, 0.3),
+        (Collective.ALL_REDUCE, 256, 2, 2, 1.0),
     ]
     assert [kind.operation for kind in workload.not_tuned] == ["recv", "send"]
     assert [path.name for path in tmp_path.iterdir()] == ["W.json"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.crew.places import Places
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.workers.seating import whole_shape
@@ -28,7 +28,7 @@ def carry_out(
     """Return each configuration's result, with its data checked: measured, or its error."""
     outcomes = {}
     with MeasurementLog(path, backend, "plan") as log:
-        for operation in (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER):
+        for operation in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER):
             task = Task(operation, 12_288, whole_shape(places.places))
             for config in CONFIGS:
                 try:

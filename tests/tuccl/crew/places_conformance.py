@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import psutil
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from probes.host.probe import HostProbeOptions
 from tuccl.crew.asking import Lost, Member, ask
 from tuccl.crew.messages import Bye, Done, Failed
@@ -22,7 +22,7 @@ from tuccl.measuring.workers.requests import MakeGroupId, RanBy, Split
 _START_S = 60.0
 _MIRROR = f"{__name__}:Mirror"
 _HANGING = Split(0, 1, 0)
-_CRASHING = RanBy(Call(Operation.ALL_REDUCE, 1024))
+_CRASHING = RanBy(Call(Collective.ALL_REDUCE, 1024))
 
 
 class Mirror:

@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.workers.worker_fixtures import ROOT, OpenBackend
 from tuccl.crew.cores import (
     bind_to_named_share,
@@ -64,7 +65,7 @@ def test_workers_of_faked_nodes_share_no_core(
         pytest.skip("one core cannot be shared out")
     shape = Shape(2, fake_nodes, 2 // fake_nodes)
     backend, places = open_backend(2, shape=shape, laboratory=Laboratory(fake_nodes))
-    backend.measure(Task(Operation.ALL_REDUCE, 4096, shape), STOCK, 0, 1)
+    backend.measure(Task(Collective.ALL_REDUCE, 4096, shape), STOCK, 0, 1)
     first, second = (os.sched_getaffinity(pid) for pid in places.pids)
     if fake_nodes == 1:
         assert first == second == cores

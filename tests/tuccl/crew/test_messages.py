@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from probes.host.probe import HostProbeOptions
 from probes.network.instruments.endpoint import PairTask, ServerAnswer
 from probes.network.instruments.tools import Figure, Tool
@@ -35,7 +35,7 @@ from tuccl.shipping.doctor.ship_check import CheckedHost
 
 PORT = NetworkPort(1, "b", 0, "eth0", "eth0", address="10.0.0.1", prefix_length=24)
 TASK = PairTask(PORT, PORT, Tool.IPERF3, tcp_port=7, timeout_s=3)
-CALL = Call(Operation.REDUCE_SCATTER, 4096, "ring", "LL", 2, computation_us=1.5)
+CALL = Call(Collective.REDUCE_SCATTER, 4096, "ring", "LL", 2, computation_us=1.5)
 REQUESTS: tuple[Request, ...] = (
     StartWorker(3, {"A": "b"}, (("10.0.0.1", 80),), "ab"), EndWorkers((1, 2), 0.5),
     HowEnded(1, 1.0), FindNccl(), CheckTable("/a b"), Piece("x"), Serve((TASK,)),

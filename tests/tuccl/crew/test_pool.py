@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.candidates import sketch_candidates
 from synthesizer.formats.msccl_xml import write_msccl_xml
-from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster
 from tuccl.crew.pool import IN_PROCESS, Workers, usable_cores, worker_processes
 from tuccl.errors import HostError

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.models.figures import Fabric, Generation, figures_of
 from tuccl.models.model_ranking import modelled_opening, modelled_ranking
 from tuccl.models.nccl_choice import nccl_choice
@@ -20,15 +21,15 @@ CONFIGS = [
 
 
 def test_small_messages_are_for_ll_and_large_ones_for_many_channels_of_simple() -> None:
-    small = modelled_ranking(H200_X4, Task(Operation.ALL_REDUCE, 4096, SHAPE), CONFIGS)
+    small = modelled_ranking(H200_X4, Task(Collective.ALL_REDUCE, 4096, SHAPE), CONFIGS)
     assert {config.protocol for config in small[:6]} == {"LL"}
-    large = modelled_ranking(H200_X4, Task(Operation.ALL_REDUCE, 1 << 30, SHAPE), CONFIGS)
+    large = modelled_ranking(H200_X4, Task(Collective.ALL_REDUCE, 1 << 30, SHAPE), CONFIGS)
     assert large[0] == Config("ring", "Simple", 24)
 
 
 def test_schedules_and_what_the_model_does_not_know_are_left_out() -> None:
     strangers = [Config("schedule:abc", "Simple", 4, 256, 1 << 20), Config("nvls", "Simple", 8)]
-    task = Task(Operation.ALL_REDUCE, 1 << 20, SHAPE)
+    task = Task(Collective.ALL_REDUCE, 1 << 20, SHAPE)
     assert modelled_ranking(H200_X4, task, [*strangers, CONFIGS[0]]) == (CONFIGS[0],)
 
 
@@ -36,12 +37,12 @@ def test_schedules_and_what_the_model_does_not_know_are_left_out() -> None:
 def test_the_order_does_not_depend_on_how_configurations_came(
     configs: list[Config], exponent: int
 ) -> None:
-    task = Task(Operation.ALL_REDUCE, 1 << exponent, SHAPE)
+    task = Task(Collective.ALL_REDUCE, 1 << exponent, SHAPE)
     assert modelled_ranking(H200_X4, task, configs) == modelled_ranking(H200_X4, task, CONFIGS)
 
 
 def test_beside_computation_an_opening_spares_multiprocessors() -> None:
-    task = Task(Operation.ALL_REDUCE, 1 << 24, SHAPE)
+    task = Task(Collective.ALL_REDUCE, 1 << 24, SHAPE)
     alone = modelled_opening(H200_X4, task, CONFIGS, 3)
     beside = modelled_opening(H200_X4, task, CONFIGS, 3, computation_us=10_000.0)
     assert max(config.nchannels for config in alone) == 24
@@ -50,7 +51,7 @@ def test_beside_computation_an_opening_spares_multiprocessors() -> None:
 
 @given(st.integers(1, 12), st.integers(10, 30))
 def test_an_opening_has_one_configuration_of_each_launch(count: int, exponent: int) -> None:
-    task = Task(Operation.ALL_REDUCE, 1 << exponent, SHAPE)
+    task = Task(Collective.ALL_REDUCE, 1 << exponent, SHAPE)
     opening = modelled_opening(H200_X4, task, CONFIGS, count)
     launches = [nccl_choice(task.operation, task.size_bytes, config, H200_X4) for config in opening]
     assert len(set(launches)) == len(opening) <= count

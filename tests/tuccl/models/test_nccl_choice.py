@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.nccl_choice import Choice, nccl_choice, ring_steps
@@ -22,24 +23,24 @@ def all_reduce(
     profile: ProcessProfile = ProcessProfile(),  # noqa: B008 - frozen
 ) -> Choice:
     config = profile.applied_to(Config("ring", protocol, nchannels))
-    return nccl_choice(Operation.ALL_REDUCE, size_bytes, config, H200_X4)
+    return nccl_choice(Collective.ALL_REDUCE, size_bytes, config, H200_X4)
 
 
-def stock_choice(operation: Operation, size_bytes: int, machine: MachineFigures) -> Choice:
+def stock_choice(operation: Collective, size_bytes: int, machine: MachineFigures) -> Choice:
     return nccl_choice(operation, size_bytes, ProcessProfile().default, machine)
 
 
 def test_small_messages_take_ring_ll_and_large_ones_ring_simple_on_one_node() -> None:
-    small = stock_choice(Operation.ALL_REDUCE, 4 << 10, H200_X4)
+    small = stock_choice(Collective.ALL_REDUCE, 4 << 10, H200_X4)
     assert small.protocol is NcclProtocol.LL
-    large = stock_choice(Operation.ALL_REDUCE, 1 << 30, H200_X4)
+    large = stock_choice(Collective.ALL_REDUCE, 1 << 30, H200_X4)
     assert (large.algorithm, large.protocol) == (NcclAlgorithm.RING, NcclProtocol.SIMPLE)
     assert large.nchannels == 24
 
 
 def test_halves_of_all_reduce_have_no_tree() -> None:
     for size_bytes in (1 << 10, 1 << 20, 1 << 30):
-        for operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER):
+        for operation in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
             choice = stock_choice(operation, size_bytes, H200_X4)
             assert choice.algorithm is NcclAlgorithm.RING
 
@@ -76,36 +77,36 @@ def test_threads_and_buffer_reach_only_the_protocols_that_nccl_gives_them_to() -
 
 def test_pat_where_nodes_have_several_ranks_is_nccls_own_choice_on_the_tuners_channels() -> None:
     config = Config("pat", "Simple", 8)
-    stock = stock_choice(Operation.ALL_GATHER, 1 << 20, H200_X4)
-    chosen = nccl_choice(Operation.ALL_GATHER, 1 << 20, config, H200_X4)
+    stock = stock_choice(Collective.ALL_GATHER, 1 << 20, H200_X4)
+    chosen = nccl_choice(Collective.ALL_GATHER, 1 << 20, config, H200_X4)
     assert (chosen.algorithm, chosen.protocol, chosen.nchannels) == (RING, stock.protocol, 8)
     single = figures_of(Shape(4, 4, 1), Fabric.NVLINK, Generation.HOPPER, 450.0, 1, 25.0, 2.0)
-    chosen = nccl_choice(Operation.ALL_GATHER, 1 << 20, config, single)
+    chosen = nccl_choice(Collective.ALL_GATHER, 1 << 20, config, single)
     assert chosen.algorithm is NcclAlgorithm.PAT
 
 
 def test_algorithms_that_the_model_does_not_know_fail_and_are_not_guessed() -> None:
     with pytest.raises(ConfigurationFailedError, match="nvls is not in the model"):
-        nccl_choice(Operation.ALL_REDUCE, 1 << 20, Config("nvls", "Simple", 8), H200_X4)
+        nccl_choice(Collective.ALL_REDUCE, 1 << 20, Config("nvls", "Simple", 8), H200_X4)
 
 
 def test_two_nodes_with_few_nics_take_trees_because_these_halve_the_traffic() -> None:
     four_nics = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.AMPERE, 300.0, 4, 12.5, 15.0)
-    assert stock_choice(Operation.ALL_REDUCE, 1 << 30, four_nics).algorithm is NcclAlgorithm.TREE
+    assert stock_choice(Collective.ALL_REDUCE, 1 << 30, four_nics).algorithm is NcclAlgorithm.TREE
     eight = figures_of(Shape(16, 2, 8), Fabric.NVLINK, Generation.AMPERE, 300.0, 8, 24.0, 2.0)
-    assert stock_choice(Operation.ALL_REDUCE, 1 << 30, eight).algorithm is RING
+    assert stock_choice(Collective.ALL_REDUCE, 1 << 30, eight).algorithm is RING
 
 
 @pytest.mark.parametrize(
     ("operation", "steps"),
-    [(Operation.ALL_REDUCE, 14), (Operation.ALL_GATHER, 7), (Operation.BROADCAST, 8)],
+    [(Collective.ALL_REDUCE, 14), (Collective.ALL_GATHER, 7), (Collective.BROADCAST, 8)],
 )
-def test_ring_steps_on_eight_ranks(operation: Operation, steps: int) -> None:
+def test_ring_steps_on_eight_ranks(operation: Collective, steps: int) -> None:
     assert ring_steps(operation, 8) == steps
 
 
-@given(st.integers(1, 1 << 34), st.sampled_from([Operation.ALL_REDUCE, Operation.ALL_GATHER]))
-def test_a_choice_is_always_runnable(size_bytes: int, operation: Operation) -> None:
+@given(st.integers(1, 1 << 34), st.sampled_from([Collective.ALL_REDUCE, Collective.ALL_GATHER]))
+def test_a_choice_is_always_runnable(size_bytes: int, operation: Collective) -> None:
     choice = stock_choice(operation, size_bytes, H200_X4)
     assert 1 <= choice.nchannels <= 24
     assert 96 <= choice.nthreads <= 640

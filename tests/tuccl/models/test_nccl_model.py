@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.models.figures import Fabric, Generation, MachineFigures, figures_of
 from tuccl.models.model_constants import ModelConstants, ProtocolCosts
 from tuccl.models.nccl_choice import Choice, nccl_choice
@@ -31,7 +32,7 @@ LL_BUFFER, BUFFER = 256 << 10, 4 << 20
 
 
 def modelled_us(
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     choice: Choice,
     machine: MachineFigures,
@@ -46,7 +47,7 @@ def test_a_tiny_all_gather_is_launch_hops_and_one_pass_of_the_threads_a_hop() ->
     copy, wire = 3 * 0.4096, 768 / (1e3 * 0.5 * 450.0)
     expected = 4.0 + 3 * 0.5 + (copy**2 + wire**2) ** 0.5
     choice = Choice(RING, LL, 1, 512, LL_BUFFER)
-    assert modelled_us(Operation.ALL_GATHER, 1024, choice, NVSWITCH_X4) == pytest.approx(expected)
+    assert modelled_us(Collective.ALL_GATHER, 1024, choice, NVSWITCH_X4) == pytest.approx(expected)
 
 
 def test_a_large_all_reduce_is_bound_by_wire_and_channels_together() -> None:
@@ -57,7 +58,7 @@ def test_a_large_all_reduce_is_bound_by_wire_and_channels_together() -> None:
     wire = traffic / (1e3 * 0.8 * 450.0)
     expected = 13.0 + 6 * 3.0 + (copy**2 + wire**2) ** 0.5
     choice = Choice(RING, SIMPLE, 32, 544, BUFFER)
-    assert modelled_us(Operation.ALL_REDUCE, 1 << 30, choice, NVSWITCH_X4) == pytest.approx(
+    assert modelled_us(Collective.ALL_REDUCE, 1 << 30, choice, NVSWITCH_X4) == pytest.approx(
         expected
     )
 
@@ -69,7 +70,7 @@ def test_a_tree_passes_its_first_piece_up_and_down_before_others_overlap() -> No
     copy, wire = fill / 20e3, 8 * fill / (1e3 * 0.8 * 450.0)
     expected = 13.0 + 6 * 2.5 + (copy**2 + wire**2) ** 0.5
     choice = Choice(TREE, SIMPLE, 8, 640, BUFFER)
-    assert modelled_us(Operation.ALL_REDUCE, 4 << 20, choice, NVSWITCH_X4) == pytest.approx(
+    assert modelled_us(Collective.ALL_REDUCE, 4 << 20, choice, NVSWITCH_X4) == pytest.approx(
         expected
     )
 
@@ -77,7 +78,8 @@ def test_a_tree_passes_its_first_piece_up_and_down_before_others_overlap() -> No
 def test_pieces_of_a_sixteenth_make_a_tree_faster() -> None:
     large, small = (Choice(TREE, SIMPLE, 8, 640, size) for size in (BUFFER, BUFFER // 16))
     slow, fast = (
-        modelled_us(Operation.ALL_REDUCE, 4 << 20, choice, NVSWITCH_X4) for choice in (large, small)
+        modelled_us(Collective.ALL_REDUCE, 4 << 20, choice, NVSWITCH_X4)
+        for choice in (large, small)
     )
     assert fast < 0.8 * slow
 
@@ -89,13 +91,13 @@ def test_a_hop_over_the_network_waits_for_it() -> None:
     copy, wire = 512 / (40e3 * 640 / 896), 512 / 25e3
     expected = 13.0 + 6.0 + 3 * 2.0 + (copy**2 + wire**2) ** 0.5
     choice = Choice(PAT, SIMPLE, 1, 640, BUFFER)
-    assert modelled_us(Operation.ALL_GATHER, 1024, choice, machine) == pytest.approx(expected)
+    assert modelled_us(Collective.ALL_GATHER, 1024, choice, machine) == pytest.approx(expected)
 
 
 def test_without_graphs_a_thread_that_launches_eight_gpus_is_the_limit_of_small_calls() -> None:
     choice = Choice(RING, LL, 1, 128, LL_BUFFER)
     graph, calls = (
-        modelled_us(Operation.ALL_GATHER, 1024, choice, NVSWITCH_X4, launches)
+        modelled_us(Collective.ALL_GATHER, 1024, choice, NVSWITCH_X4, launches)
         for launches in (0, 8)
     )
     assert calls == pytest.approx((graph**2 + (8 * 5.0) ** 2) ** 0.5)
@@ -104,15 +106,15 @@ def test_without_graphs_a_thread_that_launches_eight_gpus_is_the_limit_of_small_
 def test_slower_clocks_make_everything_but_wires_slower() -> None:
     choice = Choice(RING, LL, 1, 512, LL_BUFFER)
     ampere = replace(NVSWITCH_X4, generation=Generation.AMPERE)
-    times = [modelled_us(Operation.ALL_GATHER, 1024, choice, m) for m in (NVSWITCH_X4, ampere)]
+    times = [modelled_us(Collective.ALL_GATHER, 1024, choice, m) for m in (NVSWITCH_X4, ampere)]
     assert times[1] == pytest.approx(times[0] / 0.71, rel=0.001)
 
 
 def test_small_buffers_cost_synchronisations_and_few_threads_copying() -> None:
     def of(profile: ProcessProfile) -> float:
         config = profile.applied_to(Config("ring", "Simple", 8))
-        choice = nccl_choice(Operation.ALL_REDUCE, 1 << 26, config, NVSWITCH_X4)
-        return modelled_us(Operation.ALL_REDUCE, 1 << 26, choice, NVSWITCH_X4)
+        choice = nccl_choice(Collective.ALL_REDUCE, 1 << 26, config, NVSWITCH_X4)
+        return modelled_us(Collective.ALL_REDUCE, 1 << 26, choice, NVSWITCH_X4)
 
     assert of(ProcessProfile(0, 1 << 18)) > 1.2 * of(ProcessProfile())
     assert of(ProcessProfile(64)) > 2.0 * of(ProcessProfile(512))
@@ -122,15 +124,15 @@ def test_small_buffers_cost_synchronisations_and_few_threads_copying() -> None:
 def test_more_channels_than_nccl_opens_help_where_a_channel_is_the_limit() -> None:
     def of(profile: ProcessProfile) -> float:
         config = profile.applied_to(Config("ring", "LL", 32))
-        choice = nccl_choice(Operation.ALL_REDUCE, 1 << 20, config, NVSWITCH_X4)
-        return modelled_us(Operation.ALL_REDUCE, 1 << 20, choice, NVSWITCH_X4)
+        choice = nccl_choice(Collective.ALL_REDUCE, 1 << 20, config, NVSWITCH_X4)
+        return modelled_us(Collective.ALL_REDUCE, 1 << 20, choice, NVSWITCH_X4)
 
     assert of(ProcessProfile(min_nchannels=32)) < 0.95 * of(ProcessProfile())
 
 
 def test_few_channels_leave_nics_idle() -> None:
     times = [
-        modelled_us(Operation.ALL_REDUCE, 1 << 30, Choice(RING, SIMPLE, n, 544, BUFFER), TWO_NODES)
+        modelled_us(Collective.ALL_REDUCE, 1 << 30, Choice(RING, SIMPLE, n, 544, BUFFER), TWO_NODES)
         for n in (1, 2, 4, 8)
     ]
     assert times[0] == pytest.approx(2 * times[1], rel=0.05)
@@ -139,8 +141,8 @@ def test_few_channels_leave_nics_idle() -> None:
 
 def test_a_single_gpu_has_nothing_to_send() -> None:
     alone = figures_of(Shape(1, 1, 1), Fabric.NVLINK, Generation.HOPPER, 450.0)
-    choice = nccl_choice(Operation.ALL_REDUCE, 1 << 20, ProcessProfile().default, alone)
-    assert 0 < modelled_us(Operation.ALL_REDUCE, 1 << 20, choice, alone) < 1e6
+    choice = nccl_choice(Collective.ALL_REDUCE, 1 << 20, ProcessProfile().default, alone)
+    assert 0 < modelled_us(Collective.ALL_REDUCE, 1 << 20, choice, alone) < 1e6
 
 
 @given(
@@ -160,20 +162,21 @@ def test_time_is_finite_and_grows_with_size(
 ) -> None:
     choice = Choice(*pair, nchannels, 32 * warps, LL_BUFFER if pair[1] is LL else BUFFER)
     smaller, larger = (
-        modelled_us(Operation.ALL_REDUCE, 1 << e, choice, machine) for e in (exponent, exponent + 1)
+        modelled_us(Collective.ALL_REDUCE, 1 << e, choice, machine)
+        for e in (exponent, exponent + 1)
     )
     assert 0 < smaller <= larger < float("inf")
 
 
 @given(
-    st.sampled_from(list(Operation)), st.integers(1, 1 << 36),
+    st.sampled_from(COLLECTIVES), st.integers(1, 1 << 36),
     st.builds(ProcessProfile, st.sampled_from([0, 64, 128, 256, 512]),
               st.sampled_from([0, 1 << 18, 1 << 24]), st.sampled_from([0, 4, 32])),
     st.integers(0, 64), st.sampled_from(["default", "ring", "tree", "pat"]),
     st.sampled_from(list(NcclProtocol)),
 )  # fmt: skip
 def test_every_configuration_has_a_positive_time(
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     profile: ProcessProfile,
     nchannels: int,

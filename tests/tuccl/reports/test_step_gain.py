@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Reference
-from lookup_tables.table import Operation
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.reports.report import ProfileRatio
@@ -47,7 +47,7 @@ def step(
     """The gain of a step with so many calls of each size; every size is a key."""
     counts = dict(calls)
     keys = tuple(
-        KeyCalls(Task(Operation.ALL_REDUCE, size, FOUR_GPUS), (SizeCalls(size, counts[size]),))
+        KeyCalls(Task(Collective.ALL_REDUCE, size, FOUR_GPUS), (SizeCalls(size, counts[size]),))
         for size in SIZES
         if size in counts
     )
@@ -115,7 +115,7 @@ def test_a_schedule_that_was_held_against_a_builtin_has_the_errors_of_both() -> 
 
 
 def test_sizes_of_a_key_gain_what_the_entry_that_serves_them_gains() -> None:
-    task = Task(Operation.ALL_REDUCE, BUILTIN, FOUR_GPUS)
+    task = Task(Collective.ALL_REDUCE, BUILTIN, FOUR_GPUS)
     key = KeyCalls(task, (SizeCalls(3000, 1.0), SizeCalls(5000, 1.0)))
     found = step_gain(StepCalls((key,), (), "digest", None), gains())
     # 3000 bytes are served by the entry of 2048 (2 us), 5000 by that of 4096 (8 us).
@@ -139,7 +139,7 @@ def test_a_step_saves_no_more_than_it_waits_for() -> None:
 
     def saved(*exposed_us: float | None) -> float | None:
         keys = tuple(
-            KeyCalls(Task(Operation.ALL_REDUCE, size, FOUR_GPUS), (SizeCalls(size, 2.0, time_us),))
+            KeyCalls(Task(Collective.ALL_REDUCE, size, FOUR_GPUS), (SizeCalls(size, 2.0, time_us),))
             for size, time_us in zip((SCHEDULE, BUILTIN, NEITHER), exposed_us, strict=True)
         )
         return step_gain(StepCalls(keys, (), "digest", 1.0), gains()).saved_us

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Table
+from lookup_tables.table import Table
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.reports.evidence import Evidence
@@ -22,7 +23,7 @@ from tuccl.reports.table_difference import (
 
 SIDE = DiffSide("place", "machine", "1" * 16, None, {}, 1)
 RING = KeyFigures(
-    operation=Operation.ALL_REDUCE,
+    operation=Collective.ALL_REDUCE,
     size_bytes=1,
     shape=FOUR_GPUS,
     stock_us=8.0,
@@ -88,7 +89,7 @@ def test_a_placed_entry_that_changed_is_named_by_its_gpus() -> None:
     ]
     same, changed = compare_keys(*sides)
     assert same.is_same
-    assert same.order == (TWO_RANKS, Operation.ALL_GATHER, 2 * M, "gpu0 and gpu1")
+    assert same.order == (TWO_RANKS, Collective.ALL_GATHER, 2 * M, "gpu0 and gpu1")
     assert changed.placement == "gpu0 and gpu2"
     assert changed.changes == (Change.RUNS,)
     assert changed.second is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
 from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import MOST_SCRATCH_BYTES, MOST_SLICES
 from tuccl.models.across_hosts.phase_pipeline import MOST_WINDOWS

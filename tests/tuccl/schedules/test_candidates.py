@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.prove.verifier import verify
 from tests.sketches.machines import cluster
 from tuccl.crew.pool import worker_processes

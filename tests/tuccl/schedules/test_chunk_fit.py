@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from probes.files.bench_topologies import read_bench_topology
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
-from synthesizer.ir.collectives import Collective
 from synthesizer.plan.synthesize import SynthesisOptions
 from synthesizer.prove.verifier import verify
 from tests.shared_data import SHARED_DATA, requires_shared_data

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.guidance import SizeRange
-from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster, nvlink_path_with_pcie
 from tuccl.errors import InfeasibleError
 from tuccl.schedules.candidates import make_candidates

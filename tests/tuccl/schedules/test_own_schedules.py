@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.files.read import read_topology, shipped_machines
 from sketches.candidates import sketch_candidates, whole_machine
 from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import write_msccl_xml
 from synthesizer.ir.algorithm import Algorithm
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs import cutting
 from tests.sketches.machines import cluster
 from tuccl.errors import UsageError
@@ -28,10 +28,10 @@ from tuccl.schedules.own_schedules import (
 MACHINE = read_topology(shipped_machines()["h200-4gpu"])
 SKETCHES = sketch_candidates(MACHINE)
 SIZES = (1 << 10, 1 << 20)
-GATHER = (Operation.ALL_GATHER,)
+GATHER = (Collective.ALL_GATHER,)
 IN_THE_LANGUAGE = """
 from synthesizer.dsl import INPUT, OUTPUT, Schedule
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
 
 
 def schedule(nodes, gpus):
@@ -44,7 +44,7 @@ def schedule(nodes, gpus):
 Write = Callable[[str, str], Path]
 
 
-def demands(operations: tuple[Operation, ...] = GATHER) -> Demands:
+def demands(operations: tuple[Collective, ...] = GATHER) -> Demands:
     return Demands(MACHINE, communicator_shape(MACHINE), operations, SIZES)
 
 
@@ -78,7 +78,7 @@ def test_both_forms_are_read_and_named(write: Write) -> None:
     (folder / "README.md").write_text("passed over")
     found = read_own_schedules(folder, demands())
     assert [own.algorithm.name for own in found] == ["round_and_round", "everyone"]
-    assert {own.operation for own in found} == {Operation.ALL_GATHER}
+    assert {own.operation for own in found} == {Collective.ALL_GATHER}
 
 
 def test_a_schedule_without_a_name_has_its_file_s(write: Write) -> None:
@@ -140,7 +140,7 @@ def test_across_hosts_the_executor_runs_what_has_a_form_in_rounds(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write("program.py", IN_THE_LANGUAGE)
-    across = Demands(cluster(2, 2, 1), Shape(4, 2, 2), (Operation.ALL_GATHER,), SIZES)
+    across = Demands(cluster(2, 2, 1), Shape(4, 2, 2), (Collective.ALL_GATHER,), SIZES)
     on_executor = replace(across, on_executor=True)
     assert read_own_schedules(folder, across) == read_own_schedules(folder, on_executor)
     monkeypatch.setattr(cutting, "MOST_ROUNDS", 0)
@@ -169,7 +169,7 @@ def test_what_calls_in_place_need_is_asked_for(write: Write) -> None:
 def test_a_candidate_promises_the_sizes_it_is_for(write: Write) -> None:
     own = OwnSchedule(Path("mine.xml"), replace(ring(), min_bytes=4096))
     found = own_candidates([own], SKETCHES, whole_machine(MACHINE), SIZES)
-    (candidate,) = found[Operation.ALL_GATHER]
+    (candidate,) = found[Collective.ALL_GATHER]
     assert [promise.size_bytes for promise in candidate.promises] == [1 << 20]
     assert candidate.origin == "own, from mine.xml"
     assert 0.0 < candidate.promises[0].ratio <= 1.0
@@ -180,5 +180,5 @@ def test_a_schedule_that_is_made_as_well_goes_by_the_user_s_name() -> None:
     made = own_candidates([OwnSchedule(Path("a.xml"), ring())], SKETCHES, machine, SIZES)
     mine = OwnSchedule(Path("b.xml"), replace(ring(), name="mine"))
     own = own_candidates([mine], SKETCHES, machine, SIZES)
-    (only,) = with_own(made, own)[Operation.ALL_GATHER]
+    (only,) = with_own(made, own)[Collective.ALL_GATHER]
     assert only.name == "mine"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs import proof
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
@@ -38,7 +38,7 @@ TOPOLOGY = cluster(2, 2, 1)
 MACHINE = whole_machine(TOPOLOGY)
 
 
-def candidates(operation: Operation, topology: Topology = TOPOLOGY) -> tuple[Candidate, ...]:
+def candidates(operation: Collective, topology: Topology = TOPOLOGY) -> tuple[Candidate, ...]:
     return phased_candidates(operation, grid_figures(topology), whole_machine(topology), SIZES)
 
 
@@ -46,17 +46,17 @@ def candidates(operation: Operation, topology: Topology = TOPOLOGY) -> tuple[Can
     ("operation", "plans"),
     [
         (
-            Operation.ALL_REDUCE,
+            Collective.ALL_REDUCE,
             ["rail_all_reduce", "exchange", "rail_all_reduce_full", "exchange_full"],
         ),
-        (Operation.ALL_GATHER, ["rails_first"]),
-        (Operation.REDUCE_SCATTER, ["rails_last", "exchange"]),
-        (Operation.ALLTOALL, ["rails_last"]),
-        (Operation.BROADCAST, []),
+        (Collective.ALL_GATHER, ["rails_first"]),
+        (Collective.REDUCE_SCATTER, ["rails_last", "exchange"]),
+        (Collective.ALLTOALL, ["rails_last"]),
+        (Collective.BROADCAST, []),
     ],
 )
 def test_each_plan_is_tried_with_settings_of_its_rails(
-    operation: Operation, plans: list[str]
+    operation: Collective, plans: list[str]
 ) -> None:
     assert communicator_shape(TOPOLOGY) == Shape(4, 2, 2)
     found = candidates(operation)
@@ -76,7 +76,7 @@ def test_each_plan_is_tried_with_settings_of_its_rails(
 def test_settings_are_tried_at_the_sizes_that_they_are_for() -> None:
     sizes = {
         each.phases.name: [promise.size_bytes for promise in each.promises]
-        for each in candidates(Operation.ALL_REDUCE)
+        for each in candidates(Collective.ALL_REDUCE)
         if each.phases is not None
     }
     small, *large = SIZES
@@ -84,12 +84,12 @@ def test_settings_are_tried_at_the_sizes_that_they_are_for() -> None:
     assert sizes["exchange@ring-LL-1"] == sizes["exchange_full"] == [small]
     assert sizes["exchange@ring-Simple-1"] == sizes["exchange*4@ring-Simple-2"] == large
     assert "rail_all_reduce@pat-Simple-1" not in sizes
-    alltoalls = [each.phases for each in candidates(Operation.ALLTOALL) if each.phases]
+    alltoalls = [each.phases for each in candidates(Collective.ALLTOALL) if each.phases]
     assert [each.name for each in alltoalls] == ["rails_last"], "its slices would lie apart"
 
 
 def test_the_program_of_a_candidate_is_that_of_its_phases() -> None:
-    found = candidates(Operation.ALL_REDUCE)
+    found = candidates(Collective.ALL_REDUCE)
     programs = executor_programs(found)
     assert programs.content_hashes == {each.content_hash for each in found}
     for each in found:
@@ -100,7 +100,7 @@ def test_the_program_of_a_candidate_is_that_of_its_phases() -> None:
 
 
 def test_parameters_of_kernels_are_searched_where_there_are_kernels() -> None:
-    own = candidates(Operation.ALL_GATHER)[:1]
+    own = candidates(Collective.ALL_GATHER)[:1]
     space = executor_space(own, 1 << 10)
     assert {family.protocol for family in space.families} == {"LL"}
     assert all(config.algorithm.startswith("phases:") for config in space)
@@ -112,7 +112,7 @@ def test_parameters_of_kernels_are_searched_where_there_are_kernels() -> None:
         "LL"
     }
     assert len(set(large.configs)) == large.size
-    alone = candidates(Operation.ALL_REDUCE, cluster(2, 1, 1))
+    alone = candidates(Collective.ALL_REDUCE, cluster(2, 1, 1))
     exchange = [each for each in alone if each.phases and each.phases.name == "exchange"]
     assert executor_space(exchange, 1 << 10).size == 1
 
@@ -120,7 +120,7 @@ def test_parameters_of_kernels_are_searched_where_there_are_kernels() -> None:
 def test_one_call_of_nodes_of_one_gpu_is_tried_with_lanes_alone() -> None:
     names = {
         each.phases.name
-        for each in candidates(Operation.ALL_REDUCE, cluster(2, 1, 1))
+        for each in candidates(Collective.ALL_REDUCE, cluster(2, 1, 1))
         if each.phases is not None and each.phases.name.startswith("rail_all_reduce")
     }
     laned = {f"rail_all_reduce*{lanes}" for lanes in (2, 4, 8)}
@@ -129,7 +129,7 @@ def test_one_call_of_nodes_of_one_gpu_is_tried_with_lanes_alone() -> None:
 
 
 def test_saved_plans_are_read_back_equal(tmp_path: Path) -> None:
-    found = candidates(Operation.REDUCE_SCATTER)
+    found = candidates(Collective.REDUCE_SCATTER)
     save_candidates(tmp_path, found)
     assert load_candidates(tmp_path, [MACHINE]) == found
 
@@ -146,7 +146,7 @@ def test_saved_plans_are_read_back_equal(tmp_path: Path) -> None:
 def test_a_plan_that_is_not_the_schedule_is_refused(
     tmp_path: Path, plan: dict[str, object]
 ) -> None:
-    save_candidates(tmp_path, candidates(Operation.REDUCE_SCATTER))
+    save_candidates(tmp_path, candidates(Collective.REDUCE_SCATTER))
     path = tmp_path / "index.json"
     index = json.loads(path.read_text())
     index["schedules"][0]["plan"] = plan
@@ -156,7 +156,7 @@ def test_a_plan_that_is_not_the_schedule_is_refused(
 
 
 def test_plans_that_differ_in_their_rails_alone_are_different_candidates(tmp_path: Path) -> None:
-    (plain, *_) = candidates(Operation.ALL_REDUCE)
+    (plain, *_) = candidates(Collective.ALL_REDUCE)
     assert plain.phases is not None
     steered = tuple(
         replace(plain, schedule=phases)
@@ -176,12 +176,12 @@ def test_plans_that_no_proof_has_room_for_are_no_candidates(
     (plan,) = phased_plans(Collective.ALLTOALL, 2, 2)
     monkeypatch.setattr(proof, "MOST_CELLS", 4 * (4 + 4 + 4) - 1)
     assert not is_within_reach(plan)
-    assert candidates(Operation.ALLTOALL) == ()
-    assert len(candidates(Operation.ALL_GATHER)) > 1
+    assert candidates(Collective.ALLTOALL) == ()
+    assert len(candidates(Collective.ALL_GATHER)) > 1
 
 
 def test_a_plan_has_no_steps_and_no_xml_of_them() -> None:
-    (plain, *_) = candidates(Operation.ALL_GATHER)
+    (plain, *_) = candidates(Collective.ALL_GATHER)
     assert plain.phases is not None
     with pytest.raises(TypeError, match="all_gather_rails_first has phases, no steps of ranks"):
         _ = plain.steps
@@ -191,11 +191,11 @@ def test_a_plan_has_no_steps_and_no_xml_of_them() -> None:
 def test_the_fastest_plan_is_the_fastest_of_all_that_are_tried() -> None:
     machine = cluster(2, 2, 1)
     grid = grid_figures(machine)
-    plans = phased_candidates(Operation.ALL_REDUCE, grid, whole_machine(machine), SIZES)
+    plans = phased_candidates(Collective.ALL_REDUCE, grid, whole_machine(machine), SIZES)
     schedules = {plan.content_hash: plan for plan in plans}
     backend = SimulatedBackend(machine, schedules, seed=0, spread=0.0)
     for size_bytes, found_us in fastest_us(plans, grid, SIZES).items():
-        task = Task(Operation.ALL_REDUCE, size_bytes, communicator_shape(machine))
+        task = Task(Collective.ALL_REDUCE, size_bytes, communicator_shape(machine))
         promising = [plan for plan in plans if plan.promises_for(size_bytes)]
         best_us = min(
             backend.measure(task, config, 0, 1).samples_us[0]

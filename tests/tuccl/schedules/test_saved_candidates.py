@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
-from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster
 from tuccl.errors import WorkspaceError
 from tuccl.schedules.candidates import Candidate, make_candidates

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pulp
 import pytest
 
+from lookup_tables.collective import Collective, parse_collective
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms, rails_suffice
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType, Threadblock
-from synthesizer.ir.collectives import Collective, parse_collective
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import simulate_us
 from tests.sketches.machines import cluster
@@ -175,7 +175,7 @@ def test_collectives_are_known_by_usual_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "custom", "gather", "all gather"])
 def test_other_names_are_refused_with_the_list(name: str) -> None:
-    with pytest.raises(UsageError, match=r"use one of all_reduce, all_gather, .*, alltoall$"):
+    with pytest.raises(UsageError, match=r"use one of broadcast, reduce, .*, alltoall$"):
         parse_collective(name)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import executor_serves, runs_across_hosts
-from lookup_tables.table import Operation, Shape, StoredSchedule
+from lookup_tables.table import Shape, StoredSchedule
 from sketches.candidates import whole_machine
 from synthesizer.programs import cutting
 from synthesizer.programs.compiler import check_programs
@@ -35,12 +36,12 @@ MACHINE = whole_machine(TOPOLOGY)
 
 
 @cache
-def candidates(operation: Operation = Operation.ALL_REDUCE) -> tuple[Candidate, ...]:
+def candidates(operation: Collective = Collective.ALL_REDUCE) -> tuple[Candidate, ...]:
     return staged_candidates(operation, TOPOLOGY, MACHINE, SIZES)
 
 
 @pytest.mark.parametrize("operation", sorted(OPERATIONS))
-def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Operation) -> None:
+def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Collective) -> None:
     assert communicator_shape(TOPOLOGY) == Shape(4, 2, 0)
     found = candidates(operation)
     staged = [read_phases(each.program) for each in found]
@@ -53,8 +54,8 @@ def test_expert_algorithms_are_cut_for_the_nodes_of_the_machine(operation: Opera
     assert all(0.0 < promise.ratio <= 1.0 for each in found for promise in each.promises)
 
 
-@pytest.mark.parametrize("operation", sorted(set(Operation) - OPERATIONS))
-def test_other_operations_have_none(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", sorted(set(COLLECTIVES) - OPERATIONS))
+def test_other_operations_have_none(operation: Collective) -> None:
     assert candidates(operation) == ()
 
 
@@ -62,7 +63,7 @@ def test_ranks_of_a_node_must_follow_one_another() -> None:
     assert node_sizes_of(MACHINE) == (3, 1)
     interleaved = replace(MACHINE, node_of_rank=(0, 1, 0, 0))
     assert node_sizes_of(interleaved) == ()
-    assert staged_candidates(Operation.ALL_REDUCE, TOPOLOGY, interleaved, SIZES) == ()
+    assert staged_candidates(Collective.ALL_REDUCE, TOPOLOGY, interleaved, SIZES) == ()
 
 
 def test_an_executor_serves_nodes_of_different_sizes_and_runs_rounds_there() -> None:
@@ -94,14 +95,14 @@ def test_a_call_whose_chunks_do_not_fit_the_scratch_memory_has_no_space() -> Non
     assert executor_space([first], 1 << 28).families
     assert executor_space([first], 1 << 34).families == ()
     assert executor_space(candidates(), 1 << 16) == modelled_space(candidates(), 1 << 16)
-    large = staged_candidates(Operation.ALL_REDUCE, TOPOLOGY, MACHINE, (1 << 10, 1 << 34))
+    large = staged_candidates(Collective.ALL_REDUCE, TOPOLOGY, MACHINE, (1 << 10, 1 << 34))
     assert {promise.size_bytes for each in large for promise in each.promises} == {1 << 10}
 
 
 @pytest.mark.long
 def test_beside_a_faster_plan_none_is_tried() -> None:
     machine = cluster(2, 2, 1)
-    arguments = (Operation.ALL_REDUCE, machine, whole_machine(machine), SIZES)
+    arguments = (Collective.ALL_REDUCE, machine, whole_machine(machine), SIZES)
     alone = staged_candidates(*arguments)
     assert all(
         any(candidate.promises_for(size_bytes) for candidate in alone) for size_bytes in SIZES
@@ -125,7 +126,7 @@ def test_a_saved_candidate_is_the_same_and_a_changed_one_is_refused(tmp_path: Pa
 def test_a_schedule_of_the_user_runs_in_rounds_on_any_nodes(topology: object) -> None:
     own = OwnSchedule(Path("mine.xml"), candidates()[0].steps)
     machine = MACHINE if topology is TOPOLOGY else whole_machine(cluster(2, 2, 1))
-    (candidate,) = own_candidates([own], [], machine, SIZES, in_rounds=True)[Operation.ALL_REDUCE]
+    (candidate,) = own_candidates([own], [], machine, SIZES, in_rounds=True)[Collective.ALL_REDUCE]
     assert candidate.node_sizes == node_sizes_of(machine)
     assert read_phases(candidate.program).node_sizes == candidate.node_sizes
 
@@ -136,6 +137,6 @@ def test_a_schedule_of_the_user_without_rounds_keeps_its_steps(
     own = OwnSchedule(Path("mine.xml"), candidates()[0].steps)
     monkeypatch.setattr(cutting, "MOST_ROUNDS", 0)
     found = own_candidates([own], [], MACHINE, SIZES, in_rounds=True)
-    (candidate,) = found[Operation.ALL_REDUCE]
+    (candidate,) = found[Collective.ALL_REDUCE]
     assert candidate.node_sizes == ()
     assert candidate.content_hash == own.algorithm.content_hash()

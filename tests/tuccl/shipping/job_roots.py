@@ -11,17 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import (
-    BuiltinConfig,
-    Entry,
-    Key,
-    NcclAlgorithm,
-    NcclProtocol,
-    Operation,
-    Shape,
-    Table,
-)
+from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, NcclProtocol, Shape, Table
 from tests.runtime.conftest import compile_c
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
@@ -37,7 +29,7 @@ _NEEDED = re.compile(r"(/\S+) \(0x")
 def run_of_one_rank(root: Path, profile: Mapping[str, str] | None = None) -> Run:
     """A run whose table has an entry for one rank."""
     ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
-    key = Key(Operation.ALL_REDUCE, 1024, 4095, Shape(1, 1, 1), "test")
+    key = Key(Collective.ALL_REDUCE, 1024, 4095, Shape(1, 1, 1), "test")
     entry = Entry(key, 1024, ring, None, 1.0, 1.0, 2.0, 5, 0.0, "2026-01-02T03:04:05Z")
     table = Table("test", "test", (), (entry,), PROFILE if profile is None else profile)
     root.mkdir()

@@ -7,17 +7,9 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundle_layout import bundle_crc
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import (
-    BuiltinConfig,
-    Entry,
-    Key,
-    NcclAlgorithm,
-    NcclProtocol,
-    Operation,
-    Shape,
-    Table,
-)
+from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, NcclProtocol, Shape, Table
 from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, PHASED, TWO_HOSTS, tuned
 from tuccl.reports.evidence import Evidence
@@ -189,7 +181,7 @@ def test_a_damaged_bundle_is_not_shipped(
 
 
 def table_of(provenance: Provenance) -> Table:
-    key = Key(Operation.ALL_GATHER, 1024, 1024, Shape(4, 1, 4), TABLE.fingerprint)
+    key = Key(Collective.ALL_GATHER, 1024, 1024, Shape(4, 1, 4), TABLE.fingerprint)
     builtin = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
     entry = Entry(key, 1024, builtin, None, 1.0, 1.0, 2.0, 5, 0.0, "", provenance)
     return replace(TABLE, entries=(entry,))

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.tuning.breakpoints import Borders, seconds, seconds_again
@@ -14,7 +15,7 @@ LOW_LATENCY, BANDWIDTH = Config("ring", "LL", 4), Config("ring", "Simple", 4)
 
 
 def key(size_bytes: int) -> Task:
-    return Task(Operation.ALL_GATHER, size_bytes, SHAPE)
+    return Task(Collective.ALL_GATHER, size_bytes, SHAPE)
 
 
 class Crossing:

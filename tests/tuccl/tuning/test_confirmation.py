@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.backend import Measured
@@ -23,7 +24,7 @@ from tuccl.tuning.spending import Spending
 from tuccl.workspace.measurement_log import MeasurementLog
 
 SIZES = tuple(1 << bits for bits in range(10, 22))
-TASKS = tuple(Task(Operation.ALL_REDUCE, size, Shape(4, 2, 2)) for size in SIZES)
+TASKS = tuple(Task(Collective.ALL_REDUCE, size, Shape(4, 2, 2)) for size in SIZES)
 TREE = Config("tree", "LL", 4)
 SAMPLE_S = dict.fromkeys(TASKS, 0.01)
 RESTART_S = 1.0
@@ -251,7 +252,7 @@ def test_a_schedule_is_timed_together_with_a_borrowed_call(tmp_path: Path) -> No
 
 
 def test_nothing_is_borrowed_from_other_operations_and_distant_sizes(tmp_path: Path) -> None:
-    gather = Task(Operation.ALL_GATHER, SIZES[2], TASKS[2].shape)
+    gather = Task(Collective.ALL_GATHER, SIZES[2], TASKS[2].shape)
     machine = Starts({})
     check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: BEATEN_BY_FAR, TASKS[3]: UNDECIDED})
     decisions = {TASKS[1]: PROVED, gather: UNDECIDED}

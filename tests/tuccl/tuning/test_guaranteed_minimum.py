@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import (
@@ -17,7 +18,7 @@ from tuccl.tuning.guaranteed_minimum import (
 )
 from tuccl.tuning.spending import Fresh
 
-TASKS = [Task(Operation.ALL_GATHER, 1 << (10 + i), Shape(4, 1, 4)) for i in range(8)]
+TASKS = [Task(Collective.ALL_GATHER, 1 << (10 + i), Shape(4, 1, 4)) for i in range(8)]
 PROFILE = ProcessProfile(buffer_bytes=1 << 20)
 RING = PROFILE.applied_to(Config("ring", "LL", 4))
 SCHEDULE = Config("schedule:0a", "LL", 4, 512)
@@ -273,7 +274,7 @@ def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
 
 def test_suspects_are_the_lowest() -> None:
     ratios = {task: 1.0 - 0.01 * number for number, task in enumerate(TASKS)}
-    gaining = Task(Operation.ALL_REDUCE, 64, Shape(4, 1, 4))
+    gaining = Task(Collective.ALL_REDUCE, 64, Shape(4, 1, 4))
     assert suspects({**ratios, gaining: 1.5}) == TASKS[::-1]
 
 

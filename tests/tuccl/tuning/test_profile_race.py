@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
@@ -16,8 +17,8 @@ from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.profile_race import race
 
 SHAPE = Shape(4, 1, 4)
-SMALL = Task(Operation.ALL_REDUCE, 1 << 14, SHAPE)
-LARGE = Task(Operation.ALL_REDUCE, 1 << 28, SHAPE)
+SMALL = Task(Collective.ALL_REDUCE, 1 << 14, SHAPE)
+LARGE = Task(Collective.ALL_REDUCE, 1 << 28, SHAPE)
 TASKS = (SMALL, LARGE)
 AXES = ((64, 128, 256, 0), (1 << 20, 0, 16 << 20), (0, 16))
 SPACE = Space(
@@ -242,7 +243,7 @@ def test_schedules_across_hosts_are_timed_again_under_each_profile() -> None:
 
 def test_served_keys_are_started_in_turn_too_where_others_need_starts() -> None:
     """The large key gains nothing here, which one start cannot show."""
-    third = Task(Operation.ALL_REDUCE, 1 << 29, SHAPE)
+    third = Task(Collective.ALL_REDUCE, 1 << 29, SHAPE)
     stock_us = STOCK_US | {third: 200.0}
 
     class Third(Serving):
@@ -283,7 +284,7 @@ def test_one_lucky_start_of_stock_rules_nothing_out() -> None:
 @pytest.mark.long
 def test_on_a_noisy_machine_a_profile_that_may_cost_a_key_something_does_not_win() -> None:
     """Half of the keys have calls that gain much under any profile; the rest show the noise."""
-    tasks = [Task(Operation.ALL_REDUCE, 1 << (10 + i), SHAPE) for i in range(12)]
+    tasks = [Task(Collective.ALL_REDUCE, 1 << (10 + i), SHAPE) for i in range(12)]
 
     class Noisy:
         def __init__(self, seed: int) -> None:
@@ -361,7 +362,7 @@ def test_each_finalist_is_judged_by_its_own_worst_keys_too() -> None:
     """One costs eight keys 1.6 %, the second eight further keys 1.4 %: neither keeps to 0.99."""
     firsts, seconds, large = (
         [Task(operation, 1 << (10 + i), SHAPE) for i in range(8)]
-        for operation in (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+        for operation in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
     )
     tasks = [*firsts, *seconds, *large]
 

@@ -1,12 +1,13 @@
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_verdicts import Verdicts
 from tuccl.tuning.profile_visits import Visit
 
-TASK = Task(Operation.ALL_REDUCE, 1 << 10, Shape(4, 1, 4))
+TASK = Task(Collective.ALL_REDUCE, 1 << 10, Shape(4, 1, 4))
 PROFILES = tuple(ProcessProfile(nthreads=count) for count in (64, 96, 128, 160, 192))
 
 

@@ -1,13 +1,14 @@
 """The first visit of a process profile: which calls of a key are timed, and for how long."""
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.space import Family, Space
 from tuccl.tuning.profile_visits import Visitor
 
-TASK = Task(Operation.ALL_REDUCE, 1 << 26, Shape(4, 4, 1))
+TASK = Task(Collective.ALL_REDUCE, 1 << 26, Shape(4, 4, 1))
 CHANNELS = (1, 2, 4, 8, 16)
 AXES = ((0,), (0,), (0,))
 STOCK_US = 100.0

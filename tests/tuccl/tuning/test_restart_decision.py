@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.search.statistics.intervals import Interval
 from tuccl.search.statistics.pooling import MeanError, PooledVariance
 from tuccl.search.trials.config import STOCK, Config, Task
@@ -14,7 +15,7 @@ from tuccl.tuning.decision import Comparison, Decision
 from tuccl.tuning.restart_decision import allowing_for_starts, compared_over_starts
 
 FIRST, SECOND, THIRD = (
-    Task(Operation.ALL_REDUCE, size_bytes, Shape(4, 2, 2)) for size_bytes in (1024, 2048, 4096)
+    Task(Collective.ALL_REDUCE, size_bytes, Shape(4, 2, 2)) for size_bytes in (1024, 2048, 4096)
 )
 TREE = Config("tree", "LL", 4)
 UNDECIDED = Decision(None, None, 20.0, ())

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.quantities import size_ladder
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
@@ -11,10 +12,10 @@ from tuccl.tuning.settings import RunSettings
 
 SHAPE = Shape(4, 1, 4)
 OPERATIONS = (
-    Operation.ALL_GATHER,
-    Operation.ALL_REDUCE,
-    Operation.ALLTOALL,
-    Operation.REDUCE_SCATTER,
+    Collective.ALL_GATHER,
+    Collective.ALL_REDUCE,
+    Collective.ALLTOALL,
+    Collective.REDUCE_SCATTER,
 )
 
 
@@ -35,7 +36,7 @@ def test_of_many_sizes_of_several_operations_every_second_is_enough() -> None:
 
 
 NODE = Shape(2, 1, 2)
-ONE_SHAPE = RunSettings((Operation.ALL_REDUCE,), (1024, 4096))
+ONE_SHAPE = RunSettings((Collective.ALL_REDUCE,), (1024, 4096))
 SEVERAL = replace(
     ONE_SHAPE, shapes=(NamedShape(ShapeName.WHOLE, SHAPE), NamedShape(ShapeName.NODE, NODE, 2.0))
 )
@@ -50,14 +51,14 @@ def test_keys_are_of_each_shape_and_neighbours_of_the_same() -> None:
 
 
 def test_names_and_seeds_tell_shapes_apart_where_a_run_has_several() -> None:
-    whole, node = Task(Operation.ALL_REDUCE, 1024, SHAPE), Task(Operation.ALL_REDUCE, 1024, NODE)
+    whole, node = Task(Collective.ALL_REDUCE, 1024, SHAPE), Task(Collective.ALL_REDUCE, 1024, NODE)
     assert (whole.full_name, node.full_name) == ("all_reduce-1024@4x1", "all_reduce-1024@2x1")
     assert seed_of(SEVERAL, "race", whole) != seed_of(SEVERAL, "race", node)
     assert seed_of(ONE_SHAPE, "race", whole) == seed_of(ONE_SHAPE, "race", node)
 
 
 def test_a_shapes_weight_counts_for_its_keys_beside_that_of_the_operation() -> None:
-    settings = replace(SEVERAL, weights=((Operation.ALL_REDUCE, 3.0),))
-    whole, node = (Task(Operation.ALL_REDUCE, 1024, shape) for shape in (SHAPE, NODE))
+    settings = replace(SEVERAL, weights=((Collective.ALL_REDUCE, 3.0),))
+    whole, node = (Task(Collective.ALL_REDUCE, 1024, shape) for shape in (SHAPE, NODE))
     assert (settings.weight(whole), settings.weight(node)) == (3.0, 6.0)
     assert (settings.shape_weight(SHAPE), settings.shape_weight(NODE)) == (1.0, 2.0)

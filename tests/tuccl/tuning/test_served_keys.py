@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.strategies.strategy import Ranked, SearchResult, Stop
 from tuccl.search.trials.backend import Measured
@@ -10,7 +11,7 @@ from tuccl.search.trials.config import Config, Task
 from tuccl.tuning.guaranteed_minimum import KeyRatio
 from tuccl.tuning.profile_visits import served_keys
 
-TASK = Task(Operation.ALL_REDUCE, 1 << 10, Shape(2, 1, 2))
+TASK = Task(Collective.ALL_REDUCE, 1 << 10, Shape(2, 1, 2))
 FIRST, SECOND = (Config("schedule:0a", "LL", count, 512) for count in (2, 4))
 FOUND = {
     TASK: SearchResult(

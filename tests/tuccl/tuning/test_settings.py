@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.options.run_options import RunOptions
 from tuccl.tuning.settings import RunSettings, alltoall_refusal, make_settings
@@ -26,7 +27,7 @@ def settings_for(
 @pytest.mark.parametrize("name", ["alltoall", "AllToAll", "all_to_all"])
 def test_alltoall_is_tuned_where_a_schedule_can_replace_sends(name: str) -> None:
     for backend in ("nccl,executor", "executor", "simulated"):
-        assert settings_for(name, backend).operations == (Operation.ALLTOALL,)
+        assert settings_for(name, backend).operations == (Collective.ALLTOALL,)
 
 
 def test_without_schedules_alltoall_is_refused_with_the_reason() -> None:

@@ -2,15 +2,16 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.tuning.spending import Spending
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
 
-TASK = Task(Operation.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
+TASK = Task(Collective.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
 RING = Config("ring", "LL", 4)
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tests.sketches.machines import two_sockets
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -25,7 +26,7 @@ from tuccl.workspace.measurement_log import MeasurementLog
 
 SHAPE, PAIR = Shape(4, 1, 4), Shape(2, 1, 2)
 SIZES = (1 << 10, 1 << 14, 1 << 18)
-SETTINGS = RunSettings(operations=(Operation.ALL_REDUCE,), sizes_bytes=SIZES)
+SETTINGS = RunSettings(operations=(Collective.ALL_REDUCE,), sizes_bytes=SIZES)
 THREADS, BUFFERS, LEAST = (128, 256, 0), (1 << 20, 0), (0, 32)
 FAMILIES = (
     Family("default", "", (0,), THREADS, BUFFERS, LEAST),
@@ -411,7 +412,7 @@ class Opposed(Machine):
         measured = super().measure(task, replace(config, nthreads=0), first, repeats)
         factor = 1.0
         if config.nthreads == 256:
-            factor = 0.95 if task.operation is Operation.ALL_GATHER else 1.06
+            factor = 0.95 if task.operation is Collective.ALL_GATHER else 1.06
         return replace(measured, samples_us=tuple(factor * us for us in measured.samples_us))
 
 
@@ -421,9 +422,9 @@ def test_the_operation_with_more_weight_decides_the_profile(
 ) -> None:
     settings = replace(
         SETTINGS,
-        operations=(Operation.ALL_REDUCE, Operation.ALL_GATHER),
+        operations=(Collective.ALL_REDUCE, Collective.ALL_GATHER),
         floor=None,
-        weights=((Operation.ALL_GATHER, weight),),
+        weights=((Collective.ALL_GATHER, weight),),
     )
     result = tuned(tmp_path, Opposed(), settings)
     assert result.profile == ProcessProfile(nthreads=nthreads)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.tuning.test_tune import (
     FAMILIES,
     NODE,
@@ -36,7 +36,7 @@ from tuccl.tuning.run_keys import (
 from tuccl.tuning.settings import RunSettings, describe_keys
 from tuccl.workloads.step_calls import KeyCalls, SizeCalls, StepCalls
 
-ALL_REDUCE, ALL_GATHER = Operation.ALL_REDUCE, Operation.ALL_GATHER
+ALL_REDUCE, ALL_GATHER = Collective.ALL_REDUCE, Collective.ALL_GATHER
 
 
 def settings(*calls: tuple[Task, float]) -> RunSettings:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.workloads.workload import (
     Datatype,
     NotTuned,
@@ -16,7 +16,7 @@ from tuccl.workloads.workload_file import write_workload
 
 
 def call(
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     calls: float,
     ranks: int = 4,

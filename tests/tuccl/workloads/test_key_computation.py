@@ -2,7 +2,8 @@
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Computation
 from tuccl.workloads.step_calls import KeyCalls, SizeCalls, StepCalls
@@ -11,7 +12,7 @@ NODE = Shape(8, 1, 8)
 
 
 def key(*sizes: SizeCalls, at: int = 2000) -> KeyCalls:
-    return KeyCalls(Task(Operation.ALL_REDUCE, at, NODE), sizes)
+    return KeyCalls(Task(Collective.ALL_REDUCE, at, NODE), sizes)
 
 
 def beside(size_bytes: int, calls: float, computation_us: float | None) -> SizeCalls:
@@ -20,7 +21,7 @@ def beside(size_bytes: int, calls: float, computation_us: float | None) -> SizeC
 
 def test_a_key_of_one_size_has_its_computation() -> None:
     found = key(beside(2000, 3.0, 70.0)).computation
-    assert found == Computation(Operation.ALL_REDUCE, NODE, 2000, 70.0)
+    assert found == Computation(Collective.ALL_REDUCE, NODE, 2000, 70.0)
 
 
 def test_other_sizes_count_in_proportion_to_their_bytes() -> None:

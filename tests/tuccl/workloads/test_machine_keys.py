@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.workloads.made_workloads import call, workload
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName
@@ -13,7 +14,7 @@ from tuccl.workloads.machine_keys import MOST_SIZES, Offer, grouped_sizes, step_
 from tuccl.workloads.step_calls import StepCalls, Why
 from tuccl.workloads.workload import NotTuned, SourceKind, WorkloadCall, WorkloadSource
 
-ALL_REDUCE, ALL_GATHER, ALLTOALL = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.ALLTOALL
+ALL_REDUCE, ALL_GATHER, ALLTOALL = Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.ALLTOALL
 WHOLE, NODE, RAIL = Shape(16, 2, 8), Shape(8, 1, 8), Shape(2, 2, 1)
 SHAPES = (
     NamedShape(ShapeName.WHOLE, WHOLE),
@@ -22,7 +23,7 @@ SHAPES = (
 )
 
 
-def refusal(operation: Operation, shape: Shape) -> str | None:
+def refusal(operation: Collective, shape: Shape) -> str | None:
     return "no schedules here" if operation is ALLTOALL and shape == WHOLE else None
 
 

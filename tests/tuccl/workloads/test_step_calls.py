@@ -2,12 +2,13 @@
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.config import Task
 from tuccl.workloads.step_calls import KeyCalls, SizeCalls, times_per_step
 
 SHAPE = Shape(4, 1, 4)
-SMALL, LARGE = (Task(Operation.ALL_REDUCE, size, SHAPE) for size in (1024, 16384))
+SMALL, LARGE = (Task(Collective.ALL_REDUCE, size, SHAPE) for size in (1024, 16384))
 
 
 def key(task: Task, *sizes: tuple[int, float]) -> KeyCalls:
@@ -45,8 +46,8 @@ def test_a_lone_key_gives_its_own_time() -> None:
 
 
 def test_operations_and_shapes_have_curves_of_their_own() -> None:
-    node = Task(Operation.ALL_REDUCE, 16384, Shape(2, 1, 2))
-    gather = Task(Operation.ALL_GATHER, 16384, SHAPE)
+    node = Task(Collective.ALL_REDUCE, 16384, Shape(2, 1, 2))
+    gather = Task(Collective.ALL_GATHER, 16384, SHAPE)
     keys = [key(SMALL, (2048, 1.0)), key(node, (2048, 1.0)), key(gather, (2048, 1.0))]
     times = times_per_step(keys, {SMALL: 10.0, node: 20.0, gather: 30.0})
     assert [times[task][2048] for task in (SMALL, node, gather)] == pytest.approx([10, 20, 30])

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import InputFileError
 from tuccl.workloads.workload import (
     Datatype,
@@ -25,7 +26,7 @@ from tuccl.workloads.workload import (
 from tuccl.workloads.workload_file import read_workload, workload_text, write_workload
 
 GRADIENTS = WorkloadCall(
-    operation=Operation.ALL_REDUCE,
+    operation=Collective.ALL_REDUCE,
     datatype=Datatype.FLOAT32,
     reduction=Reduction.SUM,
     size_bytes=25 << 20,
@@ -39,7 +40,7 @@ GRADIENTS = WorkloadCall(
     exposed_us_per_call=0.0,
 )
 WEIGHTS = WorkloadCall(
-    operation=Operation.ALL_GATHER,
+    operation=Collective.ALL_GATHER,
     datatype=None,
     reduction=None,
     size_bytes=4096,

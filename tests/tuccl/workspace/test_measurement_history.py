@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.conftest import TunedWorkspace
 from tuccl.errors import WorkspaceError
 from tuccl.search.trials.config import Task
@@ -24,7 +25,7 @@ def test_the_history_ends_where_the_log_ends(tuned: TunedWorkspace) -> None:
     assert len(history) > len(contents.all)
     last = {(each.task, each.config): each.recorded for each in history}
     assert list(last.values()) == list(contents.all)
-    assert history[0].task == Task(Operation.ALL_GATHER, 65536, Shape(4, 1, 4))
+    assert history[0].task == Task(Collective.ALL_GATHER, 65536, Shape(4, 1, 4))
 
 
 def test_no_log_has_no_history_and_that_of_another_run_is_refused(

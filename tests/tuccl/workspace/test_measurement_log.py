@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.errors import ConfigurationFailedError, MeasurementError, WorkspaceError
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
@@ -16,7 +17,7 @@ from tuccl.workspace.measurement_file import Sums
 from tuccl.workspace.measurement_lines import Source, header_line
 from tuccl.workspace.measurement_log import MeasurementLog, read_log
 
-TASK = Task(Operation.ALL_REDUCE, 1024, Shape(4, 1, 4))
+TASK = Task(Collective.ALL_REDUCE, 1024, Shape(4, 1, 4))
 RING = Config("ring", "LL", 4, 256, 0)
 BROKEN = Config("pat", "Simple", 1)
 
@@ -454,11 +455,11 @@ class Estimates(Counting):
 
     def ring_estimate_us(self, task: Task) -> float | None:
         self.asked.append((STOCK, task.size_bytes, 0))
-        return 12.5 if task.operation is Operation.ALL_REDUCE else None
+        return 12.5 if task.operation is Collective.ALL_REDUCE else None
 
 
 def test_an_estimate_is_asked_for_once_and_a_log_without_any_knows_none(tmp_path: Path) -> None:
-    backend, gather = Estimates(), Task(Operation.ALL_GATHER, 1024, Shape(4, 1, 4))
+    backend, gather = Estimates(), Task(Collective.ALL_GATHER, 1024, Shape(4, 1, 4))
     for _ in range(2):
         with MeasurementLog(tmp_path / "log", backend, "id") as log:
             for _ in range(2):

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import COLLECTIVES, Collective
 from tuccl.errors import InputFileError
 
 _PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\d+:\s)+")
@@ -39,7 +39,7 @@ _BROADEST_BYTES = 1 << 20
 class NcclTestsRun:
     """Contents of a file of nccl-tests output."""
 
-    operation: Operation | None
+    operation: Collective | None
     """Operation by the program's name; None: not in the output."""
     ranks: int | None
     """Number of listed ranks; None: none are listed."""
@@ -152,18 +152,18 @@ def _row(cells: list[str], keys: list[str]) -> _Row | None:
     return _Row(size_bytes, time_us, algbw, busbw)
 
 
-def _operation(lines: Iterable[str], source: str) -> Operation | None:
+def _operation(lines: Iterable[str], source: str) -> Collective | None:
     programs = {match for line in lines for match in _PROGRAM.findall(line)}
     if len(programs) > 1:
         raise InputFileError(
             f"{source}: output of {' and '.join(sorted(programs))} in one file; split it"
         )
     name = next(iter(programs), None)
-    if name is not None and name not in list(Operation):
+    if name is not None and name not in COLLECTIVES:
         raise InputFileError(
             f"{source}: {name} is no operation that NCCL tunes; name another output"
         )
-    return None if name is None else Operation(name)
+    return None if name is None else Collective.named(name)
 
 
 def _ranks(lines: Iterable[str], source: str) -> int | None:

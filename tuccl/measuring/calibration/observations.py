@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.models.figures import MachineFigures
 from tuccl.models.model_constants import ModelConstants
 from tuccl.models.nccl_choice import Choice, nccl_choice
@@ -26,7 +27,7 @@ class Observation:
     source: str
     """Name of its source: a source weighs as the root of its number of observations."""
     machine: MachineFigures
-    operation: Operation
+    operation: Collective
     size_bytes: int
     config: Config
     time_us: float

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from lookup_tables.table import NcclAlgorithm, Operation
+from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.table import NcclAlgorithm
 from probes.files.read import read_topology
 from probes.inputs.regular_file import read_regular_file
 from probes.topology.graph import Topology
@@ -19,10 +20,9 @@ from tuccl.measuring.records.record_file import read_record
 from tuccl.models.figures import MachineFigures, machine_figures
 from tuccl.models.nccl_choice import MODELLED
 from tuccl.search.trials.config import STOCK, Config
-from tuccl.search.trials.presets import ASKED_ABOUT
 
 _FACTOR_ROUNDING = 0.03
-_OPERATIONS_BY_NAME = tuple(operation.value for operation in Operation)
+_OPERATIONS_BY_NAME = tuple(operation.value for operation in COLLECTIVES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Measurements:
     """Number of times that the model does not cover, and of damaged rows."""
 
 
-def read_measurements(path: Path, topology: Topology, operation: Operation | None) -> Measurements:
+def read_measurements(path: Path, topology: Topology, operation: Collective | None) -> Measurements:
     """Return the measured times of a file.
 
     Args:
@@ -84,7 +84,7 @@ def from_record(record: Record, topology: Topology) -> Measurements:
         for row in record.rows
         if row.samples_us
         and not row.failed
-        and row.task.operation in ASKED_ABOUT
+        and row.task.operation.asks_tuner
         and _is_modelled(row.config)
     ]
     observations = tuple(
@@ -103,7 +103,7 @@ def from_record(record: Record, topology: Topology) -> Measurements:
 
 
 def from_nccl_tests(
-    run: NcclTestsRun, machine: MachineFigures, operation: Operation | None, source: str
+    run: NcclTestsRun, machine: MachineFigures, operation: Collective | None, source: str
 ) -> Measurements:
     """Return the times of stock NCCL in an output of nccl-tests.
 
@@ -136,7 +136,7 @@ def _is_modelled(config: Config) -> bool:
     return config.is_default or NcclAlgorithm(config.algorithm) in MODELLED
 
 
-def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> Operation:
+def _operation(run: NcclTestsRun, operation: Collective | None, source: str) -> Collective:
     """Return the operation: the given one, the output's, or the file name's."""
     if operation is not None and run.operation not in {None, operation}:
         raise InputFileError(
@@ -147,20 +147,20 @@ def _operation(run: NcclTestsRun, operation: Operation | None, source: str) -> O
         named -= {"reduce"}
     found = operation or run.operation
     if found is None and len(named) == 1:
-        found = Operation(named.pop())
+        found = Collective.named(named.pop())
     if found is None:
         raise InputFileError(
             f"{source}: it does not say which collective was measured; add --operation, as "
             "--operation all_reduce"
         )
-    if found not in ASKED_ABOUT:
+    if not found.asks_tuner:
         raise InputFileError(
             f"{source}: {found.value} runs no algorithm that NCCL chooses; name another output"
         )
     return found
 
 
-def _check_ranks(run: NcclTestsRun, operation: Operation, ranks: int, source: str) -> None:
+def _check_ranks(run: NcclTestsRun, operation: Collective, ranks: int, source: str) -> None:
     """Check the listed ranks, and those that follow from busbw, against the topology."""
     if run.ranks is not None and run.ranks != ranks:
         raise InputFileError(
@@ -176,8 +176,8 @@ def _check_ranks(run: NcclTestsRun, operation: Operation, ranks: int, source: st
         )
 
 
-def _bus_factor(operation: Operation, ranks: int) -> float:
+def _bus_factor(operation: Collective, ranks: int) -> float:
     """Return the ratio of busbw to algbw (nccl-tests, doc/PERFORMANCE.md)."""
-    if operation in {Operation.BROADCAST, Operation.REDUCE}:
+    if operation in {Collective.BROADCAST, Collective.REDUCE}:
         return 1.0
-    return (2.0 if operation is Operation.ALL_REDUCE else 1.0) * (ranks - 1) / ranks
+    return (2.0 if operation is Collective.ALL_REDUCE else 1.0) * (ranks - 1) / ranks

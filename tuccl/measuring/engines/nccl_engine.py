@@ -15,7 +15,7 @@ from ctypes import byref, c_double
 from pathlib import Path
 from typing import NoReturn
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.errors import (
     EngineBrokenError,
     EngineError,
@@ -42,9 +42,7 @@ from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.measuring.workers.engine import Call
 from tuccl.runtime import computation_ptx, plugin_path
 from tuccl.search.trials.config import DEFAULT_ALGORITHM
-from tuccl.search.trials.presets import ASKED_ABOUT
 
-_OPERATIONS = {operation: code for code, operation in enumerate(Operation)}
 _DATA_TYPES = {
     "int8": 0,
     "uint8": 1,
@@ -198,7 +196,7 @@ class NcclEngine:
         return NativeCall(
             call.size_bytes,
             self._override(call),
-            _OPERATIONS[call.operation],
+            call.operation.code,
             _DATA_TYPES[call.data_type],
             call.in_place,
             call.use_graph,
@@ -210,7 +208,7 @@ class NcclEngine:
     def _override(self, call: Call) -> int:
         if call.algorithm == DEFAULT_ALGORITHM:
             return NO_OVERRIDE
-        if self._control is None or call.operation not in ASKED_ABOUT:
+        if self._control is None or not call.operation.asks_tuner:
             raise EngineError(f"no tuner plugin can choose {_describe(call)}")
         try:
             return override_word(call.algorithm, call.protocol, call.nchannels)

@@ -22,8 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from probes.topology.graph import Topology
 from tuccl.errors import InputFileError
 from tuccl.measuring.records.record import Record, make_record
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
 
 CUT_SHORT = "cut short: over 4 times slower than NCCL's own choice"
 _CUT_FACTOR = 4.0
-_OPERATIONS = {operation.value.replace("_", ""): operation for operation in Operation}
+_OPERATIONS = {operation.value.replace("_", ""): operation for operation in COLLECTIVES}
 _COUNTS = ("nchannels", "nthreads", "buffsize", "min_nchannels")
 _CONFIG = ("algorithm", "protocol", *_COUNTS)
 _MOST_NAMED = 8
 _MOST = 2**53
-_Point = tuple[Operation, int, Config, tuple[float, ...]]
+_Point = tuple[Collective, int, Config, tuple[float, ...]]
 """Operation, size, configuration and times."""
 
 
@@ -211,7 +212,7 @@ def _points(path: Path, config_columns: Sequence[str]) -> list[_Point]:
         else [(DEFAULT_ALGORITHM,)] * len(samples)
     )
     return [
-        (Operation(operation), int(size_bytes), Config(*config), times_us)
+        (Collective.named(operation), int(size_bytes), Config(*config), times_us)
         for operation, size_bytes, config, times_us in zip(
             operations, sizes, configs, samples, strict=True
         )

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lookup_tables.collective import Collective
 from lookup_tables.parquet_form import (
     ParquetForm,
     parquet_bytes,
@@ -20,7 +21,7 @@ from lookup_tables.parquet_form import (
     read_parquet_metadata,
 )
 from lookup_tables.provenance import provenance_from_json, provenance_to_json
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from probes.inputs.regular_file import read_regular_file
 from probes.topology.json_form import topology_from_json, topology_to_json
 from probes.topology.validation import check_structure
@@ -215,7 +216,7 @@ def _row(values: dict[str, Any]) -> Recorded:
         settings=tuple(sorted((name, int(value)) for name, _, value in pairs)),
     )
     return Recorded(
-        task=Task(Operation(values["operation"]), values["size_bytes"], shape, placement),
+        task=Task(Collective.named(values["operation"]), values["size_bytes"], shape, placement),
         config=config,
         samples_us=tuple(values["samples_us"]),
         answers=tuple(Answer(*each) for each in zip(*columns, strict=True)),

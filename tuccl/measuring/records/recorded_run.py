@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, JsonValue, PlainSerializer, PlainValidator
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE
@@ -59,7 +59,7 @@ class RecordedSchedule:
 
     content_hash: str
     name: str
-    operation: Operation
+    operation: Collective
     msccl_xml: _Text
     """Its steps; empty across nodes."""
     program: _Bytes

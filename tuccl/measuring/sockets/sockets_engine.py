@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol
 from tuccl.errors import EngineError
 from tuccl.measuring.sockets.sockets_collectives import Array, Choice, Collectives
 from tuccl.measuring.sockets.sockets_transport import Mesh
@@ -107,11 +108,11 @@ class SocketsEngine:
 
         run, elements, result = self._prepared(call, lambda count: data_of(rank, count))
         run()
-        if call.operation is Operation.ALL_GATHER:
+        if call.operation is Collective.ALL_GATHER:
             expected = np.concatenate([data_of(sender, elements) for sender in range(ranks)])
         else:
             expected = np.sum([data_of(sender, elements) for sender in range(ranks)], axis=0)
-            if call.operation is Operation.REDUCE_SCATTER:
+            if call.operation is Collective.REDUCE_SCATTER:
                 part = elements // ranks
                 expected = expected[rank * part : (rank + 1) * part]
         wrong = np.flatnonzero(result != expected)
@@ -151,11 +152,11 @@ class SocketsEngine:
         ranks = member.mesh.ranks
         total = call.size_bytes // np.dtype(call.data_type).itemsize
         part = total // ranks
-        if call.operation is Operation.ALL_REDUCE:
+        if call.operation is Collective.ALL_REDUCE:
             return _all_reduce(member, fill(total), choice, in_place=call.in_place)
         if part == 0:
             raise EngineError(f"{call.size_bytes} bytes are less than an element per rank")
-        if call.operation is Operation.ALL_GATHER:
+        if call.operation is Collective.ALL_GATHER:
             return _all_gather(member, fill(part), choice, in_place=call.in_place)
         return _reduce_scatter(member, fill(part * ranks), choice, in_place=call.in_place)
 
@@ -166,9 +167,9 @@ class SocketsEngine:
             EngineError: The call cannot run.
         """
         if call.operation not in (
-            Operation.ALL_REDUCE,
-            Operation.ALL_GATHER,
-            Operation.REDUCE_SCATTER,
+            Collective.ALL_REDUCE,
+            Collective.ALL_GATHER,
+            Collective.REDUCE_SCATTER,
         ):
             raise EngineError(f"the stand-in has no {call.operation}")
         if call.data_type not in _DATA_TYPES:
@@ -179,7 +180,7 @@ class SocketsEngine:
         if call.algorithm == DEFAULT_ALGORITHM:
             protocol = NcclProtocol.LL if small else NcclProtocol.SIMPLE
             return Choice(NcclAlgorithm.RING, protocol, self._channels(1 if small else 2))
-        trees = call.operation is Operation.ALL_REDUCE
+        trees = call.operation is Collective.ALL_REDUCE
         if call.algorithm not in ((NcclAlgorithm.RING, NcclAlgorithm.TREE)[: 1 + trees]):
             raise EngineError(f"the stand-in has no {call.algorithm} for {call.operation}")
         algorithm, protocol = NcclAlgorithm(call.algorithm), NcclProtocol(call.protocol)

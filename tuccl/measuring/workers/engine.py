@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.errors import EngineError
 from tuccl.search.trials.config import DEFAULT_ALGORITHM
 
@@ -31,7 +31,7 @@ WITHOUT_GRAPHS = frozenset({"sockets"})
 class Call:
     """A call to time, the same on every rank."""
 
-    operation: Operation
+    operation: Collective
     size_bytes: int
     """As nccl-tests counts it: the larger of the two buffers for all_gather and reduce_scatter."""
     algorithm: str = DEFAULT_ALGORITHM

@@ -15,7 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.crew.messages import Request
 from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
@@ -33,7 +34,7 @@ _PAUSES_S = (1.0, 2.0, 4.0)
 """Times between starts that fail. After a fault of one of its clients CUDA's MPS refuses all others
 until the faulty ones have ended, which takes up to five seconds."""
 _EXPECTED_START_S = 3.0
-_SIMPLEST = Call(Operation.ALL_REDUCE, 1024, use_graph=False, calls=1)
+_SIMPLEST = Call(Collective.ALL_REDUCE, 1024, use_graph=False, calls=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from lookup_tables.table import BuiltinConfig, NcclProtocol, Operation
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclProtocol
 from synthesizer.programs.layout import Pattern, PhaseKind
 from synthesizer.programs.phases import CallPhase, PhasedSchedule
 from tuccl.models.across_hosts.phase_pipeline import PhaseTime, pipelined_us
@@ -94,7 +94,7 @@ class PhasedModel:
         if phase.kind is PhaseKind.RAIL:
             group = phased.nodes if phase.collective in _SPREAD else 1
             size_bytes = max(1, round(phase.calls * count_bytes * group))
-            operation = Operation(phase.collective.value)
+            operation = phase.collective
             return self._rounds(operation, size_bytes, phase.rail, parameters.profile)
         if phase.kind is PhaseKind.SUM:
             return PhaseTime(self._sum_us(phase, count_bytes))
@@ -130,7 +130,7 @@ class PhasedModel:
 
     def _round(
         self,
-        operation: Operation,
+        operation: Collective,
         size_bytes: int,
         rail: BuiltinConfig | None,
         profile: ProcessProfile,
@@ -161,7 +161,7 @@ def wires_us(phased: PhasedSchedule, size_bytes: int, grid: GridFigures) -> floa
 
 
 def _chunk_bytes(phased: PhasedSchedule, size_bytes: int) -> float:
-    divided = phased.collective.divides_by_ranks
+    divided = phased.collective.divides
     return size_bytes / (phased.ranks if divided else phased.chunks)
 
 

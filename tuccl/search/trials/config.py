@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.quantities import format_size
 from tuccl.search.trials.placement import ANYWHERE, Placement
 
@@ -188,7 +189,7 @@ STOCK = Config(DEFAULT_ALGORITHM)
 class Task:
     """An operation of one size on one communicator shape, made by all siblings of it at once."""
 
-    operation: Operation
+    operation: Collective
     size_bytes: int
     shape: Shape
     placement: Placement = ANYWHERE

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lookup_tables.table import NcclAlgorithm, NcclProtocol, Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclAlgorithm, NcclProtocol, Shape
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, PHASES_PREFIX, SCHEDULE_PREFIX
 from tuccl.search.trials.space import Family, Knob, Space
 
@@ -35,17 +36,6 @@ KNOBS = (SOCKET_THREADS,)
 says that it can matter: the user's environment must set none of them. The value `()` is NCCL's
 own; values stand in ascending effect."""
 
-_ALGORITHMS = {
-    Operation.ALL_REDUCE: (NcclAlgorithm.RING, NcclAlgorithm.TREE),
-    Operation.ALL_GATHER: (NcclAlgorithm.RING, NcclAlgorithm.PAT),
-    Operation.REDUCE_SCATTER: (NcclAlgorithm.RING, NcclAlgorithm.PAT),
-    Operation.BROADCAST: (NcclAlgorithm.RING,),
-    Operation.REDUCE: (NcclAlgorithm.RING,),
-    Operation.ALLTOALL: (),
-}
-ASKED_ABOUT = tuple(operation for operation, algorithms in _ALGORITHMS.items() if algorithms)
-"""Operations for which NCCL asks its tuner. It runs alltoall as sends and receives without
-asking, so only schedules can be chosen there."""
 _EXECUTOR_THREADS = {_LL: (64, 128, 256, 512), _LL128: (128, 256, 512), _SIMPLE: (128, 256, 512)}
 """Threads of the interpreter, at most 512 (`tuccl/runtime/executor/program_staging.h`)."""
 _LL_UP_TO = 256 * KIB
@@ -56,7 +46,7 @@ UNSLICED = 1024 * MIB
 
 
 def nccl_families(
-    operation: Operation,
+    operation: Collective,
     shape: Shape | None = None,
     *,
     ll128: bool = True,
@@ -71,9 +61,14 @@ def nccl_families(
         min_nchannels: Values to try.
     """
     one_per_node = shape is not None and shape.ranks_per_node == 1
+    algorithms = [NcclAlgorithm.RING] if operation.asks_tuner else []
+    if operation is Collective.ALL_REDUCE:
+        algorithms.append(NcclAlgorithm.TREE)
+    elif operation.asks_tuner and operation.divides:
+        algorithms.append(NcclAlgorithm.PAT)
     return tuple(
         Family(algorithm.value, protocol, _CHANNELS, threads, _BUFFERS[protocol], min_nchannels)
-        for algorithm in _ALGORITHMS[operation]
+        for algorithm in algorithms
         for protocol, threads in _THREADS.items()
         if (algorithm is not NcclAlgorithm.PAT or (protocol == _SIMPLE and one_per_node))
         and (protocol != _LL128 or ll128)
@@ -86,7 +81,7 @@ def default_family(min_nchannels: tuple[int, ...] = (0,)) -> Family:
 
 
 def nccl_space(
-    operation: Operation,
+    operation: Collective,
     shape: Shape | None = None,
     *,
     ll128: bool = True,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any, Protocol, runtime_checkable
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.backend import Backend
 from tuccl.search.trials.config import Task
 
@@ -18,7 +19,7 @@ MIB = 1 << 20
 class Computation:
     """Computation beside each call of an operation at one size."""
 
-    operation: Operation
+    operation: Collective
     shape: Shape
     """Shape of the call's communicator."""
     size_bytes: int
@@ -113,4 +114,4 @@ def _computation(values: Mapping[str, Any]) -> Computation:
     time_us = float(values["time_us"])
     if shape.fault or type(size_bytes) is not int or size_bytes < 1 or not 0.0 < time_us < inf:
         raise ValueError("a computation whose figures cannot be")
-    return Computation(Operation(values["operation"]), shape, size_bytes, time_us)
+    return Computation(Collective.named(values["operation"]), shape, size_bytes, time_us)

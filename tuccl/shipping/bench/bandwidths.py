@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.search.trials.config import Task
 
-_REDUCING = (Operation.ALL_REDUCE, Operation.REDUCE_SCATTER, Operation.REDUCE)
+_REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)
 
 
 def element_count(task: Task, element_bytes: int) -> int:
@@ -27,7 +27,7 @@ def algbw_gb_per_s(task: Task, time_us: float) -> float:
 def busbw_gb_per_s(task: Task, time_us: float) -> float:
     """Return algbw times nccl-tests' factor for the operation (doc/PERFORMANCE.md there)."""
     factor = 1.0
-    if task.operation is Operation.ALL_REDUCE:
+    if task.operation is Collective.ALL_REDUCE:
         factor = 2.0 * (task.shape.ranks - 1) / task.shape.ranks
     elif task.operation.divides:
         factor = (task.shape.ranks - 1) / task.shape.ranks

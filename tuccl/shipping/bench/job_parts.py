@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
+from lookup_tables.collective import Collective
+from lookup_tables.table import Entry, SeenPlacement, Shape, Table
 from tuccl.reports.json_form import member
 from tuccl.reports.keys import Gain
 from tuccl.search.statistics.looks import bonferroni
@@ -35,7 +36,7 @@ class Part:
 
     shape: Shape | None
     """Communicators of its entries; None: the process profile."""
-    operation: Operation | None
+    operation: Collective | None
     """None: all operations of the shape, or the process profile."""
 
     def __str__(self) -> str:

@@ -7,15 +7,16 @@ host of several that are alike.
 
 from __future__ import annotations
 
+from lookup_tables.collective import Collective
 from lookup_tables.lookup import TableIndex, lookup
-from lookup_tables.table import Entry, Operation, SeenPlacement, Shape, Table
+from lookup_tables.table import Entry, SeenPlacement, Shape, Table
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
 from tuccl.search.trials.shapes import memberships, shape_text
 
 
 def placements_here(
-    table: Table | None, operation: Operation, shape: Shape, whole: Shape
+    table: Table | None, operation: Collective, shape: Shape, whole: Shape
 ) -> list[Placement]:
     """Return the kinds of a shape's communicators that a call is timed on.
 

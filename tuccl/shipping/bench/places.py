@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.reports.evidence import evidence_of
 from tuccl.reports.tuning_result import TuningResult, current_run
@@ -92,7 +93,7 @@ def require_entries(table: ShippedTable, whole: Shape) -> None:
 def keys_of(
     found: FoundTable,
     whole: Shape,
-    operations: Sequence[Operation] | None,
+    operations: Sequence[Collective] | None,
     sizes_bytes: Sequence[int] | None,
 ) -> tuple[Task, ...]:
     """Return the keys to time, by shape, operation and size.
@@ -131,7 +132,7 @@ def _own_keys(found: FoundTable, whole: Shape) -> list[Task]:
     """Return all keys of a run; of a shipped table, those that have an entry; the whole first."""
     if found.run is not None:
         keys = [
-            Task(Operation(key.operation), key.size_bytes, key.shape or whole)
+            Task(Collective.named(key.operation), key.size_bytes, key.shape or whole)
             for key in found.run.report.keys
         ]
     else:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.reports.json_form import member
 from tuccl.reports.keys import Gain
@@ -59,8 +60,8 @@ def benched_calls(workload: Workload, whole: Shape, tables: Sequence[ShippedTabl
     """
     tuned = {entry.key.operation for table in tables for entry in table.bundle.entries}
 
-    def refusal(operation: Operation, _: Shape) -> str | None:
-        if operation is Operation.ALLTOALL and operation not in tuned:
+    def refusal(operation: Collective, _: Shape) -> str | None:
+        if operation is Collective.ALLTOALL and operation not in tuned:
             return "no table here has entries for it, so that NCCL runs it as ever"
         return None
 

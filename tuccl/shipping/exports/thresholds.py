@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.quantities import format_size
 from tuccl.reports.job_gains import JobGains, job_gains
@@ -86,7 +87,7 @@ def thresholds(gains: JobGains, own: Workload) -> Thresholds:
     beside = 0
     for gain in gains.keys:
         key = gain.key
-        if key.operation is not Operation.ALL_REDUCE or key.shape.nodes > 1:
+        if key.operation is not Collective.ALL_REDUCE or key.shape.nodes > 1:
             continue
         if key.computation_us:
             beside += 1
@@ -103,7 +104,7 @@ def thresholds(gains: JobGains, own: Workload) -> Thresholds:
     without = {
         call.ranks
         for call in own.calls
-        if call.operation is Operation.ALL_REDUCE and call.ranks not in ranks
+        if call.operation is Collective.ALL_REDUCE and call.ranks not in ranks
     }
     return Thresholds(tuple(found), tuple(_notes(found, left_out, beside, sorted(without))))
 
@@ -132,7 +133,7 @@ def _both(
     beyond = 0
     for call in own.calls:
         alike = call.ranks == shape.ranks and call.nodes in {None, 1}
-        if not alike or call.operation is not Operation.ALL_REDUCE or call.us_per_call is None:
+        if not alike or call.operation is not Collective.ALL_REDUCE or call.us_per_call is None:
             continue
         nccl_us = _time_at(curve, call.size_bytes)
         if nccl_us is None:
@@ -196,7 +197,7 @@ def thresholds_text(found: Thresholds, machine: str, fingerprint: str) -> str:
         "version": _VERSION,
         "machine": machine,
         "fingerprint": fingerprint,
-        "operation": Operation.ALL_REDUCE.value,
+        "operation": Collective.ALL_REDUCE.value,
         "thresholds": [
             {
                 "ranks": each.shape.ranks,

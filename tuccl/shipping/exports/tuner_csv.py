@@ -14,7 +14,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from lookup_tables.table import Entry, Operation, Table
+from lookup_tables.collective import Collective
+from lookup_tables.table import Entry, Table
 from tuccl.errors import UsageError
 from tuccl.quantities import count_of
 from tuccl.reports.choice_text import profile_text
@@ -24,11 +25,11 @@ from tuccl.workspace.atomic_file import absolute
 MARK = "# TuCCL: built-in settings of a table, for NCCL's example tuner"
 """First line of each file."""
 _OPERATIONS = {
-    Operation.BROADCAST: "broadcast",
-    Operation.REDUCE: "reduce",
-    Operation.ALL_GATHER: "allgather",
-    Operation.REDUCE_SCATTER: "reducescatter",
-    Operation.ALL_REDUCE: "allreduce",
+    Collective.BROADCAST: "broadcast",
+    Collective.REDUCE: "reduce",
+    Collective.ALL_GATHER: "allgather",
+    Collective.REDUCE_SCATTER: "reducescatter",
+    Collective.ALL_REDUCE: "allreduce",
 }
 """Operations that the readers know; they take others for allreduce."""
 _COLUMNS = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.shapes import memberships
@@ -32,7 +33,7 @@ def spot_keys(table: ShippedTable, whole: Shape) -> tuple[Task, ...]:
         if task.size_bytes <= _BANDS_UP_TO[-1] and (stated := table.stated(task))
     }
     ranked = sorted(gains, key=lambda task: (-gains[task], _order(task)))
-    best: dict[tuple[Operation, int], Task] = {}
+    best: dict[tuple[Collective, int], Task] = {}
     for task in ranked:
         best.setdefault((task.operation, _band(task.size_bytes)), task)
     operations = sorted({operation for operation, _ in best})
@@ -66,7 +67,7 @@ def _fitting(table: ShippedTable, whole: Shape) -> list[Task]:
     return list(dict.fromkeys(placed))
 
 
-def _order(task: Task) -> tuple[Operation, int, Placement]:
+def _order(task: Task) -> tuple[Collective, int, Placement]:
     return task.operation, task.size_bytes, task.placement
 
 

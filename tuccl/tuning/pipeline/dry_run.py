@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.measuring.backends.backend_choice import BackendRequest, builtins_of, open_backend
 from tuccl.options.run_options import REPLAY, SIMULATED
 from tuccl.quantities import format_seconds
@@ -29,7 +30,7 @@ class SearchPlan:
     """The size of a search and an estimate of its cost."""
 
     keys: int
-    operations: tuple[Operation, ...]
+    operations: tuple[Collective, ...]
     sizes_bytes: tuple[int, ...]
     shapes: tuple[Shape, ...]
     """Communicator shapes."""

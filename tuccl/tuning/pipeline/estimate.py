@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
-from synthesizer.ir.collectives import Collective
 from tuccl.quantities import format_about
 from tuccl.schedules.guidance import worth_trying
 from tuccl.tuning.pipeline.dry_run import SearchPlan
@@ -74,7 +73,7 @@ class RunEstimate:
 
 
 def schedules_seconds(
-    operations: Sequence[Operation],
+    operations: Sequence[Collective],
     sketches: Sequence[Sketch],
     sizes_bytes: Sequence[int],
     workers: int,
@@ -90,7 +89,7 @@ def schedules_seconds(
     whole_s: float = sum(
         _SCHEDULES_S * len(sketch.edges) ** _SCHEDULES_POWER * _phases(operation)
         for operation in operations
-        for sketch in worth_trying(Collective(operation.value), sketches, sizes_bytes)[0]
+        for sketch in worth_trying(operation, sketches, sizes_bytes)[0]
     )
     sizes = len(sizes_bytes)
     synthesized = _SYNTHESIS_SHARE * min(sizes, _MOST_SYNTHESES) / _MOST_SYNTHESES
@@ -115,5 +114,5 @@ def _rough(seconds: float) -> str:
     return format_about(10.0 * max(1, round(seconds / 10.0)))
 
 
-def _phases(operation: Operation) -> float:
-    return _ALL_REDUCE if operation is Operation.ALL_REDUCE else 1.0
+def _phases(operation: Collective) -> float:
+    return _ALL_REDUCE if operation is Collective.ALL_REDUCE else 1.0

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.inputs.messages import first_fault
 from probes.topology.graph import Topology
 from tuccl.errors import InputFileError, MeasurementError, UsageError, WorkspaceError
@@ -24,7 +25,6 @@ from tuccl.models.model_constants import ModelConstants
 from tuccl.options.run_options import REPLAY, SIMULATED, RunOptions
 from tuccl.quantities import MAX_SIZE_BYTES, format_size, parse_operations, parse_size
 from tuccl.search.trials.config import STOCK, Task
-from tuccl.search.trials.presets import ASKED_ABOUT
 from tuccl.search.trials.shapes import ShapeName, has_shape, parse_shape_names, shapes_named
 from tuccl.tuning.settings import RunSettings, make_settings, parse_weights
 
@@ -137,8 +137,8 @@ def _of_record(settings: RunSettings, record: Record) -> RunSettings:
 
 
 def _weights(
-    options: RunOptions, operations: Sequence[Operation], names: Sequence[ShapeName] | None = None
-) -> tuple[tuple[tuple[Operation, float], ...], Mapping[ShapeName, float]]:
+    options: RunOptions, operations: Sequence[Collective], names: Sequence[ShapeName] | None = None
+) -> tuple[tuple[tuple[Collective, float], ...], Mapping[ShapeName, float]]:
     """Weights of operations, and of shapes; None: those that the options name."""
     if options.weights is None:
         return (), {}
@@ -182,7 +182,7 @@ def _model(options: RunOptions, path: Path) -> ModelConstants:
 
 def _recorded_keys(
     settings: RunSettings, record: Record, shapes: Sequence[Shape]
-) -> tuple[tuple[Operation, ...], tuple[int, ...]]:
+) -> tuple[tuple[Collective, ...], tuple[int, ...]]:
     """The requested operations, and the sizes that can be tuned for all of them on all shapes."""
     options = settings.options
     least = 0 if options.min_size is None else parse_size(options.min_size)
@@ -195,8 +195,8 @@ def _recorded_keys(
         tasks = [task for task in tasks if task.operation in operations]
     else:
         # Without schedules, records of alltoall have times of NCCL's own choice alone.
-        chosen = (Operation.ALLTOALL,) if settings.recorded_schedules else ()
-        tasks = [task for task in tasks if task.operation in (*ASKED_ABOUT, *chosen)]
+        if not settings.recorded_schedules:
+            tasks = [task for task in tasks if task.operation.asks_tuner]
         held = {task.operation for task in tasks}
         in_order = dict.fromkeys(task.operation for task in record.of_run.keys)
         operations = tuple(each for each in (in_order or sorted(held)) if each in held)

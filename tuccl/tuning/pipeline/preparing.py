@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from tuccl.crew.places import Places
 from tuccl.errors import UsageError
@@ -136,7 +137,7 @@ def prepare(
             settings = with_workload(settings, workload, whole)
         for shape in settings.shapes_of(whole):
             refusal = alltoall_refusal(given, shape, settings.nccl)
-            if refusal is not None and Operation.ALLTOALL in settings.operations_of(shape):
+            if refusal is not None and Collective.ALLTOALL in settings.operations_of(shape):
                 raise UsageError(refusal)
         own = _own_schedules(topology, settings)
         settings = replace(

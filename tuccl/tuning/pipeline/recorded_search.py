@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lookup_tables.table import Operation
 from tuccl import __version__
 from tuccl.measuring.backends.backend_choice import BackendRequest
 from tuccl.measuring.records.record import Record
@@ -129,7 +128,7 @@ def _recorded(candidate: Candidate, *, with_steps: bool) -> RecordedSchedule:
     return RecordedSchedule(
         content_hash=candidate.content_hash,
         name=candidate.name,
-        operation=Operation(candidate.collective.value),
+        operation=candidate.collective,
         msccl_xml=candidate.msccl_xml if with_steps else "",
         program=candidate.program if with_steps else b"",
         sketch=candidate.sketch.name,

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from tuccl.models.communicator_parts import changes_of, has_communicators, is_touched
 from tuccl.models.figures import communicator_shape
@@ -73,12 +74,12 @@ class RetunePlan:
         """Keys that are measured."""
         return tuple(task for task in self.tasks if self.fate(task) is not Fate.KEPT)
 
-    def keys(self, shape: Shape, operation: Operation) -> int:
+    def keys(self, shape: Shape, operation: Collective) -> int:
         """Return the number of keys of an operation on a shape."""
         return sum((task.shape, task.operation) == (shape, operation) for task in self.tasks)
 
     @property
-    def operations(self) -> tuple[Operation, ...]:
+    def operations(self) -> tuple[Collective, ...]:
         """Operations, in the order of the keys."""
         return tuple(dict.fromkeys(task.operation for task in self.tasks))
 
@@ -145,7 +146,8 @@ def _fate(
 
 def _keys_of_report(report: Report, whole: Shape) -> set[Task]:
     return {
-        Task(Operation(key.operation), key.size_bytes, key.shape or whole) for key in report.keys
+        Task(Collective.named(key.operation), key.size_bytes, key.shape or whole)
+        for key in report.keys
     }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.measuring.backends.backend_choice import (
     BackendRequest,
     backend_kind,
@@ -25,7 +26,7 @@ from tuccl.tuning.placing.seen import Estimate
 from tuccl.tuning.results import SearchSpaces
 from tuccl.tuning.settings import RunSettings
 
-Candidates = Mapping[Shape, Mapping[Operation, Sequence[Candidate]]]
+Candidates = Mapping[Shape, Mapping[Collective, Sequence[Candidate]]]
 _NO_SCHEDULES = Space("settings of NCCL alone", ())
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from sketches.sketch_json import sketch_to_json
-from synthesizer.ir.collectives import Collective
 from tuccl.crew.pool import worker_processes, workers_for
 from tuccl.measuring.backends.backend_choice import backend_kind, keeps_128_bytes
 from tuccl.models.figures import communicator_shape
@@ -72,9 +72,7 @@ def sketches_of(part: MachinePart, settings: RunSettings) -> Sequence[Sketch]:
     """Sketches of a part of the machine, saved in the run; none where none is needed."""
     if not settings.schedules or _runs_across_hosts(settings, part):
         return ()
-    tuned = settings.operations_of(part.shape)
-    operations = [Collective(operation.value) for operation in tuned]
-    sketches = guided(operations, sketch_candidates(part.topology))
+    sketches = guided(settings.operations_of(part.shape), sketch_candidates(part.topology))
     for sketch in sketches:
         write_atomically(part.sketches / f"{sketch.name}.json", sketch_to_json(sketch))
     return sketches
@@ -86,7 +84,7 @@ def saved_schedules(
     run: Run,
     shapes: Container[Shape],
     own_schedules: Sequence[OwnSchedule],
-) -> dict[Shape, dict[Operation, tuple[Candidate, ...]]]:
+) -> dict[Shape, dict[Collective, tuple[Candidate, ...]]]:
     """The schedules that a run has made for these shapes."""
     return {
         part.shape: candidates_of(
@@ -103,7 +101,7 @@ def candidates_of(
     sketches: Sequence[Sketch],
     own_schedules: Sequence[OwnSchedule],
     progress: Progress,
-) -> dict[Operation, tuple[Candidate, ...]]:
+) -> dict[Collective, tuple[Candidate, ...]]:
     """Schedules on the sketches of a part of the machine; the user's own are for all GPUs."""
     if not settings.schedules:
         return {}
@@ -138,9 +136,9 @@ def _runs_across_hosts(settings: RunSettings, part: MachinePart) -> bool:
 
 def _across_hosts(
     settings: RunSettings, part: MachinePart, machine: Sketch, progress: Progress
-) -> dict[Operation, tuple[Candidate, ...]]:
+) -> dict[Collective, tuple[Candidate, ...]]:
     """Load the saved schedules across hosts, or make and save them."""
-    found: dict[Operation, tuple[Candidate, ...]] = {}
+    found: dict[Collective, tuple[Candidate, ...]] = {}
     operations = settings.operations_of(part.shape)
     for number, operation in enumerate(operations):
 
@@ -161,7 +159,7 @@ def _across_hosts(
 
 
 def _plans_and_rounds(
-    operation: Operation,
+    operation: Collective,
     topology: Topology,
     machine: Sketch,
     sizes_bytes: Sequence[int],
@@ -193,9 +191,9 @@ def _schedules(
     sketches: Sequence[Sketch],
     machine: Sketch,
     progress: Progress,
-) -> dict[Operation, tuple[Candidate, ...]]:
+) -> dict[Collective, tuple[Candidate, ...]]:
     """Load the saved schedules; generate and save the missing ones, operation by operation."""
-    found: dict[Operation, tuple[Candidate, ...]] = {}
+    found: dict[Collective, tuple[Candidate, ...]] = {}
     operations = settings.operations_of(part.shape)
     sizes = {operation: settings.sizes_of(operation, part.shape) for operation in operations}
     total = len(operations) * len(sketches)
@@ -230,7 +228,7 @@ def _schedules(
             report(0, 0.0)
             if candidates is None:
                 candidates = make_candidates(  # noqa: PLW2901 - generated if not saved
-                    Collective(operation.value),
+                    operation,
                     sketches,
                     machine,
                     sizes[operation],

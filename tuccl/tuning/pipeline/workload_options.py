@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.measuring.backends.backend_choice import backend_kind
 from tuccl.measuring.records.record import Record
 from tuccl.options.run_options import RunOptions
 from tuccl.quantities import count_of
 from tuccl.search.trials.config import STOCK, Task
-from tuccl.search.trials.presets import ASKED_ABOUT
 from tuccl.search.trials.shapes import NamedShape, ShapeName, shapes_of_machine
 from tuccl.search.trials.timing import Timing
 from tuccl.tuning.settings import RunSettings, alltoall_refusal
@@ -68,12 +68,12 @@ def with_workload(
     if record is not None:
         shapes = record.of_run.shapes or (NamedShape(ShapeName.WHOLE, whole),)
 
-    def refusal(operation: Operation, shape: Shape) -> str | None:
-        if operation is Operation.ALLTOALL and record is None:
+    def refusal(operation: Collective, shape: Shape) -> str | None:
+        if operation is Collective.ALLTOALL and record is None:
             return alltoall_refusal(settings.options, shape, settings.nccl)
-        if operation is Operation.ALLTOALL and settings.recorded_schedules:
+        if operation is Collective.ALLTOALL and settings.recorded_schedules:
             return None
-        return None if operation in ASKED_ABOUT else f"NCCL asks no tuner about {operation}"
+        return None if operation.asks_tuner else f"NCCL asks no tuner about {operation}"
 
     calls = step_calls(workload, Offer(shapes, refusal))
     if record is not None:

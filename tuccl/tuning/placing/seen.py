@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lookup_tables.collective import ASKED_ABOUT, Collective
 from lookup_tables.lookup import MOST_PLACEMENTS, PLACEMENT_TOLERANCE
-from lookup_tables.table import EstimateLine, Operation, Shape
+from lookup_tables.table import EstimateLine, Shape
 from tuccl.models.placements import PlacementClass
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.placement import Placement
-from tuccl.search.trials.presets import ASKED_ABOUT
 
 Estimate = Callable[[Task], float | None]
 """NCCL's estimate for ring with Simple in us, on a task's communicators; None if none is known."""
@@ -25,7 +25,7 @@ _APART = 5 * PLACEMENT_TOLERANCE
 """Relative difference of two slopes from which on large messages tell classes apart."""
 _SIZES = (4 << 20, 64 << 20)
 """Sizes that a line is drawn through: estimates of large messages have no steps."""
-Lines = tuple[tuple[Operation, EstimateLine], ...]
+Lines = tuple[tuple[Collective, EstimateLine], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SeenClass:
 def seen_classes(
     shape: Shape,
     classes: Sequence[PlacementClass],
-    operations: Sequence[Operation],
+    operations: Sequence[Collective],
     estimate: Estimate,
 ) -> tuple[SeenClass, ...]:
     """Return the classes that the plugin can tell apart; none if it can tell none apart.
@@ -60,7 +60,7 @@ def seen_classes(
         operations: Operations that are tuned.
         estimate: NCCL's estimates.
     """
-    asked = [each for each in Operation if each in ASKED_ABOUT and each in operations]
+    asked = [each for each in ASKED_ABOUT if each in operations]
     if len(classes) < 2 or not asked:
         return ()
     groups: list[tuple[Lines, list[PlacementClass]]] = []
@@ -80,7 +80,7 @@ def seen_classes(
 
 
 def _lines(
-    shape: Shape, placement: Placement, operations: Sequence[Operation], estimate: Estimate
+    shape: Shape, placement: Placement, operations: Sequence[Collective], estimate: Estimate
 ) -> Lines | None:
     found = []
     for operation in operations:
@@ -117,7 +117,7 @@ def placed_tasks(
     return tuple(
         replace(task, placement=own.placement)
         for task in tasks
-        if task.operation in ASKED_ABOUT
+        if task.operation.asks_tuner
         for own in seen.get(task.shape, ())
     )
 

@@ -11,11 +11,11 @@ from itertools import groupby
 from statistics import quantiles
 from typing import TypeVar
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import NoStarts
-from lookup_tables.table import Entry, Operation, Shape
+from lookup_tables.table import Entry, Shape
 from sketches.candidates import whole_machine
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
-from synthesizer.ir.collectives import Collective
 from tuccl.errors import ScheduleError, UsageError
 from tuccl.models.siblings import SiblingMachines
 from tuccl.quantities import count_of, format_size
@@ -150,7 +150,7 @@ def by_curve(keys: Sequence[KeyT]) -> list[list[KeyT]]:
     shapes = list(dict.fromkeys(key.shape for key in keys))
     places = list(dict.fromkeys([None, *(key.placement for key in keys)]))
 
-    def curve(key: KeyT) -> tuple[int, int, Operation]:
+    def curve(key: KeyT) -> tuple[int, int, Collective]:
         return shapes.index(key.shape), places.index(key.placement), key.operation
 
     order = sorted(keys, key=lambda key: (curve(key), key.size_bytes))
@@ -199,7 +199,7 @@ def _bounded_keys(found: ReportedTable, keys: tuple[ReportedKey, ...]) -> Iterat
     If a time of the same operation and shape is below its bound, the calls took other links than
     the bound is for, so none is given then.
     """
-    curves: dict[tuple[Operation, Shape], list[ReportedKey]] = {}
+    curves: dict[tuple[Collective, Shape], list[ReportedKey]] = {}
     for key in keys:
         curves.setdefault((key.operation, key.shape), []).append(key)
     bounds = {curve: _bound(found, *curve) for curve in curves}
@@ -214,7 +214,7 @@ def _bounded_keys(found: ReportedTable, keys: tuple[ReportedKey, ...]) -> Iterat
         yield replace(key, bound_us=bound.time_us(key.size_bytes)) if bound and has_bound else key
 
 
-def _bound(found: ReportedTable, operation: Operation, shape: Shape) -> TimeBound | None:
+def _bound(found: ReportedTable, operation: Collective, shape: Shape) -> TimeBound | None:
     """Return the bound on a shape's part of the machine.
 
     A part that is too large has none, nor one that the solver fails on. The links are not those of
@@ -229,7 +229,7 @@ def _bound(found: ReportedTable, operation: Operation, shape: Shape) -> TimeBoun
         return None
     try:
         part = SiblingMachines(found.machine).slowest(shape)
-        return time_bound(Collective(operation.value), whole_machine(part))
+        return time_bound(operation, whole_machine(part))
     except (ScheduleError, UsageError):
         return None
 

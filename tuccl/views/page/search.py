@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.quantities import format_seconds
 from tuccl.reports.evidence import Evidence
 from tuccl.search.trials.config import STOCK, Config, Task
@@ -52,7 +53,7 @@ class SearchStep:
 class GainStep:
     """A change of the mean gain of an operation on communicators of one shape."""
 
-    operation: Operation
+    operation: Collective
     shape_name: str
     """As `ShownKey.shape_name`."""
     apart: bool
@@ -185,7 +186,7 @@ class _Gains:
 
 def _gains(keys: Sequence[ShownKey]) -> list[_Gains]:
     """Return what a job runs of each curve and, if schedules stand apart, all of it."""
-    curves: dict[tuple[Operation, Shape], list[ShownKey]] = {}
+    curves: dict[tuple[Collective, Shape], list[ShownKey]] = {}
     for key in keys:
         curves.setdefault((key.operation, key.shape), []).append(key)
     gains = []

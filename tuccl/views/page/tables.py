@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from sketches.sketch import Sketch
 from tuccl.errors import UsageError
 from tuccl.quantities import count_of
@@ -93,7 +94,7 @@ class TableFigures:
 class ComparedKey:
     """A key of both tables."""
 
-    operation: Operation
+    operation: Collective
     size_bytes: int
     shape: Shape
     first: ReportedKey

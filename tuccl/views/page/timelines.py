@@ -16,7 +16,8 @@ from math import ceil
 
 import plotly.graph_objects as go
 
-from lookup_tables.table import Operation, ScheduleConfig, Shape, StoredSchedule
+from lookup_tables.collective import Collective
+from lookup_tables.table import ScheduleConfig, Shape, StoredSchedule
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from sketches.sketch import Sketch
@@ -87,7 +88,7 @@ class ScheduleTimeline:
     """A simulated call of a schedule."""
 
     schedule: str
-    operation: Operation
+    operation: Collective
     size_bytes: int
     shape: Shape
     shape_name: str

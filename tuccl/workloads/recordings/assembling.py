@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.workloads.recordings.communicators import Communicator, find_communicators
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
@@ -200,7 +200,7 @@ def _tuned(
                 calls.add_times(beside, form, Figure.COMPUTATION, Figure.EXPOSED_COMPUTATION)
     return sorted_calls(
         WorkloadCall(
-            operation=Operation(form.operation),
+            operation=Collective.named(form.operation),
             datatype=form.datatype,
             reduction=form.reduction,
             size_bytes=form.size_bytes,

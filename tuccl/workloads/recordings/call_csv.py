@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from lookup_tables.table import MAX_RANKS, Operation
+from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.table import MAX_RANKS
 from tuccl.errors import InputFileError, UsageError
 from tuccl.quantities import parse_size
 from tuccl.workloads.recordings.observed_calls import operation_named
@@ -80,11 +81,11 @@ class CallCsvReader:
         if size_bytes is None or not row["operation"]:
             raise InputFileError(f"{where}: no operation or no size_bytes; mend the row")
         operation = operation_named(row["operation"])
-        if operation not in set(Operation):
+        if operation not in set(COLLECTIVES):
             calls, in_all_bytes = self._not_tuned[operation]
             self._not_tuned[operation] = (calls + count, in_all_bytes + count * size_bytes)
             return
-        call = _call(row, Operation(operation), size_bytes, where)
+        call = _call(row, Collective.named(operation), size_bytes, where)
         time_us = _cell(row, "us_per_call", _count, where)
         timed = replace(call, us_per_call=None if time_us is None else 1.0)
         calls, in_all_us = self._calls[timed]
@@ -127,7 +128,7 @@ def _require_columns(names: list[str], where: str) -> None:
 
 
 def _call(
-    row: Mapping[str, str], operation: Operation, size_bytes: int, where: str
+    row: Mapping[str, str], operation: Collective, size_bytes: int, where: str
 ) -> WorkloadCall:
     ranks, nodes = _cell(row, "ranks", _ranks, where), _cell(row, "nodes", _ranks, where)
     if ranks is None or ranks < 2 or (nodes or 1) > ranks:

@@ -8,12 +8,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import COLLECTIVES
 from tuccl.quantities import MAX_SIZE_BYTES
 from tuccl.workloads.workload import Datatype, Reduction
 
-_OPERATIONS = frozenset(operation.value for operation in Operation)
-_BY_NAME = {operation.value.replace("_", ""): operation.value for operation in Operation}
+_OPERATIONS = frozenset(operation.value for operation in COLLECTIVES)
+_BY_NAME = {operation.value.replace("_", ""): operation.value for operation in COLLECTIVES}
 _TIMES_RANKS = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
 """Operations whose size is ranks times what one rank passes."""
 

@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.files.read import read_topology, shipped_machines
 from tuccl.crew.places import LocalPlaces
 from tuccl.measuring.backends.backend_choice import BackendRequest, open_backend
@@ -20,7 +21,7 @@ def test_a_lost_worker_is_told_to_the_caller_of_open_backend() -> None:
     topology = read_topology(shipped_machines()["h200-4gpu"])
     places = LocalPlaces(2)
     request = BackendRequest(topology, PAIR, places=places, tell=told.append)
-    task = Task(Operation.ALL_REDUCE, 4096, PAIR)
+    task = Task(Collective.ALL_REDUCE, 4096, PAIR)
     with open_backend("sockets", request) as backend:
         backend.measure(task, STOCK, 0, 1)
         os.kill(places.pids[1], signal.SIGKILL)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.records.small_record import FAST, HUNG, SLOW, machine, small_record
 from tests.tuccl.measuring.workers import faulty_engine as faults
 from tests.tuccl.measuring.workers.worker_fixtures import FAULTY, OpenBackend
@@ -40,7 +41,7 @@ class Case:
 
 def simulated() -> Case:
     topology = machine()
-    task = Task(Operation.ALL_REDUCE, 4096, communicator_shape(topology))
+    task = Task(Collective.ALL_REDUCE, 4096, communicator_shape(topology))
     alike = Config("ring", "LL", 4), Config("tree", "LL", 2)
     unknown = Config("nvls", "Simple", 8)
     backend = SimulatedBackend(topology, {}, seed=0, spread=0.05)
@@ -60,7 +61,7 @@ def case(request: pytest.FixtureRequest, open_backend: OpenBackend) -> Case:
     alike = Config("ring", "LL", 1), Config("ring", "Simple", 1)
     other = Config("ring", "Simple", 1, buffer_bytes=48 << 10)
     broken = Config("ring", "LL", faults.ALL_REFUSE)
-    task = Task(Operation.ALL_REDUCE, 4096, Shape(2, 1, 2))
+    task = Task(Collective.ALL_REDUCE, 4096, Shape(2, 1, 2))
     return Case(backend, task, alike, other, broken, repeatable=False)
 
 

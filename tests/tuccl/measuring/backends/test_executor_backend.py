@@ -14,7 +14,8 @@ import pytest
 import tuccl.runtime
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from sketches.candidates import sketch_candidates, whole_machine
@@ -64,7 +65,7 @@ SHAPE = Shape(4, 1, 4)
 ACROSS = Shape(4, 2, 2)
 SIZES = (1024, 1 << 20)
 TOPOLOGY = read_topology(shipped_machines()["h200-4gpu"])
-TASK = Task(Operation.ALL_REDUCE, 1024, SHAPE)
+TASK = Task(Collective.ALL_REDUCE, 1024, SHAPE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -87,7 +88,7 @@ def sketches() -> tuple[Sketch, ...]:
 @pytest.fixture(scope="module")
 def candidates(sketches: tuple[Sketch, ...]) -> tuple[Candidate, ...]:
     machine = whole_machine(TOPOLOGY)
-    return with_kernels(Operation.ALL_REDUCE, (), sketches, machine, SIZES)
+    return with_kernels(Collective.ALL_REDUCE, (), sketches, machine, SIZES)
 
 
 def test_each_kernel_has_one_schedule_that_is_tried_at_every_size(
@@ -107,9 +108,9 @@ def test_schedules_of_no_kernel_stay_for_the_interpreter(
     candidates: tuple[Candidate, ...], sketches: tuple[Sketch, ...]
 ) -> None:
     machine = whole_machine(TOPOLOGY)
-    again = with_kernels(Operation.ALL_REDUCE, candidates, sketches, machine, SIZES)
+    again = with_kernels(Collective.ALL_REDUCE, candidates, sketches, machine, SIZES)
     assert [each.content_hash for each in again] == [each.content_hash for each in candidates]
-    gathers = with_kernels(Operation.ALL_GATHER, (), sketches, machine, SIZES)
+    gathers = with_kernels(Collective.ALL_GATHER, (), sketches, machine, SIZES)
     assert [pattern_of_candidate(each) for each in gathers] == [Pattern.DIRECT]
 
 
@@ -173,8 +174,8 @@ def test_alltoall_which_no_tuner_is_asked_about_is_timed_as_sends_and_as_a_sched
     stand_ins: StandIns, sketches: tuple[Sketch, ...]
 ) -> None:
     assert stand_ins.executor.exists()
-    task = Task(Operation.ALLTOALL, 4096, SHAPE)
-    (kernel,) = with_kernels(Operation.ALLTOALL, (), sketches, whole_machine(TOPOLOGY), SIZES)
+    task = Task(Collective.ALLTOALL, 4096, SHAPE)
+    (kernel,) = with_kernels(Collective.ALLTOALL, (), sketches, whole_machine(TOPOLOGY), SIZES)
     assert pattern_of_candidate(kernel) is Pattern.DIRECT
     schedules = {kernel.content_hash: kernel}
     request = BackendRequest(TOPOLOGY, SHAPE, schedules=schedules)
@@ -197,14 +198,14 @@ def test_without_an_executor_no_schedule_is_made_and_what_builds_it_is_named(
     with pytest.raises(MeasurementError, match="`tuccl build-executor` compiles it"):
         require_backend("nccl,executor", request)
     require_backend("nccl", request)
-    settings = RunSettings((Operation.ALL_REDUCE,), (1024,), RunOptions(backend="executor"))
+    settings = RunSettings((Collective.ALL_REDUCE,), (1024,), RunOptions(backend="executor"))
     workspace = Workspace(tmp_path / "workspace")
     with pytest.raises(MeasurementError, match="`tuccl build-executor`"):
         initialize(Prepared(TOPOLOGY, settings), workspace, lambda *_: None)
     assert not list((tmp_path / "workspace").rglob("schedules"))
 
 
-def plans(operation: Operation, topology: Topology) -> tuple[Candidate, ...]:
+def plans(operation: Collective, topology: Topology) -> tuple[Candidate, ...]:
     grid, machine = grid_figures(topology), whole_machine(topology)
     return phased_candidates(operation, grid, machine, SIZES)
 
@@ -216,7 +217,7 @@ def test_a_schedule_across_hosts_runs_under_its_profile_and_lets_nccl_choose(
     monkeypatch.setenv("STAND_IN_SLOW_MS", "50")
     assert stand_ins.executor.exists()
     topology = cluster(2, 2, 1)
-    (plan, *_) = plans(Operation.ALL_GATHER, topology)
+    (plan, *_) = plans(Collective.ALL_GATHER, topology)
     request = BackendRequest(
         topology,
         ACROSS,
@@ -224,7 +225,7 @@ def test_a_schedule_across_hosts_runs_under_its_profile_and_lets_nccl_choose(
         laboratory=Laboratory(2),
         timing=Timing(calls_up_to=((1 << 20, 2),), graph=False),
     )
-    task = Task(Operation.ALL_GATHER, 4096, ACROSS)
+    task = Task(Collective.ALL_GATHER, 4096, ACROSS)
     slow = Config("ring", "Simple", 1)
     across = Config(f"phases:{plan.content_hash}", "LL", 8, 256, 1 << 30)
     threads = ProcessProfile(nthreads=256)
@@ -245,11 +246,11 @@ def test_schedules_of_a_node_and_of_a_rail_run_beside_those_of_all_gpus(
     topology = cluster(2, 2, 1)
     node, rail = Shape(2, 1, 2), Shape(2, 2, 1)
     machines = SiblingMachines(topology)
-    (across, *_) = plans(Operation.ALL_REDUCE, topology)
-    (along, *_) = plans(Operation.ALL_REDUCE, machines.slowest(rail))
+    (across, *_) = plans(Collective.ALL_REDUCE, topology)
+    (along, *_) = plans(Collective.ALL_REDUCE, machines.slowest(rail))
     host = machines.slowest(node)
     (kernel, *_) = with_kernels(
-        Operation.ALL_REDUCE, (), sketch_candidates(host), whole_machine(host), SIZES
+        Collective.ALL_REDUCE, (), sketch_candidates(host), whole_machine(host), SIZES
     )
     request = BackendRequest(
         topology,
@@ -266,7 +267,7 @@ def test_schedules_of_a_node_and_of_a_rail_run_beside_those_of_all_gpus(
     }
     with open_backend("nccl,executor", request) as backend:
         for shape, config in configs.items():
-            task = Task(Operation.ALL_REDUCE, 4096, shape)
+            task = Task(Collective.ALL_REDUCE, 4096, shape)
             assert backend.measure(task, config, 0, 1).samples_us[0] > 0
             backend.check(task, config)
             builtin = Config("ring", "Simple", 4)
@@ -288,8 +289,8 @@ def test_ranks_of_several_hosts_run_schedules(
     assert stand_ins.executor.exists()
     monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
     topology = cluster(2, 2, 1)
-    (plan, *_) = plans(Operation.ALLTOALL, topology)
-    task = Task(Operation.ALLTOALL, 4096, ACROSS)
+    (plan, *_) = plans(Collective.ALLTOALL, topology)
+    task = Task(Collective.ALLTOALL, 4096, ACROSS)
     across = Config(f"phases:{plan.content_hash}", "LL", 8, 256, 1 << 30)
     request = BackendRequest(
         topology, ACROSS, schedules={plan.content_hash: plan}, places=TwoHosts()
@@ -341,8 +342,8 @@ def test_hosts_of_different_sizes_run_schedules_in_rounds(
     topology = Uneven((2, 1), 1, "mesh").topology()
     shape = Shape(3, 2, 0)
     machine = whole_machine(topology)
-    (first, *_) = staged_candidates(Operation.ALL_REDUCE, topology, machine, SIZES)
-    task = Task(Operation.ALL_REDUCE, 4096, shape)
+    (first, *_) = staged_candidates(Collective.ALL_REDUCE, topology, machine, SIZES)
+    task = Task(Collective.ALL_REDUCE, 4096, shape)
     request = BackendRequest(
         topology, shape, schedules={first.content_hash: first}, places=UnevenHosts()
     )
@@ -361,7 +362,7 @@ def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
     assert stand_ins.executor.exists()
     monkeypatch.setenv(LIBRARY_VARIABLE, str(stand_ins.nccl))
     options = RunOptions(backend="executor", cycles=1, plain=True)
-    settings = RunSettings((Operation.ALL_REDUCE,), (4096,), options)
+    settings = RunSettings((Collective.ALL_REDUCE,), (4096,), options)
     monkeypatch.setenv("STAND_IN_CHANNELS", "1")
     topology = Uneven((2, 1), 1, "mesh").topology()
     done = initialize(

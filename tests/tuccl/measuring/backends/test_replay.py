@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.measuring.records.small_record import FAST, HUNG, SIZES, SLOW, small_record
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.replay import ReplayBackend
@@ -128,7 +128,7 @@ def test_schedules_are_those_whose_steps_the_record_has() -> None:
     known, unknown = (Config(f"schedule:{digit * 16}", "LL", 1) for digit in "0a")
     rows = tuple(replace(RECORD.rows[0], config=config) for config in (known, unknown))
     schedule = RecordedSchedule(
-        "0" * 16, "ring", Operation.ALL_REDUCE, "", b"program", "whole", "", "expert", False, ()
+        "0" * 16, "ring", Collective.ALL_REDUCE, "", b"program", "whole", "", "expert", False, ()
     )
     record = replace(RECORD, rows=(*RECORD.rows, *rows), of_run=RecordedRun(schedules=(schedule,)))
     assert list(ReplayBackend(record).schedules_of(TASK)) == [known]

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_tables.table import NcclProtocol, Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclProtocol, Shape
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from probes.topology.replicate import Network, replicate
 from sketches.candidates import whole_machine
 from sketches.sketch import EdgeKind
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.collectives import Collective
 from tests.sketches.machines import cluster, hybrid_mesh
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -42,16 +42,16 @@ def h200() -> Topology:
 def time_us(
     backend: SimulatedBackend, size_bytes: int, config: Config, shape: Shape = SHAPE
 ) -> float:
-    task = Task(Operation.ALL_REDUCE, size_bytes, shape)
+    task = Task(Collective.ALL_REDUCE, size_bytes, shape)
     return backend.measure(task, config, 0, 1).samples_us[0]
 
 
 def test_samples_cost_their_calls_and_the_telling(h200: Topology) -> None:
     backend = SimulatedBackend(h200, {}, seed=0, spread=0.0)
-    started = backend.measure(Task(Operation.ALL_REDUCE, 1 * MIB, SHAPE), STOCK, 0, 1).seconds
+    started = backend.measure(Task(Collective.ALL_REDUCE, 1 * MIB, SHAPE), STOCK, 0, 1).seconds
     assert started == pytest.approx(backend.restart_s, rel=0.01)
     for size_bytes, calls in ((1 * MIB, 20), (64 * MIB, 5), (256 * MIB, 2)):
-        measured = backend.measure(Task(Operation.ALL_REDUCE, size_bytes, SHAPE), STOCK, 0, 3)
+        measured = backend.measure(Task(Collective.ALL_REDUCE, size_bytes, SHAPE), STOCK, 0, 3)
         assert measured.seconds == pytest.approx(0.002 + 3 * calls * measured.samples_us[0] * 1e-6)
     assert backend.restart_s == 3.0
 
@@ -71,7 +71,7 @@ def test_every_part_of_a_process_profile_shows(h200: Topology) -> None:
 
 def test_beside_computation_more_channels_cost_what_they_take_of_the_gpu(h200: Topology) -> None:
     """An H200 has 132 multiprocessors."""
-    task = Task(Operation.ALL_REDUCE, 4 * MIB, SHAPE)
+    task = Task(Collective.ALL_REDUCE, 4 * MIB, SHAPE)
     beside = Timing(computations=(Computation(task.operation, SHAPE, 4 * MIB, 1000.0),))
     alone = SimulatedBackend(h200, {}, seed=0, spread=0.0)
     together = SimulatedBackend(h200, {}, seed=0, spread=0.0, timing=beside)
@@ -113,7 +113,7 @@ def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:
         read_topology(shipped_machines()["a100-8gpu-8nic"]), 2, Network(latency_us=2.0)
     )
     grid, whole = grid_figures(topology), Shape(16, 2, 8)
-    found = phased_candidates(Operation.ALL_REDUCE, grid, whole_machine(topology), (MIB,))
+    found = phased_candidates(Collective.ALL_REDUCE, grid, whole_machine(topology), (MIB,))
     plan = next(each for each in found if each.name == "all_reduce_rail_all_reduce*2")
     backend = SimulatedBackend(topology, {plan.content_hash: plan}, seed=0, spread=0.0)
     sliced = Config(f"phases:{plan.content_hash}", "LL128", 8, 512, 512 << 10)
@@ -135,7 +135,7 @@ def test_a_plan_of_phases_takes_what_its_model_says_under_its_profile() -> None:
 def test_stages_and_rounds_take_what_their_model_says() -> None:
     topology = Uneven((2, 1), 1, "mesh").topology()
     machine, whole = whole_machine(topology), Shape(3, 2, 0)
-    (found, *_) = staged_candidates(Operation.ALL_REDUCE, topology, machine, (MIB,))
+    (found, *_) = staged_candidates(Collective.ALL_REDUCE, topology, machine, (MIB,))
     assert found.phased is not None
     constants = replace(SHIPPED, network_hop_us=20.0, phase_launch_us=3.0)
     schedules = {found.content_hash: found}
@@ -173,17 +173,17 @@ def test_a_shape_has_the_machine_that_its_siblings_leave_it() -> None:
     backend = SimulatedBackend(hosts, {}, seed=0, spread=0.0)
 
     def taken_us(shape: Shape) -> float:
-        task = Task(Operation.ALL_GATHER, 64 * MIB, shape)
+        task = Task(Collective.ALL_GATHER, 64 * MIB, shape)
         return backend.measure(task, STOCK, 0, 1).samples_us[0]
 
     whole, node, rail = Shape(16, 2, 8), Shape(8, 1, 8), Shape(2, 2, 1)
     alone = SimulatedBackend(SiblingMachines(hosts).slowest(node), {}, seed=0, spread=0.0)
-    task = Task(Operation.ALL_GATHER, 64 * MIB, node)
+    task = Task(Collective.ALL_GATHER, 64 * MIB, node)
     assert taken_us(node) == alone.measure(task, STOCK, 0, 1).samples_us[0]
     assert taken_us(node) < taken_us(whole)
     # Eight rails share two NICs; a machine of one GPU a node has a NIC for itself.
     single = SimulatedBackend(cluster(2, 1, 1), {}, seed=0, spread=0.0)
-    task = Task(Operation.ALL_GATHER, 64 * MIB, rail)
+    task = Task(Collective.ALL_GATHER, 64 * MIB, rail)
     assert taken_us(rail) > 3.0 * single.measure(task, STOCK, 0, 1).samples_us[0]
 
 
@@ -200,12 +200,12 @@ def test_one_schedule_takes_other_times_on_other_shapes() -> None:
     )
     config = Config(f"schedule:{content_hash}", "Simple", 4, 256, 1 << 20)
     node_us, rail_us = (
-        backend.measure(Task(Operation.ALL_GATHER, 16 * MIB, s), config, 0, 1).samples_us[0]
+        backend.measure(Task(Collective.ALL_GATHER, 16 * MIB, s), config, 0, 1).samples_us[0]
         for s in (pairs, rails)
     )
     assert rail_us > 2.0 * node_us
     with pytest.raises(MeasurementError, match="is not among those of this run"):
-        backend.measure(Task(Operation.ALL_GATHER, MIB, Shape(4, 2, 2)), config, 0, 1)
+        backend.measure(Task(Collective.ALL_GATHER, MIB, Shape(4, 2, 2)), config, 0, 1)
 
 
 def test_a_schedule_takes_other_times_where_ranks_sit_elsewhere() -> None:
@@ -222,7 +222,7 @@ def test_a_schedule_takes_other_times_where_ranks_sit_elsewhere() -> None:
 
     def time_on(own: PlacementClass, shape: Shape) -> float:
         config = Config(f"schedule:{hashes[shape]}", "Simple", 4, 256, 1 << 20)
-        task = Task(Operation.ALL_GATHER, 64 * MIB, shape, own.placement)
+        task = Task(Collective.ALL_GATHER, 64 * MIB, shape, own.placement)
         (us,) = backend.measure(task, config, 0, 1).samples_us
         return us
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.measuring.records.small_record import machine
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.backends.simulated import SimulatedBackend
@@ -11,7 +11,7 @@ from tuccl.search.trials.backend import RunningProfiles
 from tuccl.search.trials.config import STOCK, Config, Task
 
 TOPOLOGY = machine()
-TASK = Task(Operation.ALL_REDUCE, 4096, communicator_shape(TOPOLOGY))
+TASK = Task(Collective.ALL_REDUCE, 4096, communicator_shape(TOPOLOGY))
 FEW_THREADS = Config("ring", "LL", 4, 128)
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.workers import faulty_engine as faults
 from tests.tuccl.measuring.workers.worker_fixtures import FAULTY, ROOT, OpenBackend
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.long
 
 PAIR = Shape(2, 1, 2)
 WHOLE, NODES, RAILS = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
-TASK = Task(Operation.ALL_REDUCE, 4096, PAIR)
+TASK = Task(Collective.ALL_REDUCE, 4096, PAIR)
 GOOD = Config("ring", "LL", 1)
 
 
@@ -63,7 +64,7 @@ def test_all_communicators_of_a_shape_run_at_once_and_the_slowest_counts(
     backend, places = open_backend(4, FAULTY, laboratory=Laboratory(2), shapes=(NODES, RAILS))
     pids = places.pids
     for shape in (WHOLE, NODES, RAILS):
-        for operation in (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER):
+        for operation in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
             task = Task(operation, 4096, shape)
             assert len(backend.measure(task, GOOD, 0, 2).samples_us) == 2
             backend.check(task, GOOD)
@@ -118,17 +119,19 @@ def test_a_profile_that_one_shape_cannot_have_is_refused_for_it_and_leaves_no_wo
     pids = places.pids
     with pytest.raises(ConfigurationFailedError, match="128 threads are too few for two"):
         backend.measure(
-            Task(Operation.ALL_REDUCE, 4096, NODES), Config("ring", "LL", 1, nthreads=128), 0, 1
+            Task(Collective.ALL_REDUCE, 4096, NODES), Config("ring", "LL", 1, nthreads=128), 0, 1
         )
     assert gone(pids)
     assert not places.pids
-    assert len(backend.measure(Task(Operation.ALL_REDUCE, 4096, NODES), GOOD, 0, 1).samples_us) == 1
+    assert (
+        len(backend.measure(Task(Collective.ALL_REDUCE, 4096, NODES), GOOD, 0, 1).samples_us) == 1
+    )
 
 
 def test_a_lost_sibling_costs_one_start_of_all(open_backend: OpenBackend) -> None:
     backend, places = open_backend(4, FAULTY, laboratory=Laboratory(2), shapes=(NODES,))
     pids = places.pids
-    task = Task(Operation.ALL_REDUCE, 4096, NODES)
+    task = Task(Collective.ALL_REDUCE, 4096, NODES)
     with pytest.raises(ConfigurationFailedError, match="rank 1 died: killed by signal 6"):
         backend.measure(task, faulty(faults.ONE_ABORTS), 0, 1)
     assert gone(pids)
@@ -194,7 +197,7 @@ def test_a_worker_killed_in_the_middle_costs_time_and_nothing_else(
     open_backend: OpenBackend,
 ) -> None:
     backend, places = open_backend(2)
-    long_task = Task(Operation.ALL_REDUCE, 1 << 20, PAIR)
+    long_task = Task(Collective.ALL_REDUCE, 1 << 20, PAIR)
     backend.measure(long_task, STOCK, 0, 1)
     victim = places.pids[1]
     killer = threading.Timer(0.15, os.kill, (victim, signal.SIGKILL))
@@ -293,7 +296,7 @@ def test_workers_end_with_their_leader(how: signal.Signals) -> None:
         "from tuccl.measuring.backends.workers_backend import *\n"
         "from tuccl.crew.places import LocalPlaces\n"
         "places = LocalPlaces(2)\n"
-        "task = Task(Operation.ALL_REDUCE, 1 << 20, Shape(2, 1, 2))\n"
+        "task = Task(Collective.ALL_REDUCE, 1 << 20, Shape(2, 1, 2))\n"
         "with open_workers_backend('sockets', places, WorkersOptions()) as backend:\n"
         "    print(*places.pids, flush=True)\n"
         "    while True:\n"
@@ -326,7 +329,7 @@ def test_a_slow_configuration_gets_one_sample_where_more_would_cost(
     open_backend: OpenBackend,
 ) -> None:
     backend, _ = open_backend(2)
-    task = Task(Operation.ALL_REDUCE, 64 << 10, PAIR)
+    task = Task(Collective.ALL_REDUCE, 64 << 10, PAIR)
     default_us = min(backend.measure(task, STOCK, 0, 3).samples_us)
     # Pieces of 128 bytes: 256 questions a step.
     slow = Config("ring", "Simple", 1, buffer_bytes=1024)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.errors import InputFileError
 from tuccl.measuring.calibration.fit import fit_constants, median_error
 from tuccl.measuring.calibration.model_file import make_model_file
@@ -31,7 +32,7 @@ def times_of(
     constants: ModelConstants, noise: float = 0.0, machine: MachineFigures = NVSWITCH_X4
 ) -> list[Observation]:
     seen = [
-        Observation("made", machine, Operation.ALL_REDUCE, size_bytes, config, 1.0)
+        Observation("made", machine, Collective.ALL_REDUCE, size_bytes, config, 1.0)
         for config in CONFIGS
         for size_bytes in SIZES
     ]
@@ -99,7 +100,7 @@ def test_the_same_observations_give_the_same_constants_to_the_last_digit() -> No
 
 
 def test_a_large_record_does_not_drown_a_small_one() -> None:
-    small = Observation("small", NVSWITCH_X4, Operation.ALL_REDUCE, 1 << 20, STOCK, 30.0)
+    small = Observation("small", NVSWITCH_X4, Collective.ALL_REDUCE, 1 << 20, STOCK, 30.0)
     table = tabulate([*times_of(SHIPPED), *[small] * 9])
     assert sum(table.weights[:-9]) == pytest.approx(len(times_of(SHIPPED)) ** 0.5)
     assert sum(table.weights[-9:]) == pytest.approx(3.0)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.errors import InputFileError
 from tuccl.measuring.calibration.nccl_tests import NcclTestsRun, parse_nccl_tests
@@ -37,7 +37,7 @@ def parsed(text: str) -> NcclTestsRun:
 
 def test_todays_output_says_all_that_the_model_needs() -> None:
     run = parsed(TODAY)
-    assert run.operation is Operation.ALL_REDUCE
+    assert run.operation is Collective.ALL_REDUCE
     assert (run.ranks, run.launches, run.left_out) == (2, 4, 0)
     assert run.times_us == ((1024, 20.0), (4194304, 40.0)), "out of place, without the size of 0"
     assert run.factor == pytest.approx(1.0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rank_program import from_rank_zero, run_rank
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tuccl.errors import EngineBrokenError, EngineError, TucclError
 from tuccl.measuring.engines.executor_engine import ExecutorEngine
 from tuccl.measuring.engines.nccl_engine import NcclEngine
@@ -27,7 +27,7 @@ from tuccl.runtime.executor_library import is_preloaded
 def run_step(engine: NcclEngine, step: dict[str, Any]) -> dict[str, Any]:
     """Run a step: times of its call, and the check of its data if requested."""
     call = Call(
-        operation=Operation(step["operation"]),
+        operation=Collective.named(step["operation"]),
         size_bytes=step["size_bytes"],
         algorithm=step.get("algorithm", "default"),
         protocol=step.get("protocol", ""),

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.provenance import NcclVersion
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.engines.nccl_stand_ins import (
     ROOT,
     JobError,
@@ -30,7 +31,7 @@ from tuccl.search.trials.timing import Timing
 pytestmark = pytest.mark.long
 
 Run = Callable[..., JobResult]
-OPERATIONS = [operation.value for operation in Operation]
+OPERATIONS = [operation.value for operation in COLLECTIVES]
 FORCED = {"algorithm": "ring", "protocol": "LL128", "nchannels": 4}
 
 
@@ -363,11 +364,11 @@ def test_communicators_of_a_job_are_split_and_steered_each_by_itself(
     )
     pids = places.pids
     for shape in (whole, node, rail):
-        for operation in Operation:
+        for operation in COLLECTIVES:
             task = Task(operation, 12288, shape)
             backend.measure(task, STOCK, 0, 1)
             backend.check(task, STOCK)
-        task = Task(Operation.ALL_GATHER, 12288, shape)
+        task = Task(Collective.ALL_GATHER, 12288, shape)
         slow, fast = Config("ring", "LL128", 1), Config("ring", "LL128", 4)
         assert min(backend.measure(task, slow, 0, 3).samples_us) > 50_000
         assert min(backend.measure(task, fast, 0, 3).samples_us) < 50_000
@@ -375,7 +376,7 @@ def test_communicators_of_a_job_are_split_and_steered_each_by_itself(
         # The stand-in's estimate, before overrides: a rank lies between those of a rail.
         assert backend.ring_estimate_us(task) == (26.0 if shape == rail else 13.0)
     with pytest.raises(ConfigurationFailedError, match="NCCL refused pat Simple for all_reduce"):
-        backend.measure(Task(Operation.ALL_REDUCE, 4096, rail), Config("pat", "Simple"), 0, 1)
+        backend.measure(Task(Collective.ALL_REDUCE, 4096, rail), Config("pat", "Simple"), 0, 1)
     assert places.pids == pids
     assert backend.incidents == []
 
@@ -388,7 +389,7 @@ def test_wrong_data_of_one_sibling_is_found(
     monkeypatch.setenv("STAND_IN_CORRUPTS", "reduce_scatter")
     monkeypatch.setenv("STAND_IN_CORRUPTS_HOST", "tuccl-node1")
     backend, _ = open_backend(4, "nccl", laboratory=Laboratory(2))
-    task = Task(Operation.REDUCE_SCATTER, 4096, Shape(2, 1, 2))
+    task = Task(Collective.REDUCE_SCATTER, 4096, Shape(2, 1, 2))
     assert len(backend.measure(task, STOCK, 0, 2).samples_us) == 2
     with pytest.raises(ConfigurationFailedError, match=r"wrong data: rank 2: .* 1 of"):
         backend.check(task, STOCK)
@@ -400,7 +401,7 @@ def test_three_ranks_are_measured_at_sizes_that_they_cannot_divide(
 ) -> None:
     monkeypatch.setenv("STAND_IN_GPUS", "3")
     backend, _ = open_backend(3, "nccl")
-    for operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER):
+    for operation in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
         task = Task(operation, 1024, Shape(3, 1, 3))
         assert len(backend.measure(task, STOCK, 0, 2).samples_us) == 2
         backend.check(task, STOCK)
@@ -411,7 +412,7 @@ def test_the_backend_measures_checks_and_refuses_through_worker_processes(
 ) -> None:
     assert on_stand_ins.nccl.exists()
     backend, _ = open_backend(2, "nccl")
-    task = Task(Operation.ALL_REDUCE, 4096, Shape(2, 1, 2))
+    task = Task(Collective.ALL_REDUCE, 4096, Shape(2, 1, 2))
     ring = Config("ring", "Simple", 2)
     assert backend.provenance.nccl_version == NcclVersion(2, 28, 9)
     assert backend.provenance.details.startswith("NCCL 2.28.9, ")

@@ -1,7 +1,8 @@
 """A small record of a shipped machine."""
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from probes.files.read import read_topology, shipped_machines
 from probes.topology.graph import Topology
 from tuccl.measuring.records.record import Record, make_record
@@ -21,7 +22,7 @@ def machine(name: str = "h200-4gpu") -> Topology:
     return read_topology(shipped_machines()[name])
 
 
-def rows(operation: Operation = Operation.ALL_REDUCE, shape: Shape = WHOLE) -> list[Recorded]:
+def rows(operation: Collective = Collective.ALL_REDUCE, shape: Shape = WHOLE) -> list[Recorded]:
     found = []
     for size, calls in zip(SIZES, (20, 5, 2), strict=True):
         task = Task(operation, size, shape)

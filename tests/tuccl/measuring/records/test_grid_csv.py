@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from probes.files.read import read_topology
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.measuring.records.small_record import machine
@@ -19,7 +20,7 @@ LINES = (
     "allreduce,4096,ring,Simple,1,512,4194304,32",
     "reducescatter,2097152,ring,LL128,24,0,4194304,32,20,20,20",
 )
-TASK = Task(Operation.ALL_REDUCE, 4096, Shape(4, 1, 4))
+TASK = Task(Collective.ALL_REDUCE, 4096, Shape(4, 1, 4))
 GRID = SHARED_DATA / "replay" / "h200x4_nvlink_nccl2.28.9.csv"
 
 

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from probes.files.read import read_topology
 from probes.nccl_xml.export import topology_to_nccl_xml
 from tests.tuccl.measuring.records.small_record import machine, small_record
@@ -74,7 +75,7 @@ class Engine:
 
 
 def test_a_record_holds_all_that_was_measured(tmp_path: Path) -> None:
-    task = Task(Operation.REDUCE_SCATTER, 4096, SHAPE)
+    task = Task(Collective.REDUCE_SCATTER, 4096, SHAPE)
     ring, broken = Config("ring", "LL", 4, 256), Config("ring", "LL")
     with MeasurementLog(tmp_path / "log", Engine(), "id") as log:
         log.measure(task, STOCK, 2)
@@ -108,7 +109,7 @@ def test_a_record_tells_shapes_placements_requests_and_estimates(tmp_path: Path)
     of_run = RecordedRun(
         shapes=(NamedShape(ShapeName.WHOLE, whole), NamedShape(ShapeName.PAIRS, pairs))
     )
-    anywhere = Task(Operation.ALL_GATHER, 4096, pairs)
+    anywhere = Task(Collective.ALL_GATHER, 4096, pairs)
     across = replace(anywhere, placement=Placement(2, (0, 1)))
     tasks = [replace(anywhere, shape=whole), anywhere, across]
     ring = Config("ring", "LL", 4, 256)

@@ -3,8 +3,9 @@ from math import inf, nan
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.records.small_record import (
     FAST,
     HUNG,
@@ -38,17 +39,17 @@ def test_a_launch_has_fewer_calls_where_they_are_long(size_bytes: int, calls: in
 
 def test_a_record_knows_its_tasks_and_their_configurations() -> None:
     record = small_record()
-    assert record.tasks == tuple(Task(Operation.ALL_REDUCE, size, SHAPE) for size in SIZES)
+    assert record.tasks == tuple(Task(Collective.ALL_REDUCE, size, SHAPE) for size in SIZES)
     assert record.configs(record.tasks[0]) == tuple(sorted([STOCK, FAST, SLOW, HUNG]))
     assert record.row(record.tasks[0], Config("tree", "LL")) is None
-    other_shape = Task(Operation.ALL_REDUCE, SIZES[0], Shape(8, 2, 4))
+    other_shape = Task(Collective.ALL_REDUCE, SIZES[0], Shape(8, 2, 4))
     assert record.configs(other_shape) == ()
 
 
 def test_sizes_with_nothing_but_stock_are_no_tasks() -> None:
-    stock = Recorded(Task(Operation.BROADCAST, 64, SHAPE), STOCK, (1.0,), unasked_s=0.0)
+    stock = Recorded(Task(Collective.BROADCAST, 64, SHAPE), STOCK, (1.0,), unasked_s=0.0)
     record = make_record(machine(), SHAPE, MADE, Timing(), [*rows(), stock])
-    assert {task.operation for task in record.tasks} == {Operation.ALL_REDUCE}
+    assert {task.operation for task in record.tasks} == {Collective.ALL_REDUCE}
 
 
 def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
@@ -67,8 +68,8 @@ def test_rows_come_in_order_whatever_order_they_are_given_in() -> None:
         {"unasked_s": nan},
         {"unasked_s": -1.0},
         {"samples_us": ()},
-        {"task": Task(Operation.ALL_REDUCE, 0, SHAPE)},
-        {"task": Task(Operation.ALL_REDUCE, 1, Shape(4, 5, 4))},
+        {"task": Task(Collective.ALL_REDUCE, 0, SHAPE)},
+        {"task": Task(Collective.ALL_REDUCE, 1, Shape(4, 5, 4))},
         {"failed_s": nan},
         {"answers": (Answer(3, 3, inf, 0.0),)},
         {"answers": (Answer(3, 0, 1.0, 0.0),)},
@@ -93,7 +94,7 @@ def test_what_cannot_have_been_measured_is_named(change: dict[str, object]) -> N
 
 
 def test_the_keys_of_a_known_run_are_its_tasks_whatever_was_tried_on_them() -> None:
-    key = Task(Operation.BROADCAST, 64, SHAPE)
+    key = Task(Collective.BROADCAST, 64, SHAPE)
     stock = Recorded(key, STOCK, (1.0,), unasked_s=0.0)
     record = make_record(
         machine(), SHAPE, MADE, Timing(), [*rows(), stock], of_run=RecordedRun(keys=(key,))

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import COLLECTIVES
 from lookup_tables.parquet_form import MOST_ROWS
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import NcclProtocol, Operation, Shape
+from lookup_tables.table import NcclProtocol, Shape
 from tests.tuccl.measuring.records.small_record import FAST, machine, rows, small_record
 from tuccl.errors import InputFileError, WorkspaceError
 from tuccl.measuring.records.record import make_record, order_of
@@ -44,7 +45,7 @@ CONFIGS = st.builds(
 )  # fmt: skip
 TASKS = st.builds(
     Task,
-    st.sampled_from(list(Operation)),
+    st.sampled_from(COLLECTIVES),
     st.integers(1, 2**46),
     st.sampled_from([Shape(2, 1, 2), Shape(4, 2, 2), Shape(3, 2, 0)]),
     st.sampled_from([Placement(), Placement(1, (0,)), Placement(4, (1, 12))]),

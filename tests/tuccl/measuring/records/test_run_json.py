@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.measuring.records.recorded_run import RecordedRun, RecordedSchedule, RecordedSearch
 from tuccl.measuring.records.run_json import run_from_json, run_to_json
 from tuccl.measuring.workers.laboratory import Laboratory
@@ -18,10 +19,10 @@ from tuccl.search.trials.space import Space
 
 WHOLE, RAIL = Shape(4, 2, 2), Shape(2, 2, 1)
 TASKS = tuple(
-    Task(Operation.ALL_REDUCE, size, shape) for shape in (WHOLE, RAIL) for size in (8, 16)
+    Task(Collective.ALL_REDUCE, size, shape) for shape in (WHOLE, RAIL) for size in (8, 16)
 )
 XML = "<algo/>" * 100
-BUILTINS = nccl_space(Operation.ALL_REDUCE, WHOLE, knobs=(SOCKET_THREADS,))
+BUILTINS = nccl_space(Collective.ALL_REDUCE, WHOLE, knobs=(SOCKET_THREADS,))
 RUN = RecordedRun(
     begun_at="2026-01-02T03:04:05Z",
     keys=TASKS,
@@ -29,11 +30,11 @@ RUN = RecordedRun(
     laboratory=Laboratory(2, True, "cubic", (2, 2)),
     schedules=(
         RecordedSchedule(
-            "0123456789abcdef", "all_reduce_ring", Operation.ALL_REDUCE, XML, bytes(range(256)),
+            "0123456789abcdef", "all_reduce_ring", Collective.ALL_REDUCE, XML, bytes(range(256)),
             "whole", "all links", "expert", True, ((8, 0.5), (16, 0.75)),
         ),
         RecordedSchedule(
-            "fedcba9876543210", "tried nowhere", Operation.ALL_REDUCE, "", b"", "whole", "", "",
+            "fedcba9876543210", "tried nowhere", Collective.ALL_REDUCE, "", b"", "whole", "", "",
             False, (),
         ),
     ),

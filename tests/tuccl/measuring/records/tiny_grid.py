@@ -2,8 +2,8 @@
 
 import random
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import Operation
 from tests.tuccl.measuring.records.small_record import machine
 from tuccl.measuring.records.record import Record, make_record
 from tuccl.models.figures import communicator_shape
@@ -12,7 +12,7 @@ from tuccl.search.trials.timing import Timing
 from tuccl.workspace.measurement_lines import Recorded
 
 SIZES = (4096, 65536)
-OPERATIONS = (Operation.ALL_GATHER, Operation.ALL_REDUCE)
+OPERATIONS = (Collective.ALL_GATHER, Collective.ALL_REDUCE)
 CHANNELS = (1, 2, 4, 8)
 BEST = {(operation, size): (("LL", 2) if size == 4096 else ("Simple", 8))
         for operation in OPERATIONS for size in SIZES}  # fmt: skip
@@ -20,7 +20,7 @@ STOCK_US = 20.0
 PROVENANCE = Provenance("nccl", NcclVersion(2, 29, 1), "0.1.0", details="NCCL 2.29.1")
 
 
-def time_us(operation: Operation, size: int, protocol: str, nchannels: int) -> float:
+def time_us(operation: Collective, size: int, protocol: str, nchannels: int) -> float:
     """Half of stock at the best, and 30 % more for each step away from it."""
     best_protocol, best_channels = BEST[operation, size]
     steps = abs(CHANNELS.index(nchannels) - CHANNELS.index(best_channels))

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.measuring.workers.worker_fixtures import OpenBackend
 from tuccl.errors import ConfigurationFailedError
 from tuccl.measuring.workers.seating import whole_shape
@@ -15,7 +15,7 @@ from tuccl.search.trials.timing import Timing
 
 pytestmark = pytest.mark.long
 
-OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+OPERATIONS = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 ALGORITHMS = ("ring", "tree")
 PROTOCOLS = ("LL", "LL128", "Simple")
 
@@ -29,7 +29,7 @@ def test_every_byte_is_right(open_backend: OpenBackend, ranks: int, in_place: bo
     for operation, size, algorithm, protocol, nchannels in itertools.product(
         OPERATIONS, (2 * ranks, 1002, 150_000), ALGORITHMS, PROTOCOLS, (1, 3)
     ):
-        if algorithm == "tree" and operation is not Operation.ALL_REDUCE:
+        if algorithm == "tree" and operation is not Collective.ALL_REDUCE:
             continue
         config = Config(algorithm, protocol, nchannels, buffer_bytes=64 << 10)
         backend.check(Task(operation, size, shape), config)
@@ -42,22 +42,22 @@ def test_what_it_has_not_is_refused_and_the_group_goes_on(open_backend: OpenBack
     shape = whole_shape(places.places)
     pids = places.pids
     refused = {
-        Task(Operation.ALL_GATHER, 4096, shape): Config("tree", "LL", 1),
-        Task(Operation.BROADCAST, 4096, shape): Config("ring", "LL", 1),
-        Task(Operation.ALL_REDUCE, 4096, shape): Config("nvls", "Simple", 1),
-        Task(Operation.ALL_REDUCE, 8192, shape): Config("ring", "LL", 65),
+        Task(Collective.ALL_GATHER, 4096, shape): Config("tree", "LL", 1),
+        Task(Collective.BROADCAST, 4096, shape): Config("ring", "LL", 1),
+        Task(Collective.ALL_REDUCE, 4096, shape): Config("nvls", "Simple", 1),
+        Task(Collective.ALL_REDUCE, 8192, shape): Config("ring", "LL", 65),
     }
     for task, config in refused.items():
         with pytest.raises(ConfigurationFailedError, match="the stand-in has"):
             backend.check(task, config)
-    assert len(backend.measure(Task(Operation.ALL_REDUCE, 4096, shape), Config("ring", "LL", 1),
+    assert len(backend.measure(Task(Collective.ALL_REDUCE, 4096, shape), Config("ring", "LL", 1),
                                0, 2).samples_us) == 2  # fmt: skip
     assert places.pids == pids
 
 
 def test_parameters_change_what_is_done(open_backend: OpenBackend) -> None:
     backend, places = open_backend(2)
-    task = Task(Operation.ALL_REDUCE, 256 << 10, whole_shape(places.places))
+    task = Task(Collective.ALL_REDUCE, 256 << 10, whole_shape(places.places))
     # Simple asks for each piece of an eighth: 2 KiB ones 64 times as often as 128 KiB ones.
     small, large = (
         min(backend.measure(task, Config("ring", "Simple", 1, buffer_bytes=size), 0, 3).samples_us)

@@ -11,7 +11,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.measuring.workers.worker_fixtures import OpenBackend
 from tuccl.crew.pending_connections import HANDSHAKE_S
 from tuccl.measuring.sockets.sockets_transport import Mesh, exchange
@@ -148,7 +148,7 @@ def test_strangers_fail_no_configuration(
     try:
         for number, algorithm in enumerate(("ring", "tree", "ring"), 1):
             config = Config(algorithm, "LL", 2 * number, buffer_bytes=number << 20)
-            task = Task(Operation.ALL_REDUCE, 64 << 10, shape)
+            task = Task(Collective.ALL_REDUCE, 64 << 10, shape)
             assert len(backend.measure(task, config, 0, 2).samples_us) == 2
     finally:
         over.set()

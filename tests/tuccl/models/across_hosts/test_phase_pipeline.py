@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
 from synthesizer.programs.layout import PhaseKind
 from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import PhasedSchedule

@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 
-from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Operation, Shape
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
 from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.phases import PhasedSchedule
 from tuccl.errors import ConfigurationFailedError
@@ -53,7 +53,7 @@ def time_us(
     return model.time_us(phased, size_bytes, PhaseParameters(kernels, slices, profile))
 
 
-def rail_us(operation: Operation, size_bytes: int, config: Config, nodes: int = 2) -> float:
+def rail_us(operation: Collective, size_bytes: int, config: Config, nodes: int = 2) -> float:
     rail = grid(nodes, 8).rail
     choice = nccl_choice(operation, size_bytes, config, rail)
     return builtin_time_us(operation, size_bytes, choice, rail, SHIPPED)
@@ -64,7 +64,7 @@ def test_an_exchange_is_two_kernels_a_round_and_a_sum() -> None:
     # with 4 blocks of 512 threads at 0.0185 GB/s each: 4 x 9.472. A sum moves 3 chunks.
     chunk = 8 * KIB
     kernel = 2.5 + 0.45 + 7 * chunk / (4 * 9.472e3)
-    gather = rail_us(Operation.ALL_GATHER, 2 * chunk, STOCK)
+    gather = rail_us(Collective.ALL_GATHER, 2 * chunk, STOCK)
     add = 2.5 + 3 * chunk / (0.8 * 3350e3)
     plan = plan_by_name(Collective.ALL_REDUCE, "exchange", 2, 8)
     assert time_us(plan, 64 * KIB) == pytest.approx(2 * kernel + gather + add)
@@ -74,18 +74,18 @@ def test_repeated_kernels_are_launched_one_by_one() -> None:
     plan = plan_by_name(Collective.ALL_GATHER, "rails_first", 4, 8)
     chunk = MIB / 32
     kernel = 2.5 + 0.45 + 7 * chunk / (4 * 9.472e3)
-    gather = rail_us(Operation.ALL_GATHER, round(4 * chunk), STOCK, nodes=4)
+    gather = rail_us(Collective.ALL_GATHER, round(4 * chunk), STOCK, nodes=4)
     assert time_us(plan, MIB) == pytest.approx(4 * kernel + gather)
 
 
 def test_a_rail_is_steered_by_plan_and_profile() -> None:
     plan = plan_by_name(Collective.ALL_REDUCE, "rail_all_reduce_full", 2, 8)
     steered = plan.with_rails(BuiltinConfig(NcclAlgorithm.RING, LL, 1))
-    own = time_us(plan, 64 * KIB) - rail_us(Operation.ALL_REDUCE, 64 * KIB, STOCK)
-    configured = rail_us(Operation.ALL_REDUCE, 64 * KIB, Config("ring", "LL", 1))
+    own = time_us(plan, 64 * KIB) - rail_us(Collective.ALL_REDUCE, 64 * KIB, STOCK)
+    configured = rail_us(Collective.ALL_REDUCE, 64 * KIB, Config("ring", "LL", 1))
     assert time_us(steered, 64 * KIB) == pytest.approx(own + configured)
     few = ProcessProfile(nthreads=64)
-    narrow = rail_us(Operation.ALL_REDUCE, 64 * KIB, few.applied_to(Config("ring", "LL", 1)))
+    narrow = rail_us(Collective.ALL_REDUCE, 64 * KIB, few.applied_to(Config("ring", "LL", 1)))
     assert narrow > configured
     assert time_us(steered, 64 * KIB, profile=few) == pytest.approx(own + narrow)
     with pytest.raises(ConfigurationFailedError, match="nvls"):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.table import NcclProtocol
 from probes.topology.graph import Topology
 from sketches.candidates import whole_machine
 from synthesizer.experts import expert_algorithms
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.cutting import cut
 from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import PhasedSchedule

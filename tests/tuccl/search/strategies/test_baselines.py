@@ -2,7 +2,7 @@
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.search.strategies.surfaces import Noisy, measure_of, surface_us
 from tuccl.errors import BudgetSpentError
 from tuccl.search.strategies.algorithm_1 import Algorithm1
@@ -79,7 +79,7 @@ def test_rungs_end_at_the_full_budget() -> None:
 
 
 def test_a_search_of_nccl_opens_with_its_own_values() -> None:
-    space = nccl_space(Operation.ALL_REDUCE)
+    space = nccl_space(Collective.ALL_REDUCE)
     meter = Meter(measure_of(dict.fromkeys(space, 1.0)), 1, budget_s=7.5e-6)
     with pytest.raises(BudgetSpentError):
         Coordinate(1).explore(space, meter, [], 0)

@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.measuring.backends.replay import ReplayBackend
 from tuccl.measuring.records.grid_csv import read_grid_csv, topology_beside
@@ -45,10 +45,10 @@ class Replayed:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("operation", [Operation.ALL_REDUCE, Operation.ALL_GATHER])
+@pytest.mark.parametrize("operation", [Collective.ALL_REDUCE, Collective.ALL_GATHER])
 @pytest.mark.parametrize("size_bytes", [64 << 10, 4 << 20, 64 << 20])
 def test_the_choice_is_within_one_per_cent_at_five_per_cent_of_the_grid(
-    record: Record, operation: Operation, size_bytes: int, seed: int
+    record: Record, operation: Collective, size_bytes: int, seed: int
 ) -> None:
     task = Task(operation, size_bytes, record.shape)
     samples_us = {

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tests.tuccl.search.strategies.surfaces import Noisy, measure_of, surface_us
 from tuccl.errors import BudgetSpentError, ConfigurationFailedError, UsageError
 from tuccl.search.strategies.meter import Measure, Meter
@@ -153,7 +154,7 @@ class Counting:
 
 @every_strategy
 def test_resumes_from_a_log_without_measuring_anything_again(name: str, tmp_path: Path) -> None:
-    task = Task(Operation.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
+    task = Task(Collective.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
     results, measured = [], []
     for _ in range(2):
         backend = Counting()

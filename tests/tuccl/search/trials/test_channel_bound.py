@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.config import DEFAULT_ALGORITHM, PHASES_PREFIX, STOCK, Config
 from tuccl.search.trials.presets import (
     UNSLICED,
@@ -13,7 +14,7 @@ from tuccl.search.trials.presets import (
 )
 from tuccl.search.trials.space import Space, space_of, with_channels_up_to
 
-NCCL = nccl_space(Operation.ALL_GATHER, Shape(4, 4, 1))
+NCCL = nccl_space(Collective.ALL_GATHER, Shape(4, 4, 1))
 SCHEDULES = Space(
     "executor",
     (*executor_families(["a"]), *pattern_families(["b"]), *staged_families("c", 1 << 30)),

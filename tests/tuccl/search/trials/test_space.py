@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
+from lookup_tables.table import Shape
 from tuccl.search.strategies.opening import star
 from tuccl.search.strategies.tpe import Unseen
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile
 from tuccl.search.trials.presets import (
-    ASKED_ABOUT,
     executor_families,
     nccl_families,
     nccl_space,
@@ -22,7 +22,7 @@ from tuccl.search.trials.space import Family, Knob, Space, space_of, with_profil
 
 ROOT = Path(__file__).resolve().parents[4]
 SPACE = Space(
-    "test", (*nccl_families(Operation.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
+    "test", (*nccl_families(Collective.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
 )
 
 
@@ -40,7 +40,7 @@ def test_size_counts_what_iteration_gives_and_nothing_twice() -> None:
 
 
 def test_tree_is_proposed_for_all_reduce_alone() -> None:
-    for operation in (Operation.ALL_GATHER, Operation.REDUCE_SCATTER):
+    for operation in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
         assert {family.algorithm for family in nccl_families(operation)} == {"ring"}
 
 
@@ -53,8 +53,8 @@ def test_ll128_is_not_proposed_where_links_do_not_keep_128_bytes_in_order() -> N
 
 
 def test_a_tuner_cannot_choose_anything_for_alltoall() -> None:
-    assert nccl_families(Operation.ALLTOALL) == ()
-    assert set(ASKED_ABOUT) == set(Operation) - {Operation.ALLTOALL}
+    assert nccl_families(Collective.ALLTOALL) == ()
+    assert set(ASKED_ABOUT) == set(COLLECTIVES) - {Collective.ALLTOALL}
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -100,16 +100,16 @@ def test_a_recorded_space_under_a_profile_is_what_was_recorded_under_it() -> Non
 
 
 def test_pat_exists_with_one_rank_per_node_under_simple_alone() -> None:
-    spread = nccl_families(Operation.ALL_GATHER, Shape(ranks=4, nodes=4, ranks_per_node=1))
+    spread = nccl_families(Collective.ALL_GATHER, Shape(ranks=4, nodes=4, ranks_per_node=1))
     assert [(f.algorithm, f.protocol) for f in spread if f.algorithm == "pat"] == [
         ("pat", "Simple")
     ]
-    together = nccl_families(Operation.ALL_GATHER, Shape(ranks=4, nodes=1, ranks_per_node=4))
+    together = nccl_families(Collective.ALL_GATHER, Shape(ranks=4, nodes=1, ranks_per_node=4))
     assert "pat" not in {family.algorithm for family in together}
 
 
 def test_ll128_is_proposed_where_the_links_allow_it() -> None:
-    families = nccl_families(Operation.ALL_REDUCE, ll128=False)
+    families = nccl_families(Collective.ALL_REDUCE, ll128=False)
     assert {family.protocol for family in families} == {"LL", "Simple"}
 
 
@@ -123,12 +123,12 @@ def test_the_interpreter_is_offered_no_more_threads_than_it_runs() -> None:
 
 
 def test_the_joint_space_of_nccl_holds_its_own_choice_under_every_profile() -> None:
-    space = nccl_space(Operation.ALL_REDUCE)
+    space = nccl_space(Collective.ALL_REDUCE)
     assert STOCK in space
     assert Config("default", "", 0, 256, 16 << 20, 32) in space
     assert Config("ring", "Simple", 64, 0, 1 << 20, 64) in space
     assert Config("default", "LL") not in space
-    assert {config.algorithm for config in nccl_space(Operation.ALLTOALL)} == {"default"}
+    assert {config.algorithm for config in nccl_space(Collective.ALLTOALL)} == {"default"}
 
 
 def test_a_recorded_space_is_what_was_recorded_in_ascending_effect() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Computation, Timing, timing_from_json
 
@@ -14,33 +15,33 @@ WHOLE, NODE = Shape(16, 2, 8), Shape(8, 1, 8)
 MIB = 1 << 20
 BESIDE = Timing(
     computations=(
-        Computation(Operation.ALL_REDUCE, WHOLE, 1 * MIB, 100.0),
-        Computation(Operation.ALL_REDUCE, WHOLE, 16 * MIB, 800.0),
-        Computation(Operation.ALL_GATHER, NODE, 4 * MIB, 50.0),
+        Computation(Collective.ALL_REDUCE, WHOLE, 1 * MIB, 100.0),
+        Computation(Collective.ALL_REDUCE, WHOLE, 16 * MIB, 800.0),
+        Computation(Collective.ALL_GATHER, NODE, 4 * MIB, 50.0),
     )
 )
 
 
-def computation_us(operation: Operation, size_bytes: int, shape: Shape) -> float:
+def computation_us(operation: Collective, size_bytes: int, shape: Shape) -> float:
     return BESIDE.computation_us(Task(operation, size_bytes, shape))
 
 
 def test_a_call_of_a_listed_size_has_its_computation_beside_it() -> None:
-    assert computation_us(Operation.ALL_REDUCE, 1 * MIB, WHOLE) == 100.0
-    assert computation_us(Operation.ALL_REDUCE, 16 * MIB, WHOLE) == 800.0
-    assert computation_us(Operation.ALL_GATHER, 4 * MIB, NODE) == 50.0
+    assert computation_us(Collective.ALL_REDUCE, 1 * MIB, WHOLE) == 100.0
+    assert computation_us(Collective.ALL_REDUCE, 16 * MIB, WHOLE) == 800.0
+    assert computation_us(Collective.ALL_GATHER, 4 * MIB, NODE) == 50.0
 
 
 def test_another_size_has_that_of_the_nearest_one_in_proportion_to_the_bytes() -> None:
-    assert computation_us(Operation.ALL_REDUCE, 2 * MIB, WHOLE) == 200.0
-    assert computation_us(Operation.ALL_REDUCE, 8 * MIB, WHOLE) == 400.0
-    assert computation_us(Operation.ALL_GATHER, 1 * MIB, NODE) == 12.5
+    assert computation_us(Collective.ALL_REDUCE, 2 * MIB, WHOLE) == 200.0
+    assert computation_us(Collective.ALL_REDUCE, 8 * MIB, WHOLE) == 400.0
+    assert computation_us(Collective.ALL_GATHER, 1 * MIB, NODE) == 12.5
 
 
 def test_other_operations_and_shapes_are_timed_alone() -> None:
-    assert computation_us(Operation.ALL_REDUCE, 1 * MIB, NODE) == 0.0
-    assert computation_us(Operation.REDUCE_SCATTER, 1 * MIB, WHOLE) == 0.0
-    assert Timing().computation_us(Task(Operation.ALL_REDUCE, MIB, WHOLE)) == 0.0
+    assert computation_us(Collective.ALL_REDUCE, 1 * MIB, NODE) == 0.0
+    assert computation_us(Collective.REDUCE_SCATTER, 1 * MIB, WHOLE) == 0.0
+    assert Timing().computation_us(Task(Collective.ALL_REDUCE, MIB, WHOLE)) == 0.0
 
 
 def test_a_timing_comes_back_from_json() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lookup_tables.bundle_layout import bundle_crc
 from lookup_tables.bundles.bundle_writer import bundle_bytes
+from lookup_tables.collective import Collective
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import (
     BuiltinConfig,
@@ -16,7 +17,6 @@ from lookup_tables.table import (
     Key,
     NcclAlgorithm,
     NcclProtocol,
-    Operation,
     SeenPlacement,
     Shape,
     StoredSchedule,
@@ -36,7 +36,7 @@ def all_gather_entry(
     nchannels: int, promised: float = 1.5, size_bytes: int = 2 * M, shape: Shape = TWO_RANKS
 ) -> Entry:
     """all_gather on so many channels, of which one alone is slow on the stand-in."""
-    key = Key(Operation.ALL_GATHER, size_bytes, size_bytes, shape, "test")
+    key = Key(Collective.ALL_GATHER, size_bytes, size_bytes, shape, "test")
     ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.SIMPLE, nchannels)
     default_us = 64.0
     time_us = default_us / promised
@@ -55,7 +55,7 @@ def placed_pairs(*channels: tuple[int, ...], size_bytes: int = 2 * M) -> list[Se
         entries = tuple(all_gather_entry(n, 1.5 + number, size_bytes) for n in own)
         timed = TimedSiblings(Shape(4, 1, 4), stride, (0, 1))
         example = f"gpu0 and gpu{stride}"
-        lines = ((Operation.ALL_GATHER, line),)
+        lines = ((Collective.ALL_GATHER, line),)
         found.append(SeenPlacement(TWO_RANKS, number, example, lines, entries, timed))
     return found
 

@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import (
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-)
-from synthesizer.ir.collectives import Collective
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclProtocol, ScheduleConfig, Shape, StoredSchedule
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import plan_by_name
 from tests.tuccl.conftest import TunedWorkspace
@@ -76,7 +70,7 @@ def test_a_job_has_the_variables_of_tuccl_env_wherever_it_lies(
         "LD_PRELOAD": str(directory / "libtuccl-executor.so"),
     }
     assert table.has_executor
-    assert promised(table, Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)) == pytest.approx(1.5)
+    assert promised(table, Task(Collective.ALL_GATHER, 2 * M, TWO_RANKS)) == pytest.approx(1.5)
 
 
 def test_across_hosts_a_table_promises_the_schedules_of_phases(
@@ -87,7 +81,7 @@ def test_across_hosts_a_table_promises_the_schedules_of_phases(
     plan = plan_by_name(Collective.ALL_GATHER, "rails_first", 2, 2)
     kernel = ScheduleConfig("5a5a", NcclProtocol.LL, 8, 512, M)
     entry = replace(all_gather_entry(8, shape=two_nodes), schedule=kernel, time_us=16.0)
-    task = Task(Operation.ALL_GATHER, 2 * M, two_nodes)
+    task = Task(Collective.ALL_GATHER, 2 * M, two_nodes)
     for program, gain in ((compile_program(plan), 4.0), (b"", 1.5)):
         stored = StoredSchedule("5a5a", "all_gather_rails_first", "<algo/>", program)
         folder = tmp_path / str(len(program))
@@ -133,9 +127,9 @@ def test_keys_are_the_tables_or_those_that_are_named(directory: Path) -> None:
     with found_tables([directory], with_executor=True) as (found,):
         own = keys_of(found, TWO_RANKS, None, None)
         assert [(task.operation, task.size_bytes) for task in own] == [
-            (Operation.ALL_GATHER, 2 * M), (Operation.ALL_GATHER, 8 * M),
+            (Collective.ALL_GATHER, 2 * M), (Collective.ALL_GATHER, 8 * M),
         ]  # fmt: skip
-        both = (Operation.ALL_GATHER, Operation.ALL_REDUCE)
+        both = (Collective.ALL_GATHER, Collective.ALL_REDUCE)
         assert len(keys_of(found, TWO_RANKS, both, None)) == 4, "sizes of the other operation"
         named = keys_of(found, TWO_RANKS, None, (1024,))
         assert [(task.operation, task.size_bytes) for task in named] == [("all_gather", 1024)]
@@ -160,7 +154,7 @@ def test_communicators_with_entries_of_their_own_are_keys_where_they_are(
         stated = [promised(table, task) for task in keys]
         # At 8M both run the entry of any pair, which was timed on all neighbours.
         assert stated == [pytest.approx(1.5), pytest.approx(1.25), pytest.approx(2.5), None]
-        neighbours = Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)
+        neighbours = Task(Collective.ALL_GATHER, 2 * M, TWO_RANKS)
         assert table.entry(neighbours) == table.entry(keys[0])
         assert promised(table, neighbours) == pytest.approx(1.5)
         assert untimed_note(table.table, four) == ""
@@ -181,7 +175,7 @@ def test_a_call_that_some_placement_may_run_otherwise_is_promised_nothing(
             tmp_path / str(number), stand_ins, all_gather_entry(2), placements=own
         )
         table = read_shipped_table(folder, "placed")
-        assert table.stated(Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS)) is None
+        assert table.stated(Task(Collective.ALL_GATHER, 2 * M, TWO_RANKS)) is None
     assert "does not say on which GPUs" in untimed_note(table.table, Shape(4, 1, 4))
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs, ship_entries
 from tuccl.crew.places import LocalPlaces
@@ -48,8 +49,8 @@ def test_the_plugin_finds_the_entry_of_each_communicator_and_leaves_others_to_nc
     table = read_shipped_table(shipped, "shipped")
     with closing(site.places), Job(site, table) as job:
         for shape in (WHOLE, NODE, RAIL, PAIRS):
-            assert job.check(Task(Operation.ALL_GATHER, SIZE, shape)) == "nccl"
-        assert job.time_us(Task(Operation.ALL_GATHER, SIZE, RAIL)) > 0
+            assert job.check(Task(Collective.ALL_GATHER, SIZE, shape)) == "nccl"
+        assert job.time_us(Task(Collective.ALL_GATHER, SIZE, RAIL)) > 0
     logs = [path.read_text() for path in tmp_path.glob("log.*")]
     assert len(logs) == 8
     wanted = [f"wants Ring/Simple on {channels} channels" for channels in CHANNELS.values()]
@@ -77,7 +78,7 @@ def test_communicators_of_a_placement_run_its_entry(
     logs = {"NCCL_DEBUG_FILE": f"{tmp_path}/log.%p", "TUCCL_EXPLAIN": "1", "STAND_IN_GPUS": "4"}
     four = Shape(4, 1, 4)
     tasks = [
-        Task(Operation.ALL_GATHER, SIZE, PAIRS, Placement(stride, (0, 1))) for stride in (1, 2)
+        Task(Collective.ALL_GATHER, SIZE, PAIRS, Placement(stride, (0, 1))) for stride in (1, 2)
     ]
     stated = [table.stated(task) for task in tasks]
     assert [key and key.gain.ratio for key in stated] == [pytest.approx(1.5), None]
@@ -104,4 +105,4 @@ def test_a_job_names_the_communicator_whose_call_is_wrong(
         monkeypatch.setitem(table.variables, name, value)
     text = r"all_gather of 64K on 4 ranks on 1 node\(s\): wrong data: rank 4: "
     with closing(site.places), pytest.raises(MeasurementError, match=text), Job(site, table) as job:
-        job.check(Task(Operation.ALL_GATHER, SIZE, NODE))
+        job.check(Task(Collective.ALL_GATHER, SIZE, NODE))

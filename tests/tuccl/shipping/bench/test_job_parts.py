@@ -7,14 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_tables.table import (
-    NcclProtocol,
-    Operation,
-    ScheduleConfig,
-    Shape,
-    StoredSchedule,
-    Table,
-)
+from lookup_tables.collective import Collective
+from lookup_tables.table import NcclProtocol, ScheduleConfig, Shape, StoredSchedule, Table
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, all_gather_entry, placed_pairs
 from tuccl.shipping.bench.job_figure import Figure
 from tuccl.shipping.bench.job_parts import (
@@ -30,8 +24,8 @@ from tuccl.shipping.bench.job_parts import (
 from tuccl.shipping.bench.own_job import JobRun
 
 WHOLE = Shape(4, 2, 2)
-GATHER = Part(TWO_RANKS, Operation.ALL_GATHER)
-SCHEDULED = Part(WHOLE, Operation.ALL_GATHER)
+GATHER = Part(TWO_RANKS, Collective.ALL_GATHER)
+SCHEDULED = Part(WHOLE, Collective.ALL_GATHER)
 
 
 @pytest.fixture

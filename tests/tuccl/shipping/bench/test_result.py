@@ -10,7 +10,8 @@ import pytest
 
 from lookup_tables.bundles.bundle import read_bundle
 from lookup_tables.bundles.bundle_writer import bundle_bytes
-from lookup_tables.table import Operation, Shape, Table
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape, Table
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M, placed_pairs
 from tests.tuccl.tuned_tables import tuned
@@ -26,7 +27,7 @@ from tuccl.shipping.bench.rounds import Measured
 from tuccl.views.terminal.bench_display import bench_lines
 
 SIZES = (1024, 2048, 4096, 8192)
-TASKS = [Task(Operation.ALL_REDUCE, size, TWO_RANKS) for size in SIZES]
+TASKS = [Task(Collective.ALL_REDUCE, size, TWO_RANKS) for size in SIZES]
 """Schedule with built-in, schedule alone, built-in, nothing."""
 STOCK_US = (16.0, 16.16, 15.84)
 
@@ -83,7 +84,7 @@ def test_communicators_of_a_placement_are_named_by_gpus() -> None:
     table = Table("test", "test", (), (), placements=tuple(placed_pairs((8,), (4,))))
     bundle = read_bundle(bundle_bytes(table), "a")
     tables = [ShippedTable(name, {}, Path(name), bundle, table) for name in ("a", "b")]
-    keys = [Task(Operation.ALL_GATHER, 2 * M, TWO_RANKS, Placement(n, (0, 1))) for n in (1, 2)]
+    keys = [Task(Collective.ALL_GATHER, 2 * M, TWO_RANKS, Placement(n, (0, 1))) for n in (1, 2)]
     times = {STOCK.name: (16.0, 16.0), "a": (10.66, 16.0), "b": (8.0, 8.0)}
     times_us = {
         name: {key: [us, us * 1.001] for key, us in zip(keys, own, strict=True)}
@@ -163,7 +164,7 @@ def test_a_parquet_file_of_another_bundle_promises_nothing() -> None:
     assert stated.gain.ratio == 4.0
     assert replace(table, table=later).stated(TASKS[0]) is None
     assert replace(table, table=None).stated(TASKS[0]) is None
-    between = Task(Operation.ALL_REDUCE, 1500, TWO_RANKS)
+    between = Task(Collective.ALL_REDUCE, 1500, TWO_RANKS)
     assert table.entry(between) is not None
     assert table.stated(between) is None, "measured at 1K"
 

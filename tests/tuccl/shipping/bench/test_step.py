@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tests.tuccl.reports.test_schemas import check
@@ -26,7 +27,7 @@ from tuccl.shipping.bench.step import benched_calls, step_outcome
 from tuccl.views.terminal.bench_display import bench_lines
 from tuccl.workloads.workload import NotTuned, Workload
 
-ALL_REDUCE = Operation.ALL_REDUCE
+ALL_REDUCE = Collective.ALL_REDUCE
 JOB = workload(
     call(ALL_REDUCE, 1024, 3.0, ranks=2),
     call(ALL_REDUCE, 8192, 1.0, ranks=2),
@@ -82,7 +83,7 @@ def test_without_a_workload_there_is_no_step() -> None:
 
 
 def test_alltoall_is_timed_where_a_table_has_it_and_calls_that_fit_nothing_are_refused() -> None:
-    job = workload(call(Operation.ALLTOALL, 1024, 1.0, ranks=2), call(ALL_REDUCE, 8, 1.0, ranks=2))
+    job = workload(call(Collective.ALLTOALL, 1024, 1.0, ranks=2), call(ALL_REDUCE, 8, 1.0, ranks=2))
     calls = benched_calls(job, TWO_RANKS, [shipped()])
     assert [key.task.operation for key in calls.keys] == [ALL_REDUCE]
     assert "no table here has entries for it" in calls.left_out_notes[0]

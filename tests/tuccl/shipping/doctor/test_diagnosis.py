@@ -14,9 +14,9 @@ import pytest
 from json_reference import schema_of
 
 from lookup_tables.bundles.bundle import load_bundle, read_bundle
+from lookup_tables.collective import Collective
 from lookup_tables.table import StoredSchedule
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
-from synthesizer.ir.collectives import Collective
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
 from tests.runtime.conftest import compile_c

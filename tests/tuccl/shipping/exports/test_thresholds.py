@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from json_reference import schema_of
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from probes.files.read import shipped_machines
 from tests.tuccl.conftest import Run
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
@@ -27,7 +27,7 @@ from tuccl.shipping.exports.thresholds import (
 )
 from tuccl.workloads.workload import Workload
 
-ALL_REDUCE = Operation.ALL_REDUCE
+ALL_REDUCE = Collective.ALL_REDUCE
 TABLE, REPORT = tuned(FOUR_GPUS)
 KEYS = [key.model_copy(update={"shape": FOUR_GPUS}) for key in REPORT.keys]
 GAINS = job_gains(TABLE, REPORT.model_copy(update={"keys": KEYS}), has_executor=True)

@@ -11,14 +11,8 @@ import jsonschema
 import pytest
 from json_reference import schema_of
 
-from lookup_tables.table import (
-    BuiltinConfig,
-    NcclAlgorithm,
-    NcclProtocol,
-    Operation,
-    Shape,
-    Table,
-)
+from lookup_tables.collective import Collective
+from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape, Table
 from tests.tuccl.conftest import Run
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs
 from tests.tuccl.tuned_tables import FOUR_GPUS, TWO_HOSTS, tuned
@@ -78,7 +72,7 @@ def of_many_shapes(profile: Mapping[str, str]) -> str:
     gathers = tuple(
         replace(
             entry,
-            key=replace(entry.key, operation=Operation.ALL_GATHER, max_bytes=1 << 40),
+            key=replace(entry.key, operation=Collective.ALL_GATHER, max_bytes=1 << 40),
             builtin=TREE,
         )
         for entry in far.entries[-1:]

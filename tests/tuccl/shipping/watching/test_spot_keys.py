@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Entry, Operation, SeenPlacement, Shape
+from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.table import Entry, SeenPlacement, Shape
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.shipping.bench.shipped_tables import (
     M,
@@ -28,7 +29,7 @@ SIZES = [1024 << (2 * number) for number in range(11)]
 """1K to 1G."""
 
 
-def entry(operation: Operation, size_bytes: int, gain: float, shape: Shape = FOUR) -> Entry:
+def entry(operation: Collective, size_bytes: int, gain: float, shape: Shape = FOUR) -> Entry:
     made = all_gather_entry(8, gain, size_bytes, shape)
     return replace(made, key=replace(made.key, operation=operation))
 
@@ -44,7 +45,7 @@ def table_of(stand_ins: StandIns, tmp_path: Path) -> TableOf:
 
 
 def test_three_operations_have_a_small_a_middle_and_a_large_key_each(table_of: TableOf) -> None:
-    operations = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
+    operations = (Collective.ALL_GATHER, Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
     gains = {size: 1.1 + 0.01 * number for number, size in enumerate(SIZES)}
     table = table_of(*(entry(op, size, gains[size]) for op in operations for size in SIZES))
     tasks = spot_keys(table, FOUR)
@@ -55,7 +56,7 @@ def test_three_operations_have_a_small_a_middle_and_a_large_key_each(table_of: T
 
 
 def test_many_operations_share_the_bands(table_of: TableOf) -> None:
-    operations = list(Operation)[:6]
+    operations = COLLECTIVES[:6]
     sizes = (1024, 1 << 20, 64 << 20)
     table = table_of(*(entry(op, size, 1.5) for op in operations for size in sizes))
     tasks = spot_keys(table, FOUR)
@@ -65,15 +66,15 @@ def test_many_operations_share_the_bands(table_of: TableOf) -> None:
 
 
 def test_few_entries_are_all_measured(table_of: TableOf) -> None:
-    entries = [entry(Operation.ALL_GATHER, size, 1.2) for size in SIZES[:4]]
+    entries = [entry(Collective.ALL_GATHER, size, 1.2) for size in SIZES[:4]]
     assert [task.size_bytes for task in spot_keys(table_of(*entries), FOUR)] == SIZES[:4]
 
 
 def test_the_largest_communicator_of_this_host_is_measured(table_of: TableOf) -> None:
     table = table_of(
-        entry(Operation.ALL_GATHER, 1024, 2.0, TWO),
-        entry(Operation.ALL_GATHER, 1024, 1.2, FOUR),
-        entry(Operation.ALL_GATHER, 1024, 3.0, Shape(16, 4, 4)),
+        entry(Collective.ALL_GATHER, 1024, 2.0, TWO),
+        entry(Collective.ALL_GATHER, 1024, 1.2, FOUR),
+        entry(Collective.ALL_GATHER, 1024, 3.0, Shape(16, 4, 4)),
     )
     assert [task.shape for task in spot_keys(table, FOUR)] == [FOUR]
     assert [task.shape for task in spot_keys(table, TWO)] == [TWO]
@@ -82,12 +83,12 @@ def test_the_largest_communicator_of_this_host_is_measured(table_of: TableOf) ->
 
 def test_communicators_with_entries_of_their_own_are_measured_apart(table_of: TableOf) -> None:
     """At the size without such an entry all neighbours have the promise of any pair."""
-    shape_entry = entry(Operation.ALL_GATHER, 4 * M, 1.2, TWO)
+    shape_entry = entry(Collective.ALL_GATHER, 4 * M, 1.2, TWO)
     table = table_of(shape_entry, placements=placed_pairs((8,), (4,)))
     tasks = spot_keys(table, FOUR)
     neighbours, apart = (Placement(stride, (0, 1)) for stride in (1, 2))
     assert tasks == tuple(
-        Task(Operation.ALL_GATHER, size, TWO, placement)
+        Task(Collective.ALL_GATHER, size, TWO, placement)
         for size, placement in ((2 * M, neighbours), (2 * M, apart), (4 * M, neighbours))
     )
     promises = [promise for task in tasks if (promise := promise_of(table, task))]
@@ -104,7 +105,7 @@ def test_a_host_of_several_that_are_alike_has_the_same_communicators(table_of: T
     ]
     table = table_of(placements=two_hosts)
     assert [task.placement.stride for task in spot_keys(table, FOUR)] == [1, 2]
-    all_neighbours = Task(Operation.ALL_GATHER, 2 * M, TWO)
+    all_neighbours = Task(Collective.ALL_GATHER, 2 * M, TWO)
     stated = table.stated(all_neighbours)
     assert stated is not None
     assert stated.gain.ratio == pytest.approx(1.5)

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.reports.keys import Gain, Runner
 from tuccl.search.trials.config import Task
 from tuccl.shipping.bench.contenders import StatedKey
@@ -22,7 +23,7 @@ from tuccl.shipping.watching.spot_verdicts import (
 pytestmark = pytest.mark.long
 
 SHAPE = Shape(4, 1, 4)
-TASKS = [Task(Operation.ALL_REDUCE, 1024 << number, SHAPE) for number in range(9)]
+TASKS = [Task(Collective.ALL_REDUCE, 1024 << number, SHAPE) for number in range(9)]
 START, LAUNCH = 0.015, 0.003
 """Noise from start to start, and of the middle launches from pass to pass."""
 
@@ -33,7 +34,7 @@ def promise(gain: float = 1.5, deviation: float = 0.015) -> SpotPromise:
 
 def stated(gain: Gain) -> StatedKey:
     return StatedKey(
-        operation=Operation.ALL_REDUCE,
+        operation=Collective.ALL_REDUCE,
         size_bytes=1024,
         shape=SHAPE,
         stock_us=20.0 * gain.ratio,

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.sketches.machines import cluster
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
@@ -24,7 +24,7 @@ def test_samples_of_a_bracket_are_counted_once_however_many_rungs_resume_them() 
 
 def test_the_plan_of_a_record_counts_with_recorded_times() -> None:
     grid = tiny_grid()
-    settings = RunSettings((Operation.ALL_REDUCE,), (65536,), RunOptions(backend="replay"), 5.0)
+    settings = RunSettings((Collective.ALL_REDUCE,), (65536,), RunOptions(backend="replay"), 5.0)
     plan = make_plan(settings, BackendRequest(grid.topology, grid.shape, record=grid))
     assert plan.configurations == {"all_reduce": 9}
     assert plan.process_profiles == 1
@@ -36,7 +36,7 @@ def test_the_plan_of_a_record_counts_with_recorded_times() -> None:
 
 def test_the_plan_of_a_machine_counts_with_the_model() -> None:
     topology = machine("a100-8gpu-8nic")
-    settings = RunSettings((Operation.ALL_REDUCE, Operation.BROADCAST), (1024, 1 << 20))
+    settings = RunSettings((Collective.ALL_REDUCE, Collective.BROADCAST), (1024, 1 << 20))
     plan = make_plan(settings, BackendRequest(topology, communicator_shape(topology)))
     assert plan.configurations["all_reduce"] > plan.configurations["broadcast"] > 0
     assert plan.configurations_in_all == 2 * sum(plan.configurations.values())
@@ -47,7 +47,7 @@ def test_the_plan_of_several_shapes_counts_the_keys_of_each() -> None:
     topology = cluster(2, 4, 4)
     whole = communicator_shape(topology)
     names = (ShapeName.WHOLE, ShapeName.NODE, ShapeName.RAIL)
-    settings = RunSettings((Operation.ALL_GATHER,), (1024, 1 << 20))
+    settings = RunSettings((Collective.ALL_GATHER,), (1024, 1 << 20))
     several = replace(settings, shapes=shapes_named(names, whole))
     alone, plan = (make_plan(each, BackendRequest(topology, whole)) for each in (settings, several))
     assert plan_lines(alone)[0] == "keys: 2 (all_gather; 2 sizes, 1K to 1M)"

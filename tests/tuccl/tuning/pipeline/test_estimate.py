@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.files.read import shipped_machines
 from sketches.candidates import sketch_candidates
 from tests.tuccl.conftest import SMALL_RUN, Run
@@ -23,7 +24,7 @@ from tuccl.tuning.pipeline.estimate import (
 )
 
 SIZES = tuple(4**n for n in range(5, 16))
-THREE = (Operation.ALL_GATHER, Operation.ALL_REDUCE, Operation.REDUCE_SCATTER)
+THREE = (Collective.ALL_GATHER, Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.records.small_record import machine
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.errors import InputFileError, UsageError, WorkspaceError
@@ -40,7 +41,7 @@ def test_sizes_default_to_a_ladder_or_to_all_that_were_recorded() -> None:
     assert plain.sizes_bytes == tuple(1024 * 4**i for i in range(11))
     replayed = settings_of_options(REPLAYED, tiny_grid())
     assert replayed.backend == "replay"
-    assert replayed.operations == (Operation.ALL_GATHER, Operation.ALL_REDUCE)
+    assert replayed.operations == (Collective.ALL_GATHER, Collective.ALL_REDUCE)
     assert replayed.sizes_bytes == (4096, 65536)
     assert not replayed.schedules
     large = replace(REPLAYED, min_size="5K", operations="all_reduce")
@@ -55,7 +56,7 @@ def test_an_empty_value_is_refused_and_not_the_default(name: str) -> None:
 
 def test_only_sizes_that_all_operations_have_are_tuned() -> None:
     grid = tiny_grid()
-    reduced = [row for row in grid.rows if row.task.operation is Operation.ALL_REDUCE]
+    reduced = [row for row in grid.rows if row.task.operation is Collective.ALL_REDUCE]
     gathered = [row for row in grid.rows if row not in reduced]
     rows = [*reduced, *(row for row in gathered if row.task.size_bytes == 4096)]
     fewer = replace(grid, rows=tuple(rows))
@@ -186,7 +187,7 @@ def test_variables_of_sockets_are_tried_where_ranks_communicate_over_tcp(
     shape = communicator_shape(topology)
     laboratory = Laboratory(nodes=2 if fake_nodes else 1)
     request = BackendRequest(topology, shape, RunOptions(backend="nccl"), laboratory=laboratory)
-    space = builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape))
+    space = builtins_of(request, Task(Collective.ALL_REDUCE, 4096, shape))
     assert space.knobs == ((SOCKET_THREADS,) if tried else ())
 
 
@@ -195,7 +196,7 @@ def test_no_variables_are_tried_on_a_model_that_does_not_know_them() -> None:
         topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))
         shape = communicator_shape(topology)
         request = BackendRequest(topology, shape, laboratory=Laboratory(nodes))
-        assert builtins_of(request, Task(Operation.ALL_REDUCE, 4096, shape)).knobs == ()
+        assert builtins_of(request, Task(Collective.ALL_REDUCE, 4096, shape)).knobs == ()
 
 
 def test_a_request_names_its_backend_and_the_laboratory() -> None:
@@ -217,7 +218,7 @@ def test_replay_without_a_record_is_refused(tmp_path: Path) -> None:
 def test_a_budget_is_part_of_the_settings() -> None:
     given = RunOptions(topology="x", budget="20m")
     assert settings_of_options(given, None).budget_s == 1200.0
-    assert RunSettings((Operation.ALL_REDUCE,), (1,)).budget_s is None
+    assert RunSettings((Collective.ALL_REDUCE,), (1,)).budget_s is None
 
 
 @pytest.mark.parametrize(
@@ -235,19 +236,19 @@ def test_a_floor_that_is_no_share_is_refused(text: str) -> None:
 
 
 def test_weights_are_by_operation_and_part_of_the_settings() -> None:
-    def weights(text: str | None) -> tuple[tuple[Operation, float], ...]:
+    def weights(text: str | None) -> tuple[tuple[Collective, float], ...]:
         return settings_of_options(RunOptions(topology="x", weights=text), None).weights
 
     assert weights(None) == ()
     parsed = weights("reduce_scatter=0.5, all_gather = 3")
-    assert parsed == ((Operation.ALL_GATHER, 3.0), (Operation.REDUCE_SCATTER, 0.5))
+    assert parsed == ((Collective.ALL_GATHER, 3.0), (Collective.REDUCE_SCATTER, 0.5))
 
 
 def test_shapes_are_those_of_the_machine_with_their_weights() -> None:
     two_hosts = Shape(16, 2, 8)
     given = RunOptions(topology="x", shapes="whole,node,rail", weights="rail=2,all_gather=3")
     settings = settings_of_options(given, None)
-    assert settings.weights == ((Operation.ALL_GATHER, 3.0),)
+    assert settings.weights == ((Collective.ALL_GATHER, 3.0),)
     tuned = with_shapes(settings, two_hosts)
     assert [(each.name, each.shape.ranks, each.weight) for each in tuned.shapes] == [
         ("whole", 16, 1.0), ("node", 8, 1.0), ("rail", 2, 2.0),

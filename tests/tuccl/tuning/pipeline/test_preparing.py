@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.errors import UsageError
 from tuccl.measuring.records.record_file import write_record
@@ -76,4 +76,4 @@ def test_weights_apply_to_records_too(tmp_path: Path) -> None:
     write_record(tmp_path / "r.parquet", tiny_grid())
     given = RunOptions(topology=None, records=str(tmp_path / "r.parquet"), weights="all_reduce=3")
     prepared = preparing.prepare(given, probe_nothing)
-    assert prepared.settings.weights == ((Operation.ALL_REDUCE, 3.0),)
+    assert prepared.settings.weights == ((Collective.ALL_REDUCE, 3.0),)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import MachineError
@@ -28,7 +28,7 @@ ALWAYS = {
     *("topo_4p3l_2h.xml", "topo_collnet_n1.xml"),
 }
 """What every run of the tests takes; the others are much like these."""
-ONE_KEY = RunSettings((Operation.ALL_GATHER,), (65536,))
+ONE_KEY = RunSettings((Collective.ALL_GATHER,), (65536,))
 
 
 @pytest.mark.long

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Confirmation, Estimator, NoStarts, Reference
 from lookup_tables.provenance import NcclVersion, Provenance
-from lookup_tables.table import Operation, Shape
+from lookup_tables.table import Shape
 from tuccl.reports.report import LossWithoutExecutor
 from tuccl.search.statistics.intervals import Interval
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
@@ -68,7 +69,7 @@ def test_without_workers_an_entry_says_why_there_were_no_starts(
 
 def test_the_report_names_the_worst_key_as_jobs_get_it_and_without_the_executor() -> None:
     profile = ProcessProfile(min_nchannels=64)
-    small, large = (Task(Operation.ALL_REDUCE, size, Shape(2, 1, 2)) for size in (1024, 1 << 30))
+    small, large = (Task(Collective.ALL_REDUCE, size, Shape(2, 1, 2)) for size in (1024, 1 << 30))
     worst = KeyRatio(small, 1.8, 1.7, 1.9, schedule=Config("schedule:0a", "LL", 4, 512))
     by_nccl = KeyRatio(small, 0.987, 0.984, 0.99), KeyRatio(large, 0.995, 0.99, 1.0)
     verdict = Verdict(profile, worst, holds=True, starts=3, without_executor=by_nccl)
@@ -77,7 +78,7 @@ def test_the_report_names_the_worst_key_as_jobs_get_it_and_without_the_executor(
     assert report.chosen is not None
     assert (report.chosen.size_bytes, report.chosen.schedule) == (1024, "0a")
     assert report.without_executor == LossWithoutExecutor(
-        operation=Operation.ALL_REDUCE,
+        operation=Collective.ALL_REDUCE,
         size_bytes=1024,
         shape=Shape(2, 1, 2),
         ratio=0.987,

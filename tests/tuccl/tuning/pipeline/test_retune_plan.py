@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from probes.topology.graph import LinkKind, Topology
 from probes.topology.replicate import Network, NetworkLayout, replicate
 from tests.probes.two_port_machines import has_two_ports_on_a_bus_id, two_port_a100
@@ -33,7 +33,7 @@ from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import RunSettings
 
 ALL = "whole,node,rail,pairs"
-OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER)
+OPERATIONS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 BASE = RunSettings(OPERATIONS, (1024, 4096), RunOptions(shapes=ALL))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.synthesizer.programs.phased_schedules import is_uniform
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.silent_progress import silent
@@ -36,7 +36,7 @@ def check_sizes(run: Run) -> None:
 @pytest.mark.parametrize("nodes", [2, 24])
 def test_what_a_run_leaves_does_not_grow_with_the_ranks(nodes: int, tmp_path: Path) -> None:
     topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=nodes))
-    one_key = RunSettings((Operation.ALL_REDUCE,), (1 << 22,))
+    one_key = RunSettings((Collective.ALL_REDUCE,), (1 << 22,))
     check_sizes(initialize(Prepared(topology, one_key), Workspace(tmp_path), silent).run)
 
 

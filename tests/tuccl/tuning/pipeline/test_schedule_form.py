@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.bundles.bundle import load_bundle
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from probes.files.read import read_topology, shipped_machines
 from synthesizer.formats import msccl_xml
 from synthesizer.ir.algorithm import Algorithm
@@ -36,7 +36,7 @@ def test_no_schedule_is_read_from_xml_and_none_compiled_twice(
     monkeypatch.setattr(msccl_xml, "_parse", refuse)
     monkeypatch.setattr(compiler, "run_on_symbols", counted)
     topology = read_topology(shipped_machines()["h200-4gpu"])
-    settings = RunSettings((Operation.ALLTOALL,), (65536,))
+    settings = RunSettings((Collective.ALLTOALL,), (65536,))
     done = initialize(Prepared(topology, settings), Workspace(tmp_path), silent)
     won = {schedule.content_hash: schedule for schedule in done.table.schedules}
     assert won

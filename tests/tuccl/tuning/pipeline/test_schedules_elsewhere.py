@@ -7,7 +7,8 @@ from statistics import median
 
 import pytest
 
-from lookup_tables.table import Entry, Operation, ScheduleConfig, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Entry, ScheduleConfig, Shape
 from tests.sketches.machines import bench_topologies
 from tests.tuccl.silent_progress import silent
 from tuccl.models.placements import placements
@@ -36,7 +37,7 @@ def tuned(folder: Path, name: str, shape: Shape) -> TuningResult:
         pytest.skip("shared data not present")
     options = RunOptions(backend="simulated", cycles=1)
     shapes = (NamedShape(ShapeName.PAIRS, shape),)
-    settings = RunSettings((Operation.ALL_GATHER,), SIZES, options, floor=None, shapes=shapes)
+    settings = RunSettings((Collective.ALL_GATHER,), SIZES, options, floor=None, shapes=shapes)
     return initialize(Prepared(machines[name][0], settings), Workspace(folder / "w"), silent)
 
 

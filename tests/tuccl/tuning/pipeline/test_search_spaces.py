@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from sketches.candidates import whole_machine
 from tests.sketches.machines import cluster
 from tuccl.crew.places import Place, Places
@@ -23,7 +23,7 @@ from tuccl.tuning.pipeline.search_spaces import cores_note, search_spaces
 from tuccl.tuning.settings import make_settings
 
 TOPOLOGY = cluster(2, 2, 1)
-TASK = Task(Operation.ALL_REDUCE, 1 << 26, communicator_shape(TOPOLOGY))
+TASK = Task(Collective.ALL_REDUCE, 1 << 26, communicator_shape(TOPOLOGY))
 CANDIDATES = phased_candidates(
     TASK.operation, grid_figures(TOPOLOGY), whole_machine(TOPOLOGY), (TASK.size_bytes,)
 )

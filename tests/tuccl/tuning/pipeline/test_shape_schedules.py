@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.sketches.machines import cluster
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.tuccl.silent_progress import silent
@@ -22,14 +23,14 @@ from tuccl.workspace.runs import Run
 MACHINE = cluster(2, 2, 2)
 WHOLE, NODE, RAIL = Shape(4, 2, 2), Shape(2, 1, 2), Shape(2, 2, 1)
 SETTINGS = RunSettings(
-    (Operation.ALL_REDUCE,), (64 << 10,), shapes=shapes_named(tuple(ShapeName)[:3], WHOLE)
+    (Collective.ALL_REDUCE,), (64 << 10,), shapes=shapes_named(tuple(ShapeName)[:3], WHOLE)
 )
 
 
 def made(settings: RunSettings, folder: Path) -> dict[Shape, tuple[Candidate, ...]]:
     return {
         part.shape: candidates_of(part, settings, sketches_of(part, settings), (), silent)[
-            Operation.ALL_REDUCE
+            Collective.ALL_REDUCE
         ]
         for part in parts_of(MACHINE, settings, Run(folder))
     }
@@ -53,7 +54,7 @@ def test_the_executor_has_kernels_in_a_node_and_plans_across(tmp_path: Path) -> 
 
 def test_nodes_of_different_sizes_have_schedules_in_rounds(tmp_path: Path) -> None:
     machine = Uneven((2, 1), 1, "mesh").topology()
-    settings = RunSettings((Operation.ALL_GATHER,), (64 << 10,))
+    settings = RunSettings((Collective.ALL_GATHER,), (64 << 10,))
     hashes = []
     for backend in ("nccl,executor", "simulated"):
         chosen = replace(settings, options=RunOptions(backend=backend))
@@ -61,7 +62,7 @@ def test_nodes_of_different_sizes_have_schedules_in_rounds(tmp_path: Path) -> No
         (part,) = parts_of(machine, chosen, run)
         for _ in ("made", "loaded"):
             found = candidates_of(part, chosen, sketches_of(part, chosen), (), silent)
-            own = found[Operation.ALL_GATHER]
+            own = found[Collective.ALL_GATHER]
             assert {candidate.node_sizes for candidate in own} == {(2, 1)}
             hashes.append([candidate.content_hash for candidate in own])
     assert len(hashes[0]) >= 2
@@ -75,7 +76,7 @@ def test_making_schedules_in_rounds_shows_how_far_it_is(tmp_path: Path) -> None:
         told.append((stage, done, total, share))
 
     machine = Uneven((2, 1), 1, "mesh").topology()
-    settings = RunSettings((Operation.ALL_REDUCE, Operation.ALL_GATHER), (64 << 10,))
+    settings = RunSettings((Collective.ALL_REDUCE, Collective.ALL_GATHER), (64 << 10,))
     (part,) = parts_of(machine, settings, Run(tmp_path))
     candidates_of(part, settings, (), (), progress)
     assert {(stage, total) for stage, _, total, _ in told} == {("schedules", 2)}
@@ -89,10 +90,10 @@ def test_making_schedules_in_rounds_shows_how_far_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_nodes_with_fewer_nics_than_gpus_have_plans_and_rounds(tmp_path: Path) -> None:
-    settings = RunSettings((Operation.ALL_REDUCE,), (1 << 10, 64 << 20))
+    settings = RunSettings((Collective.ALL_REDUCE,), (1 << 10, 64 << 20))
     for nics, has_rounds in ((2, False), (1, True)):
         (part,) = parts_of(cluster(2, 2, nics), settings, Run(tmp_path / str(nics)))
-        own = candidates_of(part, settings, (), (), silent)[Operation.ALL_REDUCE]
+        own = candidates_of(part, settings, (), (), silent)[Collective.ALL_REDUCE]
         assert any(candidate.phases is not None for candidate in own)
         rounds = [candidate for candidate in own if candidate.node_sizes]
         assert bool(rounds) is has_rounds

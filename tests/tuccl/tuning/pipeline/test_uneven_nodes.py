@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tests.synthesizer.programs.phased_schedules import has_rounds
 from tests.tuccl.silent_progress import silent
@@ -24,7 +24,7 @@ SIZES = (4 << 10, 4 << 20)
 
 
 def test_rounds_win_where_they_are_faster_and_no_headline_counts_them(tmp_path: Path) -> None:
-    settings = RunSettings((Operation.ALL_REDUCE,), SIZES, RunOptions(backend="simulated"))
+    settings = RunSettings((Collective.ALL_REDUCE,), SIZES, RunOptions(backend="simulated"))
     machine = Uneven((3, 1), 1, "mesh").topology()
     done = initialize(Prepared(machine, settings), Workspace(tmp_path), silent)
     entries = [entry for entry in done.table.entries if entry.schedule is not None]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tests.tuccl.tuning.pipeline.test_preparing import probe_nothing
 from tests.tuccl.workloads.made_workloads import call, workload, written
@@ -23,7 +24,7 @@ from tuccl.tuning.run_keys import keys_of
 from tuccl.tuning.settings import DEFAULT_FLOOR, FLOOR_OF_WORKLOAD, make_settings
 from tuccl.workloads.workload import WorkloadCall
 
-ALL_REDUCE, ALL_GATHER, ALLTOALL = Operation.ALL_REDUCE, Operation.ALL_GATHER, Operation.ALLTOALL
+ALL_REDUCE, ALL_GATHER, ALLTOALL = Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.ALLTOALL
 NODE, PAIRS = Shape(4, 1, 4), Shape(2, 1, 2)
 ON_H200 = RunOptions(topology="shipped:h200-4gpu")
 WITHOUT_SCHEDULES = replace(ON_H200, schedules=False)

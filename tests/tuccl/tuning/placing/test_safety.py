@@ -9,7 +9,8 @@ from statistics import median
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.sketches.machines import hybrid_mesh
 from tuccl.errors import ConfigurationFailedError
 from tuccl.models.placements import placements
@@ -21,7 +22,7 @@ from tuccl.tuning.placing.safety import PAIRS, SlowerAt, seconds, slower_at, wor
 
 SHAPE = Shape(2, 1, 2)
 CLASSES = placements(hybrid_mesh(), SHAPE).classes
-TASK = Task(Operation.ALL_REDUCE, 1 << 20, SHAPE)
+TASK = Task(Collective.ALL_REDUCE, 1 << 20, SHAPE)
 FAST, SLOW, ABSENT = Config("ring", "LL", 1), Config("tree", "LL", 2), Config("nvls", "Simple")
 SPREAD = (1.0, 1.004, 0.997, 1.002, 0.999)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from tests.sketches.machines import cluster, hybrid_mesh, two_sockets
 from tuccl.measuring.backends.simulated import SimulatedBackend
@@ -15,7 +16,7 @@ from tuccl.search.trials.config import Task
 from tuccl.tuning.placing.seen import SeenClass, placed_tasks, seen_classes
 
 PAIRS, RAILS = Shape(2, 1, 2), Shape(2, 2, 1)
-OPERATIONS = (Operation.ALL_REDUCE, Operation.ALL_GATHER)
+OPERATIONS = (Collective.ALL_REDUCE, Collective.ALL_GATHER)
 
 
 def seen(machine: Topology, shape: Shape) -> tuple[SeenClass, ...]:
@@ -28,8 +29,8 @@ def seen(machine: Topology, shape: Shape) -> tuple[SeenClass, ...]:
 def test_classes_of_other_bandwidths_are_told_apart_by_their_slopes(machine: Topology) -> None:
     slow, fast = sorted(seen(machine, PAIRS), key=lambda own: -own.lines[0][1].us_per_byte)
     assert [operation for operation, _ in slow.lines] == [
-        Operation.ALL_GATHER,
-        Operation.ALL_REDUCE,
+        Collective.ALL_GATHER,
+        Collective.ALL_REDUCE,
     ]
     for (_, a), (_, b) in zip(slow.lines, fast.lines, strict=True):
         assert a.us_per_byte > 1.5 * b.us_per_byte
@@ -72,13 +73,13 @@ def test_classes_of_close_slopes_are_one() -> None:
 def test_without_estimates_nothing_is_told_apart(told: float | None) -> None:
     classes: tuple[PlacementClass, ...] = placements(two_sockets(8), PAIRS).classes
     assert seen_classes(PAIRS, classes, OPERATIONS, lambda _: told) == ()
-    assert seen_classes(PAIRS, classes, (Operation.ALLTOALL,), lambda _: 1.0) == ()
+    assert seen_classes(PAIRS, classes, (Collective.ALLTOALL,), lambda _: 1.0) == ()
 
 
 def test_keys_are_tuned_for_each_class_but_those_that_nccl_asks_no_tuner_about() -> None:
     own = seen(two_sockets(8), PAIRS)
-    tasks = [Task(each, 1024, PAIRS) for each in (Operation.ALL_REDUCE, Operation.ALLTOALL)]
-    tasks.append(Task(Operation.ALL_REDUCE, 1024, Shape(8, 1, 8)))
+    tasks = [Task(each, 1024, PAIRS) for each in (Collective.ALL_REDUCE, Collective.ALLTOALL)]
+    tasks.append(Task(Collective.ALL_REDUCE, 1024, Shape(8, 1, 8)))
     assert placed_tasks(tasks, {PAIRS: own}) == tuple(
-        Task(Operation.ALL_REDUCE, 1024, PAIRS, each.placement) for each in own
+        Task(Collective.ALL_REDUCE, 1024, PAIRS, each.placement) for each in own
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, M
 from tests.tuccl.views.page.reported import reported, seen, with_placements
@@ -67,7 +68,7 @@ def test_a_shipped_directory_shows_them_too() -> None:
 
 def test_stock_has_the_quartiles_of_the_communicators_own_samples() -> None:
     contents = Contents()
-    task = Task(Operation.ALL_GATHER, 2 * M, Shape(2, 1, 2), Placement(2, (0, 1)))
+    task = Task(Collective.ALL_GATHER, 2 * M, Shape(2, 1, 2), Placement(2, (0, 1)))
     contents.put(Recorded(task, STOCK, (60.0, 64.0, 64.0, 64.0, 70.0)))
     neighbours, apart = table_figures(PLACED, contents).placed
     assert neighbours.stock.low_us is None

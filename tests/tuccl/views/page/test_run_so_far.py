@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.conftest import TunedWorkspace
 from tests.tuccl.views.page.unfinished import unfinish
 from tuccl.errors import WorkspaceError
@@ -75,8 +75,8 @@ def test_keys_of_several_shapes_have_the_shapes_names_and_borders_are_no_keys(
     run.measurements.write_bytes(b"".join(written))
     found = read_so_far(run, tuned.root)
     assert {(key.operation, key.shape_name) for key in found.keys} == {
-        (Operation.ALL_GATHER, "2 ranks on 1 node"),
-        (Operation.ALL_REDUCE, "4 ranks on 1 node"),
+        (Collective.ALL_GATHER, "2 ranks on 1 node"),
+        (Collective.ALL_REDUCE, "4 ranks on 1 node"),
     }
     assert len({step.shape_name for step in found.search.gains}) == 2
     assert len(found.keys) == 6, "a size between two keys is none"

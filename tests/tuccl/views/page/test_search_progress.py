@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.tuned_tables import FOUR_GPUS, SIXTEEN_GPUS
 from tests.tuccl.views.page.reported import reported
 from tuccl.reports.evidence import Evidence
@@ -21,7 +22,7 @@ SCHEDULE = Config("schedule:5a5a", "LL")
 def measured(
     seconds: float, config: Config, *samples_us: float, failed: str = "", shape: Shape = FOUR_GPUS
 ) -> Measurement:
-    task = Task(Operation.ALL_REDUCE, 1024, shape)
+    task = Task(Collective.ALL_REDUCE, 1024, shape)
     return Measurement(seconds, Recorded(task, config, samples_us, failed=failed))
 
 
@@ -53,7 +54,7 @@ def test_schedules_that_no_job_runs_have_a_line_of_their_own() -> None:
     progress = search_progress(keys, history, {"5a5a": "two_phase"})
     ends = {step.apart: step.gain for step in progress.gains}
     assert ends == pytest.approx({False: 2 ** (1 / 4), True: 4 ** (1 / 4)}, abs=1e-4)
-    assert all(step.operation is Operation.ALL_REDUCE for step in progress.gains)
+    assert all(step.operation is Collective.ALL_REDUCE for step in progress.gains)
     assert progress.steps[0].config == "two_phase LL"
     mean, by_key = search_charts(progress, Evidence.MODELLED)
     assert "with schedules that no job here runs ends at 1.414" in mean.alternative

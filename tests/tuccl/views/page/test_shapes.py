@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.views.page.reported import NODE, RAIL, WHOLE, of_three_shapes, reported
 from tuccl.measuring.workers.laboratory import Laboratory
 from tuccl.reports.evidence import Evidence
@@ -27,12 +27,12 @@ def report_of(found: ReportedTable) -> Report:
 def test_keys_without_an_entry_keep_their_shape() -> None:
     keys = key_figures(of_three_shapes(), None)
     curves = {(own[0].operation, own[0].shape): own for own in by_curve(keys)}
-    assert list(curves) == [(Operation.ALL_REDUCE, shape) for shape in (WHOLE, NODE, RAIL)]
+    assert list(curves) == [(Collective.ALL_REDUCE, shape) for shape in (WHOLE, NODE, RAIL)]
     for (_, shape), own in curves.items():
         assert [key.size_bytes for key in own] == [1024, 2048, 4096, 8192]
         stock_us = {WHOLE: 64.0, NODE: 16.0, RAIL: 32.0}[shape]
         assert {key.stock.time_us for key in own} == {stock_us}
-    assert [key.speedup for key in curves[Operation.ALL_REDUCE, NODE]] == [4.0, 8.0, 2.0, 1.0]
+    assert [key.speedup for key in curves[Collective.ALL_REDUCE, NODE]] == [4.0, 8.0, 2.0, 1.0]
     assert [key.name for key in keys[3:5]] == ["whole all_reduce 8K", "node all_reduce 1K"]
 
 
@@ -119,15 +119,15 @@ def test_a_bound_that_a_time_is_below_is_not_given() -> None:
 def test_samples_and_search_are_found_by_shape() -> None:
     found = of_three_shapes()
     samples = Contents()
-    samples.put(Recorded(Task(Operation.ALL_REDUCE, 1024, NODE), STOCK, (15.0, 16.0, 16.0, 17.0)))
+    samples.put(Recorded(Task(Collective.ALL_REDUCE, 1024, NODE), STOCK, (15.0, 16.0, 16.0, 17.0)))
     keys = key_figures(found, samples)
     assert [key.name for key in keys if key.stock.low_us is not None] == ["node all_reduce 1K"]
 
     ring = Config("ring", "LL")
     history = [
-        Measurement(1.0, Recorded(Task(Operation.ALL_REDUCE, 1024, NODE), ring, (8.0,))),
-        Measurement(2.0, Recorded(Task(Operation.ALL_REDUCE, 1024, WHOLE), ring, (32.0,))),
-        Measurement(3.0, Recorded(Task(Operation.ALL_REDUCE, 2048, WHOLE), ring, (32.0,))),
+        Measurement(1.0, Recorded(Task(Collective.ALL_REDUCE, 1024, NODE), ring, (8.0,))),
+        Measurement(2.0, Recorded(Task(Collective.ALL_REDUCE, 1024, WHOLE), ring, (32.0,))),
+        Measurement(3.0, Recorded(Task(Collective.ALL_REDUCE, 2048, WHOLE), ring, (32.0,))),
     ]
     progress = search_progress(keys, history, {})
     ends = {step.shape_name: step.gain for step in progress.gains}

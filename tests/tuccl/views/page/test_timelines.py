@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from lookup_tables.collective import Collective
 from lookup_tables.table import Shape, StoredSchedule
 from probes.files.read import shipped_machines
 from probes.topology.graph import Topology
@@ -12,7 +13,6 @@ from sketches.candidates import sketch_candidates, whole_machine
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms
 from synthesizer.formats.msccl_xml import write_msccl_xml
-from synthesizer.ir.collectives import Collective
 from tests.tuccl.tuned_tables import SIXTEEN_GPUS, tuned
 from tests.tuccl.views.page.reported import HOSTILE, reported
 from tuccl.models.siblings import SiblingMachines

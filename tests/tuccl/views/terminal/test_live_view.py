@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.views.terminal.terminal_screen import Screen, Terminal, terminal
@@ -28,7 +29,7 @@ from tuccl.views.terminal.progress import EVERY_VARIABLE
 
 pytestmark = pytest.mark.long
 
-KEY = Task(Operation.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
+KEY = Task(Collective.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
 TERM = {"TERM": "xterm"}
 
 

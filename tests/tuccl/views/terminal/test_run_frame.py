@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials import events
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.placement import Placement
@@ -15,11 +16,11 @@ from tuccl.views.terminal.run_state import RunState
 WHOLE, NODE = Shape(16, 2, 8), Shape(8, 1, 8)
 RING = Config("ring", "LL128", 16)
 SIZES = tuple(1 << bits for bits in range(10, 31, 2))
-FEW = tuple(Task(Operation.ALL_REDUCE, size, NODE) for size in SIZES[:3])
+FEW = tuple(Task(Collective.ALL_REDUCE, size, NODE) for size in SIZES[:3])
 MANY = tuple(
     Task(operation, 1 << bits, shape)
     for shape in (WHOLE, NODE)
-    for operation in Operation
+    for operation in COLLECTIVES
     for bits in range(10, 35)
 )
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from lookup_tables.table import Operation, Shape
+from lookup_tables.collective import Collective
+from lookup_tables.table import Shape
 from tuccl.search.trials import events
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.views.terminal.run_state import RunState
 
-KEY = Task(Operation.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
-FURTHER = Task(Operation.ALL_GATHER, 1 << 20, Shape(4, 1, 4))
+KEY = Task(Collective.ALL_REDUCE, 1 << 20, Shape(4, 1, 4))
+FURTHER = Task(Collective.ALL_GATHER, 1 << 20, Shape(4, 1, 4))
 RING = Config("ring", "LL128", 16)
 SCHEDULE = Config("schedule:5a5a", "LL", 8)
 

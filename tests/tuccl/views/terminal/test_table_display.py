@@ -1,6 +1,7 @@
 import pytest
 
-from lookup_tables.table import Operation, Table
+from lookup_tables.collective import Collective
+from lookup_tables.table import Table
 from tests.tuccl.tuned_tables import (
     AMD,
     FOUR_GPUS,
@@ -20,7 +21,7 @@ from tuccl.views.terminal.table_display import print_table, summary_lines
 CHOSEN = ProfileReport(
     profile={"NCCL_MIN_NCHANNELS": "64"},
     speedup=1.066,
-    operation=Operation.ALL_GATHER,
+    operation=Collective.ALL_GATHER,
     size_bytes=4096,
     shape=FOUR_GPUS,
     ratio=0.9952,
@@ -32,7 +33,7 @@ CHOSEN = ProfileReport(
 
 
 UNBEATEN = KeyReport(
-    operation=Operation.REDUCE_SCATTER, size_bytes=1 << 30, shape=FOUR_GPUS,
+    operation=Collective.REDUCE_SCATTER, size_bytes=1 << 30, shape=FOUR_GPUS,
     min_bytes=1, max_bytes=1 << 30,
     stock_us=1234567.8, profile_default_us=987654.3, builtin=None, schedule=None, rejected=[],
     configs_tried=1, repeats_measured=1, converged=True, why="",

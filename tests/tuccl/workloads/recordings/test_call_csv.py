@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.workloads.recordings.written_logs import workload
 from tuccl.errors import InputFileError
 from tuccl.workloads.workload import Datatype, Reduction, WorkloadCall
@@ -26,12 +26,12 @@ def test_all_columns(tmp_path: Path) -> None:
     found = workload(tmp_path, text, steps=10)
     assert found.calls == (
         WorkloadCall(
-            operation=Operation.ALL_REDUCE, datatype=Datatype.BFLOAT16, reduction=Reduction.SUM,
+            operation=Collective.ALL_REDUCE, datatype=Datatype.BFLOAT16, reduction=Reduction.SUM,
             size_bytes=4 << 20, ranks=16, nodes=2, siblings=1, in_place=True, graph=False,
             calls_per_step=3.0, us_per_call=250.5,
         ),
         WorkloadCall(
-            operation=Operation.ALL_GATHER, datatype=None, reduction=None,
+            operation=Collective.ALL_GATHER, datatype=None, reduction=None,
             size_bytes=1024, ranks=8, nodes=None, siblings=2, in_place=None, graph=None,
             calls_per_step=0.1, us_per_call=None,
         ),

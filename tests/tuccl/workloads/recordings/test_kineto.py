@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.workloads.recordings.written_logs import event, imported, step, trace, workload
 from tuccl.errors import InputFileError
 from tuccl.workloads.workload import Datatype
@@ -23,19 +23,19 @@ def kernel(call: dict[str, Any], dur: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "elements", "operation", "size_bytes", "in_place"),
     [
-        ("allreduce", (1000, 1000), Operation.ALL_REDUCE, 4000, True),
-        ("broadcast", (1000, 1000), Operation.BROADCAST, 4000, True),
-        ("_reduce_oop", (1000, 1000), Operation.REDUCE, 4000, None),
-        ("_allgather_base", (1000, 2000), Operation.ALL_GATHER, 8000, None),
-        ("_reduce_scatter_base", (2000, 1000), Operation.REDUCE_SCATTER, 8000, None),
-        ("all_to_all", (2000, 2000), Operation.ALLTOALL, 8000, None),
+        ("allreduce", (1000, 1000), Collective.ALL_REDUCE, 4000, True),
+        ("broadcast", (1000, 1000), Collective.BROADCAST, 4000, True),
+        ("_reduce_oop", (1000, 1000), Collective.REDUCE, 4000, None),
+        ("_allgather_base", (1000, 2000), Collective.ALL_GATHER, 8000, None),
+        ("_reduce_scatter_base", (2000, 1000), Collective.REDUCE_SCATTER, 8000, None),
+        ("all_to_all", (2000, 2000), Collective.ALLTOALL, 8000, None),
     ],
 )
 def test_operations_and_sizes(
     tmp_path: Path,
     name: str,
     elements: tuple[int, int],
-    operation: Operation,
+    operation: Collective,
     size_bytes: int,
     in_place: bool | None,
 ) -> None:
@@ -158,7 +158,7 @@ def test_what_no_table_has(tmp_path: Path, name: str, more: dict[str, Any], oper
 def test_equal_splits_are_an_alltoall(tmp_path: Path) -> None:
     even = event("all_to_allv")
     even["args"] |= {"In split size": "[5, 5]", "Out split size": "[5, 5]"}
-    assert workload(tmp_path, trace([even])).calls[0].operation is Operation.ALLTOALL
+    assert workload(tmp_path, trace([even])).calls[0].operation is Collective.ALLTOALL
 
 
 def test_replays_of_graphs_are_told_by_their_kernels(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.workloads.recordings.written_logs import call, init, prefix, workload
 from tuccl.workloads.workload import Datatype, Reduction
 
@@ -22,7 +22,7 @@ def test_a_call_of_all_ranks_counts_once(tmp_path: Path) -> None:
     found = workload(tmp_path, BOTH + both() * 3)
     (only,) = found.calls
     assert (only.operation, only.datatype, only.reduction) == (
-        Operation.ALL_REDUCE,
+        Collective.ALL_REDUCE,
         Datatype.FLOAT32,
         Reduction.SUM,
     )

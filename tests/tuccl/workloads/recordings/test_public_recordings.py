@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import TucclError
@@ -85,8 +85,8 @@ def test_a_trace_of_data_parallel_training() -> None:
     found = read("kineto/torch2024.05*", ranks_per_node=8)
     assert found.steps == 3
     assert {(each.operation, each.calls_per_step) for each in found.calls} == {
-        (Operation.ALL_REDUCE, 1.0),
-        (Operation.BROADCAST, 1.0),
+        (Collective.ALL_REDUCE, 1.0),
+        (Collective.BROADCAST, 1.0),
     }
     assert all(each.us_per_call and each.nodes == 1 for each in found.calls)
     # The GPUs wait for their host between kernels: without collectives they would wait longer.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lookup_tables.table import Operation
+from lookup_tables.collective import Collective
 from tests.tuccl.silent_progress import silent
 from tuccl.errors import InputFileError
 from tuccl.workloads.recordings.importing import Imported, import_recordings
@@ -52,7 +52,7 @@ def read(folder: Path, documents: Sequence[Mapping[str, Any]], steps: float | No
     return import_recordings(files, None, steps, silent)
 
 
-def figures(made: WorkloadCall) -> tuple[Operation, int, int, int, float]:
+def figures(made: WorkloadCall) -> tuple[Collective, int, int, int, float]:
     return made.operation, made.size_bytes, made.ranks, made.siblings, made.calls_per_step
 
 
@@ -77,11 +77,11 @@ def test_the_ranks_of_a_job_are_one_workload(tmp_path: Path) -> None:
     assert (workload.ranks, workload.nodes, workload.steps) == (4, 1, 10)
     assert workload.source.kind is SourceKind.RECORDED
     assert [figures(made) for made in workload.calls] == [
-        (Operation.ALL_GATHER, 2048, 4, 1, 1.0),
-        (Operation.REDUCE_SCATTER, 1024, 4, 1, 1.0),
-        (Operation.ALL_REDUCE, 4096, 4, 1, 2.0),
-        (Operation.ALLTOALL, 256, 4, 1, 1.0),
-        (Operation.ALL_REDUCE, 4096, 2, 2, 3.0),
+        (Collective.ALL_GATHER, 2048, 4, 1, 1.0),
+        (Collective.REDUCE_SCATTER, 1024, 4, 1, 1.0),
+        (Collective.ALL_REDUCE, 4096, 4, 1, 2.0),
+        (Collective.ALLTOALL, 256, 4, 1, 1.0),
+        (Collective.ALL_REDUCE, 4096, 2, 2, 3.0),
     ]
     gather, scatter, reduce, exchange, _ = workload.calls
     assert (reduce.datatype, reduce.reduction) == (Datatype.FLOAT16, Reduction.SUM)
@@ -158,7 +158,7 @@ def test_what_is_not_tuned_and_what_is_left_out(tmp_path: Path) -> None:
     )  # fmt: skip
     second = document(1, part(1, 1, 2, call("all_reduce", 8, 2), summed("recv", 1001, 4)))
     workload = read(tmp_path, [first, second], None).workload
-    assert [figures(made) for made in workload.calls] == [(Operation.ALL_REDUCE, 8, 2, 1, 2.0)]
+    assert [figures(made) for made in workload.calls] == [(Collective.ALL_REDUCE, 8, 2, 1, 2.0)]
     # The mean of the ranks.
     assert [
         (kind.operation, kind.calls_per_step, kind.bytes_per_step) for kind in workload.not_tuned

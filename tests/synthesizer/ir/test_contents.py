@@ -2,8 +2,8 @@
 
 import pytest
 
-from synthesizer.ir.collectives import (
-    Collective,
+from lookup_tables.collective import Collective
+from synthesizer.ir.contents import (
     Sum,
     initial_contents,
     input_chunks,
