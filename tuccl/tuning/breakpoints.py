@@ -15,13 +15,14 @@ samples of both calls, because older samples may be of another start of the work
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isqrt
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
 from tuccl.search.trials.config import Config, Task
+from tuccl.tuning.run_keys import ladder_of
 from tuccl.tuning.spending import Fresh
 
 _HALVINGS = 2
@@ -56,20 +57,16 @@ def seconds_again(all_keys_s: float, before_s: float) -> float:
     return min(most_s, max(before_s, _NEW_WINNERS * most_s))
 
 
+@dataclass
 class Borders:
     """Borders between the keys of a run, and the comparisons that they come from."""
 
-    def __init__(self, fresh: Fresh, reach: Mapping[Task, tuple[int, int]] | None = None) -> None:
-        """Start with nothing compared.
-
-        Args:
-            fresh: Takes samples, also at sizes between those of the keys.
-            reach: Smallest and largest size that each key may serve; None: up to its neighbours.
-        """
-        self._fresh = fresh
-        self._reach = reach
-        self._ratios: dict[tuple[Task, Config, Config], float | None] = {}
-        """Time of the first configuration over that of the second; None where either cannot run."""
+    fresh: Fresh
+    """Takes samples, also at sizes between those of the keys."""
+    reach: Mapping[Task, tuple[int, int]] | None = None
+    """Smallest and largest size that each key may serve; None: up to its neighbours."""
+    _ratios: dict[tuple[Task, Config, Config], float | None] = field(default_factory=dict)
+    """Time of the first configuration over that of the second; None where either cannot run."""
 
     def ranges(self, winners: Mapping[Task, Config]) -> dict[Task, tuple[int, int]]:
         """Inclusive byte range of each key.
@@ -79,8 +76,8 @@ class Borders:
         """
         ranges: dict[Task, tuple[int, int]] = {}
         for ladder in _ladders(list(winners)):
-            if self._reach is not None:
-                ranges |= self._within_reach(ladder, self._reach, winners)
+            if self.reach is not None:
+                ranges |= self._within_reach(ladder, self.reach, winners)
                 continue
             borders = [
                 self.border(small, large, winners[small], winners[large])
@@ -141,7 +138,7 @@ class Borders:
     def _compare(self, task: Task, small_wins: Config, large_wins: Config) -> float:
         """Median ratio of the two times over pairs of samples taken in turn."""
         pairs = [
-            (self._fresh(task, small_wins, 1)[0], self._fresh(task, large_wins, 1)[0])
+            (self.fresh(task, small_wins, 1)[0], self.fresh(task, large_wins, 1)[0])
             for _ in range(_PAIRS)
         ]
         return median(a / b for a, b in pairs)
@@ -156,5 +153,5 @@ def _ladders(tasks: Sequence[Task]) -> list[list[Task]]:
     """Keys of one operation, shape and placement, by size."""
     ladders: dict[object, list[Task]] = {}
     for task in sorted(tasks, key=lambda task: (task.operation, task.shape, task.size_bytes)):
-        ladders.setdefault((task.operation, task.shape, task.placement), []).append(task)
+        ladders.setdefault(ladder_of(task), []).append(task)
     return list(ladders.values())

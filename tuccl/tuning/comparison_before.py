@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError
@@ -18,35 +19,25 @@ _SAMPLES = 9
 """Samples of a choice of an earlier table that the new one is compared with."""
 
 
+@dataclass(frozen=True)
 class ComparisonBefore:
-    """Times the earlier table's choices where the budget allows it.
+    """Times the earlier table's choices where the budget allows it."""
 
-    Args:
-        earlier: The earlier table; None: there is none, and nothing is compared.
-        spending: Takes the samples and counts what they cost.
-        stock: Costs of a sample of each key.
-        jobs_run_schedules: Whether a winning schedule is what a job runs.
-    """
-
-    def __init__(
-        self,
-        earlier: WarmStart | None,
-        spending: Spending,
-        stock: StockTimes,
-        *,
-        jobs_run_schedules: bool,
-    ) -> None:
-        self._earlier = earlier
-        self._spending = spending
-        self._stock = stock
-        self._jobs_run_schedules = jobs_run_schedules
+    earlier: WarmStart | None
+    """The earlier table; None: there is none, and nothing is compared."""
+    spending: Spending
+    """Takes the samples and counts what they cost."""
+    stock: StockTimes
+    """Costs of a sample of each key."""
+    jobs_run_schedules: bool
+    """Whether a winning schedule is what a job runs."""
 
     @property
     def seconds(self) -> float:
         """Seconds that it costs; 0 where nothing is compared."""
-        if self._earlier is None:
+        if self.earlier is None:
             return 0.0
-        return self._spending.restart_s + _SAMPLES * sum(self._stock.sample_s.values())
+        return self.spending.restart_s + _SAMPLES * sum(self.stock.sample_s.values())
 
     def times(
         self, confirmed: Mapping[Task, Decision], profile: ProcessProfile
@@ -57,12 +48,12 @@ class ComparisonBefore:
             confirmed: What was decided for each key now.
             profile: The process profile of the new table.
         """
-        earlier = self._earlier
-        if earlier is None or self._spending.left_s < self.seconds:
+        earlier = self.earlier
+        if earlier is None or self.spending.left_s < self.seconds:
             return ()
         found = []
         for task, decision in confirmed.items():
-            now = decision.winner if self._jobs_run_schedules else None
+            now = decision.winner if self.jobs_run_schedules else None
             if now is None and decision.builtin is not None:
                 now = decision.builtin.config
             now = now or profile.default
@@ -74,5 +65,5 @@ class ComparisonBefore:
         return tuple(found)
 
     def _median_us(self, task: Task, config: Config) -> float:
-        repeats = max(_SAMPLES, self._spending.asked(task, config))
-        return median(self._spending.measure(task, config, repeats).samples_us)
+        repeats = max(_SAMPLES, self.spending.asked(task, config))
+        return median(self.spending.measure(task, config, repeats).samples_us)

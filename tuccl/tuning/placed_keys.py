@@ -9,10 +9,11 @@ from tuccl.models.placements import PlacementClass
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.placement import Placement
 from tuccl.tuning.decision import Decision
-from tuccl.tuning.placing.safety import Fresh, SlowerAt, slower_at, worst
+from tuccl.tuning.placing.safety import SlowerAt, slower_at, worst
 from tuccl.tuning.placing.seen import SeenClass, placed_tasks, seen_classes
 from tuccl.tuning.results import KeyResult, PlacedResult, SearchSpaces
 from tuccl.tuning.settings import RunSettings
+from tuccl.tuning.spending import Fresh
 
 
 class PlacedKeys:

@@ -21,16 +21,15 @@ of NCCL's calls, so a profile that costs jobs without the executor much still ga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import AtMost, Progress
 from tuccl.search.trials.profile_axes import ProfileAxes, profile_axes
-from tuccl.search.trials.space import Space, space_of
-from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
+from tuccl.tuning.guaranteed_minimum import Floor, Verdict
 from tuccl.tuning.profile_verdicts import FINALISTS, Verdicts
-from tuccl.tuning.profile_visits import Measure, Visit, Visitor
+from tuccl.tuning.profile_visits import Visit, Visitor
 
 _MIN_GAIN = 0.001
 """Least relative gain over all keys by which a profile replaces the incumbent."""
@@ -65,39 +64,26 @@ class RaceResult:
 
 
 def race(
-    spaces: Mapping[Task, Space],
-    stock_us: Mapping[Task, float],
-    measure: Measure,
-    weights: Mapping[Task, float] | None = None,
+    visitor: Visitor,
     floor: Floor | None = None,
     affords: Callable[[int], bool] = lambda _: True,
     progress: Callable[[ProcessProfile], None] = lambda _: None,
     comparing: Callable[[int], None] = lambda _: None,
-    served: Mapping[Task, KeyRatio] | None = None,
-    first_s: Mapping[Task, float] | None = None,
 ) -> RaceResult:
     """Find the profile with the best gain over all keys, by coordinate moves.
 
     Args:
-        spaces: Joint space of the parameters per call and per process, by key.
-        stock_us: Stock NCCL's time by key.
-        measure: Takes samples; changes the profile of the workers as needed.
-        weights: Weight of each key; 1 where none is given.
+        visitor: Times the keys under a profile.
         floor: Guaranteed minimum of every key; None: no floor.
         affords: Whether the budget pays for a number of further starts; a visit takes one. Called
             before each visit but the first.
         progress: Receives the profile that is visited next.
         comparing: Receives the number of profiles that were started in turn with stock NCCL,
             before and after each comparison.
-        served: Ratios of the schedules that serve keys.
-        first_s: Seconds that the first visit may take for each key; None: no limit.
     """
-    visitor = Visitor(
-        spaces, measure, stock_us, weights or {}, served=served or {}, first_s=first_s or {}
-    )
     visited: dict[ProcessProfile, Visit] = {}
     verdicts = Verdicts(floor, visited)
-    axes = profile_axes(spaces.values())
+    axes = profile_axes(visitor.spaces.values())
     climb = _Climb(visitor, axes, visited, verdicts, affords, progress, comparing)
     winner = climb.settled(climb.climb(climb.first()))
     visits = tuple(visited.values())
@@ -109,9 +95,7 @@ def race(
     return RaceResult(
         winner=winner.profile,
         visits=visits,
-        calls={
-            task: tuple(map(winner.profile.applied_to, visitor.best_calls(task))) for task in spaces
-        },
+        calls=visitor.calls_under(winner.profile),
         out_of_budget=climb.out_of_budget,
         verdict=None if floor is None else verdicts.on(winner),
         forgone=tuple(v for v in forgone if not v.holds or v.profile in verdicts.compared),
@@ -121,33 +105,18 @@ def race(
 
 def hold(
     profile: ProcessProfile,
-    calls: Mapping[Task, Sequence[Config]],
-    stock_us: Mapping[Task, float],
-    measure: Measure,
-    weights: Mapping[Task, float],
-    floor: Floor | None = None,
+    visitor: Visitor,
+    floor: Floor,
     affords: Callable[[int], bool] = lambda _: True,
-    served: Mapping[Task, KeyRatio] | None = None,
 ) -> RaceResult | None:
     """Hold one profile against the floor, without a race; None where it is under it.
 
     Args:
         profile: The profile of an earlier table.
-        calls: Calls of each key under the profile that were best before.
-        stock_us: As for `race`, like the arguments below.
-        measure: As above.
-        weights: As above.
+        visitor: As for `race`, like the arguments below; its spaces are what was best before.
         floor: As above.
         affords: As above.
-        served: As above.
     """
-    if floor is None or profile == STOCK.profile:
-        best = {task: tuple(own) for task, own in calls.items()}
-        return RaceResult(profile, (), best, out_of_budget=False)
-    spaces = {
-        task: space_of("earlier calls", [profile.default, *own]) for task, own in calls.items()
-    }
-    visitor = Visitor(spaces, measure, stock_us, weights, served=served or {})
     visit = visitor.visit(profile)
     verdicts = Verdicts(floor, {profile: visit})
     if not verdicts.needs_no_starts(visit):
@@ -158,7 +127,7 @@ def hold(
     return RaceResult(
         winner=profile,
         visits=(visit,),
-        calls={task: tuple(map(profile.applied_to, visitor.best_calls(task))) for task in calls},
+        calls=visitor.calls_under(profile),
         out_of_budget=False,
         verdict=verdict,
         by_schedule=_by_schedule(visit, verdicts, floor.least),
@@ -266,22 +235,17 @@ _VISITS = "process profiles"
 _IN_TURN = "profiles against stock"
 
 
+@dataclass
 class RaceProgress:
     """Reports visits, and profiles that were started in turn with stock NCCL."""
 
-    def __init__(self, progress: Progress, most: int) -> None:
-        """Start with no visit.
-
-        Args:
-            progress: Receives the progress.
-            most: Number of profiles in the space.
-        """
-        self._visits = 0
-        """Visits begun so far."""
-        self._progress = progress
-        self._most = most
-        self._in_turn: int | None = None
-        """Profiles started in turn so far; None: the latest step was a visit."""
+    progress: Progress
+    most: int
+    """Number of profiles in the space."""
+    _visits: int = 0
+    """Visits begun so far."""
+    _in_turn: int | None = None
+    """Profiles started in turn so far; None: the latest step was a visit."""
 
     @property
     def is_past_first(self) -> bool:
@@ -290,20 +254,20 @@ class RaceProgress:
 
     def visit(self, _profile: ProcessProfile) -> None:
         """Report that the visit of a profile begins."""
-        self._progress(_VISITS, self._visits, AtMost(self._most))
+        self.progress(_VISITS, self._visits, AtMost(self.most))
         self._visits += 1
         self._in_turn = None
 
     def compare(self, compared: int) -> None:
         """Report that `compared` profiles were started in turn so far."""
         if self._in_turn is None:
-            self._progress(_VISITS, self._visits, self._visits)
+            self.progress(_VISITS, self._visits, self._visits)
         self._in_turn = compared
-        self._progress(_IN_TURN, compared, AtMost(MOST_IN_TURN))
+        self.progress(_IN_TURN, compared, AtMost(MOST_IN_TURN))
 
     def end(self) -> None:
         """Report that the race is over."""
         if self._in_turn is None:
-            self._progress(_VISITS, self._visits, self._visits)
+            self.progress(_VISITS, self._visits, self._visits)
         else:
-            self._progress(_IN_TURN, self._in_turn, self._in_turn)
+            self.progress(_IN_TURN, self._in_turn, self._in_turn)

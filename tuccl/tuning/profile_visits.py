@@ -88,7 +88,8 @@ class Visitor:
     spaces: Mapping[Task, Space]
     measure: Measure
     stock_us: Mapping[Task, float]
-    weights: Mapping[Task, float]
+    weights: Mapping[Task, float] = field(default_factory=dict)
+    """Weight of each key; 1 where none is given."""
     times: dict[Task, dict[Config, float]] = field(default_factory=dict)
     """Median times in us by key and call, under any profile."""
     served: Mapping[Task, KeyRatio] = field(default_factory=dict)
@@ -144,6 +145,10 @@ class Visitor:
         for config in sorted(times, key=lambda config: (times[config], config)):
             calls.setdefault(ProcessProfile().applied_to(config))
         return list(calls)[:_CALLS_PER_KEY]
+
+    def calls_under(self, profile: ProcessProfile) -> dict[Task, tuple[Config, ...]]:
+        """The best calls of each key, under a profile."""
+        return {task: tuple(map(profile.applied_to, self.best_calls(task))) for task in self.spaces}
 
     def _calls(self, task: Task, space: Space, profile: ProcessProfile) -> list[Config]:
         """NCCL's own choice, with all calls in the first visit, later the best and neighbours."""

@@ -56,17 +56,15 @@ class TuningMeans:
     """Whether measurements take the seconds that they report; a model's do not."""
 
 
+@dataclass(frozen=True)
 class Searches:
     """Searches keys, from what is known of them and of the sizes beside them."""
 
-    def __init__(
-        self, means: TuningMeans, spending: Spending, stock: StockTimes, warm: WarmStart | None
-    ) -> None:
-        """Begin; `warm` has results that the searches begin from, None: there are none."""
-        self._means = means
-        self._spending = spending
-        self._stock = stock
-        self._warm = warm
+    means: TuningMeans
+    spending: Spending
+    stock: StockTimes
+    warm: WarmStart | None
+    """Results that the searches begin from; None: there are none."""
 
     def search(
         self,
@@ -92,28 +90,28 @@ class Searches:
         shown = _SEARCHES[stage] if short_s is None else _SHORT
         searched = weights.in_order([t for t, space in spaces.items() if space.families])
         for done, task in enumerate(searched):
-            self._means.progress(shown, done, len(searched), share=self.share(searched, done))
+            self.means.progress(shown, done, len(searched), share=self.share(searched, done))
             part = weights.of_all([task]) / weights.of_all(searched[done:])
-            share_s = (self._spending.left_s - kept_s) * part
+            share_s = (self.spending.left_s - kept_s) * part
             if short_s is not None:
                 share_s = short_s[task]
-            measure = partial(self._spending.measure_running, task)
-            repeats = MAX_REPEATS if self._warm is None else _WARM_REPEATS
-            meter = Meter(measure, repeats, max(0.0, share_s), watch=self._means.watch)
+            measure = partial(self.spending.measure_running, task)
+            repeats = MAX_REPEATS if self.warm is None else _WARM_REPEATS
+            meter = Meter(measure, repeats, max(0.0, share_s), watch=self.means.watch)
             results[task] = run_search(
                 self._strategy(),
                 spaces[task],
                 meter,
                 first=self._first(task, spaces[task], first.get(task, ()), results, weights),
-                seed=seed_of(self._means.settings, stage, task),
+                seed=seed_of(self.means.settings, stage, task),
             )
         if searched:
-            self._means.progress(shown, len(searched), len(searched))
+            self.means.progress(shown, len(searched), len(searched))
         return results
 
     def share(self, tasks: Sequence[Task], done: int) -> float:
         """Return the share of the time that the first `done` keys take; a model's take the same."""
-        costs = [self._stock.sample_s[task] if self._means.seconds_pass else 1.0 for task in tasks]
+        costs = [self.stock.sample_s[task] if self.means.seconds_pass else 1.0 for task in tasks]
         return sum(costs[:done]) / whole if (whole := sum(costs)) else 0.0
 
     def _winners_beside(
@@ -137,17 +135,17 @@ class Searches:
         """Configurations that a search tries first."""
         beside, promising = (
             self._winners_beside(task, results, weights),
-            self._means.spaces.promising(task, space),
+            self.means.spaces.promising(task, space),
         )
-        if self._warm is None:
+        if self.warm is None:
             return [*raced[:_WARM], *beside, *promising]
-        known = [config for config in self._warm.contenders_of(task) if config in space]
+        known = [config for config in self.warm.contenders_of(task) if config in space]
         return [*known[:_WARM], *promising[:_PROMISING], *beside[:1]]
 
     def _strategy(self) -> Strategy:
-        if self._warm is not None:
+        if self.warm is not None:
             return Warm()
-        strategy = make_strategy(self._means.settings.options.strategy)
+        strategy = make_strategy(self.means.settings.options.strategy)
         if isinstance(strategy, Mraco):
-            return Mraco(MracoOptions(max_cycles=self._means.settings.options.cycles))
+            return Mraco(MracoOptions(max_cycles=self.means.settings.options.cycles))
         return strategy

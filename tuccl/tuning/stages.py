@@ -14,7 +14,7 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.events import AtMost, KeyDecided
 from tuccl.search.trials.placement import ANYWHERE
 from tuccl.search.trials.profile_axes import profile_axes
-from tuccl.search.trials.space import SPELLED_OUT, with_profile
+from tuccl.search.trials.space import SPELLED_OUT, space_of, with_profile
 from tuccl.tuning import breakpoints, confirmation
 from tuccl.tuning.comparison_before import ComparisonBefore
 from tuccl.tuning.decision import PAIRS, Decision, decide
@@ -22,7 +22,7 @@ from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
 from tuccl.tuning.placed_keys import PlacedKeys
 from tuccl.tuning.placing import safety
 from tuccl.tuning.profile_race import RaceProgress, RaceResult, hold, race
-from tuccl.tuning.profile_visits import ratio_of_schedule, served_keys
+from tuccl.tuning.profile_visits import Visitor, ratio_of_schedule, served_keys
 from tuccl.tuning.results import KeyResult, Tuned, TunedKeys
 from tuccl.tuning.run_keys import key_weights, representative
 from tuccl.tuning.searches import BUILTINS, SCHEDULES, Searches, TuningMeans
@@ -128,10 +128,7 @@ class KeyTuning:
         self._borders = breakpoints.Borders(spending.fresh, reach)
         self._searches = Searches(means, spending, self._stock, warm)
         self._before = ComparisonBefore(
-            warm or earlier,
-            spending,
-            self._stock,
-            jobs_run_schedules=spaces.jobs_run_schedules,
+            warm or earlier, spending, self._stock, spaces.jobs_run_schedules
         )
         self.stock_us = self._stock.begin()
         """Stock NCCL's time by key, as of the beginning."""
@@ -230,18 +227,15 @@ class KeyTuning:
         tasks = representative(self.tasks, self._weights)
         spaces = {task: self._means.spaces.builtins(task) for task in tasks}
         race_progress = RaceProgress(self._means.progress, profile_axes(spaces.values()).most)
-        raced = race(
+        visitor = Visitor(
             spaces,
-            {task: self.stock_us[task] for task in tasks},
             self._spending.measure,
-            weights={task: self._weights.of_profile[task] for task in tasks},
-            floor=self._floor,
-            affords=affords,
-            progress=race_progress.visit,
-            comparing=race_progress.compare,
+            self.stock_us,
+            self._weights.of_profile,
             served=look.served,
             first_s=self._first_visit_s(tasks),
         )
+        raced = race(visitor, self._floor, affords, race_progress.visit, race_progress.compare)
         race_progress.end()
         return raced
 
@@ -266,30 +260,40 @@ class KeyTuning:
             else []
             for task in self.tasks
         }
-        served = {}
-        if self._floor is not None and self._means.spaces.jobs_run_schedules:
-            for task in self.tasks:
-                space = self._means.spaces.schedules(task)
-                schedules = (c for c in warm.contenders.get(task, ()) if c in space)
-                best = next(schedules, None)
-                if best is None:
-                    continue
-                measure = self._spending.measure
-                if key := ratio_of_schedule(task, best, self.stock_us[task], measure):
-                    served[task] = key
+        if self._floor is None or warm.profile == STOCK.profile:
+            best = {task: tuple(own) for task, own in calls.items()}
+            return RaceResult(warm.profile, (), best, out_of_budget=False)
+        visitor = Visitor(
+            {
+                task: space_of("earlier calls", [warm.profile.default, *own])
+                for task, own in calls.items()
+            },
+            self._spending.measure,
+            self.stock_us,
+            self._weights.of_profile,
+            served=self._served_before(warm),
+        )
         raced = hold(
             warm.profile,
-            calls,
-            self.stock_us,
-            self._spending.measure,
-            {task: self._weights.of_profile[task] for task in self.tasks},
+            visitor,
             self._floor,
-            affords=lambda starts: self._spending.left_s >= starts * self._spending.restart_s,
-            served=served,
+            lambda starts: self._spending.left_s >= starts * self._spending.restart_s,
         )
         if raced is None:
             raise ProfileLostError(f"{warm.profile.environment} is under the floor")
         return raced
+
+    def _served_before(self, warm: WarmStart) -> dict[Task, KeyRatio]:
+        """Return the ratios of the earlier table's schedules that still serve keys."""
+        served = {}
+        for task in self.tasks if self._means.spaces.jobs_run_schedules else ():
+            space = self._means.spaces.schedules(task)
+            best = next((c for c in warm.contenders.get(task, ()) if c in space), None)
+            if best is not None and (
+                key := ratio_of_schedule(task, best, self.stock_us[task], self._spending.measure)
+            ):
+                served[task] = key
+        return served
 
     def result(self, tuned: Tuned) -> TunedKeys:
         """Return the result of all stages, compared with an earlier table if there is one."""

@@ -1,5 +1,7 @@
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import Family, Knob, Space, space_of
+from tuccl.tuning import profile_race
 from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
-from tuccl.tuning.profile_race import race
+from tuccl.tuning.profile_race import RaceResult
+from tuccl.tuning.profile_visits import Measure, Visitor
 
 SHAPE = Shape(4, 1, 4)
 SMALL = Task(Collective.ALL_REDUCE, 1 << 14, SHAPE)
@@ -27,6 +31,18 @@ SPACE = Space(
 )
 SPACES = dict.fromkeys(TASKS, SPACE)
 STOCK_US = {SMALL: 10.0, LARGE: 100.0}
+
+
+def race(
+    spaces: Mapping[Task, Space],
+    stock_us: Mapping[Task, float],
+    measure: Measure,
+    weights: Mapping[Task, float] | None = None,
+    served: Mapping[Task, KeyRatio] | None = None,
+    **given: Any,
+) -> RaceResult:
+    visitor = Visitor(spaces, measure, stock_us, weights or {}, served=served or {})
+    return profile_race.race(visitor, **given)
 
 
 class Machine:

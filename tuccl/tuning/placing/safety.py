@@ -18,9 +18,8 @@ from tuccl.search.statistics.estimators import ratios_of_turns
 from tuccl.search.statistics.intervals import median_interval
 from tuccl.search.trials.config import Config, Task
 from tuccl.search.trials.in_turn import Samples, in_turn
+from tuccl.tuning.spending import Fresh
 
-Fresh = Callable[[Task, Config, int], Sequence[float]]
-"""`fresh(task, config, count)`: this number of samples in us, none of them returned before."""
 PAIRS = 15
 """Samples of each call and of NCCL's own choice in each class, at most: a call that was as fast in
 more than half of them is safe, whatever the others are, and takes no more."""

@@ -38,7 +38,7 @@ class SeenClass:
     @property
     def placement(self) -> Placement:
         """The slowest of the classes, which counts when one call is chosen for all of them."""
-        return min(self.classes, key=_speed).placement
+        return min(self.classes, key=lambda own: own.figures.speed).placement
 
     @property
     def example(self) -> tuple[str, ...]:
@@ -120,7 +120,3 @@ def placed_tasks(
         if task.operation.asks_tuner
         for own in seen.get(task.shape, ())
     )
-
-
-def _speed(own: PlacementClass) -> tuple[float, float]:
-    return own.figures.nic_gb_per_s, own.figures.intra_gb_per_s
