@@ -7,7 +7,7 @@ hosts start the servers of their pairs, then the clients measure on all hosts at
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from probes.network.instruments.endpoint import (
@@ -32,33 +32,22 @@ _GRACE_S = 15.0
 _Item = TypeVar("_Item")
 
 
+@dataclass
 class CrewMeasurement:
     """Measures rounds of pairs; see `probes.network.campaign.run.Measure`."""
 
-    def __init__(
-        self,
-        places: Places,
-        ports: Sequence[NetworkPort],
-        hosts: Sequence[int],
-        missing_tools: Sequence[Sequence[str]],
-        seconds: int,
-    ) -> None:
-        """Prepare to measure.
-
-        Args:
-            places: Places of the hosts that measure.
-            ports: Ports of all hosts.
-            hosts: A place of each host.
-            missing_tools: Names of missing tools, by index of the host.
-            seconds: Duration of a bandwidth measurement.
-        """
-        self.lost: dict[int, str] = {}
-        """Reasons of the hosts that no longer answer, by index."""
-        self._places = places
-        self._ports = ports
-        self._hosts = hosts
-        self._missing_tools = missing_tools
-        self._seconds = seconds
+    places: Places
+    """Places of the hosts that measure."""
+    ports: Sequence[NetworkPort]
+    """Ports of all hosts."""
+    hosts: Sequence[int]
+    """A place of each host."""
+    missing_tools: Sequence[Sequence[str]]
+    """Names of missing tools, by index of the host."""
+    seconds: int
+    """Duration of a bandwidth measurement."""
+    lost: dict[int, str] = field(default_factory=dict)
+    """Reasons of the hosts that no longer answer, by index."""
 
     def __call__(self, pairs: Sequence[PortPair]) -> list[PairResult]:
         """Measure a round of pairs and return their results in order."""
@@ -81,27 +70,27 @@ class CrewMeasurement:
 
     def stop(self) -> None:
         """End the servers of the last round."""
-        hosts = [host for host in range(len(self._hosts)) if host not in self.lost]
+        hosts = [host for host in range(len(self.hosts)) if host not in self.lost]
         self._ask({host: Stop() for host in hosts}, START_S + _GRACE_S)
 
     def _task(
         self, pair: PortPair, choose_tool: Callable[[NetworkPort, NetworkPort, Sequence[str]], Tool]
     ) -> PairTask:
-        client, server = self._ports[pair.client], self._ports[pair.server]
-        missing = [*self._missing_tools[client.host], *self._missing_tools[server.host]]
+        client, server = self.ports[pair.client], self.ports[pair.server]
+        missing = [*self.missing_tools[client.host], *self.missing_tools[server.host]]
         return PairTask(
             client=client,
             server=server,
             tool=choose_tool(client, server, missing),
-            seconds=self._seconds,
-            timeout_s=self._seconds + _TOOL_TIME_S,
+            seconds=self.seconds,
+            timeout_s=self.seconds + _TOOL_TIME_S,
         )
 
     def _figures(
         self, quantity: Literal["latency", "bandwidth"], tasks: Sequence[PairTask]
     ) -> list[Figure]:
         """Start servers, run clients, and return a figure for each task, in order."""
-        timeout_s = self._seconds + _TOOL_TIME_S + _GRACE_S
+        timeout_s = self.seconds + _TOOL_TIME_S + _GRACE_S
         figures: dict[int, Figure] = {}
         ready: dict[int, PairTask] = {}
         hosts = {index: task.server.host for index, task in enumerate(tasks)}
@@ -155,13 +144,13 @@ class CrewMeasurement:
 
     def _ask(self, requests: Mapping[int, Request], timeout_s: float) -> dict[int, Any]:
         """Ask hosts by index, and record the lost ones; a failure counts as a lost host's."""
-        places = {self._hosts[host]: request for host, request in requests.items()}
-        answers = self._places.ask(places, timeout_s) if places else {}
+        places = {self.hosts[host]: request for host, request in requests.items()}
+        answers = self.places.ask(places, timeout_s) if places else {}
         found = {}
         for host in requests:
-            answer = answers[self._hosts[host]]
+            answer = answers[self.hosts[host]]
             if isinstance(answer, Failed):
-                answer = Lost(self._places.places[self._hosts[host]].host, answer.reason)
+                answer = Lost(self.places.places[self.hosts[host]].host, answer.reason)
             if isinstance(answer, Lost):
                 self.lost.setdefault(host, answer.reason)
             found[host] = answer

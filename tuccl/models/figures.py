@@ -74,6 +74,11 @@ class MachineFigures:
         return max(1, self.channels // 2)
 
     @property
+    def speed(self) -> tuple[float, float]:
+        """Key of an order by the bandwidths between and inside nodes, the slowest first."""
+        return self.nic_gb_per_s, self.intra_gb_per_s
+
+    @property
     def usable_gb_per_s(self) -> float:
         """Share of `intra_gb_per_s` that NCCL plans with."""
         return self.intra_gb_per_s * (_NVLINK_SHARE if self.fabric is Fabric.NVLINK else 1.0)

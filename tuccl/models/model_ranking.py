@@ -15,20 +15,6 @@ from tuccl.models.nccl_model import builtin_time_us
 from tuccl.search.trials.config import Config, Task
 
 
-def modelled_ranking(
-    machine: MachineFigures,
-    task: Task,
-    configs: Iterable[Config],
-    constants: ModelConstants = SHIPPED,
-) -> tuple[Config, ...]:
-    """Configurations of NCCL's built-ins, the fastest first.
-
-    Configurations that NCCL runs alike take equally long and follow each other in the order of
-    `Config`. Schedules and algorithms that the model does not know are left out.
-    """
-    return tuple(config for _, config, _ in _timed(machine, task, configs, constants))
-
-
 def modelled_opening(
     machine: MachineFigures,
     task: Task,
@@ -37,7 +23,10 @@ def modelled_opening(
     constants: ModelConstants = SHIPPED,
     computation_us: float = 0.0,
 ) -> tuple[Config, ...]:
-    """The first `count` configurations of the ranking that NCCL does not run alike.
+    """The first `count` configurations of NCCL's built-ins that NCCL does not run alike.
+
+    Configurations that NCCL runs alike take equally long; the first in the order of `Config` stands
+    for them. Schedules and algorithms that the model does not know are left out.
 
     On the grid of four H200, with constants fitted to other machines alone, the best of the first
     three is 0.6 % behind the best of the whole grid (median over 27 keys).

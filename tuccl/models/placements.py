@@ -140,7 +140,7 @@ def _class_of(members: Sequence[_Sibling]) -> PlacementClass:
     first = members[0]
     stride = first.placement.stride
     timed = [each for each in members if each.placement.stride == stride]
-    slowest = min(timed, key=lambda each: _speed(each.figures))
+    slowest = min(timed, key=lambda each: each.figures.speed)
     numbers = sorted(number for each in timed for number in each.placement.siblings)
     return PlacementClass(
         Placement(stride, tuple(numbers)),
@@ -151,10 +151,6 @@ def _class_of(members: Sequence[_Sibling]) -> PlacementClass:
         slowest.machine,
         first.proximity,
     )
-
-
-def _speed(figures: MachineFigures) -> tuple[float, float]:
-    return figures.nic_gb_per_s, figures.intra_gb_per_s
 
 
 def _are_alike(first: MachineFigures, second: MachineFigures) -> bool:

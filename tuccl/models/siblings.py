@@ -56,7 +56,7 @@ class SiblingMachines:
         Raises:
             UsageError: As `topologies`.
         """
-        return min(self.topologies(shape), key=lambda machine: _speed(machine_figures(machine)))
+        return min(self.topologies(shape), key=lambda machine: machine_figures(machine).speed)
 
     def figures(self, shape: Shape) -> tuple[MachineFigures, ...]:
         """Return the different figures of a shape's siblings.
@@ -75,7 +75,7 @@ class SiblingMachines:
         Raises:
             UsageError: As `topologies`.
         """
-        return min(self.figures(shape), key=_speed)
+        return min(self.figures(shape), key=lambda figures: figures.speed)
 
     def _siblings(self, shape: Shape) -> Iterator[Topology]:
         if shape.nodes > 1:
@@ -83,10 +83,6 @@ class SiblingMachines:
             return
         for group in hosts_alike(self._topology):
             yield from (seen for _, seen in divided(group.example, shape))
-
-
-def _speed(figures: MachineFigures) -> tuple[float, float]:
-    return figures.nic_gb_per_s, figures.intra_gb_per_s
 
 
 @dataclass(frozen=True, slots=True)

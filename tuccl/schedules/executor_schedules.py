@@ -32,7 +32,6 @@ from tuccl.search.trials.presets import (
     executor_families,
     pattern_families,
     phased_families,
-    staged_families,
 )
 from tuccl.search.trials.space import Family, Space
 
@@ -116,7 +115,7 @@ def executor_space(
             )
         elif has_scratch_for(phased, size_bytes):
             slices = staged_slice_sizes(size_bytes)
-            across += staged_families(content_hash, size_bytes, slices, ll128=ll128)
+            across += phased_families(content_hash, size_bytes, slices, in_rounds=True, ll128=ll128)
     families = (
         *across,
         *pattern_families(kernels, ll128=ll128),

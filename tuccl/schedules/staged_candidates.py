@@ -33,7 +33,7 @@ from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters
 from tuccl.schedules.call_slices import staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
-from tuccl.search.trials.presets import staged_families
+from tuccl.search.trials.presets import phased_families
 
 OPERATIONS = frozenset(
     {Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
@@ -176,7 +176,8 @@ def _cut(
 
 def _parameters(size_bytes: int, *, ll128: bool) -> Iterator[tuple[KernelParameters, int]]:
     """Yield the parameters that a search may choose: those of kernels, and sizes of slices."""
-    for family in staged_families("", size_bytes, staged_slice_sizes(size_bytes), ll128=ll128):
+    slices = staged_slice_sizes(size_bytes)
+    for family in phased_families("", size_bytes, slices, in_rounds=True, ll128=ll128):
         protocol = NcclProtocol(family.protocol)
         for nchannels, nthreads, slice_bytes in product(*family.axes[:3]):
             yield KernelParameters(protocol, nchannels, nthreads), slice_bytes

@@ -87,8 +87,13 @@ class Sound:
     """The file as it was."""
 
 
-def read_sound(path: Path, identity: str) -> Sound:
+def read_sound(path: Path, identity: str, into: Contents | None = None) -> Sound:
     """Read the sound part of a log; empty if there is no log.
+
+    Args:
+        path: The file.
+        identity: Identity of the run that it must belong to.
+        into: Takes the lines; a new `Contents` if left out.
 
     Raises:
         WorkspaceError: It cannot be read, is of another version, belongs to something else, or
@@ -99,7 +104,7 @@ def read_sound(path: Path, identity: str) -> Sound:
     rows = [row + b"\n" for row in complete]
     if not rows and not _first_line(identity).startswith(cut):
         raise WorkspaceError(f"{path} is not a measurement log; move it away")
-    contents = Contents()
+    contents = Contents() if into is None else into
     if not rows:
         return Sound(contents, b"", Sums(), None, found)
     lines, header_damage = _opening(path, rows, identity)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -283,8 +283,8 @@ class _InOrder(Contents):
         self.taken.append(Measurement(self.bill.spent_s, recorded))
 
 
-def read_history(path: Path, identity: str) -> Iterator[Measurement]:
-    """Yield the measurements of a log up to its first damaged line.
+def read_history(path: Path, identity: str) -> list[Measurement]:
+    """Return the measurements of a log up to its first damaged line.
 
     Args:
         path: The file.
@@ -293,8 +293,6 @@ def read_history(path: Path, identity: str) -> Iterator[Measurement]:
     Raises:
         WorkspaceError: It cannot be read, is of another version or belongs to something else.
     """
-    _, *lines = read_sound(path, identity).whole.splitlines() or [b""]
     contents = _InOrder()
-    for line in lines:
-        contents.take(line)
-    yield from contents.taken
+    read_sound(path, identity, contents)
+    return contents.taken

@@ -26,9 +26,9 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
@@ -38,13 +38,14 @@ from tuccl.errors import NotAFileError, WorkspaceError
 from tuccl.workspace.atomic_file import cannot_write, remove_partial_files, write_atomically
 
 _VERSION = 1
-ModelT = TypeVar("ModelT", bound=BaseModel)
+ModelT = TypeVar("ModelT")
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """Contents of run.json."""
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
     identity: str
     """Hash of settings and machine."""
     options: dict[str, JsonValue]
@@ -53,15 +54,7 @@ class RunRecord:
     """Whether table, report and bundle are written."""
     tuned_at: str
     """When the run began: ISO 8601, UTC."""
-
-
-class _RunModel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    version: int
-    identity: str
-    options: dict[str, JsonValue]
-    complete: bool
-    tuned_at: str
+    version: int = _VERSION
 
 
 class _CurrentModel(BaseModel):
@@ -76,51 +69,24 @@ class Run:
     def __init__(self, root: Path) -> None:
         """The run in the directory `root`."""
         self.root = root
-
-    @property
-    def topology(self) -> Path:
-        """The machine as JSON."""
-        return self.root / "topology.json"
-
-    @property
-    def host(self) -> Path:
-        """The host that measures, as JSON; only runs that measure NCCL have it."""
-        return self.root / "host.json"
-
-    @property
-    def workload(self) -> Path:
+        self.topology = root / "topology.json"
+        """The machine."""
+        self.host = root / "host.json"
+        """The host that measures; only runs that measure NCCL have it."""
+        self.workload = root / "workload.json"
         """The workload that was tuned; missing where the options named the keys."""
-        return self.root / "workload.json"
-
-    @property
-    def sketches(self) -> Path:
+        self.sketches = root / "sketches"
         """Directory of sketches."""
-        return self.root / "sketches"
-
-    @property
-    def schedules(self) -> Path:
+        self.schedules = root / "schedules"
         """Directory of schedules by operation."""
-        return self.root / "schedules"
-
-    @property
-    def measurements(self) -> Path:
+        self.measurements = root / "measurements.jsonl"
         """The append-only log."""
-        return self.root / "measurements.jsonl"
-
-    @property
-    def report(self) -> Path:
+        self.report = root / "report.json"
         """Decisions for every key."""
-        return self.root / "report.json"
-
-    @property
-    def table(self) -> Path:
+        self.table = root / "table.parquet"
         """The table."""
-        return self.root / "table.parquet"
-
-    @property
-    def bundle(self) -> Path:
+        self.bundle = root / "bundle.tuccl"
         """The table as the plugin maps it."""
-        return self.root / "bundle.tuccl"
 
     def record(self) -> RunRecord | None:
         """run.json, None if there is none.
@@ -132,14 +98,14 @@ class Run:
         text = read_text_if_present(path)
         if text is None:
             return None
-        model = parse_workspace_file(_RunModel, text, path)
-        _check_version(model.version, path)
-        return RunRecord(model.identity, model.options, model.complete, model.tuned_at)
+        record = parse_workspace_file(RunRecord, text, path)
+        _check_version(record.version, path)
+        return record
 
     def write_record(self, record: RunRecord) -> None:
         """Replace run.json."""
-        model = _RunModel(version=_VERSION, **asdict(record))
-        write_atomically(self.root / "run.json", model.model_dump_json(indent=2) + "\n")
+        text = TypeAdapter(RunRecord).dump_json(record, indent=2).decode()
+        write_atomically(self.root / "run.json", text + "\n")
 
 
 class Workspace:

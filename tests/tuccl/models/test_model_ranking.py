@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from tuccl.models.figures import Fabric, Generation, figures_of
-from tuccl.models.model_ranking import modelled_opening, modelled_ranking
+from tuccl.models.model_ranking import modelled_opening
 from tuccl.models.nccl_choice import nccl_choice
 from tuccl.search.trials.config import Config, Task
 
@@ -21,24 +21,16 @@ CONFIGS = [
 
 
 def test_small_messages_are_for_ll_and_large_ones_for_many_channels_of_simple() -> None:
-    small = modelled_ranking(H200_X4, Task(Collective.ALL_REDUCE, 4096, SHAPE), CONFIGS)
-    assert {config.protocol for config in small[:6]} == {"LL"}
-    large = modelled_ranking(H200_X4, Task(Collective.ALL_REDUCE, 1 << 30, SHAPE), CONFIGS)
-    assert large[0] == Config("ring", "Simple", 24)
+    small = modelled_opening(H200_X4, Task(Collective.ALL_REDUCE, 4096, SHAPE), CONFIGS, 3)
+    assert {config.protocol for config in small} == {"LL"}
+    large = modelled_opening(H200_X4, Task(Collective.ALL_REDUCE, 1 << 30, SHAPE), CONFIGS, 1)
+    assert large == (Config("ring", "Simple", 24),)
 
 
 def test_schedules_and_what_the_model_does_not_know_are_left_out() -> None:
     strangers = [Config("schedule:abc", "Simple", 4, 256, 1 << 20), Config("nvls", "Simple", 8)]
     task = Task(Collective.ALL_REDUCE, 1 << 20, SHAPE)
-    assert modelled_ranking(H200_X4, task, [*strangers, CONFIGS[0]]) == (CONFIGS[0],)
-
-
-@given(st.permutations(CONFIGS), st.integers(10, 30))
-def test_the_order_does_not_depend_on_how_configurations_came(
-    configs: list[Config], exponent: int
-) -> None:
-    task = Task(Collective.ALL_REDUCE, 1 << exponent, SHAPE)
-    assert modelled_ranking(H200_X4, task, configs) == modelled_ranking(H200_X4, task, CONFIGS)
+    assert modelled_opening(H200_X4, task, [*strangers, CONFIGS[0]], 4) == (CONFIGS[0],)
 
 
 def test_beside_computation_an_opening_spares_multiprocessors() -> None:
@@ -49,10 +41,12 @@ def test_beside_computation_an_opening_spares_multiprocessors() -> None:
     assert max(config.nchannels for config in beside) < 24
 
 
-@given(st.integers(1, 12), st.integers(10, 30))
-def test_an_opening_has_one_configuration_of_each_launch(count: int, exponent: int) -> None:
+@given(st.permutations(CONFIGS), st.integers(1, 12), st.integers(10, 30))
+def test_an_opening_has_one_configuration_of_each_launch_whatever_their_order(
+    configs: list[Config], count: int, exponent: int
+) -> None:
     task = Task(Collective.ALL_REDUCE, 1 << exponent, SHAPE)
-    opening = modelled_opening(H200_X4, task, CONFIGS, count)
+    opening = modelled_opening(H200_X4, task, configs, count)
     launches = [nccl_choice(task.operation, task.size_bytes, config, H200_X4) for config in opening]
     assert len(set(launches)) == len(opening) <= count
-    assert opening[0] == modelled_ranking(H200_X4, task, CONFIGS)[0]
+    assert opening == modelled_opening(H200_X4, task, CONFIGS, len(CONFIGS))[:count]

@@ -17,7 +17,7 @@ from tuccl.workspace.runs import Workspace
 def test_the_history_ends_where_the_log_ends(tuned: TunedWorkspace) -> None:
     run = Workspace(tuned.root).current()
     identity = run.root.name
-    history = list(read_history(run.measurements, identity))
+    history = read_history(run.measurements, identity)
     contents = read_log(run.measurements, identity)
     seconds = [each.seconds for each in history]
     assert seconds == sorted(seconds)
@@ -31,7 +31,7 @@ def test_the_history_ends_where_the_log_ends(tuned: TunedWorkspace) -> None:
 def test_no_log_has_no_history_and_that_of_another_run_is_refused(
     tuned: TunedWorkspace, tmp_path: Path
 ) -> None:
-    assert list(read_history(tmp_path / "none.jsonl", "x")) == []
+    assert read_history(tmp_path / "none.jsonl", "x") == []
     run = Workspace(tuned.root).current()
     with pytest.raises(WorkspaceError, match="belongs to another machine"):
-        list(read_history(run.measurements, "x"))
+        read_history(run.measurements, "x")

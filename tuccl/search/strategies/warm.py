@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lookup_tables.table import Entry, Shape
 from tuccl.search.strategies.meter import Meter
+from tuccl.search.strategies.opening import middles
 from tuccl.search.strategies.strategy import Stop
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.placement import ANYWHERE, Placement
@@ -32,7 +33,7 @@ class Warm:
 
     def explore(self, space: Space, meter: Meter, first: Sequence[Config], seed: int) -> Stop:  # noqa: ARG002 - the protocol's
         """See `Strategy.explore`."""
-        for config in list(dict.fromkeys(first))[: self.most_first] or _middles(space):
+        for config in list(dict.fromkeys(first))[: self.most_first] or middles(space):
             meter.reach(config, _LOOK)
         for _ in range(_MOST_MOVES):
             # NCCL's own choice has nothing beside it.
@@ -47,12 +48,6 @@ class Warm:
             if min(map(meter.time_us, found)) >= meter.time_us(fastest):
                 break
         return Stop.EXHAUSTED
-
-
-def _middles(space: Space) -> list[Config]:
-    """Return a configuration of each family, in the middle of its axes."""
-    found = [family.at([len(axis) // 2 for axis in family.axes]) for family in space.families]
-    return [config for config in found if config not in space.absent]
 
 
 def _beside(space: Space, config: Config, axis: int) -> list[Config]:

@@ -148,6 +148,7 @@ def phased_families(
     size_bytes: int,
     slices: tuple[int, ...],
     *,
+    in_rounds: bool = False,
     has_kernels: bool = True,
     ll128: bool = True,
 ) -> tuple[Family, ...]:
@@ -157,6 +158,7 @@ def phased_families(
         schedule: The content hash.
         size_bytes: Size of the calls.
         slices: Sizes of slices, its buffer sizes; without any there is no family.
+        in_rounds: Whether it runs in stages and rounds, rather than in phases.
         has_kernels: Whether it runs kernels inside nodes, which have protocols and channels.
         ll128: See `nccl_families`.
     """
@@ -167,32 +169,7 @@ def phased_families(
         return (Family(name, _LL, (16,), (512,), slices),)
     protocols = [_LL] if size_bytes <= _LL_UP_TO or not ll128 else []
     protocols += [_LL128] if size_bytes >= _LL128_FROM and ll128 else []
-    channels = (1, 2, 4, 8) if size_bytes <= _LL_UP_TO else (4, 8, 16, 32)
+    channels = (8, 16, 32, 64) if in_rounds else (4, 8, 16, 32)
+    if size_bytes <= _LL_UP_TO:
+        channels = (1, 2, 4, 8)
     return tuple(Family(name, protocol, channels, (256, 512), slices) for protocol in protocols)
-
-
-def staged_families(
-    schedule: str, size_bytes: int, slices: tuple[int, ...] = (UNSLICED,), *, ll128: bool = True
-) -> tuple[Family, ...]:
-    """A schedule in stages and rounds, by content hash; arguments as for `phased_families`."""
-    protocols = [_LL] if size_bytes <= _LL_UP_TO or not ll128 else []
-    protocols += [_LL128] if size_bytes >= _LL128_FROM and ll128 else []
-    channels = (1, 2, 4, 8) if size_bytes <= _LL_UP_TO else (8, 16, 32, 64)
-    return tuple(
-        Family(f"{PHASES_PREFIX}{schedule}", protocol, channels, (256, 512), slices)
-        for protocol in protocols
-    )
-
-
-def paper_space(algorithm: str) -> Space:
-    """Table IV of TuCCL for one algorithm: 3 x 4 x 20 x 15 = 3,600 configurations."""
-    channels = tuple(2**i for i in range(1, 5))
-    threads = tuple(32 * i for i in range(1, 21))
-    buffers = tuple(128 * 2**i for i in range(1, 16))
-    return Space(
-        "paper-table-iv",
-        tuple(
-            Family(algorithm, protocol.value, channels, threads, buffers)
-            for protocol in NcclProtocol
-        ),
-    )

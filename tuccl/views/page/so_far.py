@@ -86,7 +86,7 @@ def read_so_far(run: Run, place: Path) -> RunSoFar:
     if record is None:
         raise WorkspaceError(f"run {run.root.name} of {place} has no run.json; run `tuccl init`")
     machine = read_machine(run) if run.topology.exists() else None
-    history = list(read_history(run.measurements, record.identity))
+    history = read_history(run.measurements, record.identity)
     names = saved_names(run.schedules)
     backend = read_options(record.options).backend_name
     keys = _keys(history, names)

@@ -5,9 +5,11 @@ from math import log2
 
 import numpy as np
 
+from lookup_tables.table import NcclProtocol
 from tuccl.search.strategies.meter import Measure
 from tuccl.search.trials.backend import Measured
 from tuccl.search.trials.config import Config
+from tuccl.search.trials.space import Family, Space
 
 _PROTOCOL_FACTOR = {"LL": 1.3, "LL128": 1.1, "Simple": 1.0}
 
@@ -44,3 +46,17 @@ def measure_of(samples_us: dict[Config, float]) -> Measure:
         return Measured((samples_us[config],) * repeats, samples_us[config] * repeats * 1e-6)
 
     return measure
+
+
+def paper_space(algorithm: str) -> Space:
+    """Table IV of TuCCL for one algorithm: 3 x 4 x 20 x 15 = 3,600 configurations."""
+    channels = tuple(2**i for i in range(1, 5))
+    threads = tuple(32 * i for i in range(1, 21))
+    buffers = tuple(128 * 2**i for i in range(1, 16))
+    return Space(
+        "paper-table-iv",
+        tuple(
+            Family(algorithm, protocol.value, channels, threads, buffers)
+            for protocol in NcclProtocol
+        ),
+    )

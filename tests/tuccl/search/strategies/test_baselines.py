@@ -3,7 +3,7 @@
 import pytest
 
 from lookup_tables.collective import Collective
-from tests.tuccl.search.strategies.surfaces import Noisy, measure_of, surface_us
+from tests.tuccl.search.strategies.surfaces import Noisy, measure_of, paper_space, surface_us
 from tuccl.errors import BudgetSpentError
 from tuccl.search.strategies.algorithm_1 import Algorithm1
 from tuccl.search.strategies.baselines import Grid, OptunaHyperband
@@ -11,7 +11,7 @@ from tuccl.search.strategies.coordinate import Coordinate
 from tuccl.search.strategies.hyperband import rung_repeats
 from tuccl.search.strategies.meter import Meter
 from tuccl.search.trials.config import Config
-from tuccl.search.trials.presets import nccl_space, paper_space
+from tuccl.search.trials.presets import nccl_space
 from tuccl.search.trials.space import Family, Space
 
 

@@ -10,15 +10,13 @@ from tuccl.search.trials.presets import (
     executor_families,
     nccl_space,
     pattern_families,
-    staged_families,
+    phased_families,
 )
 from tuccl.search.trials.space import Space, space_of, with_channels_up_to
 
 NCCL = nccl_space(Collective.ALL_GATHER, Shape(4, 4, 1))
-SCHEDULES = Space(
-    "executor",
-    (*executor_families(["a"]), *pattern_families(["b"]), *staged_families("c", 1 << 30)),
-)
+IN_ROUNDS = phased_families("c", 1 << 30, (UNSLICED,), in_rounds=True)
+SCHEDULES = Space("executor", (*executor_families(["a"]), *pattern_families(["b"]), *IN_ROUNDS))
 
 
 def test_without_a_bound_a_space_is_as_it_was() -> None:
@@ -43,7 +41,7 @@ def test_whatever_asks_for_few_enough_stays(space: Space, most: int) -> None:
 
 def test_a_family_of_large_counts_takes_the_largest_power_of_two_below() -> None:
     # Schedules in rounds have 8 to 64 thread blocks at 1 GB.
-    family = with_channels_up_to(Space("", staged_families("c", 1 << 30)), 7).families[0]
+    family = with_channels_up_to(Space("", IN_ROUNDS), 7).families[0]
     assert family.nchannels == (4,)
     assert Config(f"{PHASES_PREFIX}c", "LL128", 4, 512, UNSLICED) in Space("", (family,))
 

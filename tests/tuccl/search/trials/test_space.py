@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.table import Shape
+from tests.tuccl.search.strategies.surfaces import paper_space
 from tuccl.search.strategies.opening import star
 from tuccl.search.strategies.tpe import Unseen
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile
@@ -15,7 +16,6 @@ from tuccl.search.trials.presets import (
     executor_families,
     nccl_families,
     nccl_space,
-    paper_space,
     pattern_families,
 )
 from tuccl.search.trials.space import Family, Knob, Space, space_of, with_profile
