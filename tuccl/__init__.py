@@ -23,8 +23,8 @@ PACKAGES = ("lookup_tables", "probes", "sketches", "synthesizer", "tuccl")
 """The packages of this project, which are installed side by side."""
 
 _HOMES = {
+    "tuccl.api.hosts.probe_options": ("ProbeOptions",),
     "tuccl.api.machines": (
-        "Probe",
         "compare",
         "probe",
         "read_topology",
@@ -44,6 +44,7 @@ _HOMES = {
     "tuccl.api.stages": ("Stage",),
     "tuccl.api.tables": ("lookup", "read_table"),
     "tuccl.api.tuning": ("ship", "tune"),
+    "tuccl.crew.cluster_probe": ("ProbeResult",),
     "lookup_tables.confirmation": ("Confirmation",),
     "lookup_tables.provenance": ("Provenance",),
     "lookup_tables.table": ("BuiltinConfig", "ScheduleConfig", "Shape"),

@@ -6,7 +6,7 @@ from lookup_tables.table import Shape as Shape
 from probes.topology.graph import Topology as Topology
 from synthesizer.ir.algorithm import Algorithm as Algorithm
 from synthesizer.prove.verifier import Verdict as Verdict
-from tuccl.api.machines import Probe as Probe
+from tuccl.api.hosts.probe_options import ProbeOptions as ProbeOptions
 from tuccl.api.machines import compare as compare
 from tuccl.api.machines import probe as probe
 from tuccl.api.machines import read_topology as read_topology
@@ -26,6 +26,7 @@ from tuccl.api.tables import lookup as lookup
 from tuccl.api.tables import read_table as read_table
 from tuccl.api.tuning import ship as ship
 from tuccl.api.tuning import tune as tune
+from tuccl.crew.cluster_probe import ProbeResult as ProbeResult
 from tuccl.errors import MachineError as MachineError
 from tuccl.errors import MeasurementError as MeasurementError
 from tuccl.errors import ScheduleError as ScheduleError
@@ -58,7 +59,8 @@ __all__ = [
     "KeyFigures",
     "MachineError",
     "MeasurementError",
-    "Probe",
+    "ProbeOptions",
+    "ProbeResult",
     "Provenance",
     "Record",
     "RunOptions",

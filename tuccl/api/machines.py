@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from probes.comparison.changes import describe_changes, describe_figures
 from probes.nccl_xml.export import topology_to_nccl_xml
 from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
-from tuccl.api.hosts.probe_command import (
-    DEFAULT_HOST_TIMEOUT_S,
-    DEFAULT_SECONDS_PER_PAIR,
-    ProbeCommand,
-)
+from tuccl.api.hosts.probe_options import ProbeOptions
 from tuccl.api.hosts.probing import (
     Reach,
     check_options,
     cluster_options,
-    is_sound,
-    network_faults,
     with_hosts,
 )
 from tuccl.api.stages import OnStage, Tell, progress_of, unsaid
-from tuccl.crew.cluster_probe import ClusterProbe, probe_cluster
+from tuccl.crew.cluster_probe import ProbeResult, probe_cluster
 from tuccl.crew.mpi import mpi_tasks
 from tuccl.crew.places import Places
 from tuccl.errors import ExitCode, UsageError
@@ -36,23 +28,6 @@ from tuccl.workspace.atomic_file import write_atomically
 
 Machine = Topology | str | Path
 """A machine, or where it is read from: a file of any form, `shipped:NAME`, `FILE.json#name`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The outcome of a probe."""
-
-    topology: Topology
-    missing: tuple[str, ...]
-    """Hosts that did not answer, each with the reason."""
-    odd_hosts: tuple[str, ...]
-    """Hosts that differ from the others, a sentence each."""
-    faults: Mapping[str, tuple[str, ...]]
-    """Ports, connections and hosts with a network fault, by kind of fault, as `slow_links`."""
-    seconds: Mapping[str, float]
-    """Seconds that each stage took."""
-    is_sound: bool
-    """Whether the probe found no fault."""
 
 
 def read_topology(
@@ -125,68 +100,33 @@ def compare(old: Machine, new: Machine, *, figures: bool = False) -> tuple[str, 
 
 
 def probe(
+    options: ProbeOptions = ProbeOptions(),  # noqa: B008 - frozen
     *,
-    p2p: bool = True,
-    network: bool = True,
-    hosts: str | None = None,
-    launcher: str = "",
-    interfaces: Sequence[str] = (),
-    allow_missing: bool = False,
-    host_timeout_s: float = DEFAULT_HOST_TIMEOUT_S,
-    seconds_per_pair: int = DEFAULT_SECONDS_PER_PAIR,
-    root: str | Path | None = None,
     on_stage: OnStage = None,
     tell: Tell = None,
-) -> Probe:
+) -> ProbeResult:
     """Describe this host or cluster: detect its devices and measure its links.
 
     Args:
-        p2p: Whether to measure between GPUs.
-        network: Whether to measure between hosts.
-        hosts: Hosts to probe, as `node[01-16],login`; None: this one.
-        launcher: Command that starts another on a host; ssh if empty.
-        interfaces: Patterns of interfaces that count as NICs.
-        allow_missing: Go on without hosts that do not answer.
-        host_timeout_s: Seconds that a host may take to answer.
-        seconds_per_pair: Seconds of each bandwidth measurement between hosts.
-        root: Read the system below this directory, and measure nothing.
+        options: What is probed and how, as the options of `tuccl probe` say it.
         on_stage: Called with the progress.
         tell: Called with each note, a line.
 
     Raises:
         MachineError: Hosts did not answer, or describe an impossible machine.
-        UsageError: The arguments contradict each other.
+        UsageError: The options contradict each other.
     """
     refuse_mpi("probe")
-    command = ProbeCommand(
-        hosts=hosts,
-        launcher=launcher,
-        interfaces=tuple(interfaces),
-        p2p=p2p,
-        network=network,
-        allow_missing=allow_missing,
-        host_timeout_s=host_timeout_s,
-        seconds_per_pair=seconds_per_pair,
-        root=None if root is None else Path(root),
-    )
-    check_options(command, 1)
-    options = cluster_options(command, tell or unsaid)
-    found: list[ClusterProbe] = []
+    check_options(options, 1)
+    how = cluster_options(options, tell or unsaid)
+    found: list[ProbeResult] = []
 
     def lead(places: Places | None) -> int:
-        found.append(probe_cluster(places, options, progress_of(on_stage)))
+        found.append(probe_cluster(places, how, progress_of(on_stage)))
         return ExitCode.OK
 
-    with_hosts(Reach(command.hosts, command.launcher, command.remote_python), lead)
-    result = found[0]
-    return Probe(
-        topology=result.topology,
-        missing=tuple(f"{absent.name}: {absent.reason}" for absent in result.missing),
-        odd_hosts=tuple(result.odd_hosts),
-        faults={name: tuple(named) for name, named in network_faults(result).items()},
-        seconds=dict(result.seconds),
-        is_sound=is_sound(result),
-    )
+    with_hosts(Reach(options.hosts, options.launcher, options.remote_python), lead)
+    return found[0]
 
 
 def refuse_mpi(function: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from probes.cluster.merge import MergedHosts, merge_hosts
 from probes.cluster.racks import not_in_fabric, place_in_racks, with_lldp
@@ -19,7 +20,7 @@ from probes.network.campaign.uplinks import shared_uplinks
 from probes.network.campaign.verdicts import Evidence, conclude
 from probes.network.instruments.tools import Tool, install_hint
 from probes.network.port_groups import group_ports, join_networks
-from probes.network.ports import NetworkPort
+from probes.network.ports import NetworkPort, PortPair
 from probes.network.racks.ibnetdiscover import AdapterPort
 from probes.p2p.figures import P2pFigures
 from probes.topology.graph import Topology
@@ -59,8 +60,8 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True)
-class ClusterProbe:
-    """Result of the probe of a cluster."""
+class ProbeResult:
+    """What a probe found: the machine, and the faults of its hosts and network."""
 
     topology: Topology
     ports: tuple[NetworkPort, ...]
@@ -76,6 +77,29 @@ class ClusterProbe:
     gpu_figures: tuple[P2pFigures | None, ...] = ()
     """Figures of the GPUs by host, if they were measured."""
 
+    @cached_property
+    def faults(self) -> Mapping[str, Sequence[str]]:
+        """Ports, connections and hosts with a fault, by kind of fault; empty for a single host."""
+        if self.findings is None:
+            return {}
+        findings, labels = self.findings, [port.label for port in self.ports]
+
+        def way(pair: PortPair) -> str:
+            return f"{labels[pair.client]} -> {labels[pair.server]}"
+
+        return {
+            "slow_ports": list(dict.fromkeys(labels[slow.port] for slow in findings.slow_ports)),
+            "slow_links": [way(slow.pair) for slow in findings.slow_links],
+            "dead_links": [way(pair) for pair in findings.dead_links],
+            "unreachable_ports": [labels[place] for place in findings.unreachable_ports],
+            "unreachable_hosts": [self.topology.hosts[host] for host in findings.unreachable_hosts],
+        }
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all hosts answered and are alike, and the network has no fault."""
+        return not (self.missing or self.odd_hosts or any(self.faults.values()))
+
 
 def _silent(_stage: str, _done: int, _total: int) -> None:
     """Ignore progress, for callers without a display."""
@@ -83,7 +107,7 @@ def _silent(_stage: str, _done: int, _total: int) -> None:
 
 def probe_cluster(
     places: Places | None, options: ClusterOptions, on_progress: Progress = _silent
-) -> ClusterProbe:
+) -> ProbeResult:
     """Probe all hosts, then the network between them.
 
     Args:
@@ -134,7 +158,7 @@ def probe_cluster(
     notes = [f"{absent.name} is missing: {absent.reason}." for absent in missing]
     notes += not_in_fabric(merged.ports, options.fabric)
     notes += _tool_notes(missing_tools, topology.hosts)
-    return ClusterProbe(
+    return ProbeResult(
         topology=replace(topology, notes=(*notes, *topology.notes)),
         ports=merged.ports,
         findings=findings,

@@ -41,7 +41,7 @@ def test_a_change_is_a_sentence_and_none_is_none() -> None:
 
 def test_this_host_is_probed_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
     stages: list[tuccl.Stage] = []
-    found = tuccl.probe(p2p=False, network=False, on_stage=stages.append)
+    found = tuccl.probe(tuccl.ProbeOptions(p2p=False, network=False), on_stage=stages.append)
     assert found.topology.devices
     assert found.missing == ()
     assert set(found.seconds)
@@ -51,9 +51,9 @@ def test_this_host_is_probed_without_a_word(capfd: pytest.CaptureFixture[str]) -
 
 def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     with pytest.raises(tuccl.UsageError, match="is no directory"):
-        tuccl.probe(root=tmp_path / "none")
+        tuccl.probe(tuccl.ProbeOptions(root=tmp_path / "none"))
     with pytest.raises(tuccl.UsageError, match="--launcher"):
-        tuccl.probe(launcher="ssh {host}")
+        tuccl.probe(tuccl.ProbeOptions(launcher="ssh {host}"))
 
 
 def test_the_tasks_of_an_mpi_job_are_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

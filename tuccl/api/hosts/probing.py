@@ -13,17 +13,15 @@ from probes.host.probe import HostProbeOptions
 from probes.inputs.xml_tree import MAX_BYTES
 from probes.network.campaign.idle_pairs import parse_traffic_log, utilisation_of
 from probes.network.campaign.sampling import SamplingOptions
-from probes.network.ports import PortPair
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
 from probes.network.racks.rack_map import expand_host_list, parse_rack_map, parse_slurm_topology
 from probes.topology.graph import Topology
-from tuccl.api.hosts.probe_command import ProbeCommand
-from tuccl.crew.cluster_probe import ClusterOptions, ClusterProbe, probe_cluster
+from tuccl.api.hosts.probe_options import ProbeOptions
+from tuccl.crew.cluster_probe import ClusterOptions, probe_cluster
 from tuccl.crew.launched import DEFAULT_LAUNCHER, LaunchedPlaces
 from tuccl.crew.mpi import START_S, run_ranks
 from tuccl.crew.places import Places
 from tuccl.errors import MachineError, UsageError
-from tuccl.options.output_file import check_output
 from tuccl.search.trials.events import Progress
 from tuccl.workspace.atomic_file import absolute
 
@@ -79,7 +77,7 @@ def probe_for_init(
         MachineError: The hosts describe an impossible machine.
     """
     with shown() as progress:
-        result = probe_cluster(places, cluster_options(ProbeCommand(), tell), progress)
+        result = probe_cluster(places, cluster_options(ProbeOptions(), tell), progress)
     for note in result.topology.notes:
         tell(f"note: {note}")
     took = sum(result.seconds.values())
@@ -87,49 +85,42 @@ def probe_for_init(
     return result.topology
 
 
-def check_options(command: ProbeCommand, tasks: int) -> None:
+def check_options(options: ProbeOptions, tasks: int) -> None:
     """Refuse contradictory options before anything is started.
 
     Raises:
         UsageError: Options are impossible or contradict each other.
     """
-    if command.hosts and tasks > 1:
+    if options.hosts and tasks > 1:
         raise UsageError(
             f"--hosts within {tasks} tasks of MPI: start one `tuccl probe`, or no list"
         )
-    if (command.launcher or command.remote_python) and not command.hosts:
+    if (options.launcher or options.remote_python) and not options.hosts:
         raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
-    if command.root is not None and (command.hosts or tasks > 1):
+    if options.root is not None and (options.hosts or tasks > 1):
         raise UsageError("--root looks at one directory of this host: leave --hosts and MPI away")
-    if command.root is not None and not command.root.is_dir():
-        raise UsageError(f"--root {command.root} is no directory; give one that holds sys and proc")
-    if command.check and (command.hosts or tasks > 1):
-        raise UsageError("--check examines one host: run it there, without --hosts and MPI")
-    if not (math.isfinite(command.host_timeout_s) and command.host_timeout_s > 0):
-        raise UsageError(f"--host-timeout {command.host_timeout_s}: give seconds above zero")
-    if not 1 <= command.seconds_per_pair <= 60:
-        raise UsageError(f"--seconds-per-pair {command.seconds_per_pair}: use 1 to 60")
-    if command.hosts is not None and not command.hosts.strip():
+    if options.root is not None and not options.root.is_dir():
+        raise UsageError(f"--root {options.root} is no directory; give one that holds sys and proc")
+    if not (math.isfinite(options.host_timeout_s) and options.host_timeout_s > 0):
+        raise UsageError(f"--host-timeout {options.host_timeout_s}: give seconds above zero")
+    if not 1 <= options.seconds_per_pair <= 60:
+        raise UsageError(f"--seconds-per-pair {options.seconds_per_pair}: use 1 to 60")
+    if options.hosts is not None and not options.hosts.strip():
         raise UsageError("--hosts names no host; leave it out to probe this one")
-    if command.output is not None:
-        if command.check:
-            raise UsageError("--check writes no topology: leave --output out")
-        read = (command.slurm_topology, command.rack_map, command.traffic_log)
-        check_output(command.output, "--output", (*read, command.ibnetdiscover))
 
 
-def host_options(command: ProbeCommand) -> HostProbeOptions:
+def host_options(options: ProbeOptions) -> HostProbeOptions:
     """Return the options of a probe of this host."""
-    if command.root is not None:
-        return HostProbeOptions(absolute(command.root), command.interfaces)
-    return HostProbeOptions(interfaces=command.interfaces, measure_p2p=command.p2p)
+    if options.root is not None:
+        return HostProbeOptions(absolute(options.root), options.interfaces)
+    return HostProbeOptions(interfaces=options.interfaces, measure_p2p=options.p2p)
 
 
-def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> ClusterOptions:
-    """Return the options of a probe, with the contents of the files that the command names.
+def cluster_options(options: ProbeOptions, tell: Callable[[str], None]) -> ClusterOptions:
+    """Return the options of a probe, with the contents of the files that they name.
 
     Args:
-        command: The options.
+        options: The options of the command.
         tell: Called with a note on a file of the system that is not used.
 
     Raises:
@@ -138,29 +129,29 @@ def cluster_options(command: ProbeCommand, tell: Callable[[str], None]) -> Clust
     """
     racks: dict[str, str] = {}
     utilisation = None
-    if command.slurm_topology is not None:
-        source = command.slurm_topology
+    if options.slurm_topology is not None:
+        source = options.slurm_topology
         racks.update(parse_slurm_topology(_text(source), str(source)))
     else:
         racks.update(_slurm_racks(os.environ, tell))
-    if command.rack_map is not None:
-        racks.update(parse_rack_map(_text(command.rack_map), str(command.rack_map)))
+    if options.rack_map is not None:
+        racks.update(parse_rack_map(_text(options.rack_map), str(options.rack_map)))
     fabric: tuple[AdapterPort, ...] = ()
-    if command.ibnetdiscover is not None:
-        fabric = parse_ibnetdiscover(_text(command.ibnetdiscover), str(command.ibnetdiscover))
-    if command.traffic_log is not None:
-        used = parse_traffic_log(_text(command.traffic_log), str(command.traffic_log))
+    if options.ibnetdiscover is not None:
+        fabric = parse_ibnetdiscover(_text(options.ibnetdiscover), str(options.ibnetdiscover))
+    if options.traffic_log is not None:
+        used = parse_traffic_log(_text(options.traffic_log), str(options.traffic_log))
         utilisation = utilisation_of(used)
     return ClusterOptions(
-        host=host_options(command),
-        network=command.network,
-        seconds_per_pair=command.seconds_per_pair,
-        host_timeout_s=command.host_timeout_s,
-        allow_missing=command.allow_missing,
+        host=host_options(options),
+        network=options.network,
+        seconds_per_pair=options.seconds_per_pair,
+        host_timeout_s=options.host_timeout_s,
+        allow_missing=options.allow_missing,
         racks=racks,
         fabric=fabric,
         sampling=SamplingOptions(utilisation=utilisation),
-        names_are_given=bool(command.hosts),
+        names_are_given=bool(options.hosts),
     )
 
 
@@ -188,26 +179,3 @@ def _text(path: Path) -> str:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a readable file") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text") from error
-
-
-def network_faults(result: ClusterProbe) -> dict[str, list[str]]:
-    """Return the network's faults: names of ports, connections and hosts by kind of fault."""
-    findings, ports = result.findings, result.ports
-    if findings is None:
-        return {}
-
-    def way(pair: PortPair) -> str:
-        return f"{ports[pair.client].label} -> {ports[pair.server].label}"
-
-    return {
-        "slow_ports": list(dict.fromkeys(ports[slow.port].label for slow in findings.slow_ports)),
-        "slow_links": [way(slow.pair) for slow in findings.slow_links],
-        "dead_links": [way(pair) for pair in findings.dead_links],
-        "unreachable_ports": [ports[place].label for place in findings.unreachable_ports],
-        "unreachable_hosts": [result.topology.hosts[host] for host in findings.unreachable_hosts],
-    }
-
-
-def is_sound(result: ClusterProbe) -> bool:
-    """Whether the probe found no fault."""
-    return not (result.missing or result.odd_hosts or any(network_faults(result).values()))

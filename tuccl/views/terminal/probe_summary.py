@@ -18,7 +18,7 @@ from probes.topology.figure_text import gpu_architecture, three_digits
 from probes.topology.graph import Device, DeviceKind, Link, Provenance, Topology
 from probes.topology.hosts import HostGroup, folded, host_name, hosts_alike
 from probes.topology.paths import local_path
-from tuccl.crew.cluster_probe import ClusterProbe
+from tuccl.crew.cluster_probe import ProbeResult
 from tuccl.views.terminal.display import standard_output
 from tuccl.views.terminal.tables import text_table
 
@@ -28,7 +28,7 @@ _ANY_WIDTH = 1000
 _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 
-def print_probe(result: ClusterProbe) -> None:
+def print_probe(result: ProbeResult) -> None:
     """Print the result of a probe, faults last."""
     console = standard_output()
     print_topology(result.topology, console, result.gpu_figures)

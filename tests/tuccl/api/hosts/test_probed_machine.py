@@ -13,7 +13,7 @@ from probes.topology.graph import Link
 from tests.tuccl.conftest import TINY_RUN, Run, run_in
 from tuccl.api.hosts import probing
 from tuccl.api.hosts.probed_machine import keep, probe_again, probed_machine
-from tuccl.crew.cluster_probe import ClusterProbe
+from tuccl.crew.cluster_probe import ProbeResult
 from tuccl.errors import InvalidTopologyError
 from tuccl.options.run_options import RunOptions
 from tuccl.search.trials.events import unseen
@@ -91,7 +91,7 @@ def test_what_is_to_be_noted_about_a_probed_machine_is_said_once(
         (no_gpus, ("retune",), 2, "without GPUs: nothing to tune"),
     ]
     for found, words, code, said in steps:
-        result = ClusterProbe(found, (), None, (), (odd,), {"look": 0.1})
+        result = ProbeResult(found, (), None, (), (odd,), {"look": 0.1})
         monkeypatch.setattr(probing, "probe_cluster", lambda *_, result=result: result)
         done = run_inside(*words)
         assert done.returncode == code, done.stderr
@@ -106,7 +106,7 @@ def test_a_host_with_one_gpu_is_tuned_as_one_of_several_nodes(
     gone = {gpu.name for gpu in pair.gpus[1:]}
     left = tuple(device for device in pair.devices if device.name not in gone)
     links = tuple(link for link in pair.links if not {link.src, link.dst} & gone)
-    alone = ClusterProbe(replace(pair, devices=left, links=links), (), None, (), (), {"look": 0.1})
+    alone = ProbeResult(replace(pair, devices=left, links=links), (), None, (), (), {"look": 0.1})
     monkeypatch.setattr(probing, "probe_cluster", lambda *_: alone)
     refused = run_inside("init", *TINY_RUN)
     assert refused.returncode == 2

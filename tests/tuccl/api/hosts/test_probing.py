@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,8 +15,8 @@ import pytest
 
 from probes.files.read import read_topology
 from tests.tuccl.conftest import Run
-from tuccl.api.hosts.probe_command import ProbeCommand
-from tuccl.cli.probe import probe
+from tuccl.api.hosts.probe_options import ProbeOptions
+from tuccl.cli.probe import ProbeOutput, probe
 from tuccl.errors import MachineError, UsageError, WorkspaceError
 
 pytestmark = pytest.mark.long
@@ -99,13 +98,6 @@ def test_bad_usage_is_one_line(run_tuccl: Run) -> None:
     )
 
 
-PLAIN = ProbeCommand(
-    check=False, output=None, hosts=None, launcher="", remote_python="", interfaces=(),
-    rack_map=None, slurm_topology=None, traffic_log=None, p2p=False, network=True,
-    allow_missing=False, host_timeout_s=60.0, seconds_per_pair=2, root=None, as_json=False,
-)  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -114,7 +106,6 @@ PLAIN = ProbeCommand(
         ({"hosts": "n[1-"}, "n\\[1-"),
         ({"root": Path("/no/such/place")}, "/no/such/place"),
         ({"root": Path("/"), "hosts": "n1"}, "--root"),
-        ({"check": True, "hosts": "n1"}, "--check"),
         ({"host_timeout_s": 0.0}, "--host-timeout"),
         ({"host_timeout_s": float("nan")}, "--host-timeout"),
         ({"seconds_per_pair": 0}, "--seconds-per-pair"),
@@ -122,30 +113,43 @@ PLAIN = ProbeCommand(
         ({"ibnetdiscover": Path("/no/such/list")}, "/no/such/list"),
         ({"ibnetdiscover": Path("/dev/null")}, "no switch in it"),
         ({"ibnetdiscover": Path("/dev/zero")}, "/dev/zero: more than 67,108,864 bytes"),
-        ({"output": Path("/")}, "directory"),
-        ({"output": Path("-")}, "never written to standard output"),
-        ({"output": Path(__file__), "rack_map": Path(__file__)}, "is read by this command"),
-        ({"output": Path("x.json"), "check": True}, "--check writes no topology"),
         ({"hosts": " "}, "--hosts names no host"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises((UsageError, MachineError), match=said):
-        probe.run(replace(PLAIN, **options))  # type: ignore[arg-type]
+        probe.run(ProbeOptions(**options), ProbeOutput())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "output", "said"),
+    [
+        ({}, {"output": Path("/")}, "directory"),
+        ({}, {"output": Path("-")}, "never written to standard output"),
+        ({"rack_map": Path(__file__)}, {"output": Path(__file__)}, "is read by this command"),
+        ({}, {"output": Path("x.json"), "check": True}, "--check writes no topology"),
+        ({"hosts": "n1"}, {"check": True}, "--check"),
+    ],
+)
+def test_an_output_that_cannot_be_is_refused(
+    options: dict[str, object], output: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        probe.run(ProbeOptions(**options), ProbeOutput(**output))  # type: ignore[arg-type]
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_probed() -> None:
-    with pytest.raises(WorkspaceError, match="cannot write /proc/none/here"):
-        probe.run(replace(PLAIN, output=Path("/proc/none/here.json"), root=Path("/dev")))
+    with pytest.raises(WorkspaceError, match="cannot write /proc/none/h"):
+        probe.run(ProbeOptions(root=Path("/dev")), ProbeOutput(output=Path("/proc/none/h.json")))
 
 
 def test_a_directory_without_a_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=str(tmp_path)):
-        probe.run(replace(PLAIN, root=tmp_path))
+        probe.run(ProbeOptions(root=tmp_path), ProbeOutput())
 
 
 def test_check_names_every_part_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    code = probe.run(replace(PLAIN, check=True, as_json=True))
+    code = probe.run(ProbeOptions(), ProbeOutput(check=True, as_json=True))
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert {"NVML", "LLDP", "Slurm"} <= {check["subject"] for check in checks}
     assert all(check["why"] for check in checks)

@@ -15,7 +15,7 @@ from probes.host.preflight import Check, CheckStatus
 from probes.topology.graph import Device, DeviceKind, Link, LinkKind, Provenance, Topology
 from probes.topology.json_form import topology_to_json
 from tests.tuccl.conftest import Run
-from tuccl.crew.cluster_probe import ClusterProbe
+from tuccl.crew.cluster_probe import ProbeResult
 from tuccl.views.terminal import display
 from tuccl.views.terminal.probe_summary import print_checks, print_probe
 from tuccl.views.terminal.progress import shown_progress
@@ -98,7 +98,7 @@ def test_tables_hold_every_bus_id(capsys: pytest.CaptureFixture[str]) -> None:
         assert table.count(bus_id) >= 3
     assert "[red]0000" in table
     machine = replace(_machine(), name=f"{BUS_IDS[0xAB]} {MARKED}")
-    print_probe(ClusterProbe(machine, (), None, (), (), {f"{BUS_IDS[0xAB]}{MARKED}": 1.0}))
+    print_probe(ProbeResult(machine, (), None, (), (), {f"{BUS_IDS[0xAB]}{MARKED}": 1.0}))
     said = capsys.readouterr().out
     assert said.startswith(f"{BUS_IDS[0xAB]} {MARKED}: 1 host(s), ")
     assert f"  host-{BUS_IDS[0xAB]}: " in said

@@ -12,7 +12,7 @@ from probes.p2p.report import P2pReport, read_p2p_report
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import report
 from tuccl.cli.probe import probe_as_dict
-from tuccl.crew.cluster_probe import ClusterProbe
+from tuccl.crew.cluster_probe import ProbeResult
 from tuccl.views.terminal.display import plain_console
 from tuccl.views.terminal.probe_summary import figures_line, print_topology
 
@@ -35,14 +35,14 @@ def host(name: str, measured: P2pReport | None) -> HostReport:
     return HostReport(HostIdentity(name), topology, (), gpu_figures=figures)
 
 
-def probed(*reports: HostReport) -> ClusterProbe:
+def probed(*reports: HostReport) -> ProbeResult:
     merged = merge_hosts(reports)
-    return ClusterProbe(
+    return ProbeResult(
         merged.topology, (), None, (), merged.odd_hosts, {}, gpu_figures=merged.gpu_figures
     )
 
 
-def shown(result: ClusterProbe, columns: int = 132) -> list[str]:
+def shown(result: ProbeResult, columns: int = 132) -> list[str]:
     text = io.StringIO()
     print_topology(result.topology, plain_console(file=text, width=columns), result.gpu_figures)
     return text.getvalue().splitlines()

@@ -1,29 +1,20 @@
-"""`ProbeCommand`: the options of `tuccl probe` and their defaults.
+"""`ProbeOptions`: what `tuccl probe` and `probe` of the interface look at, and how.
 
 The help of the command line shows them without importing the probe.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from tuccl.options.option import AS_JSON, MEASURING, NETWORK, OUTPUT, OUTPUT_FILE, option
-
-DEFAULT_HOST_TIMEOUT_S = 120.0
-DEFAULT_SECONDS_PER_PAIR = 2
+from tuccl.options.option import MEASURING, NETWORK, option
 
 
 @dataclass(frozen=True)
-class ProbeCommand:
-    """The options of `tuccl probe`."""
+class ProbeOptions:
+    """The options of a probe, as those of `tuccl probe`."""
 
-    check: bool = option(
-        OUTPUT, "Only show what can be probed here, and what cannot.", default=False
-    )
-    output: Path | None = option(
-        OUTPUT, "Write the topology there, as JSON.", "FILE", default=None, names=OUTPUT_FILE
-    )
     hosts: str | None = option(
         NETWORK,
         "Hosts to start on, as node[01-16],login; else this one, or MPI's.",
@@ -58,16 +49,15 @@ class ProbeCommand:
         NETWORK,
         "Time that a host may take to answer.",
         "SECONDS",
-        default=DEFAULT_HOST_TIMEOUT_S,
+        default=120.0,
         names=("--host-timeout",),
     )
     seconds_per_pair: int = option(
         MEASURING,
         "Time of each bandwidth measurement.",
         "SECONDS",
-        default=DEFAULT_SECONDS_PER_PAIR,
+        default=2,
     )
     root: Path | None = option(
         MEASURING, "Read the system below this directory; nothing is measured.", "DIR", default=None
     )
-    as_json: bool = field(default=False, metadata=AS_JSON)
