@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lookup_tables.confirmation import NoStarts, Reference
+from lookup_tables.confirmation import Confirmation, NoStarts, Reference
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.report import ComparisonReport
 
@@ -52,16 +52,18 @@ def decision_sentence(
     )
 
 
-def ratio_text(compared: ComparisonReport) -> str:
+def ratio_text(compared: ComparisonReport | Confirmation) -> str:
     """As `1.107x (1.087 to 1.130, 99 %), against NCCL under the process profile, 3 starts`."""
+    if isinstance(compared, ComparisonReport):
+        low, high = compared.lower_bound, compared.upper_bound
+    else:
+        low, high = compared.low, compared.high
     ratio = f"{compared.ratio:.3f}x"
-    high = compared.upper_bound
     if high is None or high > _UNINFORMATIVE * compared.ratio:
-        return f"{ratio}, lower bound {compared.lower_bound:.3f}"
+        return f"{ratio}, lower bound {low:.3f}"
     return (
-        f"{ratio} ({compared.lower_bound:.3f} to {high:.3f}, "
-        f"{100.0 * compared.confidence:.3g} %), against {_REFERENCES[compared.reference]}, "
-        f"{starts_text(compared.starts)}"
+        f"{ratio} ({low:.3f} to {high:.3f}, {100.0 * compared.confidence:.3g} %), against "
+        f"{_REFERENCES[compared.reference]}, {starts_text(compared.starts)}"
     )
 
 

@@ -27,7 +27,7 @@ def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path
     again = run_tuccl("report", "--run", run, "--json")
     figures = check("report", again.stdout)["figures"]["tables"][0]
     assert figures["speedup"] == pytest.approx(table["job"]["speedup"])
-    assert figures["run"] == run
+    assert figures["facts"]["read from"] == f"tuccl-workspace, run {run}"
     assert len(figures["keys"]) == len(table["keys"])
 
 

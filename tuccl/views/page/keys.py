@@ -12,17 +12,23 @@ from statistics import quantiles
 from typing import TypeVar
 
 from lookup_tables.collective import Collective
-from lookup_tables.confirmation import NoStarts
 from lookup_tables.table import Entry, Shape
 from sketches.candidates import whole_machine
 from synthesizer.bounds.time_bounds import TimeBound, time_bound
 from tuccl.errors import ScheduleError, UsageError
 from tuccl.models.siblings import SiblingMachines
 from tuccl.quantities import count_of, format_size
-from tuccl.reports.choice_text import describe_builtin, describe_schedule
+from tuccl.reports.choice_text import describe_schedule
 from tuccl.reports.decision_sentence import ratio_text
 from tuccl.reports.explanation import reason
-from tuccl.reports.job_gains import JobGains, KeyGain, Obstacle, job_gains, obstacle_to
+from tuccl.reports.job_gains import (
+    JobGains,
+    KeyGain,
+    Obstacle,
+    entry_in_job,
+    job_gains,
+    obstacle_to,
+)
 from tuccl.reports.keys import Runner, TunedCall
 from tuccl.reports.report import ComparisonReport
 from tuccl.search.trials.config import STOCK, Task
@@ -282,43 +288,37 @@ def _from_gain(
 
 def _from_entry(entry: Entry, found: ReportedTable) -> ReportedKey:
     """Return the figures of an entry of a shipped directory."""
-    task = Task(entry.key.operation, entry.tuned_bytes, entry.key.shape)
-    obstacle = obstacle_to(entry, found.table, found.evidence, has_executor=found.has_executor)
+    own = entry_in_job(entry, found.table, found.evidence, has_executor=found.has_executor)
+    task, shown = own.task, entry.confirmation
     stock = timed(task, entry.default_time_us)
-    shown = entry.confirmation
     bounds = () if shown is None else (shown.ratio, shown.low, shown.high)
     winner = timed(task, entry.time_us, *bounds)
-    schedule, alone, schedule_runs = None, None, ""
-    if entry.schedule is None:
-        alone = winner
-    else:
+    alone: TimedCall | None = winner
+    schedule, schedule_runs = None, ""
+    if entry.schedule is not None:
         schedule, schedule_runs = winner, describe_schedule(entry, found.table)
-        if entry.builtin_time_us is not None:
-            alone = timed(task, entry.builtin_time_us)
-    if schedule is not None and obstacle is None:
-        runner, job, runs = Runner.EXECUTOR, schedule, schedule_runs
-    elif alone is not None:
-        runner, job, runs = Runner.PLUGIN, alone, describe_builtin(entry)
-    else:
-        runner, job = (Runner.PROFILE if found.table.profile else Runner.NCCL), stock
-        runs = "NCCL's own choice, whose time the directory does not hold"
+        alone = timed(task, entry.builtin_time_us) if entry.builtin_time_us is not None else None
+    job = {Runner.EXECUTOR: schedule, Runner.PLUGIN: alone}.get(own.runner) or stock
+    is_known = own.runner in {Runner.EXECUTOR, Runner.PLUGIN}
     return ReportedKey(
-        operation=task.operation,
-        size_bytes=task.size_bytes,
-        shape=task.shape,
+        operation=own.operation,
+        size_bytes=own.size_bytes,
+        shape=own.shape,
         min_bytes=entry.key.min_bytes,
         max_bytes=entry.key.max_bytes,
         stock=stock,
         job=job,
         speedup=stock.time_us / job.time_us,
-        runner=runner,
-        runs=runs,
+        runner=own.runner,
+        runs=own.runs if is_known else "NCCL's own choice, whose time the directory does not hold",
         without_executor=alone,
         schedule=schedule,
         schedule_runs=schedule_runs,
         schedule_speedup=None if schedule is None else stock.time_us / schedule.time_us,
-        obstacle=obstacle,
-        evidence=_confirmation_text(entry),
+        obstacle=obstacle_to(entry, found.table, found.evidence, has_executor=found.has_executor),
+        evidence=f"the winner is {ratio_text(shown)}"
+        if shown is not None
+        else "the table does not say how it was compared",
     )
 
 
@@ -343,24 +343,3 @@ def _stock(task: Task, time_us: float, samples: Contents | None) -> TimedCall:
         return timed(task, time_us)
     low, _, high = quantiles(known, n=4, method="inclusive")
     return replace(timed(task, time_us), low_us=low, high_us=high)
-
-
-def _confirmation_text(entry: Entry) -> str:
-    shown = entry.confirmation
-    if shown is None:
-        return "the table does not say how it was compared"
-    compared = ComparisonReport(
-        config="",
-        time_us=entry.time_us,
-        reference_us=entry.time_us * shown.ratio,
-        ratio=shown.ratio,
-        lower_bound=shown.low,
-        samples=entry.samples,
-        spread=entry.spread,
-        upper_bound=shown.high,
-        confidence=shown.confidence,
-        reference=shown.reference,
-        estimator=shown.estimator,
-        starts=shown.starts if isinstance(shown.starts, int) else NoStarts(shown.starts),
-    )
-    return f"the winner is {ratio_text(compared)}"

@@ -19,14 +19,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from lookup_tables.provenance import SIMULATED
 from probes.drawing.svg import draw_svg
 from probes.topology.graph import Topology
 from sketches.sketch import Sketch
 from tuccl import __version__
 from tuccl.errors import MachineError
 from tuccl.quantities import count_of, format_seconds, format_size
-from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
 from tuccl.views.page.charts import TEMPLATE, Chart
 from tuccl.views.page.curves import compared_charts, curve_charts, profile_chart
@@ -109,7 +107,7 @@ def table_page(
         charts,
         figures.made_at,
         title=f"{TITLE_MARK}: {table.topology}",
-        tables=[(table, _facts(table, figures.made_at))],
+        tables=[table],
         curves=[
             keys[0].communicator if keys[0].shape_name or keys[0].placement else ""
             for keys in curves
@@ -143,7 +141,7 @@ def comparison_page(figures: ReportFigures, plotly: str) -> str:
         figures.made_at,
         title=f"{TITLE_MARK}: {first.name} and {second.name}",
         comparison=comparison,
-        tables=[(table, _facts(table, figures.made_at)) for table in figures.tables],
+        tables=figures.tables,
         times=" and ".join(each.value for each in times),
         kind=next((each.value for each in times if each is not Evidence.MEASURED), "measured"),
         pair=lambda key: pairs[id(key)],
@@ -181,7 +179,7 @@ def so_far_page(
         heading=f"{TITLE_MARK}: {name}, a run that is not finished",
         found=found,
         times=found.evidence,
-        facts=_facts_so_far(found, name, made_at, measured_at),
+        facts=_facts_so_far(found, name, measured_at),
         sketches=[sketch_figures(each) for each in sketches],
         **_machine(found.machine),
     )
@@ -268,31 +266,7 @@ def scope(table: TableFigures) -> str:
     )
 
 
-def _facts(table: TableFigures, made_at: str) -> dict[str, str]:
-    """Return machine, versions and dates; those that are empty are not shown."""
-    no_nccl = f"none ran: a model {table.details}" if table.backend == SIMULATED else "not stated"
-    record = ", from a record" if table.replayed else ""
-    return {
-        "machine": table.topology,
-        "fingerprint of its topology": table.fingerprint,
-        "GPUs (PCI vendor:device)": ", ".join(table.gpu_models) or "unknown",
-        "backend": f"{table.backend}, {table.times.value}{record}",
-        "NCCL": table.nccl_version or no_nccl,
-        "TuCCL that measured": table.tuccl_version or "not stated",
-        "driver, CUDA, GPU": table.details if table.nccl_version else "",
-        "measured under": ", ".join(table.conditions),
-        "recorded": table.recorded_at,
-        "replayed" if table.replayed else "tuned": " to ".join(table.dates),
-        "machine time of measuring": format_seconds(table.measuring_s) if table.measuring_s else "",
-        "process profile": profile_text(table.profile),
-        "read from": f"{table.name}{f', run {table.run}' if table.run else ''}",
-        "report made": made_at,
-    }
-
-
-def _facts_so_far(
-    found: RunSoFar, name: str, made_at: str, measured_at: datetime | None
-) -> dict[str, str]:
+def _facts_so_far(found: RunSoFar, name: str, measured_at: datetime | None) -> dict[str, str]:
     spent_s = found.search.seconds
     record = ", from a record" if found.source != found.backend else ""
     budget = "no limit"
@@ -314,7 +288,6 @@ def _facts_so_far(
         "measurements": str(found.search.measurements),
         "configurations": f"{tried} tried, {failed} failed",
         "read from": found.place,
-        "page made": made_at,
     }
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from lookup_tables.collective import Collective
+from lookup_tables.provenance import SIMULATED, Provenance
 from lookup_tables.table import Shape
 from sketches.sketch import Sketch
 from tuccl.errors import UsageError
-from tuccl.quantities import count_of
+from tuccl.quantities import count_of, format_seconds
+from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import job_gains
 from tuccl.reports.keys import Runner
@@ -50,25 +52,12 @@ class TableFigures:
     """Whether the place is a shipped directory."""
     topology: str
     fingerprint: str
-    gpu_models: tuple[str, ...]
     times: Evidence
-    backend: str
-    """Backend that took or computed the times."""
     replayed: bool
-    """Whether the times come from a record of it."""
-    recorded_at: str
-    """When the run of that record began, if there is one and that is known."""
-    conditions: tuple[str, ...]
-    """How calls were timed other than a job makes them: on faked nodes, on shared GPUs."""
+    """Whether the times come from a record."""
     nccl_version: str | None
-    tuccl_version: str | None
-    details: str
-    """Driver, CUDA and GPU, or the state of the model."""
-    run: str
-    """Identity of the run; empty for a shipped directory."""
-    dates: tuple[str, ...]
-    measuring_s: float | None
-    """Seconds of the machine that measuring took."""
+    facts: Mapping[str, str]
+    """Machine, versions, dates and place in words, by what they are; empty: unknown."""
     profile: Mapping[str, str]
     speedup: float
     """Geometric mean over all keys of what a job here gains."""
@@ -207,32 +196,21 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
     known = key_figures(found, samples)
     keys = tuple(key for key in known if not key.placement)
     provenance, report = found.provenance, found.report
+    replayed = provenance is not None and provenance.replayed
+    if report is not None:
+        replayed = report.recorded_backend is not None
     if provenance is None and samples is not None and samples.source is not None:
         provenance = samples.source.provenance
     version = None if provenance is None else provenance.nccl_version
-    stated = found.provenance
-    if report is not None:
-        backend, replayed = report.source, report.recorded_backend is not None
-    else:
-        backend = "" if stated is None else stated.backend
-        replayed = stated is not None and stated.replayed
     return TableFigures(
         name=found.name,
         shipped=report is None,
         topology=found.table.topology_name,
         fingerprint=found.table.fingerprint,
-        gpu_models=found.table.gpu_models,
         times=found.evidence,
-        backend=backend,
         replayed=replayed,
-        recorded_at="" if report is None else report.recorded_at,
-        conditions=() if report is None else tuple(report.laboratory.conditions()),
         nccl_version=None if version is None else str(version),
-        tuccl_version=None if provenance is None else provenance.tuccl_version,
-        details="" if provenance is None else provenance.details,
-        run=found.identity,
-        dates=found.dates,
-        measuring_s=None if report is None else report.measuring_s,
+        facts=_facts(found, provenance, replayed=replayed),
         profile=dict(found.table.profile),
         speedup=mean_gain([key.speedup for key in keys]),
         speedup_with_all_schedules=mean_gain(
@@ -244,6 +222,37 @@ def table_figures(found: ReportedTable, samples: Contents | None) -> TableFigure
         step=found.step,
         remarks=tuple(_remarks(found, keys)),
     )
+
+
+def _facts(
+    found: ReportedTable, provenance: Provenance | None, *, replayed: bool
+) -> dict[str, str]:
+    table, report = found.table, found.report
+    details = "" if provenance is None else provenance.details
+    backend = "" if found.provenance is None else found.provenance.backend
+    conditions: Sequence[str] = ()
+    measuring_s = 0.0
+    if report is not None:
+        backend, measuring_s = report.source, report.measuring_s
+        conditions = report.laboratory.conditions()
+    nccl = "" if provenance is None or not provenance.nccl_version else str(provenance.nccl_version)
+    no_nccl = f"none ran: a model {details}" if backend == SIMULATED else "not stated"
+    record = ", from a record" if replayed else ""
+    return {
+        "machine": table.topology_name,
+        "fingerprint of its topology": table.fingerprint,
+        "GPUs (PCI vendor:device)": ", ".join(table.gpu_models) or "unknown",
+        "backend": f"{backend}, {found.evidence.value}{record}",
+        "NCCL": nccl or no_nccl,
+        "TuCCL that measured": (provenance.tuccl_version if provenance else "") or "not stated",
+        "driver, CUDA, GPU": details if nccl else "",
+        "measured under": ", ".join(conditions),
+        "recorded": "" if report is None else report.recorded_at,
+        "replayed" if replayed else "tuned": " to ".join(found.dates),
+        "machine time of measuring": format_seconds(measuring_s) if measuring_s else "",
+        "process profile": profile_text(table.profile),
+        "read from": f"{found.name}{f', run {found.identity}' if found.identity else ''}",
+    }
 
 
 def compare(first: TableFigures, second: TableFigures) -> TableComparison:
