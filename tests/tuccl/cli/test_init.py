@@ -24,9 +24,10 @@ from tests.sketches.machines import cluster
 from tests.synthesizer.programs.phased_schedules import is_uniform
 from tests.tuccl.conftest import SMALL_RUN, TINY_RUN, Run, TunedWorkspace
 from tests.tuccl.schedules.test_own_schedules import IN_THE_LANGUAGE
+from tuccl.cli.init import OutputOptions
 from tuccl.options.machine import load_machine
 from tuccl.options.run_options import RunOptions
-from tuccl.reports.tuning_result import read_table
+from tuccl.reports.tuning_result import finished, read_table
 from tuccl.tuning.settings import make_settings
 from tuccl.workspace.runs import Workspace
 
@@ -39,6 +40,7 @@ def test_one_command_leaves_table_bundle_and_everything_on_the_way(
     weighed = ("--weights", "all_reduce=2")
     done = run_tuccl("init", "--topology", h200, *SMALL_RUN, *weighed, "--json")
     assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("next: tuccl ship DIR, ")
     document = json.loads(done.stdout)
     assert document["schema_version"] == 9
     assert document["weights"] == {"all_reduce": 2.0}
@@ -104,16 +106,6 @@ def test_run_again_there_is_nothing_to_do(
     assert "nothing to do" in again.stderr
     assert tuned.stdout == again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in before}
-
-
-def test_same_input_same_bundle(
-    run_tuccl: Run, h200: Path, tuned: TunedWorkspace, tmp_path: Path
-) -> None:
-    done = run_tuccl("init", "--topology", h200, *SMALL_RUN, "--workspace", "two")
-    assert done.returncode == 0, done.stderr
-    first, second = Workspace(tuned.root).current(), Workspace(tmp_path / "two").current()
-    assert first.bundle.read_bytes() == second.bundle.read_bytes()
-    assert first.report.read_bytes() == second.report.read_bytes()
 
 
 def table_without_dates(path: Path) -> pd.DataFrame:
@@ -383,18 +375,22 @@ def test_a_changed_option_is_another_run(a100: Path, changed: Changed) -> None:
     assert identity() == identity()
 
 
-@pytest.mark.parametrize("name", ["report", "table", "bundle", "topology"])
-def test_a_lost_or_damaged_file_is_made_again(
-    run_tuccl: Run, h200: Path, tuned: TunedWorkspace, name: str
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "damaged"])
+def test_lost_and_damaged_files_are_made_again(
+    run_tuccl: Run, h200: Path, tuned: TunedWorkspace, is_lost: bool
 ) -> None:
-    path: Path = getattr(Workspace(tuned.root).current(), name)
-    whole = path.read_bytes()
-    for damage in (path.unlink, lambda: path.write_bytes(whole[: len(whole) // 2])):
-        damage()
-        again = run_tuccl("init", "--topology", h200, *SMALL_RUN)
-        assert again.returncode == 0, again.stderr
-        assert path.read_bytes() == whole
-        assert run_tuccl("table").returncode == 0
+    run = Workspace(tuned.root).current()
+    files = {path: path.read_bytes() for path in (run.report, run.table, run.bundle, run.topology)}
+    for path, whole in files.items():
+        path.unlink() if is_lost else path.write_bytes(whole[: len(whole) // 2])
+        assert finished(run) is None, path.name
+        path.write_bytes(whole)
+    assert finished(run) is not None
+    for path, whole in files.items():
+        path.unlink() if is_lost else path.write_bytes(whole[: len(whole) // 2])
+    again = run_tuccl("init", "--topology", h200, *SMALL_RUN)
+    assert again.returncode == 0, again.stderr
+    assert {path: path.read_bytes() for path in files} == files
 
 
 def test_ctrl_c_is_one_line_and_the_same_command_continues(
@@ -515,7 +511,7 @@ BEYOND = "no release of TuCCL runs schedules of this kind across hosts"
 TO_BE_MEASURED = "`tuccl init --backend nccl,executor` on the GPUs does it"
 
 
-@pytest.mark.parametrize("nodes", ["1", "2", "16"])
+@pytest.mark.parametrize("nodes", ["1", "2", pytest.param("16", marks=pytest.mark.slow)])
 def test_modelled_schedules_stand_apart_and_are_those_that_an_executor_runs(
     run_tuccl: Run, a100: Path, nodes: str, tmp_path: Path
 ) -> None:
@@ -566,10 +562,7 @@ def test_an_own_schedule_with_steps_across_hosts_is_told_apart(
     assert (BEYOND in told) is ("everyone" in won)
 
 
-def test_a_run_ends_with_the_next_command(run_tuccl: Run, h200: Path, tmp_path: Path) -> None:
-    done = run_tuccl("init", "--topology", h200, *TINY_RUN)
-    assert done.stderr.splitlines()[-1].startswith("next: tuccl ship DIR, ")
-    (tmp_path / "a b").mkdir()
-    (tmp_path / "tuccl-workspace").rename(tmp_path / "a b" / "w")
-    done = run_tuccl("init", "--topology", h200, *TINY_RUN, "--workspace", "a b/w")
-    assert done.stderr.splitlines()[-1].startswith("next: tuccl ship DIR --workspace 'a b/w', ")
+def test_a_run_ends_with_the_next_command() -> None:
+    assert OutputOptions().ship_command == "tuccl ship DIR"
+    elsewhere = OutputOptions(workspace=Path("a b/w"))
+    assert elsewhere.ship_command == "tuccl ship DIR --workspace 'a b/w'"
