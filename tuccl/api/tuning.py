@@ -37,10 +37,9 @@ def begin(
     options: RunOptions,
     root: Path,
     record_to: RecordOutput | None,
-    *,
-    probing: Listener,
     listener: Listener,
     deliver: Callable[[TuningResult], int],
+    *,
     resume: bool = False,
 ) -> int:
     """Tune a machine, or continue an earlier run of the same options.
@@ -49,8 +48,7 @@ def begin(
         options: The options of the run.
         root: The workspace.
         record_to: File of the run's record; None: no record.
-        probing: Told of the probe, if there is one.
-        listener: Told of the run.
+        listener: Told of the probe, if there is one, and of the run.
         deliver: Takes the result, on one rank of an MPI job, and returns the exit code.
         resume: Whether to refuse a run that was not begun.
 
@@ -74,7 +72,7 @@ def begin(
 
         def probe() -> Topology:
             return probed_machine(
-                root, places, probing.progress, probing.say, takes_one_gpu=options.takes_one_gpu
+                root, places, listener.progress, listener.say, takes_one_gpu=options.takes_one_gpu
             )
 
         first = partial(look_first, chosen, record_to, listener.note)
@@ -124,7 +122,7 @@ def tune(
         return ExitCode.OK
 
     named = options if machine is None else replace(options, topology=_named(machine, root))
-    begin(_parsed(named), root, output, probing=listener, listener=listener, deliver=deliver)
+    begin(_parsed(named), root, output, listener, deliver)
     (result,) = done
     return result
 

@@ -129,7 +129,7 @@ def bench(options: BenchOptions) -> int:
     from tuccl.views.terminal.bench_display import print_bench, print_upgrade
     from tuccl.views.terminal.display import say
     from tuccl.views.terminal.json_output import print_document
-    from tuccl.views.terminal.progress import shown_progress
+    from tuccl.views.terminal.live_view import shown_progress
 
     def deliver(result: BenchResult | UpgradeResult) -> int:
         if options.as_json:

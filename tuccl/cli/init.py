@@ -77,7 +77,7 @@ def tune_and_print(options: RunOptions, output: OutputOptions, *, resume: bool) 
     from tuccl.api.tuning import begin
     from tuccl.search.trials.events import Listener
     from tuccl.views.terminal.display import say
-    from tuccl.views.terminal.live_view import progress_of_probing, progress_of_run
+    from tuccl.views.terminal.live_view import progress_of
     from tuccl.views.terminal.table_display import print_result
 
     def deliver(result: TuningResult) -> int:
@@ -93,8 +93,7 @@ def tune_and_print(options: RunOptions, output: OutputOptions, *, resume: bool) 
         options,
         output.workspace,
         output.record_output(),
-        probing=Listener(say, progress_of_probing(plain=output.plain_log)),
-        listener=Listener(say, progress_of_run(plain=output.plain_log)),
-        deliver=deliver,
+        Listener(say, progress_of(plain=output.plain_log)),
+        deliver,
         resume=resume,
     )

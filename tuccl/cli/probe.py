@@ -49,7 +49,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
     from tuccl.views.terminal import probe_summary
     from tuccl.views.terminal.display import say
     from tuccl.views.terminal.json_output import print_json
-    from tuccl.views.terminal.progress import shown_progress
+    from tuccl.views.terminal.live_view import shown_progress
     from tuccl.workspace.atomic_file import require_writable, write_atomically
 
     tasks, file = mpi_tasks(os.environ), output.output

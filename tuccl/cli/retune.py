@@ -53,7 +53,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
     from tuccl.tuning.pipeline.preparing import prepare
     from tuccl.tuning.pipeline.retuning import retuning_of
     from tuccl.views.terminal import display
-    from tuccl.views.terminal.live_view import progress_of_probing
+    from tuccl.views.terminal.live_view import progress_of
     from tuccl.workspace.atomic_file import absolute
     from tuccl.workspace.runs import Workspace
 
@@ -70,7 +70,7 @@ def retune(own: RetuneOptions, output: OutputOptions) -> int:
 
     def lead(places: Places | None) -> int:
         def probe() -> Topology:
-            shown = progress_of_probing(plain=output.plain_log)
+            shown = progress_of(plain=output.plain_log)
             machine = probe_again(places, shown, display.say, takes_one_gpu=options.takes_one_gpu)
             probed.append(machine)
             return machine
@@ -149,7 +149,7 @@ def _retune(
     from tuccl.tuning.pipeline.retune_plan import plan_lines
     from tuccl.tuning.pipeline.tuning_run import run
     from tuccl.views.terminal.display import say
-    from tuccl.views.terminal.live_view import progress_of_run
+    from tuccl.views.terminal.live_view import progress_of
     from tuccl.views.terminal.table_display import print_result, print_retuned
     from tuccl.workspace.runs import Workspace
 
@@ -166,7 +166,7 @@ def _retune(
             say(f"changed: {sentence}")
         for line in plan_lines(plan):
             say(f"plan: {line}")
-        listener = Listener(say, progress_of_run(plain=output.plain_log))
+        listener = Listener(say, progress_of(plain=output.plain_log))
         workspace = Workspace(output.workspace)
         result = run(retuning.prepared, workspace, listener, record_to, places, retuning.carried)
         say(f"the old table is kept in {old.run.root}")

@@ -95,7 +95,7 @@ def _synthesize(options: SynthesizeOptions, ranks: Workers | None) -> int:
     from tuccl.schedules.synthesis_report import as_dict, as_text
     from tuccl.views.terminal import display
     from tuccl.views.terminal.json_output import print_json
-    from tuccl.views.terminal.progress import shown_progress
+    from tuccl.views.terminal.live_view import shown_progress
 
     output = options.output
     if output == STDOUT and options.as_json:

@@ -79,7 +79,7 @@ def import_workload(options: WorkloadImportOptions) -> int:
     from tuccl.quantities import parse_seconds
     from tuccl.views.terminal.display import print_lines, say_notes
     from tuccl.views.terminal.json_output import print_document
-    from tuccl.views.terminal.progress import shown_progress
+    from tuccl.views.terminal.live_view import shown_progress
     from tuccl.views.terminal.workload_display import exposure_lines, summary_line, workload_figures
     from tuccl.workloads.recordings.importing import import_recordings
     from tuccl.workloads.recordings.recognition import parse_kind
@@ -227,7 +227,7 @@ def _print_variables(options: WorkloadRecordOptions, directory: Path) -> int:
 def _write_recorded(options: WorkloadRecordOptions, files: Sequence[Path], output: Path) -> None:
     from tuccl.views.terminal.display import say, say_notes
     from tuccl.views.terminal.json_output import print_document
-    from tuccl.views.terminal.progress import shown_progress
+    from tuccl.views.terminal.live_view import shown_progress
     from tuccl.views.terminal.workload_display import summary_line, workload_figures
     from tuccl.workloads.recordings.importing import import_recordings
     from tuccl.workloads.workload import SourceKind

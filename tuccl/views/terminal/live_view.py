@@ -1,4 +1,4 @@
-"""The live view of `init`, `tune` and `retune`, redrawn on the terminal of standard error.
+"""The live view of a command that takes long, redrawn on the terminal of standard error.
 
 A thread draws it every second, so that a measurement never waits for the terminal. The cursor
 stays visible and no mode of the terminal changes: a process that is killed leaves nothing to mend.
@@ -24,7 +24,7 @@ from rich.text import Text
 from tuccl.crew.interrupts import interrupts_held, raise_if_interrupted
 from tuccl.search.trials.events import Event, Progress, Total
 from tuccl.views.terminal.display import lines_above, plain_console
-from tuccl.views.terminal.progress import is_terminal, plain_progress, shown_progress, surviving
+from tuccl.views.terminal.progress import is_terminal, plain_progress, surviving
 from tuccl.views.terminal.run_frame import LEAST_COLUMNS, LEAST_ROWS, closing_frame, frame
 from tuccl.views.terminal.run_state import RunState
 
@@ -38,33 +38,24 @@ _WITHOUT_CURSOR = ("", "dumb", "unknown")
 """Values of TERM for terminals whose cursor does not move."""
 
 
-def progress_of_probing(*, plain: bool) -> Callable[[], AbstractContextManager[Progress]]:
-    """Return what opens the `Progress` of probing; `plain` as for `progress_of_run`."""
-    return plain_progress if plain else shown_progress
-
-
-def progress_of_run(*, plain: bool) -> Callable[[], AbstractContextManager[Progress]]:
-    """Return what opens the `Progress` of a run.
+def progress_of(*, plain: bool) -> Callable[[], AbstractContextManager[Progress]]:
+    """Return what opens a `Progress`.
 
     Args:
         plain: Whether lines are printed on a terminal, too, instead of the view.
     """
-    return plain_progress if plain else shown_run
+    return plain_progress if plain else shown_progress
 
 
 @contextmanager
-def shown_run(environment: Mapping[str, str] = os.environ) -> Iterator[Progress]:
+def shown_progress(environment: Mapping[str, str] = os.environ) -> Iterator[Progress]:
     """Open a `Progress` that draws the live view where it fits, and prints lines elsewhere.
 
     Raises:
         UsageError: `TUCCL_PROGRESS_EVERY` is no duration.
     """
-    if not is_terminal(environment):
-        with shown_progress(environment) as progress:
-            yield progress
-        return
     size = _size()
-    if not (_fits(size) and _can_draw(environment)):
+    if not (is_terminal(environment) and _fits(size) and _can_draw(environment)):
         with plain_progress(environment) as progress:
             yield progress
         return

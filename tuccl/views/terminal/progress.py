@@ -1,4 +1,4 @@
-"""The progress of a command: a bar on a terminal, else lines on standard error every 30 s.
+"""The progress of a command as lines on standard error every 30 s.
 
 Long work reports to a `Progress`. A thread prints the lines, so that they come
 during one long step, too. Commands and stages that take a second or two get no line.
@@ -14,14 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
-from rich.progress import Progress as Bars
-from rich.text import Text
-
 from tuccl.crew.interrupts import interrupts_held, raise_if_interrupted
 from tuccl.quantities import format_about, format_elapsed, parse_seconds
 from tuccl.search.trials.events import AtMost, Progress, Total
-from tuccl.views.terminal.display import plain_console, say
+from tuccl.views.terminal.display import say
 
 EVERY_VARIABLE = "TUCCL_PROGRESS_EVERY"
 """Environment variable with the longest time between two lines, as `30s`."""
@@ -33,7 +29,7 @@ _LEAST_ELAPSED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RunningStage:
     """Progress of one stage."""
 
     name: str
@@ -77,8 +73,13 @@ class Stage:
 
 
 def advanced(
-    before: Stage | None, name: str, done: int, total: Total, share: float | None, now_s: float
-) -> Stage:
+    before: RunningStage | None,
+    name: str,
+    done: int,
+    total: Total,
+    share: float | None,
+    now_s: float,
+) -> RunningStage:
     """Return the stage after a report, which must not contradict earlier ones.
 
     Raises:
@@ -90,7 +91,7 @@ def advanced(
     if share is not None and not 0.0 <= share <= 1.0:
         raise ValueError(f"{name}: share {share} is not from 0 to 1")
     if before is None or before.name != name or (before.is_over and done < before.done):
-        return Stage(name, done, total, now_s, share, share or 0.0)
+        return RunningStage(name, done, total, now_s, share, share or 0.0)
     if done < before.done or not _may_follow(before.total, total):
         raise ValueError(f"{name}: {done} of {total} after {before.done} of {before.total}")
     return replace(before, done=done, total=total, share=share)
@@ -135,7 +136,7 @@ class Lines:
         """
         self._write = write
         self._pace = pace
-        self._stage: Stage | None = None
+        self._stage: RunningStage | None = None
         self._over_s = began_s
         """End of the last stage, or beginning of the command."""
         self._wrote_s = began_s
@@ -184,18 +185,6 @@ class Lines:
     def _say(self, line: str, now_s: float) -> None:
         self._write(line)
         self._wrote_s = now_s
-
-
-@contextmanager
-def shown_progress(environment: Mapping[str, str] = os.environ) -> Iterator[Progress]:
-    """Open a `Progress` that draws bars on a terminal, and prints lines elsewhere.
-
-    Raises:
-        UsageError: `TUCCL_PROGRESS_EVERY` is no duration.
-    """
-    pace = _pace(environment)
-    with _bars() if is_terminal(environment) else printed_lines(pace) as progress:
-        yield surviving(progress)
 
 
 @contextmanager
@@ -269,50 +258,3 @@ def printed_lines(pace: Pace) -> Iterator[Progress]:
 def _print_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-@contextmanager
-def _bars() -> Iterator[Progress]:
-    """Open a `Progress` with a bar for each stage, on standard error."""
-    columns = (
-        TextColumn("{task.description}", justify="left", markup=False),
-        BarColumn(),
-        _Beside(),
-    )
-    bars = Bars(*columns, console=plain_console(stderr=True))
-    shown: Stage | None = None
-    bar = TaskID(0)
-
-    def report(name: str, done: int, total: Total, /, share: float | None = None) -> None:
-        nonlocal shown, bar
-        raise_if_interrupted()
-        now_s = time.monotonic()
-        stage = advanced(shown, name, done, total, share, now_s)
-        if shown is None or (stage.name, stage.began_s) != (shown.name, shown.began_s):
-            if shown is not None and not shown.is_over:
-                bars.update(bar, ended_s=now_s)
-            bar = bars.add_task(f"{name:<22}", total=None, stage=stage, ended_s=None)
-        elif shown.is_over:
-            return
-        shown = stage
-        known = total if isinstance(total, int) else None
-        ended_s = now_s if stage.is_over else None
-        bars.update(bar, completed=done, total=known, stage=stage, ended_s=ended_s)
-
-    with interrupts_held():  # Its thread takes no signals: they are for the main thread.
-        bars.start()
-    try:
-        yield report
-    finally:
-        bars.stop()
-
-
-class _Beside(ProgressColumn):
-    """A column with count, time and time left of a stage at the moment of drawing."""
-
-    def render(self, task: Task) -> Text:
-        """See `ProgressColumn`."""
-        stage: Stage = task.fields["stage"]
-        ended_s: float | None = task.fields["ended_s"]
-        now_s = time.monotonic() if ended_s is None else ended_s
-        return Text(stage.line(now_s).removeprefix(f"{stage.name}: "))

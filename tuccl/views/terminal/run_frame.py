@@ -46,9 +46,9 @@ def frame(state: RunState, now_s: float, columns: int, rows: int) -> list[Text]:
 
 
 def closing_frame(state: RunState, now_s: float, columns: int, rows: int) -> list[Text]:
-    """Return the lines that stay on the terminal when the run is over."""
+    """Return the lines that stay on the terminal when the command is over."""
     width = columns - 1
-    lines = [_title(state, now_s), *_over(state, width), _budget(state)]
+    lines = [*([_title(state, now_s)] if state.run else []), *_over(state, width), _budget(state)]
     return _cut([*lines, *_gains(state, width, rows - 1 - len(lines), over=True)], width)
 
 

@@ -8,7 +8,7 @@ from tuccl.search.trials import events
 from tuccl.search.trials.best_so_far import KeySoFar
 from tuccl.search.trials.config import Config, ProcessProfile, Task
 from tuccl.search.trials.events import Total
-from tuccl.views.terminal.progress import Stage, advanced
+from tuccl.views.terminal.progress import RunningStage, advanced
 
 
 class RunState:
@@ -21,7 +21,7 @@ class RunState:
             began_s: Beginning of the run, on the clock of all other times.
         """
         self.began_s = began_s
-        self.stage: Stage | None = None
+        self.stage: RunningStage | None = None
         self.took_s: dict[str, float] = {}
         """Seconds of the stages that are over, by name."""
         self.run: events.RunBegins | None = None
@@ -53,7 +53,7 @@ class RunState:
         if self.stage.is_over and (begins or before is None or not before.is_over):
             self._end(self.stage, now_s)
 
-    def _end(self, stage: Stage, now_s: float) -> None:
+    def _end(self, stage: RunningStage, now_s: float) -> None:
         self.took_s[stage.name] = self.took_s.get(stage.name, 0.0) + now_s - stage.began_s
 
     def note(self, event: events.Event) -> None:

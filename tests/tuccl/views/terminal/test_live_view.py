@@ -24,7 +24,7 @@ from tuccl.search.trials import events
 from tuccl.search.trials.config import STOCK, Config, Task
 from tuccl.search.trials.events import Progress
 from tuccl.views.terminal.display import say
-from tuccl.views.terminal.live_view import EVERY_S, LiveView, shown_run
+from tuccl.views.terminal.live_view import EVERY_S, LiveView, shown_progress
 from tuccl.views.terminal.progress import EVERY_VARIABLE
 
 pytestmark = pytest.mark.long
@@ -64,7 +64,7 @@ def screen_of(opened: Terminal, columns: int = 100) -> Screen:
 
 def test_notes_stand_above_and_the_last_state_stays() -> None:
     with stderr_on_a_terminal() as opened:
-        with shown_run(TERM) as view:
+        with shown_progress(TERM) as view:
             take_events(view)
             assert isinstance(view, LiveView)
             view.draw()
@@ -88,10 +88,24 @@ def test_notes_stand_above_and_the_last_state_stays() -> None:
         assert after == "table and bundle written"
 
 
+def test_a_command_without_a_run_shows_its_stages_and_leaves_what_took_time() -> None:
+    with stderr_on_a_terminal() as opened:
+        with shown_progress(TERM) as view:
+            assert isinstance(view, LiveView)
+            view("[red] 0000:ab:00.0", 1, 3)
+            view.draw()
+            time.sleep(0.6)
+            view("[red] 0000:ab:00.0", 3, 3)
+            view("network", 2, 2)
+        assert "[red] 0000:ab:00.0: 1 of 3 (33 %)" in opened.text
+        (line,) = screen_of(opened).lines
+        assert line.startswith("over     [red] 0000:ab:00.0 ")
+
+
 def test_it_is_drawn_by_itself_and_rarely() -> None:
     with stderr_on_a_terminal() as opened:
         began_s = time.monotonic()
-        with shown_run(TERM) as view:
+        with shown_progress(TERM) as view:
             take_events(view)
             opened.wait_for("tree LL ch8, 3 samples", times=2)
         drawings = opened.text.count("tree LL ch8, 3 samples")
@@ -101,7 +115,7 @@ def test_it_is_drawn_by_itself_and_rarely() -> None:
 @pytest.mark.parametrize("columns", [90, 60, 33, 160])
 def test_a_terminal_of_another_width_shows_one_view(columns: int) -> None:
     with stderr_on_a_terminal() as opened:
-        with shown_run(TERM) as view:
+        with shown_progress(TERM) as view:
             take_events(view)
             assert isinstance(view, LiveView)
             say("note: before")
@@ -139,7 +153,7 @@ def test_lines_are_printed_where_the_view_would_not_fit(
 ) -> None:
     with stderr_on_a_terminal() as opened:
         opened.resize(columns, rows)
-        with shown_run(environment | {EVERY_VARIABLE: "20ms"}) as progress:
+        with shown_progress(environment | {EVERY_VARIABLE: "20ms"}) as progress:
             progress("stock NCCL", 1, 3)
             opened.wait_for("stock NCCL: 1 of 3 (33 %)")
         assert "\x1b" not in opened.text
@@ -151,7 +165,7 @@ def test_lines_are_printed_where_the_bar_has_no_characters(
     with terminal(100, 30) as opened:
         with os.fdopen(os.dup(opened.follower), "w", encoding="latin-1") as stream:
             monkeypatch.setattr(sys, "stderr", stream)
-            with shown_run(TERM | {EVERY_VARIABLE: "20ms"}) as progress:
+            with shown_progress(TERM | {EVERY_VARIABLE: "20ms"}) as progress:
                 progress("stock NCCL", 1, 3)
                 opened.wait_for("stock NCCL: 1 of 3 (33 %)")
             monkeypatch.undo()
@@ -161,7 +175,7 @@ def test_lines_are_printed_where_the_bar_has_no_characters(
 def test_no_color_leaves_colours_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with stderr_on_a_terminal() as opened:
         monkeypatch.setenv("NO_COLOR", "1")
-        with shown_run(TERM) as view:
+        with shown_progress(TERM) as view:
             take_events(view)
             assert isinstance(view, LiveView)
             view.draw()
@@ -175,7 +189,7 @@ def test_a_terminal_that_goes_away_costs_the_view_and_not_the_run(
     with terminal(100, 30) as opened:
         stream = os.fdopen(os.dup(opened.follower), "w", encoding="utf-8")
         monkeypatch.setattr(sys, "stderr", stream)
-        with shown_run(TERM) as view:
+        with shown_progress(TERM) as view:
             take_events(view)
             opened.wait_for("four-gpus")
             opened.hang_up()

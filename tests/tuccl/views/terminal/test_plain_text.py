@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from tests.tuccl.conftest import Run
 from tuccl.crew.cluster_probe import ProbeResult
 from tuccl.views.terminal import display
 from tuccl.views.terminal.probe_summary import print_checks, print_probe
-from tuccl.views.terminal.progress import shown_progress
 
 BUS_IDS = tuple(f"0000:{bus:02x}:00.0" for bus in range(256))
 MARKED = "[red]:smiley:[/red]"
@@ -105,20 +102,3 @@ def test_tables_hold_every_bus_id(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"- {MARKED}\n" in said
     assert f"{BUS_IDS[0xAB]}{MARKED} 1.0 s; 0 measurements" in said
     assert _holds_every_bus_id(said)
-
-
-def test_progress_names_stages_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "xterm")
-    with shown_progress({}) as progress:
-        for bus_id in BUS_IDS[:8] + BUS_IDS[0xA8:0xB0]:
-            progress(f"{MARKED} {bus_id}", 1, 1)
-    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
-    assert f"{MARKED} {BUS_IDS[0xAB]}" in written
-    assert "\N{NEGATIVE SQUARED AB}" not in written

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -22,14 +19,14 @@ from tuccl.search.trials.events import AtMost, Total
 from tuccl.views.terminal.progress import (
     Lines,
     Pace,
-    Stage,
+    RunningStage,
     advanced,
+    plain_progress,
     printed_lines,
-    shown_progress,
 )
 
 
-def after(*reports: tuple[int, Total]) -> Stage:
+def after(*reports: tuple[int, Total]) -> RunningStage:
     stage = None
     for done, total in reports:
         stage = advanced(stage, "stage", done, total, None, 0.0)
@@ -75,7 +72,7 @@ class TestHonesty:
     def test_whatever_is_taken_never_says_more_done_than_there_is(
         self, reports: list[tuple[int, Total]]
     ) -> None:
-        stage: Stage | None = None
+        stage: RunningStage | None = None
         for done, total in reports:
             try:
                 stage = advanced(stage, "stage", done, total, None, 0.0)
@@ -95,19 +92,19 @@ class TestWhatALineSays:
         assert after((0, 0)).count() == "0 of 0"
 
     def test_time_left_goes_by_the_share_that_is_over(self) -> None:
-        stage = Stage("schedules", 4, 6, began_s=100.0, share=0.25)
+        stage = RunningStage("schedules", 4, 6, began_s=100.0, share=0.25)
         assert stage.line(130.0) == "schedules: 4 of 6 (66 %), 30 s, about 2 min left"
 
     def test_what_was_over_before_it_began_tells_nothing_of_its_pace(self) -> None:
         """Half was there already, a quarter took 30 s: so does the last quarter."""
-        stage = Stage("schedules", 4, 6, began_s=100.0, share=0.75, first_share=0.5)
+        stage = RunningStage("schedules", 4, 6, began_s=100.0, share=0.75, first_share=0.5)
         assert stage.left_s(130.0) == pytest.approx(30.0)
 
     @pytest.mark.parametrize(("share", "now_s"), [(None, 60.0), (0.01, 60.0), (0.5, 1.0)])
     def test_time_left_is_not_told_where_it_is_not_known(
         self, share: float | None, now_s: float
     ) -> None:
-        assert Stage("keys", 4, 6, began_s=0.0, share=share).left_s(now_s) is None
+        assert RunningStage("keys", 4, 6, began_s=0.0, share=share).left_s(now_s) is None
 
 
 class Recorded:
@@ -221,49 +218,16 @@ class TestPrinted:
         assert sum("done in" in line for line in said) == 1
 
     def test_the_interval_is_the_users(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with shown_progress({"TUCCL_PROGRESS_EVERY": "20ms"}) as progress:
+        with plain_progress({"TUCCL_PROGRESS_EVERY": "20ms"}) as progress:
             progress("keys", 0, 2)
             time.sleep(0.3)
         assert len(capsys.readouterr().err.splitlines()) >= 3
         with (
             pytest.raises(UsageError, match="TUCCL_PROGRESS_EVERY"),
-            shown_progress({"TUCCL_PROGRESS_EVERY": "often"}),
+            plain_progress({"TUCCL_PROGRESS_EVERY": "often"}),
         ):
             pass
 
 
 def test_all_of_the_pace_is_scaled() -> None:
     assert Pace(2.0, 30.0, 5.0).scaled_to(60.0) == Pace(4.0, 60.0, 10.0)
-
-
-def on_a_terminal(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
-    reading, writing = pty.openpty()
-    with os.fdopen(writing, "w", encoding="utf-8") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setenv("COLUMNS", "120")
-        with shown_progress(environment) as progress:
-            progress("process profiles", 13, AtMost(20))
-            progress("process profiles", 14, 14)
-            progress("keys", 1, 3, share=0.1)
-            progress("keys", 3, 3, share=1.0)
-        monkeypatch.undo()
-    said = b""
-    os.set_blocking(reading, False)
-    try:
-        while chunk := os.read(reading, 1 << 16):
-            said += chunk
-    except OSError:
-        pass
-    os.close(reading)
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode())
-
-
-def test_a_terminal_shows_a_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = on_a_terminal({}, monkeypatch)
-    assert re.search(r"process profiles +━+ 14 of 14 \(100 %\)", said)
-    assert re.search(r"keys +━+ 3 of 3 \(100 %\)", said)
-
-
-def test_rank_0_of_an_mpi_job_prints_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "━" not in on_a_terminal({"OMPI_COMM_WORLD_RANK": "0"}, monkeypatch)

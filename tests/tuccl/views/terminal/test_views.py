@@ -1,4 +1,4 @@
-"""What every view of a run's progress has to do: `Progress` as lines, as bars and as live view."""
+"""What every view of a run's progress has to do: `Progress` as lines and as live view."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from tests.tuccl.views.terminal.test_live_view import TERM, stderr_on_a_terminal
 from tuccl.search.trials.events import AtMost, Progress
-from tuccl.views.terminal.live_view import shown_run
-from tuccl.views.terminal.progress import plain_progress, shown_progress
+from tuccl.views.terminal.live_view import shown_progress
+from tuccl.views.terminal.progress import plain_progress
 
 Opened = tuple[Progress, Callable[[], str]]
 View = Callable[[], AbstractContextManager[Opened]]
@@ -32,7 +32,7 @@ class Stream(io.StringIO):
 
 @contextmanager
 def live() -> Iterator[Opened]:
-    with stderr_on_a_terminal() as opened, shown_run(TERM) as progress:
+    with stderr_on_a_terminal() as opened, shown_progress(TERM) as progress:
         yield progress, lambda: opened.text
 
 
@@ -49,7 +49,6 @@ def on_a_stream(terminal: bool, plain: bool = False) -> Callable[[], Iterator[Op
 
 VIEWS: dict[str, View] = {
     "lines": contextmanager(on_a_stream(terminal=False)),
-    "bars": contextmanager(on_a_stream(terminal=True)),
     "plain on a terminal": contextmanager(on_a_stream(terminal=True, plain=True)),
     "live view": live,
 }
