@@ -33,7 +33,6 @@ _HOMES = {
     "tuccl.api.measurements": ("read_bench", "read_record"),
     "tuccl.api.schedules": (
         "Simulation",
-        "Synthesis",
         "expert_schedules",
         "read_schedule",
         "simulate",
@@ -66,6 +65,7 @@ _HOMES = {
     "tuccl.reports.explanation": ("ExplainedCall",),
     "tuccl.reports.keys": ("KeyFigures",),
     "tuccl.reports.tuning_result": ("TunedTable", "TuningResult"),
+    "tuccl.schedules.synthesis_report": ("Synthesis",),
     "tuccl.shipping.bench.result": ("BenchResult",),
     "tuccl.shipping.shipment": ("Shipped",),
 }

@@ -14,7 +14,6 @@ from tuccl.api.machines import write_topology as write_topology
 from tuccl.api.measurements import read_bench as read_bench
 from tuccl.api.measurements import read_record as read_record
 from tuccl.api.schedules import Simulation as Simulation
-from tuccl.api.schedules import Synthesis as Synthesis
 from tuccl.api.schedules import expert_schedules as expert_schedules
 from tuccl.api.schedules import read_schedule as read_schedule
 from tuccl.api.schedules import simulate as simulate
@@ -41,6 +40,7 @@ from tuccl.reports.explanation import ExplainedCall as ExplainedCall
 from tuccl.reports.keys import KeyFigures as KeyFigures
 from tuccl.reports.tuning_result import TunedTable as TunedTable
 from tuccl.reports.tuning_result import TuningResult as TuningResult
+from tuccl.schedules.synthesis_report import Synthesis as Synthesis
 from tuccl.shipping.bench.result import BenchResult as BenchResult
 from tuccl.shipping.shipment import Shipped as Shipped
 

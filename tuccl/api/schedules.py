@@ -29,6 +29,7 @@ from tuccl.schedules.own_schedules import read_schedule as read_any_schedule
 from tuccl.schedules.schedule_choice import WIRES_ALONE, Request
 from tuccl.schedules.schedule_files import wanted_format
 from tuccl.schedules.schedule_files import write_schedule as write_texts
+from tuccl.schedules.synthesis_report import Synthesis
 
 AnySchedule = Algorithm | Schedule | str | Path
 """A schedule, one in the schedule language, or the file that holds one."""
@@ -62,25 +63,6 @@ class Simulation:
     def share_of_bound(self) -> float | None:
         """Share of the bound that the schedule reaches, at most 1."""
         return None if self.bound_us is None else self.bound_us / self.time_us
-
-
-@dataclass(frozen=True, slots=True)
-class Synthesis:
-    """The fastest schedule that was found, and the schedules that it was chosen from."""
-
-    schedule: Algorithm
-    """The schedule, proved right."""
-    simulation: Simulation
-    is_expert: bool
-    """Whether it is one of the known algorithms, rather than synthesized."""
-    sketch: str
-    """Name of the sketch that the schedule runs on."""
-    why: str
-    """Reason for which the sketch was made."""
-    tried: tuple[Simulation, ...]
-    """All schedules that were considered, the best first."""
-    notes: tuple[str, ...]
-    """Sketches that were not tried, and what a runtime would refuse."""
 
 
 def synthesize(
@@ -120,22 +102,7 @@ def synthesize(
     path = None if sketch is None else Path(sketch)
     given = None if path is None else sketch_for(read_sketch_argument(path), topology, path)
     means = Means(given, wanted_format(format, None), jobs)
-    outcome = best_schedule(request, topology, means, progress_of(on_stage))
-    bound_us = outcome.bounds.time_us(request.size_bytes)
-    tried = tuple(
-        Simulation(candidate.algorithm.name, request.size_bytes, *candidate.times, bound_us)
-        for candidate in outcome.choice.tried
-    )
-    best = outcome.choice.best
-    return Synthesis(
-        schedule=best.algorithm,
-        simulation=tried[0],
-        is_expert=best.synthesis is None,
-        sketch=best.sketch.name,
-        why=best.sketch.why,
-        tried=tried,
-        notes=outcome.notes,
-    )
+    return best_schedule(request, topology, means, progress_of(on_stage))
 
 
 def expert_schedules(machine: Machine, operation: str, *, root: int = 0) -> tuple[Algorithm, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from probes.topology.graph import Topology
     from tuccl.crew.places import Places
     from tuccl.crew.pool import Workers
-    from tuccl.schedules.synthesis_report import Outcome
+    from tuccl.schedules.synthesis_report import Synthesis
     from tuccl.search.trials.events import Progress
 
 SCHEMA_VERSION = 1
@@ -128,7 +128,7 @@ def _synthesize(options: SynthesizeOptions, ranks: Workers | None) -> int:
 
 def _outcome(
     options: SynthesizeOptions, wanted: str | None, ranks: Workers | None, progress: Progress
-) -> Outcome:
+) -> Synthesis:
     from lookup_tables.collective import parse_collective
     from tuccl.options.sketch_argument import nodes_of, read_sketch_argument, sketch_for
     from tuccl.quantities import parse_seconds, parse_size

@@ -20,7 +20,7 @@ from tuccl.schedules.guidance import guided
 from tuccl.schedules.making import Stopwatch
 from tuccl.schedules.schedule_choice import Choice, Request, Tried, choose_schedule
 from tuccl.schedules.schedule_files import is_for_msccl, runtime_notes, schedule_texts
-from tuccl.schedules.synthesis_report import Bounds, Outcome
+from tuccl.schedules.synthesis_report import Bounds, Synthesis
 from tuccl.search.trials.events import Progress
 
 _MOST_JOBS = 1024
@@ -46,7 +46,7 @@ def best_schedule(
     means: Means,
     progress: Progress,
     watch: Stopwatch | None = None,
-) -> Outcome:
+) -> Synthesis:
     """Search the sketches of a machine.
 
     Args:
@@ -92,7 +92,7 @@ def best_schedule(
         *runtime_notes(choice.best.algorithm, request.size_bytes, means.format),
     )
     seconds = {**watch.seconds, **choice.seconds}
-    return Outcome(topology, request, bounds, choice, tuple(dict.fromkeys(notes)), seconds)
+    return Synthesis(topology, request, bounds, choice, tuple(dict.fromkeys(notes)), seconds)
 
 
 def bounds_of(request: Request, machine: Sketch) -> Bounds:

@@ -10,6 +10,7 @@ from typing import Any
 from probes.topology.graph import Topology
 from sketches.chunking import msccl_multiple_bytes
 from synthesizer.bounds.time_bounds import TimeBound
+from synthesizer.ir.algorithm import Algorithm
 from tuccl.quantities import format_size
 from tuccl.schedules.across_hosts import on_nodes
 from tuccl.schedules.chunk_fit import contributions
@@ -34,21 +35,47 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The outcome of a synthesis."""
+class Synthesis:
+    """The fastest schedule that was found, and the schedules that it was chosen from."""
 
     topology: Topology
     request: Request
     bounds: Bounds
     choice: Choice
     notes: tuple[str, ...]
+    """Sketches that were not tried, and what a runtime would refuse."""
     seconds: dict[str, float]
+    """Seconds by stage."""
+
+    @property
+    def schedule(self) -> Algorithm:
+        """The schedule, proved right."""
+        return self.choice.best.algorithm
+
+    @property
+    def time_us(self) -> float:
+        """Its simulated time, with messages in turn or with fair sharing, whichever is worse."""
+        return self.choice.best.time_us
+
+    @property
+    def gb_per_s(self) -> float:
+        """Algorithm bandwidth as nccl-tests defines it: bytes of the call over its time."""
+        return self.request.size_bytes * 1e-3 / self.time_us
+
+    @property
+    def bound_us(self) -> float:
+        """Time that no schedule on this machine undercuts."""
+        return self.bounds.time_us(self.request.size_bytes)
+
+    @property
+    def share_of_bound(self) -> float:
+        """Share of the bound that the schedule reaches, at most 1."""
+        return self.bound_us / self.time_us
 
 
-def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict[str, Any]:
+def as_dict(outcome: Synthesis, files: Sequence[Path], wanted: str | None) -> dict[str, Any]:
     """Return the document of `--json`, with the files that were written and their format."""
     request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
-    algbw = request.size_bytes * 1e-3 / best.time_us
     across = on_nodes(best.algorithm, best.sketch.node_of_rank)
     return {
         "topology": outcome.topology.name,
@@ -62,12 +89,12 @@ def as_dict(outcome: Outcome, files: Sequence[Path], wanted: str | None) -> dict
         "steps": best.algorithm.step_count,
         "chunks": best.algorithm.chunks_per_loop,
         **_times(best),
-        "algbw_gb_per_s": algbw,
+        "algbw_gb_per_s": outcome.gb_per_s,
         "bound_gb_per_s": bounds.bandwidth_gb_per_s,
-        "bandwidth_ratio": algbw / bounds.bandwidth_gb_per_s,
+        "bandwidth_ratio": outcome.gb_per_s / bounds.bandwidth_gb_per_s,
         "latency_bound_us": bounds.latency_us,
-        "time_bound_us": bounds.time_us(request.size_bytes),
-        "ratio": bounds.time_us(request.size_bytes) / best.time_us,
+        "time_bound_us": outcome.bound_us,
+        "ratio": outcome.share_of_bound,
         "solver": _solver(best),
         "seconds": {stage: round(taken, 6) for stage, taken in outcome.seconds.items()},
         "chunking": _chunking(outcome),
@@ -103,7 +130,7 @@ def _times(tried: Tried) -> dict[str, float]:
     }
 
 
-def _chunking(outcome: Outcome) -> dict[str, Any]:
+def _chunking(outcome: Synthesis) -> dict[str, Any]:
     """Return the size of chunks, the sketch's demands on them, and their misfits."""
     request, best = outcome.request, outcome.choice.best
     wanted = best.sketch.chunking_for(request.size_bytes)
@@ -120,7 +147,7 @@ def _chunking(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _sizes(outcome: Outcome) -> dict[str, Any] | None:
+def _sizes(outcome: Synthesis) -> dict[str, Any] | None:
     """Return the sizes that the sketch is tried for; None means all."""
     sizes = outcome.choice.best.sketch.sizes_of(outcome.request.collective.value)
     if sizes is None:
@@ -141,20 +168,18 @@ def _solver(tried: Tried) -> dict[str, Any]:
     return {"status": status, "gap": result.solver_gap, "fallback": result.fallback}
 
 
-def as_text(outcome: Outcome) -> str:
+def as_text(outcome: Synthesis) -> str:
     """Return the report as text."""
     request, bounds, best = outcome.request, outcome.bounds, outcome.choice.best
-    algbw = request.size_bytes * 1e-3 / best.time_us
     result = best.synthesis
     how = "expert algorithm"
     if result is not None:
         how = f"synthesized, {result.fallback or 'optimal routes'}, gap {result.solver_gap:.1%}"
     stages = ", ".join(f"{stage} {taken:.2f}" for stage, taken in outcome.seconds.items())
-    share = bounds.time_us(request.size_bytes) / best.time_us
     task = f"{request.collective} of {format_size(request.size_bytes)}"
     machine = f"{outcome.topology.name}, {best.sketch.ranks} GPUs"
+    share = f"{outcome.share_of_bound:.1%}"
     limits = f"{bounds.latency_us:.2f} us and {bounds.bandwidth_gb_per_s:.2f} GB/s"
-    least_us = bounds.time_us(request.size_bytes)
     across = on_nodes(best.algorithm, best.sketch.node_of_rank)
     times = best.times
     shares = f"links in turn {times.in_turn_us:.2f} us, shared fairly {times.fair_us:.2f} us"
@@ -164,8 +189,8 @@ def as_text(outcome: Outcome) -> str:
         f"  sketch {best.sketch.name}: {best.sketch.why}",
         *_chunk_lines(outcome),
         *([] if across is None else [f"  {across.as_text()}"]),
-        f"  simulated {best.time_us:.2f} us, {algbw:.2f} GB/s, {shares}",
-        f"  bounds of the machine {limits}, together {least_us:.2f} us: {share:.1%} reached",
+        f"  simulated {best.time_us:.2f} us, {outcome.gb_per_s:.2f} GB/s, {shares}",
+        f"  bounds of the machine {limits}, together {outcome.bound_us:.2f} us: {share} reached",
         f"  seconds: {stages}",
     ]
     others = outcome.choice.tried[1:]
@@ -179,7 +204,7 @@ def as_text(outcome: Outcome) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _chunk_lines(outcome: Outcome) -> list[str]:
+def _chunk_lines(outcome: Synthesis) -> list[str]:
     """Return lines on the choice of chunks if it is not obvious."""
     best = outcome.choice.best
     if best.misfits:
