@@ -348,11 +348,11 @@ def forms_and_place(
 ) -> tuple[tuple[Form, ...], Path | None]:
     """Return the forms to write, with those of an earlier ship, and the place that was named."""
     earlier = read_manifest(target)
-    if earlier is None:
-        return tuple(forms), place
-    known = [Form(name) for name in earlier.forms if name in set(Form)]
-    if place is None and earlier.place is not None:
-        place = Path(earlier.place)
+    known: list[Form] = []
+    if earlier is not None:
+        known = [Form(name) for name in earlier.forms if name in set(Form)]
+        if place is None and earlier.place is not None:
+            place = Path(earlier.place)
     return tuple(sorted({*known, *forms})), place
 
 

@@ -13,7 +13,16 @@ import pytest
 
 from lookup_tables.collective import Collective
 from lookup_tables.store import table_to_parquet_bytes
-from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, NcclProtocol, Shape, Table
+from lookup_tables.table import (
+    BuiltinConfig,
+    Entry,
+    Key,
+    NcclAlgorithm,
+    NcclProtocol,
+    Shape,
+    StoredSchedule,
+    Table,
+)
 from tests.runtime.conftest import compile_c
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
@@ -26,12 +35,17 @@ _LOADED = re.compile(r"TuCCL: (\S.*)/bundle-[0-9a-f]{8}\.tuccl \(CRC ([0-9a-f]{8
 _NEEDED = re.compile(r"(/\S+) \(0x")
 
 
-def run_of_one_rank(root: Path, profile: Mapping[str, str] | None = None) -> Run:
+def run_of_one_rank(
+    root: Path,
+    profile: Mapping[str, str] | None = None,
+    schedules: Sequence[StoredSchedule] = (),
+) -> Run:
     """A run whose table has an entry for one rank."""
     ring = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 4)
     key = Key(Collective.ALL_REDUCE, 1024, 4095, Shape(1, 1, 1), "test")
     entry = Entry(key, 1024, ring, None, 1.0, 1.0, 2.0, 5, 0.0, "2026-01-02T03:04:05Z")
-    table = Table("test", "test", (), (entry,), PROFILE if profile is None else profile)
+    settings = PROFILE if profile is None else profile
+    table = Table("test", "test", (), (entry,), settings, tuple(schedules))
     root.mkdir()
     run = Run(root)
     run.table.write_bytes(table_to_parquet_bytes(table))
@@ -90,18 +104,8 @@ def make_job_root(root: Path, stand_ins: StandIns, programs_too: Sequence[str] =
     root.mkdir()
     job = compile_c(root / "job", [NATIVE / "start_communicator.c"], "-ldl")
     programs = {"bin/job": job, "bin/sh": Path("/bin/sh")}
-    for name in (
-        "bash",
-        "dash",
-        "readlink",
-        "cp",
-        "mv",
-        "mkdir",
-        "dirname",
-        "cmp",
-        "rm",
-        *programs_too,
-    ):
+    tools = ("bash", "dash", "readlink", "cp", "mv", "mkdir", "dirname", "cmp", "rm")
+    for name in (*tools, *programs_too):
         if (path := shutil.which(name, path="/usr/bin:/bin")) is not None:
             programs[f"bin/{name}"] = Path(path)
     for name, program in programs.items():

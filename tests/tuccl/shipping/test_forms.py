@@ -34,7 +34,6 @@ from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.forms import Form, parse_forms
 from tuccl.shipping.shipment import ship
-from tuccl.workspace.atomic_file import write_atomically
 from tuccl.workspace.runs import Run
 
 ALL = tuple(Form)
@@ -86,10 +85,6 @@ def loads(root: JobRoot, variables: dict[str, str]) -> None:
     started = root.job(variables)
     assert (started.code, started.loaded) == (0, (PLACE, sum_of(place_in(root))))
     assert {name: variables[name] for name in PROFILE} == PROFILE
-
-
-def test_a_job_without_a_form_has_no_table(root: JobRoot) -> None:
-    assert root.job().loaded is None
 
 
 @pytest.mark.parametrize("read", [docker_env_file, systemd_environment_file])
@@ -333,41 +328,6 @@ def test_later_ships_renew_the_forms_and_remember_the_place(run: Run, tmp_path: 
     manifest = json.loads((target / "tuccl-manifest.json").read_text())
     assert (manifest["forms"], manifest["place"]) == (["env", "slurm"], "/opt/tuccl")
     assert {"tuccl.envfile", "slurm-task-prolog.sh"} <= {f["path"] for f in manifest["files"]}
-
-
-class Killed(BaseException):
-    """In place of SIGKILL."""
-
-
-def test_a_ship_that_was_killed_among_its_forms_is_completed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, write = tmp_path / "shipped", write_atomically
-
-    def stopping(path: Path, *arguments: Any, **options: Any) -> None:
-        if path.name == "daemonset.yaml":
-            raise Killed
-        write(path, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shipment, "write_atomically", stopping)
-        with pytest.raises(Killed):
-            ship(run, target, forms=ALL)
-    assert (target / "kubernetes" / "configmap.yaml").exists()
-    assert not (target / "tuccl.env").exists()
-    ship(run, target, forms=ALL)
-    assert (target / "kubernetes" / "daemonset.yaml").exists()
-
-
-def test_a_file_of_others_among_the_forms_is_left_alone(run: Run, tmp_path: Path) -> None:
-    target = tmp_path / "shipped"
-    ship(run, target, forms=ALL)
-    mine = target / "kubernetes" / "mine.yaml"
-    mine.write_text("mine")
-    with pytest.raises(UsageError, match=r"did not write: kubernetes/mine\.yaml"):
-        ship(run, target)
-    ship(run, target, force=True)
-    assert mine.read_text() == "mine"
 
 
 def test_forms_are_named_in_a_list() -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,18 +23,13 @@ from tests.tuccl.conftest import TunedWorkspace
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.tuning_result import read_table
 from tuccl.runtime import PLUGIN_NAME
-from tuccl.shipping import shipment, shipped_directory
+from tuccl.shipping import shipment
 from tuccl.shipping.environment_file import ShippedExecutor
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.shipment import ship
-from tuccl.workspace.atomic_file import PARTIAL_PREFIX, write_atomically
 from tuccl.workspace.runs import Run, Workspace
 
 MANIFEST = "tuccl-manifest.json"
-
-
-class Killed(BaseException):
-    """In place of SIGKILL."""
 
 
 def run_with(table: Table, root: Path, like: Run) -> Run:
@@ -182,7 +176,10 @@ def test_a_rank_that_sources_what_its_job_script_names_keeps_the_jobs_table(
     assert sourced(environment, "TUCCL_ENV") != job
 
 
-@pytest.mark.parametrize("place", ["notes.txt", "schedules/mine.xml", "folder/below", ".hidden"])
+@pytest.mark.parametrize(
+    "place",
+    ["notes.txt", "schedules/mine.xml", "kubernetes/mine.yaml", "folder/below", ".hidden"],
+)
 def test_files_of_others_are_named_and_left_alone(
     first: Run, second: Run, tmp_path: Path, place: str
 ) -> None:
@@ -324,72 +321,6 @@ def test_two_ships_at_once_exclude_each_other(first: Run, tmp_path: Path) -> Non
     finally:
         os.close(descriptor)
     ship(first, target)
-
-
-def killing(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
-    """Have the write or removal number `after` kill the ship; how many there were."""
-    steps = 0
-    remove = shipped_directory._remove
-
-    def step() -> bool:
-        nonlocal steps
-        steps += 1
-        return steps > after
-
-    def write(path: Path, content: bytes | str, *, mode: int = 0o644) -> None:
-        if step():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (path.parent / f"{PARTIAL_PREFIX}k1ll3d").write_bytes(b"half a fi")
-            raise Killed
-        write_atomically(path, content, mode=mode)
-
-    def unlink(path: Path) -> None:
-        if step():
-            raise Killed
-        remove(path)
-
-    monkeypatch.setattr(shipment, "write_atomically", write)
-    monkeypatch.setattr(shipped_directory, "_remove", unlink)
-    return lambda: steps
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("before", ["nothing", "table", "table without manifest"])
-def test_killed_anywhere_a_job_gets_a_whole_table_and_the_next_ship_completes_it(
-    first: Run, second: Run, tmp_path: Path, before: str
-) -> None:
-    """Whichever table is shipped next."""
-    whole = {}
-    for name, run in (("first", first), ("second", second)):
-        ship(run, tmp_path / "shipped")
-        whole[name] = contents(tmp_path / "shipped")
-        shutil.rmtree(tmp_path / "shipped")
-    profiles = [read_table(run).profile for run in (first, second)]
-    steps = after = 0
-    while after <= steps:
-        for name, next_run in (("first", first), ("second", second)):
-            target = tmp_path / "shipped"
-            if before != "nothing":
-                ship(first, target)
-            if before == "table without manifest":
-                (target / MANIFEST).unlink()
-            with pytest.MonkeyPatch.context() as patch:
-                count = killing(patch, after)
-                try:
-                    ship(second, target)
-                except Killed:
-                    assert count() == after + 1
-                steps = max(steps, count())
-            if before != "nothing" or (target / "tuccl.env").exists():
-                assert sourced_bundle(target).profile in profiles
-            ship(next_run, target)
-            found = contents(target)
-            assert whole[name].items() <= found.items()
-            extra = found.keys() - whole[name].keys()
-            assert all(re.match(r"(bundle|tuccl)-[0-9a-f]{8}\.", name) for name in extra)
-            shutil.rmtree(target)
-        after += 1
-    assert steps > 6
 
 
 def test_the_command_refuses_and_forces(

@@ -10,11 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
 from lookup_tables.store import table_to_parquet_bytes
+from lookup_tables.table import StoredSchedule
 from tests.runtime.conftest import compile_c
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.shipping.form_readers import (
@@ -25,7 +27,8 @@ from tests.tuccl.shipping.form_readers import (
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.tuning_result import read_table
-from tuccl.shipping import shipment, versions
+from tuccl.runtime import PLUGIN_NAME
+from tuccl.shipping import shipment, shipped_directory, versions
 from tuccl.shipping.forms import Form
 from tuccl.shipping.rollback import rollback
 from tuccl.shipping.shipment import ship
@@ -60,8 +63,9 @@ class Directory:
 @pytest.fixture
 def directory(tmp_path: Path) -> Directory:
     profiles = ({"NCCL_NTHREADS": "256"}, {"NCCL_NTHREADS": "512"}, {"NCCL_BUFFSIZE": "1048576"})
+    schedules = [StoredSchedule(name, name, "<algo/>") for name in ("1a", "2b")]
     runs = tuple(
-        run_of_one_rank(tmp_path / f"run{number}", profile)
+        run_of_one_rank(tmp_path / f"run{number}", profile, schedules[: 2 - number])
         for number, profile in enumerate(profiles)
     )
     return Directory(tmp_path / "shipped", runs)
@@ -157,8 +161,7 @@ def test_forms_and_place_of_now_follow_a_table_of_before_they_were_asked_for(
     for wanted, version in ((first, "1"), (second, "2"), (first, first)):
         rollback(directory.target, version)
         assert whole(directory.target) == wanted
-        for sums in FORM_SUMS.values():
-            assert sums(directory.target) == wanted
+        assert {crc_in(read(directory.target)) for read in FORMS.values()} == {wanted}
         text = (directory.target / "tuccl.envfile").read_text()
         assert f"TUCCL_BUNDLE=/opt/tuccl/bundle-{wanted}.tuccl" in text
 
@@ -269,7 +272,6 @@ class Killed(BaseException):
 def killing(patch: pytest.MonkeyPatch, after: int) -> None:
     """Have the write or removal number `after` kill the command."""
     steps = 0
-    remove = versions._unlink
 
     def step() -> None:
         nonlocal steps
@@ -286,53 +288,84 @@ def killing(patch: pytest.MonkeyPatch, after: int) -> None:
             raise
         write_atomically(path, content, mode=mode)
 
-    def unlink(path: Path) -> None:
-        step()
-        remove(path)
+    def killing_removal(module: ModuleType, name: str) -> None:
+        remove = getattr(module, name)
 
-    patch.setattr(shipment, "write_atomically", write)
-    patch.setattr(versions, "write_atomically", write)
-    patch.setattr(versions, "_unlink", unlink)
+        def unlink(path: Path) -> None:
+            step()
+            remove(path)
+
+        patch.setattr(module, name, unlink)
+
+    for module in (shipment, versions):
+        patch.setattr(module, "write_atomically", write)
+    killing_removal(versions, "_unlink")
+    killing_removal(shipped_directory, "_remove")
 
 
-@pytest.mark.parametrize("command", ["ship", "rollback", "first rollback"])
+def contents(directory: Path) -> dict[str, bytes]:
+    """Files of the current table, without the versions that the directory keeps."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.relative_to(directory).parts[0] != "versions"
+    }
+
+
+@pytest.mark.parametrize(
+    "command", ["first ship", "ship", "ship without manifest", "rollback", "first rollback"]
+)
 def test_killed_anywhere_a_job_has_a_whole_table_and_the_next_command_completes_it(
     directory: Directory, tmp_path: Path, command: str
 ) -> None:
-    sums = [directory.ship(0), directory.ship(1)]
+    """Whether the same table is shipped next or another; the tables differ in their schedules."""
+    target = directory.target
+    forms = (Form.ENROOT, Form.ENV) if command == "first ship" else ()
+    alone = {}
+    for number in (0, 2):
+        directory.ship(number, *forms)
+        alone[number] = contents(target)
+        shutil.rmtree(target)
+    sums = [] if command == "first ship" else [directory.ship(0), directory.ship(1)]
     if command == "first rollback":  # Of a directory whose current table is no version yet.
-        shutil.rmtree(versions_of(directory.target)[1].folder)
-    kept = shutil.copytree(directory.target, tmp_path / "kept")
-    after = 0
-    ended = False
-
-    def change() -> str:
-        if command == "ship":
-            return directory.ship(2)
-        return rollback(directory.target).bundle_crc
-
+        shutil.rmtree(versions_of(target)[1].folder)
+    if command == "ship without manifest":
+        (target / "tuccl-manifest.json").unlink()
+    kept = tmp_path / "kept"
+    if sums:
+        shutil.copytree(target, kept)
+    profiles = [read_table(run).profile for run in directory.runs]
+    after, ended = 0, False
     while not ended:
-        shutil.rmtree(directory.target)
-        shutil.copytree(kept, directory.target)
-        with pytest.MonkeyPatch.context() as patch:
-            killing(patch, after)
-            try:
-                change()
+        for following in (0, 2):
+            shutil.rmtree(target, ignore_errors=True)
+            if sums:
+                shutil.copytree(kept, target)
+            with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+                killing(patch, after)
+                if "ship" in command:
+                    directory.ship(2, *forms)
+                else:
+                    rollback(target)
                 ended = True
-            except Killed:
-                pass
-        crc = sourced_crc(directory.target)
-        assert f"{view_shipped(directory.target).bundle.crc:08x}" == crc
-        before = {found.crc for found in versions_of(directory.target)}
-        assert before >= set(sums[: 1 if command == "first rollback" else 2])
-        if command == "ship":
-            change()
-            assert len(versions_of(directory.target)) == 3
-        else:
-            rollback(directory.target, "1")
-            assert whole(directory.target) == sums[0]
-        assert not list(directory.target.rglob(f"{PARTIAL_PREFIX}*"))
-        whole(directory.target)
+            if sums or (target / "tuccl.env").exists():
+                view = view_shipped(target)
+                assert view.bundle.profile in profiles
+                assert (target / PLUGIN_NAME).read_bytes() == alone[0][PLUGIN_NAME]
+            assert {found.crc for found in versions_of(target)} >= set(
+                sums[: 1 if command == "first rollback" else 2]
+            )
+            if "ship" in command:
+                directory.ship(following, *forms)
+                found = contents(target)
+                assert alone[following].items() <= found.items()
+                extra = found.keys() - alone[following].keys()
+                assert all(re.match(r"(bundle|tuccl)-[0-9a-f]{8}\.", name) for name in extra)
+            else:
+                rollback(target, "1")
+                assert whole(target) == sums[0]
+            assert not list(target.rglob(f"{PARTIAL_PREFIX}*"))
+            whole(target)
         after += 1
     assert after > 6
 
@@ -423,13 +456,6 @@ FORMS: dict[str, Callable[[Path], dict[str, str]]] = {
     "kubernetes": config_map,
 }
 """A job's variables from each form."""
-FORM_SUMS: dict[str, Callable[[Path], str]] = {
-    "env": lambda target: crc_in(FORMS["env"](target)),
-    "nccl-conf": lambda target: crc_in(nccl_conf(target)),
-    "slurm": lambda target: crc_in(prolog(target)),
-    "enroot": lambda target: crc_in(FORMS["enroot"](target)),
-    "kubernetes": lambda target: crc_in(config_map(target)),
-}
 
 
 def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(

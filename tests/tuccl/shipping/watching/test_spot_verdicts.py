@@ -78,9 +78,9 @@ def is_confirmed(
     return all(look(rng, promised, gain, slow, noise).suspicion is not None for _ in range(2))
 
 
-def test_20_of_20_watches_of_an_unchanged_machine_are_silent_and_500_more() -> None:
+def test_200_watches_of_an_unchanged_machine_are_silent() -> None:
     rng = random.Random(1)
-    assert not any(is_confirmed(rng, promise()) for _ in range(520))
+    assert not any(is_confirmed(rng, promise()) for _ in range(200))
 
 
 @pytest.mark.parametrize("noise", [2.0, 4.0])
@@ -93,7 +93,7 @@ def test_noise_beyond_what_the_table_recorded_rarely_alarms(noise: float) -> Non
 def test_the_noise_that_a_table_recorded_widens_the_bounds() -> None:
     rng = random.Random(3)
     noisy = promise(1.2, deviation=0.1)
-    assert not any(is_confirmed(rng, noisy, noise=6.0) for _ in range(300))
+    assert not any(is_confirmed(rng, noisy, noise=6.0) for _ in range(100))
 
 
 @pytest.mark.parametrize(

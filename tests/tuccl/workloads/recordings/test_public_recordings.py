@@ -14,6 +14,8 @@ from tuccl.workloads.recordings.importing import import_recordings
 from tuccl.workloads.workload import Workload
 
 LOGS = SHARED_DATA / "job_logs"
+READ_BELOW = ("torch2024.05", "torch-rocm6.4")
+"""Long traces, of which the workload is looked at below."""
 FOLDERS = ("nccl_log", "kineto", "inspector", "other")
 pytestmark = [
     pytest.mark.long,
@@ -27,14 +29,6 @@ def read(pattern: str, **options: int) -> Workload:
     return import_recordings([path], None, None, silent, **options).workload
 
 
-def outcome(path: Path) -> Workload | str:
-    """The import of a file, or the error's text."""
-    try:
-        return import_recordings([path], None, None, silent).workload
-    except TucclError as error:
-        return str(error)
-
-
 def calls(found: Workload) -> list[tuple[str, int, int, int | None, float]]:
     return [
         (each.operation.value, each.size_bytes, each.ranks, each.nodes, each.calls_per_step)
@@ -44,14 +38,20 @@ def calls(found: Workload) -> list[tuple[str, int, int, int | None, float]]:
 
 @pytest.mark.parametrize(
     "path",
-    [path for folder in FOLDERS for path in sorted((LOGS / folder).glob("*"))],
+    [
+        path
+        for folder in FOLDERS
+        for path in sorted((LOGS / folder).glob("*"))
+        if not path.name.startswith(READ_BELOW)
+    ],
     ids=lambda path: path.name,
 )
 def test_every_file_is_a_workload_or_refused_in_one_line(path: Path) -> None:
-    found = outcome(path)
-    if isinstance(found, str):
-        assert "\n" not in found
-        assert path.name in found
+    try:
+        found = import_recordings([path], None, None, silent).workload
+    except TucclError as error:
+        said = str(error)
+        assert (path.name in said, "\n" in said) == (True, False)
     else:
         assert found.calls_per_step > 0
 
