@@ -83,10 +83,10 @@ def test_a_foreign_package_that_is_installed_is_named(foreign: Path, tmp_path: P
 
 @pytest.mark.skipif(not COMMAND.exists(), reason="tuccl is not installed in this environment")
 @pytest.mark.long
-@pytest.mark.parametrize("backend", [(), ("--backend", "sockets", "--budget", "2s")])
-def test_the_command_tunes_beside_foreign_packages(
-    foreign: Path, tmp_path: Path, backend: tuple[str, ...]
+def test_the_command_and_its_workers_tune_beside_foreign_packages(
+    foreign: Path, tmp_path: Path
 ) -> None:
+    backend = ("--backend", "sockets", "--budget", "2s")
     words = ("--topology", "shipped:h200-4gpu", "--operations", "all_gather", *backend)
     sizes = ("--min-size", "4K", "--max-size", "4K", "--workspace", str(tmp_path / "workspace"))
     done = run([COMMAND, "init", *words, *sizes], foreign)

@@ -4,7 +4,7 @@
 
 A console block has lines `$ COMMAND`, each with its output below. The blocks of a page run in one
 shell, in an empty directory, with the `tuccl` that is first in PATH; the python blocks of such a
-page run between them, each after those before it. A test compares the output with the page; times
+page run between them, after all before them. A test compares the output with the page; times
 of day, seconds, check sums and the directory may differ.
 """
 
@@ -64,10 +64,11 @@ def without_variation(text: str) -> str:
 def _script(blocks: list[Block]) -> str:
     """A shell script that runs the blocks, and ends the output of each command with a line."""
     lines, code = [], ""
-    for block in blocks:
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
         if block.language == "python":
             code += block.content
-            lines.append(f"python3 - <<'END_OF_CODE' >/dev/null\n{code}END_OF_CODE")
+            if following is None or following.language != "python":
+                lines.append(f"python3 - <<'END_OF_CODE' >/dev/null\n{code}END_OF_CODE")
         for command in block.commands() if block.language == "console" else ():
             lines += [command, f"printf '%s\\n' '{_END}'"]
     return "\n".join(lines) + "\n"

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
+
+
+def sourced(script: Path | str, **given: str) -> dict[str, str]:
+    """The environment of a shell with these variables that has sourced a script."""
+    command = ["/bin/sh", "-euc", f'. "{script}"; /usr/bin/env -0']
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
+    return dict(pair.split("=", 1) for pair in done.stdout.split("\0") if pair)
 
 
 def docker_env_file(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from lookup_tables.collective import Collective
 from lookup_tables.provenance import NcclVersion, Provenance
 from lookup_tables.table import BuiltinConfig, Entry, Key, NcclAlgorithm, NcclProtocol, Shape, Table
 from tests.tuccl.conftest import Run, TunedWorkspace
+from tests.tuccl.shipping.form_readers import sourced
 from tests.tuccl.tuned_tables import AMD, FOUR_GPUS, NVIDIA, PHASED, TWO_HOSTS, tuned
 from tuccl.reports.evidence import Evidence
 from tuccl.reports.job_gains import Obstacle
@@ -27,14 +28,6 @@ def put_files(directory: Path, crc: int = 0) -> None:
         (directory / name).touch()
 
 
-def sourced(path: Path, *variables: str, **environment: str) -> list[str]:
-    script = f'. "{path}"; printf "%s\\n" ' + " ".join(f'"${name}"' for name in variables)
-    done = subprocess.run(
-        ["/bin/sh", "-euc", script], env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()
-
-
 @pytest.mark.parametrize("folder", ["plain", "with space", "quote'd", "dollar$HOME"])
 def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
     tmp_path: Path, folder: str
@@ -44,17 +37,14 @@ def test_a_job_that_sources_it_has_plugin_bundle_checksum_and_profile(
     put_files(directory, 0xABC)
     path = tmp_path / "tuccl.env"
     path.write_text(environment_file(TABLE, directory, 0xABC))
-    values = sourced(
-        path,
-        "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE", "TUCCL_BUNDLE_CRC", "NCCL_NTHREADS", "NCCL_BUFFSIZE",
-    )  # fmt: skip
-    assert values == [
-        f"{directory}/libnccl-tuner-tuccl.so",
-        f"{directory}/bundle-00000abc.tuccl",
-        "00000abc",
-        "256",
-        "1048576",
-    ]
+    expected = {
+        "NCCL_TUNER_PLUGIN": f"{directory}/libnccl-tuner-tuccl.so",
+        "TUCCL_BUNDLE": f"{directory}/bundle-00000abc.tuccl",
+        "TUCCL_BUNDLE_CRC": "00000abc",
+        "NCCL_NTHREADS": "256",
+        "NCCL_BUFFSIZE": "1048576",
+    }
+    assert expected.items() <= sourced(path).items()
 
 
 def test_the_executor_is_preloaded_once_where_a_job_runs_it(tmp_path: Path) -> None:
@@ -64,11 +54,11 @@ def test_the_executor_is_preloaded_once_where_a_job_runs_it(tmp_path: Path) -> N
     shipped = shipped_executor(table, Evidence.MEASURED, executor)
     assert shipped == ShippedExecutor(executor, None)
     path.write_text(environment_file(table, tmp_path, 0, executor=shipped))
-    assert sourced(path, "LD_PRELOAD") == [str(executor)]
+    assert sourced(path)["LD_PRELOAD"] == str(executor)
     across, _ = tuned(TWO_HOSTS, stored=PHASED)
     assert shipped_executor(across, Evidence.MEASURED, executor) == shipped
     # An LD_PRELOAD of the job stays, and a second time adds nothing.
-    assert sourced(path, "LD_PRELOAD", LD_PRELOAD=f"{executor} /x.so") == [f"{executor} /x.so"]
+    assert sourced(path, LD_PRELOAD=f"{executor} /x.so")["LD_PRELOAD"] == f"{executor} /x.so"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +81,7 @@ def test_an_executor_that_is_not_loaded_is_named_with_why_and_what_to_do(
     assert shipped == ShippedExecutor(executor if ships else None, obstacle)
     text = environment_file(table, tmp_path, 0, executor=shipped)
     path.write_text(text)
-    assert sourced(path, "LD_PRELOAD", LD_PRELOAD="") == [""]
+    assert sourced(path, LD_PRELOAD="")["LD_PRELOAD"] == ""
     comments = " ".join(line.lstrip("# ") for line in text.splitlines())
     assert obstacle.sentence in comments
     unmarked = text.replace("# tuccl_executor=", "tuccl_executor=")
@@ -109,13 +99,13 @@ def test_the_lines_that_are_comments_load_the_executor_without_their_marks(tmp_p
     marked, end, rest = tail.partition("# unset tuccl_executor\n")
     unmarked = "".join(line.replace("# ", "", 1) for line in (marked + end).splitlines(True))
     path.write_text(f"{head}{mark}{unmarked}{rest}")
-    assert sourced(path, "LD_PRELOAD") == [str(executor)]
+    assert sourced(path)["LD_PRELOAD"] == str(executor)
 
 
 def test_moved_files_are_found_by_tuccl_dir(tmp_path: Path) -> None:
     path = tmp_path / "tuccl.env"
     path.write_text(environment_file(TABLE, tmp_path, 0))
-    assert sourced(path, "TUCCL_BUNDLE", TUCCL_DIR="/moved") == ["/moved/bundle-00000000.tuccl"]
+    assert sourced(path, TUCCL_DIR="/moved")["TUCCL_BUNDLE"] == "/moved/bundle-00000000.tuccl"
 
 
 @pytest.mark.long
@@ -124,19 +114,18 @@ def test_ship_writes_everything_a_job_needs(run_tuccl: Run, tmp_path: Path) -> N
     done = run_tuccl("ship", "shipped")
     assert done.returncode == 0, done.stderr
     shipped = tmp_path / "shipped"
-    bundle, plugin, crc = sourced(
-        shipped / "tuccl.env", "TUCCL_BUNDLE", "NCCL_TUNER_PLUGIN", "TUCCL_BUNDLE_CRC"
-    )
+    variables = sourced(shipped / "tuccl.env")
+    crc = variables["TUCCL_BUNDLE_CRC"]
     names = {path.name for path in shipped.iterdir()}
     assert names - {"libtuccl-executor.so"} == {  # Built where GPUs are.
         f"bundle-{crc}.tuccl", f"tuccl-{crc}.env",
         "libnccl-tuner-tuccl.so", "tuccl.env", "table.parquet", "machine.json", "schedules",
         "tuccl-manifest.json", "versions",
     }  # fmt: skip
-    assert Path(plugin).read_bytes()[:4] == b"\x7fELF"
+    assert Path(variables["NCCL_TUNER_PLUGIN"]).read_bytes()[:4] == b"\x7fELF"
     assert "not measured" in done.stderr
     assert "not measured" in (shipped / "tuccl.env").read_text()
-    assert f"{bundle_crc(Path(bundle).read_bytes()):08x}" == crc
+    assert f"{bundle_crc(Path(variables['TUCCL_BUNDLE']).read_bytes()):08x}" == crc
     schedule = min((shipped / "schedules").iterdir())
     assert run_tuccl("verify", schedule).returncode == 0
 
@@ -199,7 +188,7 @@ def test_the_nccl_that_a_table_was_measured_with_is_told_the_plugin(tmp_path: Pa
     path = tmp_path / "tuccl.env"
     measured = table_of(Provenance("nccl", NcclVersion(2, 28, 9)))
     path.write_text(environment_file(measured, tmp_path, 0))
-    assert sourced(path, "TUCCL_NCCL") == ["2.28.9"]
+    assert sourced(path)["TUCCL_NCCL"] == "2.28.9"
     modelled = table_of(Provenance("simulated", details="after NCCL 2.28"))
     path.write_text(environment_file(modelled, tmp_path, 0))
-    assert sourced(path, "TUCCL_NCCL", TUCCL_NCCL="2.27.5") == [""]
+    assert sourced(path, TUCCL_NCCL="2.27.5")["TUCCL_NCCL"] == ""

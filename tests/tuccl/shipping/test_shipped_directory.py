@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import Table
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.conftest import TunedWorkspace
+from tests.tuccl.shipping.form_readers import sourced
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.reports.tuning_result import read_table
 from tuccl.runtime import PLUGIN_NAME
@@ -153,27 +153,20 @@ def test_schedules_of_two_tables_never_mix_and_the_old_bundle_stays(
     assert len(list(target.glob("bundle-*.tuccl"))) == 2
 
 
-def sourced(path: str | Path, name: str) -> str:
-    """A variable's value in a shell that has sourced a file."""
-    script = f'. "{path}"; echo "${name}"'
-    done = subprocess.run(["/bin/sh", "-euc", script], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def test_a_rank_that_sources_what_its_job_script_names_keeps_the_jobs_table(
     first: Run, second: Run, tmp_path: Path
 ) -> None:
     target = tmp_path / "shipped"
     ship(first, target)
     environment = target / "tuccl.env"
-    job, crc = sourced(environment, "TUCCL_ENV"), sourced(environment, "TUCCL_BUNDLE_CRC")
+    job, crc = sourced(environment)["TUCCL_ENV"], sourced(environment)["TUCCL_BUNDLE_CRC"]
     bound = Path(job).read_bytes()
     ship(second, target)
-    assert sourced(environment, "TUCCL_BUNDLE_CRC") != crc
-    assert sourced(job, "TUCCL_BUNDLE_CRC") == crc
-    assert Path(sourced(job, "TUCCL_BUNDLE")).is_file()
+    assert sourced(environment)["TUCCL_BUNDLE_CRC"] != crc
+    assert sourced(job)["TUCCL_BUNDLE_CRC"] == crc
+    assert Path(sourced(job)["TUCCL_BUNDLE"]).is_file()
     assert Path(job).read_bytes() == bound
-    assert sourced(environment, "TUCCL_ENV") != job
+    assert sourced(environment)["TUCCL_ENV"] != job
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.tuccl.shipping.form_readers import (
     docker_env_file,
     enroot_environment,
     slurm_task_prolog,
+    sourced,
 )
 from tests.tuccl.shipping.job_roots import run_of_one_rank
 from tuccl.errors import UsageError, WorkspaceError
@@ -435,18 +436,8 @@ def config_map(target: Path) -> dict[str, str]:
     return dict(yaml.safe_load(text)["data"])
 
 
-def shell(target: Path) -> dict[str, str]:
-    script = f". {target}/tuccl.env && env -0"
-    done = subprocess.run(
-        ["/bin/sh", "-euc", script], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    pairs = (pair.partition("=") for pair in done.stdout.split("\0"))
-    return {name: value for name, _, value in pairs if name.startswith(("NCCL_", "TUCCL_"))}
-
-
 FORMS: dict[str, Callable[[Path], dict[str, str]]] = {
-    "shell": shell,
+    "shell": lambda target: sourced(target / "tuccl.env"),
     "env": lambda target: docker_env_file((target / "tuccl.envfile").read_text()),
     "nccl-conf": nccl_conf,
     "slurm": prolog,

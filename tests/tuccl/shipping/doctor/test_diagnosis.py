@@ -23,6 +23,7 @@ from tests.runtime.conftest import compile_c
 from tests.runtime.executor_tables import bundle_of, phased_entry
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
+from tests.tuccl.shipping import form_readers
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, ship_entries
 from tests.tuccl.shipping.job_roots import PROFILE, run_of_one_rank, unloadable
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
@@ -73,9 +74,7 @@ def warnings(found: Diagnosis) -> list[str]:
 
 def sourced(directory: Path) -> dict[str, str]:
     """The environment of a shell that has sourced the table."""
-    command = ["/bin/sh", "-c", f". {directory}/tuccl.env; env -0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return dict(pair.split("=", 1) for pair in done.stdout.split("\0") if pair)
+    return form_readers.sourced(directory / "tuccl.env", **os.environ)
 
 
 def test_a_job_here_loads_a_shipped_table(shipped: Path) -> None:
