@@ -72,14 +72,15 @@ def test_every_name_of_the_python_interface_has_its_section() -> None:
     assert set(re.findall(r"^## `(\w+)`$", text, re.MULTILINE)) == {*tuccl.__all__} - {
         "__version__"
     }
-    assert "| `runs` | `str` | The winner, as `ring LL128 ch16`" in section(text, "Entry")
+    said = "| `runs` | `str` | The setting or schedule that runs, in words"
+    assert all(said in section(text, name) for name in ("KeyFigures", "EntryFigures"))
 
 
 def test_every_member_of_a_document_is_listed_with_its_type() -> None:
     text = made()["json-members.md"]
     assert re.search(r"\| `schema_version` \| `\d+` \|", section(text, "table"))
     assert "| `entries` | list of [`Entry" in section(text, "table")
-    assert "| `apart` | [`Apart`](#apart) or null |" in section(text, "table")
+    assert "| `step` | [`StepGain`](#stepgain) or null |" in section(text, "table")
     for name in schema_texts():
         document = section(text, name)
         assert all(f"| `{member}` |" in document for member in schema_of(name)["properties"])

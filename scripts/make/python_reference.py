@@ -107,12 +107,17 @@ def _section(name: str) -> str:
         parts.append(f"```py\n{_signature(definition)}\n```")
     parts += list(_text(ast.get_docstring(definition)))
     if isinstance(definition, ast.ClassDef):
-        fields = list(_fields(definition)) if is_dataclass(value) else []
-        if fields:
-            parts.append("\n".join(["| field | type | meaning |", "|---|---|---|", *fields]))
-        methods = list(_methods(definition))
+        homes = [base for base in reversed(value.__mro__) if is_dataclass(base)] or [value]
+        definitions = [each for each in map(_definition, homes) if isinstance(each, ast.ClassDef)]
+        # A member that a class states anew has the row of that class.
+        fields = {row.split("|")[1]: row for each in definitions for row in _fields(each)}
+        if is_dataclass(value) and fields:
+            parts.append(
+                "\n".join(["| field | type | meaning |", "|---|---|---|", *fields.values()])
+            )
+        methods = {row.split("|")[1]: row for each in definitions for row in _methods(each)}
         if methods:
-            parts.append("\n".join(["| member | meaning |", "|---|---|", *methods]))
+            parts.append("\n".join(["| member | meaning |", "|---|---|", *methods.values()]))
     return "\n\n".join(parts)
 
 

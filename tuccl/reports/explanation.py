@@ -8,36 +8,17 @@ from dataclasses import dataclass, replace
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.collective import Collective
 from lookup_tables.lookup import lookup
-from lookup_tables.table import Entry, Shape, Table
+from lookup_tables.table import Entry, Shape
 from tuccl.quantities import count_of
-from tuccl.reports.choice_text import describe_schedule, runs_text
+from tuccl.reports.choice_text import runs_text
 from tuccl.reports.decision_sentence import decision_sentence
 from tuccl.reports.entries import EntryFigures, entry_figures, placed_entries_of
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.job_gains import KeyGain, Obstacle, entry_in_job, obstacle_to
+from tuccl.reports.job_gains import KeyApart, KeyGain, WithoutExecutor, entry_in_job, obstacle_to
 from tuccl.reports.keys import Gain, Runner, TunedCall
 from tuccl.reports.report import KeyReport
 from tuccl.reports.tuning_result import TunedTable, TuningResult
 from tuccl.runtime import has_executor
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutExecutor:
-    """The outcome for a key if the executor is not preloaded."""
-
-    runner: Runner
-    time_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class KeyApart:
-    """The winning schedule of a key that no job here runs."""
-
-    schedule: str
-    time_us: float | None
-    """None: a bundle does not keep it."""
-    speedup: float | None
-    reason: Obstacle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +48,7 @@ class ExplainedCall(TunedCall):
     """Entry that the plugin finds for the call, also if no job here runs the winner."""
     placed: tuple[EntryFigures, ...]
     """Entries that it finds instead if NCCL's estimate is that of some communicators."""
-    evidence: KeyReport | None = None
+    decision: KeyReport | None = None
     """The decision for the tuned size; None: outside every range, or the place has no run."""
     tuned_from_bytes: int | None
     """Smallest size of the operation that the table can serve; None: not tuned."""
@@ -120,7 +101,8 @@ def explain(
     )
     if isinstance(found, TuningResult):
         for gain in found.gains.keys:
-            if gain.key in tuned and gain.key.min_bytes <= size_bytes <= gain.key.max_bytes:
+            key = gain.decision
+            if key in tuned and key.min_bytes <= size_bytes <= key.max_bytes:
                 return _decided(call, gain, found)
     return call if entry is None else _of_entry(call, entry, found)
 
@@ -135,9 +117,9 @@ def _decided(call: ExplainedCall, gain: KeyGain, result: TuningResult) -> Explai
         stock_us=gain.stock_us,
         table_us=gain.table_us,
         gain=gain.gain,
-        without_executor=WithoutExecutor(gain.without_executor, gain.without_executor_us),
-        apart=apart_of(gain, result.table),
-        evidence=gain.key,
+        without_executor=gain.without_executor,
+        apart=gain.apart,
+        decision=gain.decision,
     )
 
 
@@ -182,16 +164,8 @@ def communicator_words(shape: Shape) -> str:
     return f"{count_of(shape.ranks, 'rank')} on {count_of(shape.nodes, 'node')}"
 
 
-def apart_of(gain: KeyGain, table: Table) -> KeyApart | None:
-    """Return the schedule of a key that no job here runs."""
-    if gain.obstacle is None or gain.entry is None:
-        return None
-    schedule = describe_schedule(gain.entry, table)
-    return KeyApart(schedule, gain.apart_us, gain.apart_speedup, gain.obstacle)
-
-
 def reason(gain: KeyGain, evidence: Evidence) -> str:
     """Explain in a sentence why a job runs its choice for a key; schedules appear as hashes."""
-    key = gain.key
+    key = gain.decision
     winners = {Runner.EXECUTOR: key.schedule, Runner.PLUGIN: key.builtin}
     return decision_sentence(winners.get(gain.runner), key.rejected, evidence, key.left_out)

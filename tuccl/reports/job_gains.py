@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from lookup_tables.bundles.bundle import Bundle, BundleEntry
 from lookup_tables.confirmation import Reference
 from lookup_tables.program_header import MOST_RANKS, executor_serves, runs_across_hosts
 from lookup_tables.table import Entry, Table
-from tuccl.reports.choice_text import runs_text
+from tuccl.reports.choice_text import describe_schedule, runs_text
 from tuccl.reports.evidence import Evidence, evidence_of
 from tuccl.reports.keys import Gain, KeyFigures, Runner, frame_of, geometric_mean_of
 from tuccl.reports.report import ComparisonReport, KeyReport, Report
@@ -74,20 +76,36 @@ _SENTENCES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class WithoutExecutor:
+    """The outcome for a key if the executor is not preloaded."""
+
+    runner: Runner
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyApart:
+    """The winning schedule of a key that no job here runs."""
+
+    schedule: str
+    time_us: float | None
+    """None: a bundle does not keep it."""
+    speedup: float | None
+    reason: Obstacle
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyGain(KeyFigures):
     """The gain of a job for one operation and size; `gain` has bounds of 97.5 % each."""
 
     table_us: float
     gain: Gain
-    key: KeyReport
-    """The decision."""
-    entry: Entry | None
-    without_executor: Runner
-    """Component that decides if the executor is not preloaded."""
-    without_executor_us: float
-    obstacle: Obstacle | None
-    """Why the winning schedule does not run here; None: it runs, or no schedule won."""
+    without_executor: WithoutExecutor
+    apart: KeyApart | None
+    """None: the winning schedule runs, or no schedule won."""
+    decision: KeyReport
+    entry: Annotated[Entry | None, Field(exclude=True)]
 
     @property
     def speedup(self) -> float:
@@ -95,14 +113,9 @@ class KeyGain(KeyFigures):
         return self.gain.ratio
 
     @property
-    def apart_us(self) -> float:
-        """Time if every schedule of the table ran."""
-        return self.entry.time_us if self.entry is not None else self.table_us
-
-    @property
-    def apart_speedup(self) -> float:
-        """Speedup over stock NCCL if every schedule of the table ran."""
-        return self.stock_us / self.apart_us
+    def obstacle(self) -> Obstacle | None:
+        """Why the winning schedule does not run here."""
+        return None if self.apart is None else self.apart.reason
 
 
 @dataclass(frozen=True)
@@ -117,8 +130,8 @@ class JobGains:
         """A row for each key; see `frame_of`."""
         return frame_of(
             self.keys,
-            without_executor_us=[key.without_executor_us for key in self.keys],
-            apart_us=[key.apart_us for key in self.keys],
+            without_executor_us=[key.without_executor.time_us for key in self.keys],
+            apart_us=[key.apart.time_us if key.apart else key.table_us for key in self.keys],
             obstacle=[key.obstacle for key in self.keys],
         )
 
@@ -256,6 +269,10 @@ def _key_gain(
     ratio, widths = key.stock_us / time_us, _widths(key, runner, start_error)
     high = ratio * math.exp(widths.high) if widths.high < math.inf else None
     confirmation = None if entry is None else entry.confirmation
+    apart = None
+    if obstacle is not None and entry is not None:
+        won = describe_schedule(entry, table)
+        apart = KeyApart(won, entry.time_us, key.stock_us / entry.time_us, obstacle)
     return KeyGain(
         operation=key.operation,
         size_bytes=key.size_bytes,
@@ -267,11 +284,10 @@ def _key_gain(
         runs=runs_text(runner, entry, table),
         starts=None if confirmation is None else confirmation.starts,
         provenance=None if entry is None else entry.provenance,
-        key=key,
+        without_executor=WithoutExecutor(alone, alone_us),
+        apart=apart,
+        decision=key,
         entry=entry,
-        without_executor=alone,
-        without_executor_us=alone_us,
-        obstacle=obstacle,
     )
 
 

@@ -146,7 +146,7 @@ def _serving(keys: Sequence[KeyGain], task: Task, size_bytes: int) -> KeyGain | 
     """Return the key whose entry serves a call of this size."""
     for each in keys:
         is_curve = (each.operation, each.shape) == (task.operation, task.shape)
-        if is_curve and each.key.min_bytes <= size_bytes <= each.key.max_bytes:
+        if is_curve and each.decision.min_bytes <= size_bytes <= each.decision.max_bytes:
             return each
     return None
 

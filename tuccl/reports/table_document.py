@@ -11,69 +11,14 @@ from pathlib import Path
 from typing import Literal
 
 from lookup_tables.collective import Collective
-from lookup_tables.table import Entry, Shape, Table
+from lookup_tables.table import Entry, Shape
 from tuccl.reports.entries import EntryFigures, placed_entries_of
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.explanation import KeyApart, WithoutExecutor, apart_of
 from tuccl.reports.job_gains import KeyGain, Obstacle
 from tuccl.reports.keys import Runner
-from tuccl.reports.report import KeyReport, RetunedReport
+from tuccl.reports.report import RetunedReport
 from tuccl.reports.step_gain import StepGain
 from tuccl.reports.tuning_result import TuningResult
-
-
-@dataclass(frozen=True, slots=True)
-class KeyInJob:
-    """The outcome for a key in a job here."""
-
-    runner: Runner
-    """The component that decides: executor, plugin, NCCL under the profile, or NCCL alone."""
-    runs: str
-    """The setting or schedule that runs, in words."""
-    time_us: float
-    speedup: float
-    low: float | None
-    """Lower bound of the speedup; each bound holds with 97.5 %."""
-    high: float | None
-    """Upper bound of the speedup; None: unknown."""
-    without_executor: WithoutExecutor
-    apart: KeyApart | None
-    """None: the winning schedule runs, or no schedule won."""
-
-
-class TunedKey(KeyReport):
-    """The decision for one operation and size, and its outcome in a job."""
-
-    job: KeyInJob
-
-
-@dataclass(frozen=True, slots=True)
-class JobMeans:
-    """The gains of a job here: geometric means over all keys."""
-
-    speedup: float
-    speedup_without_executor: float
-    keys_by_runner: Mapping[Runner, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonApart:
-    """Why schedules of the table do not run in a job here."""
-
-    reason: Obstacle
-    text: str
-    """The reason for people, with the remedy."""
-    keys: int
-    """Number of keys that it concerns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """The part of the table that no job here runs."""
-
-    speedup: float
-    """Geometric mean over all keys if every schedule of the table ran."""
-    reasons: tuple[ReasonApart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +31,14 @@ class TableDocument:
     """Whether the times were measured with NCCL, modelled, or taken on a stand-in for NCCL."""
     caveats: tuple[str, ...]
     """Reasons not to rely on the table, and why some of its schedules do not run here."""
-    job: JobMeans
-    apart: Apart | None
-    """None: a job here runs every schedule of the table."""
+    speedup: float
+    """Speedup of a job here: geometric mean over all keys, as the two below."""
+    speedup_without_executor: float
+    speedup_with_all_schedules: float
+    """If every schedule of the table ran."""
+    keys_by_runner: Mapping[Runner, int]
+    obstacles: Mapping[Obstacle, int]
+    """Number of keys whose schedule no job here runs, by the reason."""
     profile: Mapping[str, str]
     """The process profile: variables of the environment."""
     weights: Mapping[str, float]
@@ -102,7 +52,7 @@ class TableDocument:
     placed: tuple[EntryFigures, ...]
     """Entries for communicators that NCCL's estimates tell from others of their shape, which come
     before those of the shape."""
-    keys: tuple[TunedKey, ...]
+    keys: tuple[KeyGain, ...]
     """All keys that were tuned, also those without an entry."""
     table: Path
     """The Parquet file."""
@@ -165,37 +115,24 @@ class RetuneResult(TableDocument):
 
 def table_document(result: TuningResult) -> TableDocument:
     """Return a finished run with what a job here gains from it."""
-    table, gains, apart = result.table, result.gains, None
-    if gains.obstacles:
-        reasons = (ReasonApart(o, o.sentence, count) for o, count in gains.obstacles.items())
-        apart = Apart(gains.speedup_with_all_schedules, tuple(reasons))
+    table, gains = result.table, result.gains
     return TableDocument(
         topology=table.topology_name,
         fingerprint=table.fingerprint,
         times=gains.evidence,
         caveats=gains.caveats,
-        job=JobMeans(gains.speedup, gains.speedup_without_executor, gains.runners),
-        apart=apart,
+        speedup=gains.speedup,
+        speedup_without_executor=gains.speedup_without_executor,
+        speedup_with_all_schedules=gains.speedup_with_all_schedules,
+        keys_by_runner=gains.runners,
+        obstacles=gains.obstacles,
         profile=table.profile,
         weights=result.report.weights,
         shapes=result.report.shapes,
         step=result.step,
         entries=table.entries,
         placed=tuple(placed_entries_of(table)),
-        keys=tuple(TunedKey(**dict(gain.key), job=_in_job(gain, table)) for gain in gains.keys),
+        keys=gains.keys,
         table=result.run.table,
         bundle=result.run.bundle,
-    )
-
-
-def _in_job(gain: KeyGain, table: Table) -> KeyInJob:
-    return KeyInJob(
-        gain.runner,
-        gain.runs,
-        gain.table_us,
-        gain.speedup,
-        gain.gain.low,
-        gain.gain.high,
-        WithoutExecutor(gain.without_executor, gain.without_executor_us),
-        apart_of(gain, table),
     )

@@ -19,7 +19,7 @@ def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) ->
     done = run_tuccl("explain", "all_gather", "4M", "--json")
     found = json.loads(done.stdout)
     assert found["entry"]["min_bytes"] <= 4 << 20 <= found["entry"]["max_bytes"]
-    assert found["evidence"]["size_bytes"] == 4 << 20
+    assert found["decision"]["size_bytes"] == 4 << 20
     assert found["times"] == "modelled"
     assert found["apart"]["reason"] == "not_measured"
     applies = found["runner"] in {"plugin", "executor"}
@@ -62,9 +62,9 @@ def test_the_table_shows_every_key_against_the_default(run_tuccl: Run) -> None:
     document = json.loads(run_tuccl("table", "--json").stdout)
     assert {key["operation"] for key in document["keys"]} == {"all_reduce", "all_gather"}
     assert document["caveats"][0].startswith("Computed by a model")
-    assert f"{document['job']['speedup']:.3f} times as fast" in shown
-    assert f"would make it {document['apart']['speedup']:.3f}" in shown
-    assert document["job"]["speedup"] < document["apart"]["speedup"]
+    assert f"{document['speedup']:.3f} times as fast" in shown
+    assert f"would make it {document['speedup_with_all_schedules']:.3f}" in shown
+    assert document["speedup"] < document["speedup_with_all_schedules"]
 
 
 @requires_shared_data

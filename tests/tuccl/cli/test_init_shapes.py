@@ -56,7 +56,7 @@ def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Pa
     ):
         explained = run_tuccl("explain", "all_reduce", "64K", *words, "--json")
         found = check("explain", explained.stdout)
-        assert Shape(**found["shape"]) == Shape(**found["evidence"]["shape"]) == shape
+        assert Shape(**found["shape"]) == Shape(**found["decision"]["shape"]) == shape
         assert Shape(**found["entry"]["shape"]) == shape
     unknown = run_tuccl("explain", "all_reduce", "64K", "--ranks", "3")
     assert unknown.returncode == 2

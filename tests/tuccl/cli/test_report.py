@@ -21,12 +21,12 @@ def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path
     assert len(written) < MOST_BYTES
     texts = " ".join(seen(written.decode()).texts)
     table = json.loads(run_tuccl("table", "--json").stdout)
-    assert f"{table['job']['speedup']:.3f}x" in texts
+    assert f"{table['speedup']:.3f}x" in texts
     assert "modelled" in texts
     run = json.loads((tuned.root / "current.json").read_text())["identity"]
     again = run_tuccl("report", "--run", run, "--json")
     figures = check("report", again.stdout)["figures"]["tables"][0]
-    assert figures["speedup"] == pytest.approx(table["job"]["speedup"])
+    assert figures["speedup"] == pytest.approx(table["speedup"])
     assert figures["facts"]["read from"] == f"tuccl-workspace, run {run}"
     assert len(figures["keys"]) == len(table["keys"])
 

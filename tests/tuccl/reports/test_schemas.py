@@ -60,8 +60,8 @@ def test_a_measured_table_with_the_executor_is_a_valid_document(
     monkeypatch.setattr("tuccl.reports.tuning_result.has_executor", lambda: True)
     run = TuningResult(table, WorkspaceRun(tmp_path), report, already_done=True)
     document = check("table", json.dumps(json_of(table_document(run))))
-    assert document["job"]["keys_by_runner"] == {"executor": 2, "plugin": 1, "nccl": 1}
-    assert document["apart"] is None
+    assert document["keys_by_runner"] == {"executor": 2, "plugin": 1, "nccl": 1}
+    assert document["obstacles"] == {}
     assert document["caveats"] == []
 
 

@@ -86,13 +86,13 @@ def thresholds(gains: JobGains, own: Workload) -> Thresholds:
     times_us: dict[Shape, dict[int, float]] = {}
     beside = 0
     for gain in gains.keys:
-        key = gain.key
+        key = gain.decision
         if key.operation is not Collective.ALL_REDUCE or key.shape.nodes > 1:
             continue
         if key.computation_us:
             beside += 1
         else:
-            times_us.setdefault(key.shape, {})[key.size_bytes] = gain.without_executor_us
+            times_us.setdefault(key.shape, {})[key.size_bytes] = gain.without_executor.time_us
     found = []
     left_out = 0
     for shape, curve in sorted(times_us.items(), key=lambda item: item[0].ranks):

@@ -249,16 +249,16 @@ def _is_below(key: ReportedKey, bound: TimeBound) -> bool:
 def _from_gain(
     gain: KeyGain, gains: JobGains, found: ReportedTable, samples: Contents | None
 ) -> ReportedKey:
-    key, entry = gain.key, gain.entry
+    key, entry, without = gain.decision, gain.entry, gain.without_executor
     shape, task = key.shape, gain.task
     stock = _stock(task, key.stock_us, samples)
     profile = _profile_gain(gain) if found.table.profile else None
     alone = stock
-    if gain.without_executor is Runner.PLUGIN:
-        alone = _compared(task, gain.without_executor_us, key.builtin)
-    elif gain.without_executor is Runner.PROFILE:
+    if without.runner is Runner.PLUGIN:
+        alone = _compared(task, without.time_us, key.builtin)
+    elif without.runner is Runner.PROFILE:
         bounds = () if profile is None else (profile.ratio, profile.low, profile.high)
-        alone = timed(task, gain.without_executor_us, *bounds)
+        alone = timed(task, without.time_us, *bounds)
     schedule, schedule_runs = None, ""
     if entry is not None and entry.schedule is not None:
         schedule = _compared(task, entry.time_us, key.schedule)
@@ -275,7 +275,7 @@ def _from_gain(
         speedup=gain.speedup,
         runner=gain.runner,
         runs=gain.runs,
-        without_executor=None if gain.without_executor is Runner.NCCL else alone,
+        without_executor=None if without.runner is Runner.NCCL else alone,
         schedule=schedule,
         schedule_runs=schedule_runs,
         schedule_speedup=None if schedule is None else key.stock_us / schedule.time_us,
@@ -329,7 +329,7 @@ def _compared(task: Task, time_us: float, compared: ComparisonReport | None) -> 
 
 
 def _profile_gain(gain: KeyGain) -> ProfileGain:
-    key = gain.key
+    key = gain.decision
     in_turn = key.profile_ratio
     if in_turn is None:
         return ProfileGain(key.stock_us / key.profile_default_us, None, None, None)

@@ -21,7 +21,7 @@ def explanation_lines(call: ExplainedCall, report: Report) -> Iterator[str]:
         report: Report of the run whose table it was looked up in.
     """
     heading = f"{call.described}, {shape_text(call.shape)}".replace(" ", " of ", 1)
-    if call.evidence is None:
+    if call.decision is None:
         yield f"{heading}: no entry, NCCL chooses by itself"
         yield (
             "  this size was not tuned: the table reaches from "
@@ -32,7 +32,7 @@ def explanation_lines(call: ExplainedCall, report: Report) -> Iterator[str]:
         return
     yield f"{heading}: {call.runs}"
     yield from (
-        f"  {report.readable(line)}" for line in _decision_lines(call, call.evidence, report)
+        f"  {report.readable(line)}" for line in _decision_lines(call, call.decision, report)
     )
 
 

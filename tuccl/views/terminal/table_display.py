@@ -66,7 +66,7 @@ def print_table(table: Table, report: Report, gains: JobGains) -> None:
         (*(["shape"] * bool(names)), "operation", *figures, "~what runs"),
         (
             (
-                *_shape_name(gain.key, names),
+                *_shape_name(gain.decision, names),
                 gain.operation.value,
                 format_size(gain.size_bytes),
                 *_job_cells(gain)[: len(figures) - 1],
@@ -91,14 +91,15 @@ def _job_cells(gain: KeyGain) -> tuple[str, ...]:
     stock, job = f"{gain.stock_us:.1f}", f"{gain.table_us:.1f}"
     if gain.runner is Runner.NCCL:
         return (stock, "-", "-", "-")
-    alone = "-" if gain.without_executor is Runner.NCCL else f"{gain.without_executor_us:.1f}"
+    without = gain.without_executor
+    alone = "-" if without.runner is Runner.NCCL else f"{without.time_us:.1f}"
     return (stock, job, f"{gain.speedup:.2f}x", alone)
 
 
 def _starts_of_profile_lines(gains: JobGains) -> list[str]:
     """Return the line on the starts behind the rows of the profile."""
-    rows = [gain for gain in gains.keys if gain.runner is Runner.PROFILE]
-    starts = [gain.key.profile_ratio.starts for gain in rows if gain.key.profile_ratio]
+    rows = [gain.decision for gain in gains.keys if gain.runner is Runner.PROFILE]
+    starts = [row.profile_ratio.starts for row in rows if row.profile_ratio]
     if not starts:
         return []
     others = len(rows) - len(starts)
