@@ -106,6 +106,11 @@ class Collective(StrEnum):
         return self.splits or self.joins
 
     @property
+    def is_paired(self) -> bool:
+        """Whether each byte goes from one sender to one receiver."""
+        return not self.reduces and (self.splits or self.to_root)
+
+    @property
     def input_is_part(self) -> bool:
         """Whether the input is one part; in place, the rank's part of the output."""
         return self.joins and not self.splits

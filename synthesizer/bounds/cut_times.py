@@ -9,9 +9,9 @@ ports carry no more than the capacity C of the cut. So
 
     T >= head + alpha + tail + D / C.
 
-D is a chunk for each rank of A for all_gather, of B for reduce_scatter, of each pair for alltoall,
-and the whole buffer for all_reduce, broadcast and reduce: the contribution of a rank of A to each
-element must cross to reach a rank of B. A is the set of all ranks whose head is at least some
+D is a part for each rank of A if outputs join parts, of B if inputs are split, of each pair if
+both, else the whole buffer: the contribution of a rank of A to each element must cross to reach a
+rank of B. A is the set of all ranks whose head is at least some
 value, B the set of those whose tail is at least another, for each pair of values. No other A and B
 give a higher bound: in scheduling theory, the makespan of one machine with release and delivery
 times (preemptive 1|r_j,q_j|Cmax) is that of such a set.
@@ -60,9 +60,9 @@ def cut_times(
         if not edges:
             continue
         sources, targets = members, frozenset(range(sketch.ranks)) - members
-        if collective is Collective.BROADCAST:
+        if collective.from_root:
             sources &= {root}
-        elif collective is Collective.REDUCE:
+        if collective.to_root:
             targets &= {root}
         us_per_gigabyte = 1e6 / _capacity_gb_per_s(sketch, edges)
         exits, entries = {edge.src for edge in edges}, {edge.dst for edge in edges}
@@ -84,15 +84,8 @@ def _at_least(distances: dict[int, float]) -> list[tuple[float, int]]:
 
 def _share(collective: Collective, sources: int, targets: int, ranks: int) -> float:
     """Return the data that the targets need from the sources, in units of the call's size."""
-    match collective:
-        case Collective.ALL_GATHER:
-            return sources / ranks
-        case Collective.REDUCE_SCATTER:
-            return targets / ranks
-        case Collective.ALLTOALL:
-            return sources * targets / ranks
-        case _:
-            return 1.0
+    blocks = (sources if collective.joins else 1) * (targets if collective.splits else 1)
+    return blocks / collective.parts(ranks)
 
 
 def _capacity_gb_per_s(sketch: Sketch, edges: list[Edge]) -> float:

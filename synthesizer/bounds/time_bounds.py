@@ -59,8 +59,8 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
         return _rooted_bound_of_many(collective, sketch, root)
     orbits = edge_orbits(sketch, symmetric=not collective.has_root)
     program = FlowProgram(orbits)
-    program.require(_volume(collective, sketch), dict(enumerate(orbits.sizes)))
-    if collective is Collective.ALL_REDUCE:
+    program.require(_volume(collective, sketch, root), dict(enumerate(orbits.sizes)))
+    if collective.passes > 1:
         program.require(2 * (len(set(sketch.node_of_rank)) - 1), _between_nodes(orbits))
     seen: set[frozenset[int]] = set()
     new = list(dict.fromkeys(_initial_sets(collective, sketch, {*orbits.rank_leaders, root})))
@@ -75,7 +75,7 @@ def algbw_bound_gb_per_s(collective: Collective, sketch: Sketch, root: int = 0) 
         new = [members for members in dict.fromkeys(violated) if members not in seen]
         if not new:
             break
-    return rate * (sketch.ranks if collective.divides else 1)
+    return rate * collective.parts(sketch.ranks)
 
 
 def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> float:
@@ -86,7 +86,7 @@ def latency_bound_us(collective: Collective, sketch: Sketch, root: int = 0) -> f
     graph.add_nodes_from(range(sketch.ranks))
     for edge in sketch.edges:
         src, dst = edge.src, edge.dst
-        if collective is Collective.REDUCE:
+        if collective.to_root:
             src, dst = dst, src
         graph.add_edge(src, dst, alpha_us=edge.alpha_us)
     leaders = edge_orbits(sketch).rank_leaders
@@ -132,35 +132,25 @@ def time_bound(collective: Collective, sketch: Sketch, root: int = 0) -> TimeBou
 
 def _demand(collective: Collective, members: frozenset[int], ranks: int, root: int) -> int:
     """Return the chunks, or whole buffers, that must leave a set of ranks."""
-    inside, outside = len(members), ranks - len(members)
-    match collective:
-        case Collective.ALL_GATHER:
-            return inside
-        case Collective.REDUCE_SCATTER:
-            return outside
-        case Collective.ALLTOALL:
-            return inside * outside
-        case Collective.BROADCAST:
-            return int(root in members)
-        case Collective.REDUCE:
-            return int(root not in members)
-        case _:
-            return 1
+    sources = int(root in members) if collective.from_root else len(members)
+    targets = int(root not in members) if collective.to_root else ranks - len(members)
+    return (sources if collective.joins else min(sources, 1)) * (
+        targets if collective.splits else min(targets, 1)
+    )
 
 
-def _volume(collective: Collective, sketch: Sketch) -> int:
+def _volume(collective: Collective, sketch: Sketch, root: int) -> int:
     """Return the least number of transfers over single edges, in chunks or whole buffers."""
-    ranks = sketch.ranks
-    match collective:
-        case Collective.ALL_REDUCE:
-            return 2 * (ranks - 1)
-        case Collective.BROADCAST | Collective.REDUCE:
-            return ranks - 1
-        case Collective.ALLTOALL:
-            graph = nx.DiGraph((edge.src, edge.dst) for edge in sketch.edges)
-            return sum(sum(hops.values()) for _, hops in nx.all_pairs_shortest_path_length(graph))
-        case _:
-            return ranks * (ranks - 1)
+    if collective.is_paired:
+        graph = nx.DiGraph((edge.src, edge.dst) for edge in sketch.edges)
+        return sum(
+            hops
+            for source, to_targets in nx.all_pairs_shortest_path_length(graph)
+            for target, hops in to_targets.items()
+            if not (collective.from_root and source != root)
+            and not (collective.to_root and target != root)
+        )
+    return collective.passes * (sketch.ranks - 1) * collective.parts(sketch.ranks)
 
 
 def _between_nodes(orbits: EdgeOrbits) -> dict[int, int]:
@@ -173,9 +163,9 @@ def _between_nodes(orbits: EdgeOrbits) -> dict[int, int]:
 def _initial_sets(
     collective: Collective, sketch: Sketch, ranks: set[int]
 ) -> Iterator[frozenset[int]]:
-    """Yield the given ranks, their nodes, runs of ranks for alltoall, and all complements."""
+    """Yield the given ranks, their nodes, runs of ranks if all have pairs, and all complements."""
     yield from _ranks_and_nodes(sketch, ranks)
-    if collective is Collective.ALLTOALL and sketch.ranks <= MOST_SEPARATED_RANKS:
+    if collective.splits and collective.joins and sketch.ranks <= MOST_SEPARATED_RANKS:
         yield from _with_complements(
             sketch,
             (
@@ -218,7 +208,7 @@ def _rooted_bound_of_many(collective: Collective, sketch: Sketch, root: int) -> 
     for members in _initial_sets(collective, sketch, {root, remote}):
         demand = _demand(collective, members, sketch.ranks, root)
         program.require(demand, orbits.crossing(members))
-    return program.solve()[0]
+    return program.solve()[0] * collective.parts(sketch.ranks)
 
 
 def _violated_sets(
@@ -226,17 +216,18 @@ def _violated_sets(
 ) -> Iterator[frozenset[int]]:
     """Yield sets of ranks whose demand the flow violates, by minimum cuts."""
     sketch = orbits.sketch
-    if collective is Collective.ALLTOALL or sketch.ranks > MOST_SEPARATED_RANKS:
+    if (collective.splits and collective.joins) or sketch.ranks > MOST_SEPARATED_RANKS:
         return
-    backwards = collective in {Collective.REDUCE_SCATTER, Collective.REDUCE}
+    many = collective.divides
+    backwards = collective.splits or (collective.to_root and not many)
     graph = _capacities(orbits, flow, backwards=backwards)
-    many = collective in {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
     all_ranks = frozenset(range(sketch.ranks))
     needed = rate * (sketch.ranks if many else 1)
     if many:
         for rank in all_ranks:
             graph.add_edge("source", rank, capacity=rate)
-    targets = orbits.rank_leaders if many else sorted(all_ranks - {root})
+    ends = [root] if collective.has_root else orbits.rank_leaders
+    targets = ends if many else sorted(all_ranks - {root})
     for target in targets:
         value, (reached, _) = nx.minimum_cut(graph, "source" if many else root, target)
         if value < needed * (1 - _VIOLATED):

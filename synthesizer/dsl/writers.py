@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import compress
 
-from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.program import Chunk, Program, Statement
 from tuccl.errors import ProgramError
@@ -65,9 +64,9 @@ class _View:
     def _is_input(self, program: Program, place: Chunk) -> bool:
         if place.buffer is Buffer.INPUT or not self.in_place:
             return place.buffer is Buffer.INPUT
-        if program.collective is Collective.ALL_GATHER:
+        if program.collective.input_is_part:
             return place.buffer is Buffer.OUTPUT and place.offset // program.chunks == place.rank
-        elsewhere = program.collective is Collective.BROADCAST and place.rank != program.root
+        elsewhere = program.collective.from_root and place.rank != program.root
         return place.buffer is Buffer.OUTPUT and not elsewhere
 
 

@@ -43,22 +43,13 @@ class Dialect(StrEnum):
     MICROSOFT = "microsoft"
 
 
-_NAMES = {
-    Collective.ALL_REDUCE: "allreduce",
-    Collective.ALL_GATHER: "allgather",
-    Collective.REDUCE_SCATTER: "reducescatter",
-    Collective.BROADCAST: "broadcast",
-    Collective.REDUCE: "reduce",
-    Collective.ALLTOALL: "alltoall",
-    Collective.CUSTOM: "custom",
-}
 _COLLECTIVES = {
-    **{name: collective for collective, name in _NAMES.items()},
-    "reduce_scatter": Collective.REDUCE_SCATTER,
     # Operations that the runtimes know and that have no post-condition here.
     **dict.fromkeys(
         ("gather", "scatter", "send", "recv", "alltoallv", "sendrecv"), Collective.CUSTOM
     ),
+    **{collective.short_name: collective for collective in Collective},
+    "reduce_scatter": Collective.REDUCE_SCATTER,
 }
 _READ = frozenset({"gpu", "tb", "step"})
 """Elements below the root that are read; all others are dropped while parsing."""
@@ -297,7 +288,7 @@ def write_msccl_xml(
             " takes a number, a multiple of 32"
         )
     nthreads = "" if threads is None else f' nthreads="{threads}"'
-    collective = _NAMES[algorithm.collective]
+    collective = algorithm.collective.short_name
     if algorithm.collective is Collective.REDUCE_SCATTER and dialect is Dialect.MICROSOFT:
         collective = "reduce_scatter"
     max_bytes = algorithm.max_bytes

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lookup_tables.collective import Collective
 from synthesizer.formats.mscclpp_stream import Place
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Protocol, StepType
 from synthesizer.ir.wiring import (
@@ -205,15 +204,12 @@ class PlanBuffers:
         if buffer is Buffer.SCRATCH:
             return Place(buffer, self._plain_base(rank) + index)
         if self.in_place:
-            match self.algorithm.collective:
-                case Collective.ALL_GATHER if buffer is Buffer.INPUT:
-                    return Place(Buffer.OUTPUT, rank * share + index)
-                case Collective.REDUCE_SCATTER if buffer is Buffer.OUTPUT:
-                    return Place(Buffer.INPUT, rank * share + index)
-                case Collective.BROADCAST if buffer is Buffer.INPUT:
-                    return Place(Buffer.OUTPUT, index)
-                case Collective.ALL_REDUCE | Collective.ALLTOALL:
-                    return Place(Buffer.INPUT, index)
+            collective = self.algorithm.collective
+            one = (
+                Buffer.OUTPUT if collective.input_is_part or collective.from_root else Buffer.INPUT
+            )
+            is_part = collective.input_is_part or collective.output_is_part
+            return Place(one, index + (rank * share if is_part and buffer is not one else 0))
         return Place(buffer, index)
 
     def landing(self, node: int, *, seen_from: int) -> Place:

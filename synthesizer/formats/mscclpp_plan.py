@@ -27,7 +27,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lookup_tables.collective import Collective
 from synthesizer.formats.mscclpp_buffers import PlanBuffers
 from synthesizer.formats.mscclpp_plan_file import (
     Channels,
@@ -205,13 +204,8 @@ MAX_THREADBLOCKS = 108
 MAX_OFFSET_BYTES = 2**32 - 1
 """Largest offset: the executor keeps offsets and sizes in 32 bits and does not check overflow."""
 
-_NAMES = {
-    Collective.ALL_REDUCE: "allreduce",
-    Collective.ALL_GATHER: "allgather",
-    Collective.REDUCE_SCATTER: "reducescatter",
-    Collective.BROADCAST: "broadcast",
-    Collective.ALLTOALL: "alltoall",
-}
+_KNOWN = frozenset({"allreduce", "allgather", "reducescatter", "broadcast", "alltoall"})
+"""Collectives of MSCCL++."""
 
 
 def write_mscclpp_plan(
@@ -255,7 +249,7 @@ def mscclpp_plan(
     return Plan(
         # The executor caches a plan's setup by the plan's name, which must therefore be unique.
         name=f"{algorithm.name or 'tuccl'}_{algorithm.content_hash()}_{kind}",
-        collective=_NAMES[algorithm.collective],
+        collective=algorithm.collective.short_name,
         protocol="LL" if buffers.packets else "Simple",
         inplace=mode,
         gpus=gpus,
@@ -281,11 +275,11 @@ def _check_expressible(
     def refuse(why: str) -> FormatError:
         return FormatError(f"{algorithm.name}: no MSCCL++ plan: {why}")
 
-    if algorithm.collective not in _NAMES:
+    if algorithm.collective.short_name not in _KNOWN:
         raise refuse(f"MSCCL++ has no collective {algorithm.collective}")
     if algorithm.protocol is Protocol.LL128:
         raise refuse("MSCCL++ has no protocol LL128; export it with protocol Simple or LL")
-    if algorithm.protocol is Protocol.LL and algorithm.collective is Collective.BROADCAST:
+    if algorithm.protocol is Protocol.LL and algorithm.collective.from_root:
         raise refuse(
             "a broadcast's root waits for no peer, so with protocol LL it could overwrite packets"
             " of the previous call; export it with protocol Simple"
@@ -321,10 +315,8 @@ def _gpu(algorithm: Algorithm, buffers: PlanBuffers, program: GpuProgram) -> Pla
     return PlanGpu(
         id=program.rank,
         # Every rank declares both buffers: the executor divides by their chunk counts.
-        input_chunks=share if collective is Collective.ALL_GATHER else algorithm.chunks_per_loop,
-        output_chunks=(
-            share if collective is Collective.REDUCE_SCATTER else algorithm.chunks_per_loop
-        ),
+        input_chunks=share if collective.input_is_part else algorithm.chunks_per_loop,
+        output_chunks=(share if collective.output_is_part else algorithm.chunks_per_loop),
         scratch_chunks=buffers.scratch_chunks(program.rank, writer.spared),
         threadblocks=tuple(draft.threadblock(number) for number, draft in enumerate(drafts)),
         channels=(

@@ -14,13 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.collective import Collective
 from synthesizer.experts.nccl_trees import TREE_PATTERNS, Chain, Pattern, nccl_tree
 from synthesizer.ir.algorithm import Algorithm, StepType
 from tuccl.errors import FormatError
 
-_RINGS = frozenset(COLLECTIVES) - {Collective.ALLTOALL, Collective.CUSTOM}
-_PATHS = frozenset({Collective.BROADCAST, Collective.REDUCE})
 _SUMS = frozenset(
     {
         StepType.RECV_REDUCE_COPY,
@@ -55,7 +53,7 @@ def channel_shapes(algorithm: Algorithm) -> dict[int, Shape]:
     Raises:
         FormatError: The operation has no ring or tree, or a channel is neither.
     """
-    if algorithm.collective not in _RINGS:
+    if not algorithm.collective.asks_tuner:
         raise FormatError(f"{algorithm.name}: {algorithm.collective} runs on neither ring nor tree")
     channels: dict[int, _Carried] = {}
     for program in algorithm.programs:
@@ -92,7 +90,7 @@ def _shape(algorithm: Algorithm, channel: int, carried: _Carried) -> Shape:
 
 def _ring(algorithm: Algorithm, where: str, following: Mapping[int, int]) -> tuple[int, ...]:
     firsts = sorted(set(following) - set(following.values()))
-    if firsts and algorithm.collective not in _PATHS:
+    if firsts and not algorithm.collective.has_root:
         raise FormatError(f"{where}: rank {firsts[0]} receives nothing: no ring")
     rank = firsts[0] if firsts else min(following)
     order: list[int] = []

@@ -15,8 +15,6 @@ from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
 from tuccl.errors import ProgramError
 
-_BLOCKED = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -53,8 +51,8 @@ class Statement:
 class Program:
     """Statements of one collective over `ranks` ranks, with their buffers.
 
-    `chunks` is the granularity k: all_gather, reduce_scatter and alltoall cut a rank's block into k
-    chunks (k * ranks in the larger buffer), other operations cut the buffer into k chunks.
+    `chunks` is the granularity k: of a rank's part of the larger buffer if it has one (k * ranks in
+    that buffer), else of the whole buffer.
     """
 
     collective: Collective
@@ -81,19 +79,17 @@ class Program:
     @property
     def chunks_per_loop(self) -> int:
         """Chunks in the larger buffer."""
-        return self.chunks * (self.ranks if self.collective in _BLOCKED else 1)
+        return self.chunks * self.collective.parts(self.ranks)
 
     @property
     def input_chunks(self) -> int:
         """Chunks in each rank's input buffer."""
-        return self.chunks if self.collective is Collective.ALL_GATHER else self.chunks_per_loop
+        return self.chunks if self.collective.input_is_part else self.chunks_per_loop
 
     @property
     def output_chunks(self) -> int:
         """Chunks in each rank's output buffer."""
-        if self.collective is Collective.REDUCE_SCATTER:
-            return self.chunks
-        return self.chunks_per_loop
+        return self.chunks if self.collective.output_is_part else self.chunks_per_loop
 
     def input(self, rank: int, offset: int, count: int = 1) -> Chunk:
         """Return chunks of the input buffer."""
@@ -124,9 +120,9 @@ class Program:
         if not self.in_place or chunk.buffer is Buffer.SCRATCH:
             return chunk
         block = chunk.rank * self.chunks
-        if chunk.buffer is Buffer.INPUT and self.collective is Collective.ALL_GATHER:
+        if chunk.buffer is Buffer.INPUT and self.collective.input_is_part:
             return Chunk(chunk.rank, Buffer.OUTPUT, block + chunk.offset)
-        if chunk.buffer is Buffer.INPUT and self.collective is Collective.REDUCE_SCATTER:
+        if chunk.buffer is Buffer.INPUT and self.collective.output_is_part:
             inside = block <= chunk.offset < block + self.chunks
             return Chunk(chunk.rank, Buffer.OUTPUT, chunk.offset - block) if inside else chunk
         return Chunk(chunk.rank, Buffer.OUTPUT, chunk.offset)

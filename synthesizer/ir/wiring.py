@@ -66,8 +66,8 @@ def layout(algorithm: Algorithm, rank: int, *, in_place: bool) -> Layout:
     inputs, outputs = input_chunks(*sizes), output_chunks(*sizes)
     input_base, output_base, scratch_base = 0, inputs, inputs + outputs
     if shares_buffers(algorithm, rank, in_place=in_place):
-        input_base = rank * inputs if algorithm.collective is Collective.ALL_GATHER else 0
-        output_base = rank * outputs if algorithm.collective is Collective.REDUCE_SCATTER else 0
+        input_base = rank * inputs if algorithm.collective.input_is_part else 0
+        output_base = rank * outputs if algorithm.collective.output_is_part else 0
         scratch_base = max(inputs, outputs)
     return Layout(
         input_base,

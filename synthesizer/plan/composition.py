@@ -47,48 +47,27 @@ class TimedTrees:
         return sorted(self.timetable.hops, key=lambda timed: (-timed.start_us, -timed.end_us))
 
 
-def gather_program(ranks: int, plan: TimedTrees) -> Program:
-    """All_gather along the trees."""
-    program = Program(Collective.ALL_GATHER, ranks, plan.chunks)
+def spread_program(collective: Collective, ranks: int, plan: TimedTrees, root: int = 0) -> Program:
+    """All_gather or broadcast along the trees."""
+    program = Program(collective, ranks, plan.chunks, root)
+    block = plan.chunks if collective.joins else 0
     for timed in plan.forwards():
         owner, place = plan.trees[timed.tree].source, plan.place(timed)
-        offset = owner * plan.chunks + place
-        own = program.input(owner, place)
-        _forward(program, timed, own, offset)
-    for rank in range(ranks):
-        whole = program.output(rank, rank * plan.chunks, plan.chunks)
-        program.copy(program.input(rank, 0, plan.chunks), whole)
+        _forward(program, timed, program.input(owner, place), owner * block + place)
+    for owner in (root,) if collective.has_root else range(ranks):
+        whole = program.output(owner, owner * block, plan.chunks)
+        program.copy(program.input(owner, 0, plan.chunks), whole)
     return program
 
 
-def broadcast_program(ranks: int, root: int, plan: TimedTrees) -> Program:
-    """Broadcast along the trees."""
-    program = Program(Collective.BROADCAST, ranks, plan.chunks, root)
-    for timed in plan.forwards():
-        offset = plan.place(timed)
-        _forward(program, timed, program.input(root, offset), offset)
-    program.copy(program.input(root, 0, plan.chunks), program.output(root, 0, plan.chunks))
-    return program
-
-
-def scatter_program(ranks: int, plan: TimedTrees) -> Program:
-    """Reduce_scatter up the trees, which were found on the reversed sketch."""
-    program = Program(Collective.REDUCE_SCATTER, ranks, plan.chunks)
+def collect_program(collective: Collective, ranks: int, plan: TimedTrees, root: int = 0) -> Program:
+    """Reduce_scatter or reduce up the trees, which were found on the reversed sketch."""
+    program = Program(collective, ranks, plan.chunks, root)
+    block = plan.chunks if collective.splits else 0
     sums: dict[tuple[int, int], Chunk] = {}
     for timed in plan.backwards():
         owner, place = plan.trees[timed.tree].source, plan.place(timed)
-        result = program.output(owner, place)
-        _add_up(program, timed.hop, sums, owner * plan.chunks + place, result)
-    return program
-
-
-def reduce_program(ranks: int, root: int, plan: TimedTrees) -> Program:
-    """Reduce up the trees, which were found on the reversed sketch."""
-    program = Program(Collective.REDUCE, ranks, plan.chunks, root)
-    sums: dict[tuple[int, int], Chunk] = {}
-    for timed in plan.backwards():
-        offset = plan.place(timed)
-        _add_up(program, timed.hop, sums, offset, program.output(root, offset))
+        _add_up(program, timed.hop, sums, owner * block + place, program.output(owner, place))
     return program
 
 
@@ -124,27 +103,34 @@ def two_way_program(ranks: int, plan: TimedTwoWays) -> Program:
     return program
 
 
-def alltoall_program(
-    ranks: int, plan: TimedTrees, targets: Sequence[int], paths_per_pair: int = 1
+def pairs_program(
+    collective: Collective,
+    ranks: int,
+    plan: TimedTrees,
+    targets: Sequence[int],
+    paths_per_pair: int = 1,
+    root: int = 0,
 ) -> Program:
-    """Alltoall along paths, equally many per ordered pair; `targets` are the paths' ends."""
+    """Parts along paths, equally many per pair of ranks; `targets` are the paths' ends."""
     chunks = paths_per_pair * plan.pieces
-    program = Program(Collective.ALLTOALL, ranks, chunks, in_place=False)
+    program = Program(collective, ranks, chunks, root, in_place=collective.has_place)
+    of_target = chunks if collective.splits else 0
+    of_source = chunks if collective.joins else 0
     held: dict[tuple[int, int], Chunk] = {}
     for timed in plan.forwards():
         source, target = plan.trees[timed.tree].source, targets[timed.tree]
         key = timed.tree, timed.piece
         place = timed.tree % paths_per_pair * plan.pieces + timed.piece
-        src = held.get(key, program.input(source, target * chunks + place))
+        src = held.get(key, program.input(source, target * of_target + place))
         dst = (
-            program.output(target, source * chunks + place)
+            program.output(target, source * of_source + place)
             if timed.hop[1] == target
             else program.scratch(timed.hop[1])
         )
         held[key] = program.copy(src, dst)
-    for rank in range(ranks):
-        own = program.input(rank, rank * chunks, chunks)
-        program.copy(own, program.output(rank, rank * chunks, chunks))
+    for rank in (root,) if collective.has_root else range(ranks):
+        own = program.input(rank, rank * of_target, chunks)
+        program.copy(own, program.output(rank, rank * of_source, chunks))
     return program
 
 

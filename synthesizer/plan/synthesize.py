@@ -6,14 +6,15 @@ chooses between plans, and the verifier proves the result. Reduce_scatter and re
 the reversed sketch and run in reverse; all_reduce is reduce_scatter followed by all_gather, or goes
 over two-way trees (`two_way_planning`) where that is faster.
 
-Alltoall plans paths of all pairs and their timetable. More paths per pair balance the load better
-and cost steps, so they are tried only if fewer paths miss the bound and the loads matter.
+Where pairs of ranks exchange parts, paths of all pairs and their timetable are planned. More paths
+per pair balance the load better and cost steps, so they are tried only if fewer paths miss the
+bound and the loads matter.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from lookup_tables.collective import Collective
@@ -24,11 +25,9 @@ from synthesizer.ir.program import Program
 from synthesizer.lower.lowering import lower
 from synthesizer.plan.composition import (
     all_reduce_program,
-    alltoall_program,
-    broadcast_program,
-    gather_program,
-    reduce_program,
-    scatter_program,
+    collect_program,
+    pairs_program,
+    spread_program,
     two_way_program,
 )
 from synthesizer.plan.timetabling import (
@@ -45,8 +44,9 @@ from synthesizer.plan.tree_planning import Plan, make_plan
 from synthesizer.plan.two_way_planning import TwoWayPlan, plan_two_ways
 from synthesizer.prove.verifier import verify
 from synthesizer.simulate.simulator import ExecutionModel, compile_schedule
-from synthesizer.solve.path_routing import PairRouting, route_pairs
+from synthesizer.solve.path_routing import PairRouting, pairs_of, route_pairs
 from synthesizer.solve.routes import (
+    Orbit,
     rank_orbits,
     require_connected,
     resources,
@@ -57,8 +57,10 @@ from synthesizer.solve.solver import CUT_BY_CLOCK, SolveStatus
 from tuccl.errors import InfeasibleError, ScheduleError
 
 
-def _plan_pairs(request: PlanRequest) -> tuple[Plan, PairRouting]:
-    """Return the best plan of alltoall, and its paths.
+def _plan_pairs(
+    request: PlanRequest, pairs: Sequence[tuple[Orbit, int]]
+) -> tuple[Plan, PairRouting]:
+    """Return the best plan of parts that pairs of ranks exchange, and its paths.
 
     `request.trees` are the numbers of paths per pair to try.
 
@@ -73,13 +75,13 @@ def _plan_pairs(request: PlanRequest) -> tuple[Plan, PairRouting]:
         started = time.perf_counter()
         costs = resources(request.sketch, request.block_bytes / paths_per_pair)
         limit_s = request.time_limit_s / len(request.trees)
-        pairs = route_pairs(request.sketch, costs, limit_s, request.gap, paths_per_pair)
+        found = route_pairs(pairs, costs, limit_s, request.gap, paths_per_pair)
         routed = time.perf_counter()
-        load_us = max(costs.loads_us(hop for path in pairs.routing.trees for hop in path.hops))
+        load_us = max(costs.loads_us(hop for path in found.routing.trees for hop in path.hops))
         if best is None or load_us < best[0].end_us:
-            rehearsed = rehearse(request, paths_per_pair, pairs.routing.trees)
+            rehearsed = rehearse(request, paths_per_pair, found.routing.trees)
             if best is None or rehearsed.end_us < best[0].end_us:
-                best = rehearsed, pairs
+                best = rehearsed, found
         seconds["routing"] += routed - started
         seconds["ordering"] += time.perf_counter() - routed
         end_us = best[0].end_us
@@ -88,13 +90,13 @@ def _plan_pairs(request: PlanRequest) -> tuple[Plan, PairRouting]:
     if best is None:
         msg = "a plan needs a number of ways to try"
         raise ValueError(msg)
-    rehearsed, pairs = best
-    optimal = pairs.routing.status is SolveStatus.OPTIMAL
+    rehearsed, found = best
+    optimal = found.routing.status is SolveStatus.OPTIMAL
     fallback = None if optimal else "the solver stopped at its limit"
-    if fallback and pairs.routing.cut_by_clock:
+    if fallback and found.routing.cut_by_clock:
         fallback = f"{fallback}; {CUT_BY_CLOCK}"
-    plan = Plan(rehearsed.timed, pairs.routing, fallback, seconds, rehearsed.end_us)
-    return plan, pairs
+    plan = Plan(rehearsed.timed, found.routing, fallback, seconds, rehearsed.end_us)
+    return plan, found
 
 
 TREES = (1, 2, 3, 4, 6, 8, 16)
@@ -108,8 +110,6 @@ TREES_OF_ROOT = (1, 2, 4, 8)
 
 PATHS_PER_PAIR = (1, 2, 3, 4)
 """Numbers of paths per pair of ranks to try."""
-
-_REDUCING = {Collective.REDUCE_SCATTER, Collective.REDUCE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +175,14 @@ def synthesize(
     """
     options = options or SynthesisOptions()
     _check(collective, sketch, size_bytes, options, root)
-    if collective is Collective.ALLTOALL:
-        return _synthesize_alltoall(sketch, size_bytes, options)
+    if collective.is_paired:
+        return _synthesize_pairs(collective, sketch, size_bytes, options, root)
     if collective is Collective.ALL_REDUCE:
         return _synthesize_all_reduce(sketch, size_bytes, options)
     plan = _best_plan(collective, sketch, size_bytes, options, root)
-    builders: dict[Collective, Callable[[], Program]] = {
-        Collective.ALL_GATHER: lambda: gather_program(sketch.ranks, plan.timed),
-        Collective.REDUCE_SCATTER: lambda: scatter_program(sketch.ranks, plan.timed),
-        Collective.BROADCAST: lambda: broadcast_program(sketch.ranks, root, plan.timed),
-        Collective.REDUCE: lambda: reduce_program(sketch.ranks, root, plan.timed),
-    }
-    return _finish(builders[collective](), size_bytes, options, (plan,))
+    build = collect_program if collective.reduces else spread_program
+    program = build(collective, sketch.ranks, plan.timed, root)
+    return _finish(program, size_bytes, options, (plan,))
 
 
 def _check(
@@ -200,19 +196,20 @@ def _check(
         raise InfeasibleError(
             f"{collective}: root {root} is not one of ranks 0 to {sketch.ranks - 1}"
         )
-    if collective is Collective.BROADCAST:
-        require_connected(sketch, [root])
-    elif collective is Collective.REDUCE:
-        require_connected(sketch, [root], towards=True)
-    else:
-        require_connected(sketch, range(sketch.ranks))
+    ends = [root] if collective.has_root else range(sketch.ranks)
+    require_connected(sketch, ends, towards=collective.to_root)
     chunks = max(1, options.trees_per_rank) * max(1, options.pieces_per_tree)
-    least = chunks * (1 if collective.has_root else sketch.ranks)
+    least = chunks * (1 if _is_whole(collective) else sketch.ranks)
     if size_bytes < least:
         raise InfeasibleError(
             f"{collective}: {size_bytes} bytes are less than one byte for each of {least} chunks;"
             f" ask for a size of {least} bytes or more"
         )
+
+
+def _is_whole(collective: Collective) -> bool:
+    """Return whether trees carry the whole buffer, not a part of it for each rank."""
+    return collective.has_root and not collective.divides
 
 
 def _best_plan(
@@ -235,12 +232,12 @@ def _request(
     root: int = 0,
     max_transfers: int = MAX_TRANSFERS,
 ) -> PlanRequest:
-    rooted, backwards = collective.has_root, collective in _REDUCING
+    rooted, backwards = collective.has_root, collective.reduces and collective.passes == 1
     return PlanRequest(
         sketch=reversed_sketch(sketch) if backwards else sketch,
         backwards=backwards,
         orbits=(single(root, sketch.ranks),) if rooted else rank_orbits(sketch),
-        block_bytes=size_bytes if rooted else size_bytes / sketch.ranks,
+        block_bytes=size_bytes if _is_whole(collective) else size_bytes / sketch.ranks,
         time_limit_s=options.time_limit_s,
         gap=options.gap,
         trees=_trees(collective, options),
@@ -258,7 +255,7 @@ def _trees(collective: Collective, options: SynthesisOptions) -> tuple[int, ...]
     if options.counts:
         fitting = tuple(count for count in options.counts if count <= MOST_FITTING_TREES)
         return fitting or options.counts[:1]
-    if collective is Collective.ALLTOALL:
+    if collective.is_paired:
         return PATHS_PER_PAIR
     return TREES_OF_ROOT if collective.has_root else TREES
 
@@ -295,12 +292,14 @@ def _synthesize_all_reduce(
     return found if finer_pays(halves_us, found_us) else halves
 
 
-def _synthesize_alltoall(
-    sketch: Sketch, size_bytes: int, options: SynthesisOptions
+def _synthesize_pairs(
+    collective: Collective, sketch: Sketch, size_bytes: int, options: SynthesisOptions, root: int
 ) -> SynthesisResult:
-    request = _request(Collective.ALLTOALL, sketch, size_bytes, options)
-    plan, pairs = _plan_pairs(request)
-    program = alltoall_program(sketch.ranks, plan.timed, pairs.targets, pairs.paths_per_pair)
+    request = _request(collective, sketch, size_bytes, options, root)
+    plan, pairs = _plan_pairs(request, pairs_of(collective, sketch, root))
+    program = pairs_program(
+        collective, sketch.ranks, plan.timed, pairs.targets, pairs.paths_per_pair, root
+    )
     return _finish(program, size_bytes, options, (_bounded(plan, request),))
 
 

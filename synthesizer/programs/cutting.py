@@ -103,9 +103,9 @@ def _in_output(chunk: Chunk, buffers: Program) -> tuple[int, int]:
     """Return the output chunks that a run of chunks lies on in place: the first, and the end."""
     first, end = chunk.offset, chunk.offset + chunk.count
     block = chunk.rank * buffers.chunks
-    if chunk.buffer is Buffer.INPUT and buffers.collective is Collective.ALL_GATHER:
+    if chunk.buffer is Buffer.INPUT and buffers.collective.input_is_part:
         return first + block, end + block
-    if chunk.buffer is Buffer.INPUT and buffers.collective is Collective.REDUCE_SCATTER:
+    if chunk.buffer is Buffer.INPUT and buffers.collective.output_is_part:
         return max(first, block) - block, min(end, block + buffers.chunks) - block
     return first, end
 
@@ -133,10 +133,8 @@ def cut(algorithm: Algorithm, node_sizes: Sequence[int]) -> PhasedSchedule:
             f"at most {MOST_ROUNDS} rounds are allowed"
         )
     collective = algorithm.collective
-    parts = algorithm.ranks if collective.divides else 1
-    chunks, root = algorithm.chunks_per_loop // parts, algorithm.root
-    in_place = collective is not Collective.ALLTOALL
-    buffers = Program(collective, algorithm.ranks, chunks, root, in_place=in_place)
+    chunks, root = algorithm.chunks_per_loop // collective.parts(algorithm.ranks), algorithm.root
+    buffers = Program(collective, algorithm.ranks, chunks, root, in_place=collective.has_place)
     places = places_of(timing, buffers)
     if max(places.scratch_chunks) > MOST_CHUNKS:
         raise NoProgramError(

@@ -92,8 +92,7 @@ def run_on_symbols(algorithm: Algorithm) -> Flow:
 
 def part_chunks(algorithm: Algorithm) -> int:
     """Return the chunks of one rank's part, or of the whole buffer where it is not divided."""
-    divisor = algorithm.ranks if algorithm.collective.divides else 1
-    return algorithm.chunks_per_loop // divisor
+    return algorithm.chunks_per_loop // algorithm.collective.parts(algorithm.ranks)
 
 
 def _check_operation(algorithm: Algorithm) -> None:

@@ -28,13 +28,6 @@ from synthesizer.programs.layout import (
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, StatementPhase, Statements
 from tuccl.errors import NoProgramError
 
-_PATTERNS = {
-    Collective.ALL_REDUCE: {Pattern.ONE_PHASE, Pattern.TWO_PHASE},
-    Collective.ALL_GATHER: {Pattern.DIRECT},
-    Collective.REDUCE_SCATTER: {Pattern.DIRECT},
-    Collective.ALLTOALL: {Pattern.DIRECT},
-}
-"""Operations of uniform schedules and of their calls, with the kernels of a node's."""
 _LEAST_NODES = 2
 _LEAST_SUMMANDS = 2
 MOST_RAIL_CHANNELS = 64
@@ -76,7 +69,7 @@ def _check_numbers(phased: PhasedSchedule) -> None:
 
 
 def _check_uniform(phased: PhasedSchedule) -> None:
-    if phased.collective not in _PATTERNS:
+    if not _kernels(phased.collective):
         raise NoProgramError(f"{phased.collective} has no uniform schedules")
     if len(set(phased.node_sizes)) > 1 or len(phased.calls) != len(phased.phases):
         raise NoProgramError("its nodes differ in size, or it has stages or rounds")
@@ -92,16 +85,25 @@ def _check_uniform(phased: PhasedSchedule) -> None:
             raise NoProgramError(f"phase {number} {fault}")
 
 
+def _kernels(collective: Collective) -> set[Pattern]:
+    """Return a node's kernels for a call of a uniform schedule; none if there are no such calls."""
+    if collective.has_root or collective is Collective.CUSTOM:
+        return set()
+    if collective is Collective.ALL_REDUCE:
+        return {Pattern.ONE_PHASE, Pattern.TWO_PHASE}
+    return {Pattern.DIRECT}
+
+
 def _fault_of_kind(phased: PhasedSchedule, phase: CallPhase) -> str:
     if phase.kind is PhaseKind.SUM:
         known = phase.collective is Collective.REDUCE and phase.pattern is Pattern.NONE
     elif phase.kind is PhaseKind.RAIL:
-        known = phase.collective in _PATTERNS and phase.pattern is Pattern.NONE
+        known = bool(_kernels(phase.collective)) and phase.pattern is Pattern.NONE
     else:
-        known = phase.pattern in _PATTERNS.get(phase.collective, set())
+        known = phase.pattern in _kernels(phase.collective)
         if phased.local_ranks == 1:
             return "is a node's, and nodes have one rank"
-    asks = phase.kind is PhaseKind.RAIL and phase.collective is not Collective.ALLTOALL
+    asks = phase.kind is PhaseKind.RAIL and phase.collective.asks_tuner
     if phase.rail is not None and not (asks and 0 <= phase.rail.nchannels <= MOST_RAIL_CHANNELS):
         return "has a configuration of a rail that NCCL does not take"
     if not known:

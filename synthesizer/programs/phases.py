@@ -51,8 +51,7 @@ class Slices:
 
 def chunk_bytes_of(phased: PhasedSchedule, size_bytes: int) -> int:
     """Return the bytes of a chunk of a call, whose size is the larger of its two buffers."""
-    parts = phased.ranks if phased.collective.divides else 1
-    part_bytes = size_bytes // parts
+    part_bytes = size_bytes // phased.collective.parts(phased.ranks)
     return -(-part_bytes // (phased.chunks * _GRAIN_BYTES)) * _GRAIN_BYTES
 
 
@@ -97,8 +96,8 @@ class CallPhase:
     source: Place
     target: Place
     chunks: int = 1
-    """NCCL's `count` of the collective, in chunks: of the send buffer for all_gather, of the
-    receive buffer for reduce_scatter, for each peer for alltoall. Of `SUM`: chunks of a summand."""
+    """NCCL's `count` of the collective, in chunks: of a rank's part if buffers have parts, else of
+    the whole buffer. Of `SUM`: chunks of a summand."""
     repeats: int = 1
     """Number of calls. Of `SUM`: number of summands, which are adjacent."""
     source_stride: int = 0
@@ -107,20 +106,17 @@ class CallPhase:
     pattern: Pattern = Pattern.NONE
     """Kernel of `LOCAL`."""
     rail: BuiltinConfig | None = None
-    """Configuration of `RAIL` that the tuner plugin chooses; if None, NCCL chooses. NCCL does not
-    ask its tuner about alltoall."""
+    """Configuration of `RAIL` that the tuner plugin chooses; if None, NCCL chooses."""
 
     def source_chunks(self, group: int) -> int:
         """Return the chunks that one call of `group` ranks reads."""
         if self.kind is PhaseKind.SUM:
             return self.chunks * self.repeats
-        spread = self.collective in {Collective.REDUCE_SCATTER, Collective.ALLTOALL}
-        return self.chunks * (group if spread else 1)
+        return self.chunks * (group if self.collective.splits else 1)
 
     def target_chunks(self, group: int) -> int:
         """Return the chunks that one call writes."""
-        spread = self.collective in {Collective.ALL_GATHER, Collective.ALLTOALL}
-        return self.chunks * (group if spread else 1)
+        return self.chunks * (group if self.collective.joins else 1)
 
     @property
     def calls(self) -> int:
@@ -203,12 +199,12 @@ class PhasedSchedule:
     @property
     def larger_chunks(self) -> int:
         """Chunks of the larger of a rank's input and output."""
-        return self.chunks * (self.ranks if self.collective.divides else 1)
+        return self.chunks * self.collective.parts(self.ranks)
 
     @property
     def must_run_in_place(self) -> bool:
-        """Whether calls may be in place; NCCL's alltoall is never."""
-        return self.collective is not Collective.ALLTOALL
+        """Whether calls may be in place."""
+        return self.collective.has_place
 
     def node_of_rank(self) -> tuple[int, ...]:
         """Return the node of each rank."""
@@ -236,8 +232,8 @@ class PhasedSchedule:
             return {Buffer.INPUT: 0, Buffer.OUTPUT: inputs, Buffer.SCRATCH: inputs + outputs}
         part = rank * self.chunks
         return {
-            Buffer.INPUT: part if self.collective is Collective.ALL_GATHER else 0,
-            Buffer.OUTPUT: part if self.collective is Collective.REDUCE_SCATTER else 0,
+            Buffer.INPUT: part if self.collective.input_is_part else 0,
+            Buffer.OUTPUT: part if self.collective.output_is_part else 0,
             Buffer.SCRATCH: max(inputs, outputs),
         }
 
@@ -248,7 +244,7 @@ class PhasedSchedule:
         """
         phases = tuple(
             replace(phase, rail=rail)
-            if phase.kind is PhaseKind.RAIL and phase.collective is not Collective.ALLTOALL
+            if phase.kind is PhaseKind.RAIL and phase.collective.asks_tuner
             else phase
             for phase in self.calls
         )

@@ -25,7 +25,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
 from synthesizer.ir.contents import initial_contents, postcondition
 from synthesizer.ir.program import Chunk
@@ -219,13 +218,14 @@ class _Machine:
             if ends[0] <= target or ends[1] <= source:
                 continue
             offset = _place_of(self.phased, phase, rank) * phase.chunks
-            allowed = {
-                Collective.ALL_REDUCE: target,
-                Collective.ALL_GATHER: target + offset,
-                Collective.REDUCE_SCATTER: target - offset,
-            }.get(phase.collective)
+            can_share = phase.collective.has_place and not phase.collective.has_root
+            allowed = target
+            if phase.collective.input_is_part:
+                allowed += offset
+            elif phase.collective.output_is_part:
+                allowed -= offset
             apart = phase.calls == 1 or phase.source_stride >= max(lengths)
-            if source != allowed or spans[0] != spans[1] or not apart:
+            if not can_share or source != allowed or spans[0] != spans[1] or not apart:
                 raise NoProgramError(f"{name} reads what it writes on rank {rank}")
 
     def _check_result(self, rank: int) -> None:
@@ -261,28 +261,21 @@ def _added(parts: Sequence[Part], name: str, divisor: int = 1) -> Part:
 
 
 def _results(phase: CallPhase, sources: list[list[Part]], name: str) -> Iterator[list[Part]]:
-    def averaged(parts: Sequence[Part]) -> Part:
-        return _added(parts, name, len(parts))
+    def combined(given: Sequence[Sequence[Part]]) -> list[Part]:
+        if phase.collective.joins:
+            return [part for parts in given for part in parts]
+        return [_added(parts, name, len(parts)) for parts in zip(*given, strict=True)]
 
     chunks = phase.chunks
-    blocks = [slice(i * chunks, (i + 1) * chunks) for i in range(len(sources))]
-    match phase.collective:
-        case Collective.ALL_REDUCE:
-            result = [averaged(parts) for parts in zip(*sources, strict=True)]
-            yield from ([*result] for _ in sources)
-        case Collective.ALL_GATHER:
-            gathered = [part for source in sources for part in source]
-            yield from (gathered for _ in sources)
-        case Collective.REDUCE_SCATTER:
-            for block in blocks:
-                parts = zip(*(source[block] for source in sources), strict=True)
-                yield [averaged(summands) for summands in parts]
-        case Collective.ALLTOALL:
-            for block in blocks:
-                yield [part for source in sources for part in source[block]]
-        case _:
-            (source,) = sources
-            yield [averaged(source[i::chunks]) for i in range(chunks)]
+    if phase.kind is PhaseKind.SUM:
+        (source,) = sources
+        yield combined([source[i : i + chunks] for i in range(0, len(source), chunks)])
+    elif phase.collective.splits:
+        for first in range(0, len(sources) * chunks, chunks):
+            yield combined([source[first : first + chunks] for source in sources])
+    else:
+        result = combined(sources)
+        yield from (result for _ in sources)
 
 
 def _named(part: Part) -> str:

@@ -214,18 +214,14 @@ def _one_phase(algorithm: Algorithm) -> list[Message]:
 
 def _direct(algorithm: Algorithm) -> list[Message]:
     """Return every rank's own chunks as messages to the ranks that need them."""
-    part, messages = part_chunks(algorithm), []
+    part, messages, collective = part_chunks(algorithm), [], algorithm.collective
     for rank, peer in permutations(range(algorithm.ranks), 2):
-        match algorithm.collective:
-            case Collective.ALL_GATHER:
-                chunks = range(part)
-            case Collective.REDUCE_SCATTER | Collective.ALLTOALL:
-                chunks = range(peer * part, (peer + 1) * part)
-            case Collective.BROADCAST:
-                chunks = range(part if rank == algorithm.root else 0)
-            case _:
-                chunks = range(part if peer == algorithm.root else 0)
-        messages += [_own(rank, peer, chunk) for chunk in chunks]
+        if collective.from_root and rank != algorithm.root:
+            continue
+        if collective.to_root and peer != algorithm.root:
+            continue
+        first = peer * part if collective.splits else 0
+        messages += [_own(rank, peer, chunk) for chunk in range(first, first + part)]
     return messages
 
 
@@ -281,7 +277,7 @@ def algorithm_of(records: Records) -> Algorithm:
         raise ValueError(f"{records.ranks} ranks")
     steps = [_step(record) for record in records.steps]
     collective = COLLECTIVES[records.operation]
-    chunks = records.chunks * (records.ranks if collective.divides else 1)
+    chunks = records.chunks * collective.parts(records.ranks)
     buffers = (collective, records.ranks, chunks)
     return Algorithm(
         name="",

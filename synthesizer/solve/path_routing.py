@@ -1,4 +1,4 @@
-"""Alltoall: paths for every ordered pair of ranks that together balance the loads.
+"""Paths for pairs of ranks that exchange parts, which together balance the loads.
 
 A pair may use a direct path, or relays where that is shorter or less loaded: the peer on the
 target's rail, or another rank's NIC. Its block is cut into one chunk per path, and the integer
@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import pulp
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.solve.routes import (
     Family,
@@ -25,6 +26,7 @@ from synthesizer.solve.routes import (
     expand,
     least_time_us,
     rank_orbits,
+    single,
 )
 from synthesizer.solve.solver import SolveStatus, add_integer, add_variable, solve
 from synthesizer.solve.tree_routing import Routing
@@ -37,7 +39,7 @@ _EXTRA_HOPS = 1
 
 @dataclass(frozen=True)
 class PairRouting:
-    """Paths of every ordered pair; those of a pair are consecutive."""
+    """Paths of all pairs; those of a pair are consecutive."""
 
     routing: Routing
     targets: tuple[int, ...]
@@ -45,10 +47,29 @@ class PairRouting:
     paths_per_pair: int
 
 
+def pairs_of(collective: Collective, sketch: Sketch, root: int = 0) -> list[tuple[Orbit, int]]:
+    """Return the pairs of ranks that exchange parts, as sources, up to symmetry, with targets."""
+    ranks = range(sketch.ranks)
+    if collective.from_root:
+        return [(single(root, sketch.ranks), target) for target in ranks if target != root]
+    if collective.to_root:
+        return [(single(source, sketch.ranks), root) for source in ranks if source != root]
+    return [
+        (orbit, target)
+        for orbit in rank_orbits(sketch)
+        for target in ranks
+        if target != orbit.representative
+    ]
+
+
 def route_pairs(
-    sketch: Sketch, costs: Resources, time_limit_s: float, gap: float, paths_per_pair: int = 1
+    pairs: Sequence[tuple[Orbit, int]],
+    costs: Resources,
+    time_limit_s: float,
+    gap: float,
+    paths_per_pair: int = 1,
 ) -> PairRouting:
-    """Choose paths for every ordered pair of ranks; a path may count twice.
+    """Choose paths from sources, up to symmetry, to targets; a path may count twice.
 
     A pair's block has a chunk for each path. The limit of the work is in seconds of an idle core;
     the solver may stop at the relative `gap`.
@@ -56,12 +77,6 @@ def route_pairs(
     Raises:
         ScheduleError: No solver works.
     """
-    pairs = [
-        (orbit, target)
-        for orbit in rank_orbits(sketch)
-        for target in range(sketch.ranks)
-        if target != orbit.representative
-    ]
     paths = [_paths(costs, orbit.representative, target) for orbit, target in pairs]
     problem, counts = _program(costs, [orbit for orbit, _ in pairs], paths, paths_per_pair)
     outcome = solve(problem, time_limit_s, gap)

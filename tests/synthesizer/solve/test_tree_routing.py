@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookup_tables.collective import Collective
 from sketches.sketch import Edge, EdgeKind, Port, Sketch
 from synthesizer.plan.list_schedule import list_schedule
 from synthesizer.solve.greedy import soonest_trees
-from synthesizer.solve.path_routing import route_pairs
+from synthesizer.solve.path_routing import pairs_of, route_pairs
 from synthesizer.solve.routes import (
     Family,
     Orbit,
@@ -164,7 +165,7 @@ def test_no_time_gives_the_start_back() -> None:
 
 def test_pairs_without_an_edge_go_through_the_rail() -> None:
     sketch = switched(2, 4)
-    pairs = route_pairs(sketch, resources(sketch, 1e6), 10.0, 0.01)
+    pairs = route_pairs(pairs_of(Collective.ALLTOALL, sketch), resources(sketch, 1e6), 10.0, 0.01)
     assert len(pairs.targets) == 8 * 7
     crossings = [0] * 8
     for tree, target in zip(pairs.routing.trees, pairs.targets, strict=True):
