@@ -18,6 +18,7 @@ from dataclasses import replace
 from pydantic import BaseModel, ValidationError
 
 from probes.host.report import HostReport
+from probes.inputs.messages import listed
 from probes.network.instruments.processes import run
 from probes.network.instruments.tools import Tool, missing_tools
 from probes.network.ports import NetworkPort
@@ -73,8 +74,6 @@ def parse_lldp(text: str, source: str = "lldpctl") -> dict[str, str]:
 
 
 _LLDP_TIMEOUT_S = 5.0
-_MAX_SHOWN = 6
-"""Most names in a note; the rest is counted."""
 
 
 def place_in_racks(
@@ -106,9 +105,8 @@ def not_in_fabric(ports: Sequence[NetworkPort], fabric: Sequence[AdapterPort]) -
     ]
     if not (fabric and absent):
         return ()
-    more = f" and {len(absent) - _MAX_SHOWN:,} more" if len(absent) > _MAX_SHOWN else ""
     problem = "Not in the list of ibnetdiscover by `HOST DEVICE`, so at a leaf switch unknown to it"
-    return (f"{problem}: {', '.join(absent[:_MAX_SHOWN])}{more}.",)
+    return (f"{problem}: {listed(absent)}.",)
 
 
 def _leaves(fabric: Sequence[AdapterPort]) -> dict[tuple[str, str, int], str]:

@@ -1,7 +1,8 @@
-"""Untrusted data in one line of a message: `printable` for texts, `first_fault` for values."""
+"""Data in one line of a message: texts, lists of names, and the fault of a value."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,18 @@ if TYPE_CHECKING:
 def printable(text: str, max_length: int = 256) -> str:
     """Replace unprintable characters by question marks and cut the text to `max_length`."""
     return "".join(char if char.isprintable() else "?" for char in text[:max_length])
+
+
+def listed(names: Iterable[str], most: int = 6) -> str:
+    """Join names on one line, with the number of those beyond `most`."""
+    every = list(names)
+    more = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
+
+
+def shortened(names: Iterable[str]) -> str:
+    """Join up to four names, quoted as they are untrusted, with the number of further names."""
+    return listed([f"{name!a:.40}" for name in names], 4)
 
 
 def first_fault(error: ValidationError, whole: str = "the file") -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from probes.inputs.messages import printable
+from probes.inputs.messages import printable, shortened
 from probes.nccl_xml.gpu_links import (
     PlacedGpu,
     assumed_capability,
@@ -24,7 +24,6 @@ from probes.nccl_xml.gpu_links import (
     gpu_links,
     nvswitch_name,
 )
-from probes.nccl_xml.nics import shortened
 from probes.nccl_xml.pcie import Slot, place_slots
 from probes.nccl_xml.records import CpuRecord, PciRecord, read_records
 from probes.topology.bandwidth_class import LATENCY_US, cpu_link_gb_per_s

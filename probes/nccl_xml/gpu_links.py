@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from probes.nccl_xml.nics import shortened
+from probes.inputs.messages import shortened
 from probes.nccl_xml.records import GpuLinkRecord, GpuRecord
 from probes.topology.bandwidth_class import (
     LATENCY_US,

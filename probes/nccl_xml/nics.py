@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from probes.inputs.messages import shortened
 from probes.nccl_xml.records import CpuRecord, NetRecord
 
 DEFAULT_NET_MBPS = 10_000
@@ -87,9 +88,3 @@ def _plausible_mbps(stated: int) -> int:
         return DEFAULT_NET_MBPS
     # RCCL's model of a Slingshot machine has 200,000,000 for 200 Gb/s, which is in kb/s.
     return stated if stated <= _MAX_NET_MBPS else stated // 1000
-
-
-def shortened(names: list[str]) -> str:
-    """Join up to four quoted names on one line, with the number of further names."""
-    some = ", ".join(f"{name!a:.40}" for name in names[:4])
-    return some + (f" and {len(names) - 4} more" if len(names) > 4 else "")

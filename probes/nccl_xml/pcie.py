@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from probes.nccl_xml.nics import net_gb_per_s, shortened, speed_notes, unattached_nets
+from probes.inputs.messages import shortened
+from probes.nccl_xml.nics import net_gb_per_s, speed_notes, unattached_nets
 from probes.nccl_xml.records import CpuRecord, GpuRecord, NetRecord, PciRecord
 from probes.topology.bandwidth_class import (
     DEFAULT_PCIE_MBPS_PER_LANE,

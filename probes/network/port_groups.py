@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 from probes.network.ports import NetworkPort, PortPair
 
@@ -30,18 +31,6 @@ class Distance(StrEnum):
     OTHER_RACK_AND_RAIL = "other rack and rail"
 
 
-@dataclass(frozen=True, slots=True)
-class PortGroups:
-    """Groups of every port, by its index in the list of ports."""
-
-    subnets: tuple[str, ...]
-    """Subnets; empty for a port that cannot be measured."""
-    racks: tuple[str, ...]
-    """Racks; empty when unknown."""
-    excluded: tuple[tuple[int, str], ...]
-    """Ports that cannot be measured, with the reasons."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class LinkClass:
     """Class of pairs that should have equal figures."""
@@ -52,6 +41,67 @@ class LinkClass:
     """Line rate of the slower port; 0 when unknown."""
     tool: str
     """The measuring tool, since TCP and RDMA are not comparable."""
+
+
+@dataclass(frozen=True)
+class PortGroups:
+    """Ports, which are given by their index, and the groups of every port."""
+
+    ports: tuple[NetworkPort, ...]
+    subnets: tuple[str, ...]
+    """Subnets; empty for a port that cannot be measured."""
+    racks: tuple[str, ...]
+    """Racks; empty when unknown."""
+    excluded: tuple[tuple[int, str], ...]
+    """Ports that cannot be measured, with the reasons."""
+    networks: tuple[int, ...]
+    """Networks, from 0 in the order of the ports; `NO_NETWORK` for a port that cannot be
+    measured."""
+
+    @cached_property
+    def in_order(self) -> tuple[int, ...]:
+        """Ports by rail, rack, subnet and host: neighbours in this order are close."""
+        ports, racks, subnets = self.ports, self.racks, self.subnets
+        keys = [(p.nic, racks[i], subnets[i], p.host, i) for i, p in enumerate(ports)]
+        return tuple(sorted(range(len(ports)), key=keys.__getitem__))
+
+    def joined(self, reached: Iterable[PortPair]) -> PortGroups:
+        """Join the networks of subnets between which a measurement succeeded."""
+        return replace(self, networks=_joined(self.subnets, reached))
+
+    def distance(self, pair: PortPair) -> Distance:
+        """Return the distance between the ports of a pair in one network."""
+        a, b = pair.client, pair.server
+        same_rack = self.racks[a] == self.racks[b] and self.subnets[a] == self.subnets[b]
+        if self.ports[a].nic == self.ports[b].nic:
+            return Distance.SAME_RACK if same_rack else Distance.OTHER_RACK
+        return Distance.OTHER_RAIL if same_rack else Distance.OTHER_RACK_AND_RAIL
+
+    def in_one_network(self, pair: PortPair) -> bool:
+        """Whether both ports of a pair are in the same network."""
+        return self.networks[pair.client] == self.networks[pair.server] != NO_NETWORK
+
+    def link_class(self, pair: PortPair, tool: str) -> LinkClass | None:
+        """Return the class of a pair that `tool` measured; None between two networks."""
+        if not self.in_one_network(pair):
+            return None
+        rate = min(self.ports[end].line_rate_gb_per_s for end in (pair.client, pair.server))
+        return LinkClass(self.networks[pair.client], self.distance(pair), rate, tool)
+
+
+def _joined(subnets: Sequence[str], reached: Iterable[PortPair]) -> tuple[int, ...]:
+    import networkx as nx  # noqa: PLC0415 - only a campaign needs it
+
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(filter(None, subnets))
+    ends = ((subnets[pair.client], subnets[pair.server]) for pair in reached)
+    graph.add_edges_from((a, b) for a, b in ends if a and b)
+    numbers = {
+        subnet: number
+        for number, members in enumerate(nx.connected_components(graph))
+        for subnet in members
+    }
+    return tuple(numbers.get(subnet, NO_NETWORK) for subnet in subnets)
 
 
 def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> PortGroups:
@@ -85,8 +135,13 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
             by_prefix = str(ipaddress.ip_network((interface.ip, bits), strict=False))
         racks.append(port.rack or by_prefix)
     named = ["" if index in excluded else subnet for index, subnet in enumerate(subnets)]
+    pooled = tuple(_pooled(ports, named))
     return PortGroups(
-        subnets=tuple(_pooled(ports, named)), racks=tuple(racks), excluded=tuple(excluded.items())
+        ports=tuple(ports),
+        subnets=pooled,
+        racks=tuple(racks),
+        excluded=tuple(excluded.items()),
+        networks=_joined(pooled, ()),
     )
 
 
@@ -127,51 +182,3 @@ def _pooled(ports: Sequence[NetworkPort], subnets: Sequence[str]) -> list[str]:
         else f"routed IPv{6 if ':' in subnet else 4}"
         for port, subnet in zip(ports, subnets, strict=True)
     ]
-
-
-def join_networks(groups: PortGroups, reached: Iterable[PortPair]) -> tuple[int, ...]:
-    """Return the network of every port, joining subnets between which a measurement succeeded.
-
-    Returns:
-        Numbers from 0 in the order of the ports; `NO_NETWORK` for a port that cannot be measured.
-    """
-    joined = {subnet: subnet for subnet in groups.subnets}
-
-    def root(subnet: str) -> str:
-        while joined[subnet] != subnet:
-            joined[subnet] = subnet = joined[joined[subnet]]
-        return subnet
-
-    for pair in reached:
-        a, b = root(groups.subnets[pair.client]), root(groups.subnets[pair.server])
-        if a and b:
-            joined[max(a, b)] = min(a, b)
-    numbers: dict[str, int] = {}
-    return tuple(
-        numbers.setdefault(root(subnet), len(numbers)) if subnet else NO_NETWORK
-        for subnet in groups.subnets
-    )
-
-
-def distance(ports: Sequence[NetworkPort], groups: PortGroups, pair: PortPair) -> Distance:
-    """Return the distance between the ports of a pair in one network."""
-    a, b = pair.client, pair.server
-    same_rack = groups.racks[a] == groups.racks[b] and groups.subnets[a] == groups.subnets[b]
-    if ports[a].nic == ports[b].nic:
-        return Distance.SAME_RACK if same_rack else Distance.OTHER_RACK
-    return Distance.OTHER_RAIL if same_rack else Distance.OTHER_RACK_AND_RAIL
-
-
-def link_class(
-    ports: Sequence[NetworkPort],
-    groups: PortGroups,
-    networks: Sequence[int],
-    pair: PortPair,
-    tool: str,
-) -> LinkClass | None:
-    """Return the class of a measured pair; None between two networks."""
-    network = networks[pair.client]
-    if network != networks[pair.server] or network == NO_NETWORK:
-        return None
-    rates = (ports[pair.client].line_rate_gb_per_s, ports[pair.server].line_rate_gb_per_s)
-    return LinkClass(network, distance(ports, groups, pair), min(rates), tool)

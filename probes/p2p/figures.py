@@ -10,13 +10,12 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from probes.nccl_xml.nics import shortened
+from probes.inputs.messages import listed, shortened
 from probes.p2p.report import Figure, P2pQuantity, P2pReport
 from probes.topology.graph import Topology
 
 _UNDISTURBED = 0.75
 """Share of a pair's bandwidth alone; below it, copies of other pairs share its links."""
-_MAX_NAMED = 4
 
 
 def match_gpus(topology: Topology, report: P2pReport) -> tuple[dict[int, str], tuple[str, ...]]:
@@ -83,10 +82,9 @@ def shared_links(report: P2pReport, gpu_names: Mapping[int, str]) -> list[str]:
         if alone and concurrent and concurrent.median < _UNDISTURBED * alone.median:
             figures = f"{alone.median:.3g} GB/s alone, {concurrent.median:.3g} beside others"
             slowed.append(f"{gpu_names[a]} -> {gpu_names[b]} ({figures})")
-    more = f" and {len(slowed) - _MAX_NAMED} more" if len(slowed) > _MAX_NAMED else ""
-    named = ", ".join(f"'{pair}'" for pair in slowed[:_MAX_NAMED])
+    named = listed([f"'{pair}'" for pair in slowed], 4)
     claim = "Copies that share a link on their way slow each other down when they run at once"
-    return [f"{claim}: {named}{more}."] if slowed else []
+    return [f"{claim}: {named}."] if slowed else []
 
 
 def not_measured(report: P2pReport, gpu_names: Mapping[int, str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from probes.nccl_xml.nics import shortened
+from probes.inputs.messages import shortened
 from probes.nccl_xml.records import GpuRecord, NetRecord
 from probes.pci.address import address_key, slot_of
 from probes.pci.inventory import NicPort, PciFunction, PciInventory

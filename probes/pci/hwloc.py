@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from probes.inputs.messages import shortened
 from probes.inputs.xml_tree import XmlElement, read_xml
-from probes.nccl_xml.nics import shortened
 from probes.nccl_xml.records import GpuLinkRecord, GpuRecord
 from probes.pci.address import address_key, is_address, root_of
 from probes.pci.inventory import (

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from probes.nccl_xml.nics import shortened
+from probes.inputs.messages import shortened
 from probes.pci.address import address_key, root_of
 from probes.pci.inventory import (
     Gap,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from probes.inputs.messages import shortened
 from probes.nccl_xml.assembly import assemble
-from probes.nccl_xml.nics import shortened
 from probes.nccl_xml.records import CpuRecord, GpuRecord, PciRecord
 from probes.pci.address import address_key
 from probes.pci.endpoints import Endpoints, endpoints

@@ -19,7 +19,7 @@ from probes.network.campaign.sampling import SamplingOptions
 from probes.network.campaign.uplinks import shared_uplinks
 from probes.network.campaign.verdicts import Evidence, conclude
 from probes.network.instruments.tools import Tool, install_hint
-from probes.network.port_groups import group_ports, join_networks
+from probes.network.port_groups import group_ports
 from probes.network.ports import NetworkPort, PortPair
 from probes.network.racks.ibnetdiscover import AdapterPort
 from probes.p2p.figures import P2pFigures
@@ -150,7 +150,7 @@ def probe_cluster(
             findings = _measure(measurement, merged, options, on_progress)
         else:
             findings = _not_measured(merged.ports)
-        topology = attach_network(topology, merged.ports, findings)
+        topology = attach_network(topology, findings)
         missing += [
             Lost(topology.hosts[host], f"{reason}, while the network was measured")
             for host, reason in measurement.lost.items()
@@ -204,20 +204,8 @@ def _measure(
 
 def _not_measured(ports: Sequence[NetworkPort]) -> Findings:
     """Findings about an unmeasured network: subnets and line rates."""
-    groups = group_ports(ports)
-    networks = join_networks(groups, ())
-    evidence = Evidence(
-        ports=tuple(ports),
-        groups=groups,
-        networks=networks,
-        results=(),
-        suspected=frozenset(),
-        repeated=frozenset(),
-        rounds=0,
-        notes=(),
-    )
     note = "The network was not measured, as asked: links have the line rates of their ports."
-    return replace(conclude(evidence), notes=(note,))
+    return replace(conclude(Evidence(group_ports(ports))), notes=(note,))
 
 
 def _tool_notes(missing: Sequence[Sequence[str]], hosts: Sequence[str]) -> list[str]:

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from probes.inputs.messages import listed
 from probes.network.campaign.findings import ClassFigure, Findings
 from probes.network.campaign.outliers import Quantity, Role
-from probes.network.port_groups import NO_NETWORK, Distance, LinkClass, link_class
+from probes.network.port_groups import NO_NETWORK, Distance, LinkClass
 from probes.network.ports import NetworkPort
 from probes.topology.bandwidth_class import NETWORK_LATENCY_US
 from probes.topology.graph import (
@@ -47,10 +48,8 @@ class LinkFigures:
 class PortFigures:
     """Figures by port; `networks` includes ports that could not be measured."""
 
-    def __init__(
-        self, ports: Sequence[NetworkPort], findings: Findings, networks: Sequence[int]
-    ) -> None:
-        self.ports = ports
+    def __init__(self, findings: Findings, networks: Sequence[int]) -> None:
+        self.ports = findings.groups.ports
         self.networks = networks
         self.figures = {(f.quantity, f.link_class): f for f in findings.figures}
         self.classes: dict[tuple[Quantity, int], list[ClassFigure]] = {}
@@ -66,7 +65,7 @@ class PortFigures:
                 (Quantity.BANDWIDTH, result.bandwidth_by),
                 (Quantity.LATENCY, result.latency_by),
             ):
-                kind = link_class(ports, findings.groups, findings.networks, result.pair, tool)
+                kind = findings.groups.link_class(result.pair, tool)
                 if kind is not None and (quantity, kind) in self.figures:
                     for port in (result.pair.client, result.pair.server):
                         self.seen.setdefault((quantity, port), {})[kind] = None
@@ -149,26 +148,21 @@ class PortFigures:
         )
 
 
-_MAX_SHOWN = 6
-"""Most names in a note; the rest is counted."""
-
-
-def attach_network(
-    topology: Topology, ports: Sequence[NetworkPort], findings: Findings
-) -> Topology:
+def attach_network(topology: Topology, findings: Findings) -> Topology:
     """Connect the NICs of a cluster's hosts, `n{host}/nic{nic}`, according to the findings.
 
     Returns the cluster with network switches, their links, and the findings' notes. A single host
     gets the notes only.
     """
+    ports = findings.groups.ports
     notes = [*topology.notes, *findings.notes]
     if len({port.host for port in ports}) < 2:
         return replace(topology, notes=tuple(notes))
-    known = _ports_of_nics(topology, ports, findings)
-    networks = _networks(ports, findings, known)
-    figures = PortFigures(ports, findings, networks)
+    known = _ports_of_nics(topology, findings)
+    networks = _networks(findings, known)
+    figures = PortFigures(findings, networks)
     attached = [port for port in known if figures.link(port, Role.SENDS) is not None]
-    notes += _port_notes(topology, ports, findings, known, figures)
+    notes += _port_notes(topology, findings, known, figures)
     devices: list[Device] = []
     links: list[Link] = []
     for network, name in _switch_names(ports, networks, attached).items():
@@ -193,10 +187,9 @@ def attach_network(
     )
 
 
-def _ports_of_nics(
-    topology: Topology, ports: Sequence[NetworkPort], findings: Findings
-) -> list[int]:
+def _ports_of_nics(topology: Topology, findings: Findings) -> list[int]:
     """Return a reachable port for every NIC of the topology that has any, measured ports first."""
+    ports = findings.groups.ports
     unreachable, unmeasured = set(findings.unreachable_ports), set(findings.unmeasured_ports)
     port_of: dict[str, int] = {}
     for port in sorted(range(len(ports)), key=lambda i: (i in unmeasured, i)):
@@ -210,11 +203,9 @@ def _nic(port: NetworkPort) -> str:
     return f"n{port.host}/nic{port.nic}"
 
 
-def _networks(
-    ports: Sequence[NetworkPort], findings: Findings, known: Iterable[int]
-) -> tuple[int, ...]:
+def _networks(findings: Findings, known: Iterable[int]) -> tuple[int, ...]:
     """Return the networks of all ports; an unmeasured port is in that of most of its rail."""
-    networks = list(findings.networks)
+    ports, networks = findings.groups.ports, list(findings.groups.networks)
     of_rail: dict[int, Counter[int]] = {}
     for port in known:
         if networks[port] != NO_NETWORK:
@@ -297,17 +288,14 @@ def _uplinks(
 
 
 def _port_notes(
-    topology: Topology,
-    ports: Sequence[NetworkPort],
-    findings: Findings,
-    known: Sequence[int],
-    figures: PortFigures,
+    topology: Topology, findings: Findings, known: Sequence[int], figures: PortFigures
 ) -> Iterable[str]:
     """Yield notes about ports with assumed figures or without a link."""
+    ports = findings.groups.ports
     reachable = {_nic(ports[port]) for port in known}
-    listed = {_nic(port) for port in ports}
-    unreachable = [nic.name for nic in topology.nics if nic.name in listed - reachable]
-    absent = [nic.name for nic in topology.nics if nic.name not in listed]
+    with_port = {_nic(port) for port in ports}
+    unreachable = [nic.name for nic in topology.nics if nic.name in with_port - reachable]
+    absent = [nic.name for nic in topology.nics if nic.name not in with_port]
     links = {port: figures.link(port, Role.SENDS) for port in known}
     unknown = [ports[port].label for port, link in links.items() if link is None]
     by_rate = [
@@ -329,5 +317,4 @@ def _port_notes(
         (by_class, "were not measured and have the figures of their class"),
     ):
         if names:
-            rest = f" and {len(names) - _MAX_SHOWN:,} more" if len(names) > _MAX_SHOWN else ""
-            yield f"NICs that {problem}: {', '.join(names[:_MAX_SHOWN])}{rest}."
+            yield f"NICs that {problem}: {listed(names)}."

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from probes.inputs.messages import listed
 from probes.network.campaign.outliers import Quantity, Role
 from probes.network.port_groups import NO_NETWORK, Distance, LinkClass, PortGroups
 from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from probes.topology.figure_text import three_digits
 from probes.topology.hosts import folded
 
-_MAX_SHOWN = 6
-"""Most names in a list; the rest is counted."""
 _FOLDED_FROM = 4
 """Number of slow paths between two racks, or of ports of a rack, that become one sentence."""
 _LIKE_LINE_RATE = (0.88, 1.03)
@@ -25,10 +24,9 @@ _QUANTITY_WORDS = {Quantity.BANDWIDTH: "", Quantity.LATENCY: "latency "}
 _UNITS = {Quantity.BANDWIDTH: "GB/s", Quantity.LATENCY: "us"}
 
 
-def with_notes(
-    ports: Sequence[NetworkPort], findings: Findings, before: Sequence[str] = ()
-) -> Findings:
+def with_notes(findings: Findings, before: Sequence[str] = ()) -> Findings:
     """Return the findings with their notes after those in `before`."""
+    ports = findings.groups.ports
     notes = [
         *before,
         *_not_measured(ports, findings),
@@ -44,12 +42,6 @@ def with_notes(
     return replace(findings, notes=tuple(notes))
 
 
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    rest = len(every) - _MAX_SHOWN
-    return ", ".join(every) if rest <= 0 else f"{', '.join(every[:_MAX_SHOWN])} and {rest:,} more"
-
-
 def _path_text(ports: Sequence[NetworkPort], pair: PortPair) -> str:
     return f"{ports[pair.client].label} -> {ports[pair.server].label}"
 
@@ -57,47 +49,46 @@ def _path_text(ports: Sequence[NetworkPort], pair: PortPair) -> str:
 def _not_measured(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
     silent = [ports[port].label for port, reason in findings.groups.excluded if not reason]
     if silent:
-        yield f"Ports without an address are not measured: {_listed(silent)}."
+        yield f"Ports without an address are not measured: {listed(silent)}."
     groups: dict[str, list[str]] = {}
     for port, reason in findings.groups.excluded:
         if reason:
             groups.setdefault(reason, []).append(ports[port].label)
     for reason, labels in groups.items():
-        yield f"{_listed(labels)} {'are' if len(labels) > 1 else 'is'} not measured: {reason}."
+        yield f"{listed(labels)} {'are' if len(labels) > 1 else 'is'} not measured: {reason}."
     tried = {port for port, _ in findings.groups.excluded}
     for result in findings.results:
-        ends = (result.pair.client, result.pair.server)
-        if findings.networks[ends[0]] == findings.networks[ends[1]]:
-            tried.update(ends)
+        if findings.groups.in_one_network(result.pair):
+            tried.update((result.pair.client, result.pair.server))
     isolated = [ports[i].label for i in findings.unmeasured_ports if i not in tried]
     if isolated:
-        yield f"Ports without a peer in their network: {_listed(isolated)}."
+        yield f"Ports without a peer in their network: {listed(isolated)}."
 
 
 def _networks(findings: Findings) -> Iterable[str]:
     subnets: dict[int, dict[str, None]] = {}
-    for network, subnet in zip(findings.networks, findings.groups.subnets, strict=True):
+    for network, subnet in zip(findings.groups.networks, findings.groups.subnets, strict=True):
         if network != NO_NETWORK:
             subnets.setdefault(network, {})[subnet] = None
     for members in subnets.values():
         if len(members) > 1:
-            yield f"Subnets that reach each other, taken as one network: {_listed(members)}."
+            yield f"Subnets that reach each other, taken as one network: {listed(members)}."
     if len(subnets) > 1:
         names = (next(iter(members)) for members in subnets.values())
-        yield f"{len(subnets)} networks that do not reach each other: {_listed(names)}."
+        yield f"{len(subnets)} networks that do not reach each other: {listed(names)}."
 
 
 def _line_rates(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
     """Yield a note for NICs of one index whose line rates differ."""
     rails: dict[int, list[NetworkPort]] = {}
-    for port, network in zip(ports, findings.networks, strict=True):
+    for port, network in zip(ports, findings.groups.networks, strict=True):
         if network != NO_NETWORK and port.line_rate_gb_per_s > 0:
             rails.setdefault(port.nic, []).append(port)
     for members in rails.values():
         usual, _ = Counter(port.line_rate_gb_per_s for port in members).most_common(1)[0]
         different = [port for port in members if port.line_rate_gb_per_s != usual]
         if different:
-            names = _listed(f"{port.label} ({port.line_rate_gb_per_s:g})" for port in different)
+            names = listed(f"{port.label} ({port.line_rate_gb_per_s:g})" for port in different)
             yield f"Line rate is {usual:g} GB/s on most hosts, but not of {names}."
 
 
@@ -132,10 +123,10 @@ def _where(findings: Findings, figures: Sequence[ClassFigure]) -> str:
     networks = {figure.link_class.network for figure in figures}
     if len(networks) > 1:
         return f" in {len(networks)} networks"
-    if set(findings.networks) <= {NO_NETWORK, *networks}:
+    if set(findings.groups.networks) <= {NO_NETWORK, *networks}:
         return ""
     (network,) = networks
-    return f" in {findings.groups.subnets[findings.networks.index(network)]}"
+    return f" in {findings.groups.subnets[findings.groups.networks.index(network)]}"
 
 
 def _slow_ports(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
@@ -219,7 +210,7 @@ def _silent(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]:
     else:
         yield from _silent_together(silent)
     if findings.dead_links:
-        paths = _listed(_path_text(ports, pair) for pair in findings.dead_links)
+        paths = listed(_path_text(ports, pair) for pair in findings.dead_links)
         yield f"No traffic passes between these ports, which reach other ports: {paths}."
 
 
@@ -240,7 +231,7 @@ def _silent_together(silent: Sequence[NetworkPort]) -> Iterable[str]:
 
 def _recovered(ports: Sequence[NetworkPort], pairs: Sequence[PortPair]) -> Iterable[str]:
     if pairs:
-        paths = _listed(_path_text(ports, pair) for pair in pairs)
+        paths = listed(_path_text(ports, pair) for pair in pairs)
         yield f"Abnormal at first, normal later, so congestion and not a fault: {paths}."
 
 
@@ -250,17 +241,15 @@ def _failures(ports: Sequence[NetworkPort], findings: Findings) -> Iterable[str]
         yield f"{failure.tool}: {failure.failure.value} in {failure.count:,} measurements{detail}."
     has_bandwidth: dict[int, bool] = {}
     for result in findings.results:
-        ends = (result.pair.client, result.pair.server)
-        if findings.networks[ends[0]] != findings.networks[ends[1]]:
-            continue
         measured = result.bandwidth_gb_per_s is not None
-        if measured or result.bandwidth_failure is not Failure.TOOL_MISSING:
-            for port in ends:
+        tried = measured or result.bandwidth_failure is not Failure.TOOL_MISSING
+        if tried and findings.groups.in_one_network(result.pair):
+            for port in (result.pair.client, result.pair.server):
                 has_bandwidth[port] = has_bandwidth.get(port, False) or measured
     unreachable = set(findings.unreachable_ports)
     without = [i for i, has in sorted(has_bandwidth.items()) if not has and i not in unreachable]
     if without:
-        names = _listed(ports[port].label for port in without)
+        names = listed(ports[port].label for port in without)
         yield f"Ports without a measured bandwidth: {names}."
 
 
@@ -318,11 +307,9 @@ class ToolFailure:
 
 @dataclass(frozen=True)
 class Findings:
-    """Findings of a campaign; ports are indices in its list of ports."""
+    """Findings of a campaign; ports are indices in `groups.ports`."""
 
     groups: PortGroups
-    networks: tuple[int, ...]
-    """Network of every port; -1 for a port that cannot be measured."""
     results: tuple[PairResult, ...]
     """All results in the order of measurement."""
     rounds: int

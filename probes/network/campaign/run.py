@@ -18,7 +18,6 @@ from probes.network.campaign.outliers import Diagnosis, End, Quantity, Role
 from probes.network.campaign.sampling import (
     Budget,
     SamplingOptions,
-    in_order,
     plan_base,
     plan_reach,
     schedule,
@@ -33,48 +32,32 @@ from probes.network.campaign.verdicts import (
     is_reached,
     samples_of,
 )
-from probes.network.port_groups import (
-    NO_NETWORK,
-    Distance,
-    PortGroups,
-    distance,
-    group_ports,
-    join_networks,
-)
+from probes.network.port_groups import NO_NETWORK, Distance, PortGroups, group_ports
 from probes.network.ports import NetworkPort, PairResult, PortPair
 
 _CANDIDATES = 64
 """Most peers that are considered for a suspect; bounds the time when there are many suspects."""
 
 
-_DISTANCES = tuple(Distance)
-"""Distances from near to far."""
-
-
-@dataclass(frozen=True)
-class RepeatRequest:
-    """Input of the planning of repetitions."""
-
-    ports: Sequence[NetworkPort]
-    groups: PortGroups
-    networks: Sequence[int]
-    diagnoses: Sequence[Diagnosis]
-    """Diagnoses of bandwidth, latency and reach."""
-    measured: Sequence[PortPair]
-    repeated: AbstractSet[PortPair]
-    """Measured pairs of earlier repetitions."""
-
-
-def plan_repeats(request: RepeatRequest, budget: Budget) -> list[PortPair]:
+def plan_repeats(
+    groups: PortGroups,
+    diagnoses: Sequence[Diagnosis],
+    measured: Sequence[PortPair],
+    repeated: AbstractSet[PortPair],
+    budget: Budget,
+) -> list[PortPair]:
     """Plan a measurement for every suspect end and every suspect path between two normal ends.
+
+    The diagnoses are those of bandwidth, latency and reach; `repeated` has the pairs of earlier
+    repetitions.
 
     A suspect is paired with a normal port that it was not measured with; if none has budget left,
     the suspect's own pair is measured again.
     """
     planned: dict[PortPair, None] = {}
-    finder = _PeerFinder(request)
-    done = {end for pair in request.repeated for end in _ends(pair)}
-    for suspect in _suspects(request.diagnoses):
+    finder = _PeerFinder(groups, diagnoses, measured)
+    done = {end for pair in repeated for end in _ends(pair)}
+    for suspect in _suspects(diagnoses):
         if suspect.ends & done:
             continue
         for pair in (*finder.peers(suspect), *suspect.low_pairs):
@@ -83,9 +66,9 @@ def plan_repeats(request: RepeatRequest, budget: Budget) -> list[PortPair]:
                 planned[pair] = None
                 done.update(_ends(pair))
                 break
-    for diagnosis in request.diagnoses:
+    for diagnosis in diagnoses:
         for pair in diagnosis.between:
-            if pair not in request.repeated and pair not in planned and budget.allows(pair):
+            if pair not in repeated and pair not in planned and budget.allows(pair):
                 budget.spend(pair)
                 planned[pair] = None
     return list(planned)
@@ -126,18 +109,20 @@ def _ends(pair: PortPair) -> tuple[End, End]:
 class _PeerFinder:
     """Finds normal ports, the nearest to a suspect first."""
 
-    def __init__(self, request: RepeatRequest) -> None:
-        self.request = request
-        self.suspects = {end for found in request.diagnoses for end in found.suspects}
-        self.measured = {(pair.client, pair.server) for pair in request.measured}
+    def __init__(
+        self, groups: PortGroups, diagnoses: Sequence[Diagnosis], measured: Sequence[PortPair]
+    ) -> None:
+        self.groups = groups
+        self.suspects = {end for found in diagnoses for end in found.suspects}
+        self.measured = {(pair.client, pair.server) for pair in measured}
         self.measured |= {(server, client) for client, server in self.measured}
         self.rails: dict[tuple[int, int], list[int]] = {}
         self.members: dict[int, list[int]] = {}
         self.position: dict[int, tuple[int, int]] = {}
-        for port in in_order(request.ports, request.groups):
-            network = request.networks[port]
+        for port in groups.in_order:
+            network = groups.networks[port]
             if network != NO_NETWORK:
-                rail = self.rails.setdefault((network, request.ports[port].nic), [])
+                rail = self.rails.setdefault((network, groups.ports[port].nic), [])
                 whole = self.members.setdefault(network, [])
                 self.position[port] = (len(rail), len(whole))
                 rail.append(port)
@@ -146,21 +131,21 @@ class _PeerFinder:
     def peers(self, suspect: _Suspect) -> list[PortPair]:
         """Return pairs with ports that are normal in the opposite role, the nearest first."""
         port, role = suspect.end
-        host, network = self.request.ports[port].host, self.request.networks[port]
+        ports, network = self.groups.ports, self.groups.networks[port]
         in_rail, in_whole = self.position[port]
-        rail, whole = self.rails[network, self.request.ports[port].nic], self.members[network]
+        rail, whole = self.rails[network, ports[port].nic], self.members[network]
         found: dict[PortPair, None] = {}
         for circle, position in ((rail, in_rail), (whole, in_whole)):
             for peer in _around(circle, position):
                 if (
-                    self.request.ports[peer].host != host
+                    ports[peer].host != ports[port].host
                     and (port, peer) not in self.measured
                     and self._is_normal(peer, suspect)
                 ):
                     ends = (port, peer) if role is Role.SENDS else (peer, port)
                     found[PortPair(*ends)] = None
-        ports, groups = self.request.ports, self.request.groups
-        return sorted(found, key=lambda pair: _DISTANCES.index(distance(ports, groups, pair)))
+        far = list(Distance)
+        return sorted(found, key=lambda pair: far.index(self.groups.distance(pair)))
 
     def _is_normal(self, peer: int, suspect: _Suspect) -> bool:
         opposite = {Role.SENDS: Role.RECEIVES, Role.RECEIVES: Role.SENDS}
@@ -217,43 +202,36 @@ class _Campaign:
         on_progress: Progress | None,
         conflicts: Conflicts,
     ) -> None:
-        self.ports = tuple(ports)
         self.measure = measure
         self.options = options
         self.on_progress = on_progress
         self.conflicts = conflicts
-        self.groups: PortGroups = group_ports(ports, options.rack_prefix_length)
-        self.networks: tuple[int, ...] = ()
-        """Network of every port; empty until the stage of subnets has ended."""
+        self.groups = group_ports(ports, options.rack_prefix_length)
+        self.networks_are_known = False
         self.results: list[PairResult] = []
         self.rounds = 0
 
     def run(self) -> Findings:
-        self._measure("networks", [plan_reach(self.ports, self.groups)])
-        joined = [result.pair for result in self.results if self._joins(result)]
-        networks = self.networks = join_networks(self.groups, joined)
-        spent = [result.pair for result in self.results]
-        plan = plan_base(self.ports, self.groups, networks, self.options, spent)
+        self._measure("networks", [plan_reach(self.groups)])
+        self.groups = self.groups.joined(r.pair for r in self.results if self._joins(r))
+        self.networks_are_known = True
+        plan = plan_base(self.groups, self.options, [result.pair for result in self.results])
         self._measure("pairs", plan.by_distance)
         planned = frozenset(result.pair for result in self.results)
         suspected: set[int] = set()
         repeated: set[PortPair] = set()
         for _ in range(_REPETITIONS):
-            diagnoses = self._diagnoses(networks, planned)
+            diagnoses = self._diagnoses(planned)
             suspected.update(end.port for found in diagnoses for end in found.suspects)
             measured = [result.pair for result in self.results]
-            request = RepeatRequest(
-                self.ports, self.groups, networks, diagnoses, measured, repeated
+            repeats = plan_repeats(
+                self.groups, diagnoses, measured, repeated, self._budget(measured)
             )
-            limit = self.options.per_port_limit
-            repeats = plan_repeats(request, Budget(len(self.ports), limit, measured))
             self._measure("suspects", [repeats])
             repeated.update(repeats)
-        together = self._measure_together(networks, suspected)
+        together = self._measure_together(suspected)
         evidence = Evidence(
-            ports=self.ports,
             groups=self.groups,
-            networks=networks,
             results=tuple(self.results),
             suspected=frozenset(suspected),
             planned=planned,
@@ -264,33 +242,32 @@ class _Campaign:
         return conclude(evidence)
 
     def _joins(self, result: PairResult) -> bool:
-        ends = (self.ports[result.pair.client], self.ports[result.pair.server])
-        rate = min(port.line_rate_gb_per_s for port in ends)
+        ends = (result.pair.client, result.pair.server)
+        rate = min(self.groups.ports[end].line_rate_gb_per_s for end in ends)
         bandwidth = result.bandwidth_gb_per_s
         return is_reached(result) and (bandwidth is None or bandwidth >= _JOINED_FROM * rate)
 
-    def _diagnoses(
-        self, networks: Sequence[int], planned: frozenset[PortPair]
-    ) -> tuple[Diagnosis, ...]:
-        known = (self.ports, self.groups, networks, self.results)
+    def _budget(self, measured: Sequence[PortPair]) -> Budget:
+        return Budget(len(self.groups.ports), self.options.per_port_limit, measured)
+
+    def _diagnoses(self, planned: frozenset[PortPair]) -> tuple[Diagnosis, ...]:
         figures = (
-            diagnose_figures(samples_of(*known, quantity), quantity, planned)
+            diagnose_figures(samples_of(self.groups, self.results, quantity), quantity, planned)
             for quantity in Quantity
         )
-        return (*figures, diagnose_reach(networks, self.results))
+        return (*figures, diagnose_reach(self.groups, self.results))
 
-    def _measure_together(self, networks: Sequence[int], suspected: Collection[int]) -> list[str]:
+    def _measure_together(self, suspected: Collection[int]) -> list[str]:
         """Measure ports with a common uplink at once; return notes, as no single port is tested."""
-        measured = [result.pair for result in self.results]
-        budget = Budget(len(self.ports), self.options.per_port_limit, measured)
-        pairs = plan_together(self.ports, networks, self.conflicts, budget, suspected)
+        budget = self._budget([result.pair for result in self.results])
+        pairs = plan_together(self.groups, self.conflicts, budget, suspected)
         if not pairs:
             return []
         together = self._measure_rounds("shared uplinks", [pairs])
-        return together_notes(self.ports, self.conflicts, self.results, together)
+        return together_notes(self.groups.ports, self.conflicts, self.results, together)
 
     def _measure(self, stage: str, batches: Sequence[Sequence[PortPair]]) -> None:
-        count = len(self.ports)
+        count = len(self.groups.ports)
         rounds = [pairs for batch in batches for pairs in schedule(count, batch, self.conflicts)]
         self.results += self._measure_rounds(stage, rounds)
 
@@ -299,7 +276,8 @@ class _Campaign:
         for number, planned in enumerate(rounds):
             self._report_progress(stage, number, len(rounds))
             # A dead port would cost every later round a timeout.
-            dead = dead_ports(self.networks, [*self.results, *results])
+            known = [*self.results, *results] if self.networks_are_known else []
+            dead = dead_ports(self.groups, known)
             pairs = [pair for pair in planned if not {pair.client, pair.server} & dead]
             answers = self.measure(pairs) if pairs else []
             by_pair = {answer.pair: answer for answer in answers}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from probes.network.campaign.edge_colouring import colour_edges
 from probes.network.campaign.idle_pairs import Utilisation, without_idle
-from probes.network.port_groups import NO_NETWORK, Distance, PortGroups, distance
+from probes.network.port_groups import NO_NETWORK, Distance, PortGroups
 from probes.network.ports import NetworkPort, PortPair
 
 _REACH_PER_PORT = 2
@@ -84,18 +84,18 @@ class BasePlan:
     notes: tuple[str, ...]
 
 
-def plan_reach(ports: Sequence[NetworkPort], groups: PortGroups) -> list[PortPair]:
+def plan_reach(groups: PortGroups) -> list[PortPair]:
     """Plan a few pairs between subnets that are neighbours by rail and address.
 
     Subnets whose pairs answer are one network. Every subnet is compared with the next two, by two
     pairs each, so that a few dead ports do not split a network.
     """
     members: dict[str, list[int]] = {}
-    for port in in_order(ports, groups):
+    for port in groups.in_order:
         if groups.subnets[port]:
             members.setdefault(groups.subnets[port], []).append(port)
     circle = list(members.values())
-    picker = _Picker(ports, Budget(len(ports), _REACH_PER_PORT))
+    picker = _Picker(groups.ports, Budget(len(groups.ports), _REACH_PER_PORT))
     for step in range(1, min(3, len(circle) // 2 + 1)):
         for turn in range(2):
             for index in range(len(circle)):
@@ -113,30 +113,26 @@ def _crossing(a: Sequence[int], b: Sequence[int], shift: int) -> Iterator[PortPa
 
 
 def plan_base(
-    ports: Sequence[NetworkPort],
-    groups: PortGroups,
-    networks: Sequence[int],
-    options: SamplingOptions,
-    spent: Sequence[PortPair] = (),
+    groups: PortGroups, options: SamplingOptions, spent: Sequence[PortPair] = ()
 ) -> BasePlan:
     """Plan the pairs inside every network; pairs in `spent` were measured before."""
+    ports, networks = groups.ports, groups.networks
     picker = _Picker(ports, Budget(len(ports), options.planned_limit, spent), spent)
     members: dict[int, list[int]] = {}
-    for port in in_order(ports, groups):
+    for port in groups.in_order:
         if networks[port] != NO_NETWORK:
             members.setdefault(networks[port], []).append(port)
     for network in sorted(members):
         in_network = members[network]
         few = len({ports[port].host for port in in_network}) <= options.all_pairs_up_to_hosts
-        pairs = _all_pairs(ports, in_network) if few else _sampled(ports, groups, in_network)
+        pairs = _all_pairs(ports, in_network) if few else _sampled(groups, in_network)
         for pair in itertools.chain(_rail_samples(ports, in_network), pairs):
             picker.pick(pair)
         _pair_unserved_ports(picker, in_network, options.kept_for_repeats)
     kept, notes = without_idle(ports, picker.pairs, options.utilisation, options.idle_below)
     return BasePlan(
         by_distance=tuple(
-            tuple(pair for pair in kept if distance(ports, groups, pair) is wanted)
-            for wanted in Distance
+            tuple(pair for pair in kept if groups.distance(pair) is wanted) for wanted in Distance
         ),
         notes=notes,
     )
@@ -168,14 +164,6 @@ def schedule(
         for layer in layers
         for members in colour_edges(ports, list(layer))
     ]
-
-
-def in_order(ports: Sequence[NetworkPort], groups: PortGroups) -> list[int]:
-    """Return ports by rail, rack, subnet and host: neighbours in this order are close."""
-    return sorted(
-        range(len(ports)),
-        key=lambda i: (ports[i].nic, groups.racks[i], groups.subnets[i], ports[i].host, i),
-    )
 
 
 class _Picker:
@@ -216,12 +204,9 @@ def _all_pairs(ports: Sequence[NetworkPort], members: Sequence[int]) -> Iterator
                     yield PortPair(client, server)
 
 
-def _sampled(
-    ports: Sequence[NetworkPort], groups: PortGroups, members: Sequence[int]
-) -> Iterator[PortPair]:
+def _sampled(groups: PortGroups, members: Sequence[int]) -> Iterator[PortPair]:
     """Yield circles inside the racks of every rail, and between the racks."""
-    cells = _cells(ports, members)
-    for cell in cells:
+    for cell in _cells(groups.ports, members):
         racks: dict[tuple[str, str], list[int]] = {}
         for port in cell:
             racks.setdefault((groups.racks[port], groups.subnets[port]), []).append(port)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+
+import networkx as nx
 
 from probes.network.campaign.sampling import Budget
-from probes.network.port_groups import NO_NETWORK
+from probes.network.port_groups import PortGroups
 from probes.network.ports import NetworkPort, PairResult, PortPair
 from probes.pci.address import slot_of
 from probes.topology.figure_text import three_digits
@@ -48,7 +50,11 @@ def shared_uplinks(topology: Topology, ports: Sequence[NetworkPort]) -> tuple[tu
         for key, indices in members.items()
         if len(indices) > 1 and sum(ports[i].line_rate_gb_per_s for i in indices) > widths[key]
     ]
-    return tuple(sorted(tuple(sorted(group)) for group in _merged(narrow)))
+    # Groups with a common member are one.
+    shared: nx.Graph[int] = nx.Graph()
+    for indices in narrow:
+        nx.add_path(shared, indices)
+    return tuple(sorted(tuple(sorted(group)) for group in nx.connected_components(shared)))
 
 
 def _links_up(topology: Topology, nic: str) -> tuple[Link, ...]:
@@ -68,40 +74,25 @@ def _links_up(topology: Topology, nic: str) -> tuple[Link, ...]:
     return ()
 
 
-def _merged(groups: Iterable[Collection[int]]) -> list[set[int]]:
-    """Join groups with common members, so that the result is disjoint."""
-    group_of: dict[int, set[int]] = {}
-    for group in groups:
-        joined = set(group).union(*(group_of.get(index, ()) for index in group))
-        group_of.update(dict.fromkeys(joined, joined))
-    return list({id(group): group for group in group_of.values()}.values())
-
-
 def plan_together(
-    ports: Sequence[NetworkPort],
-    networks: Sequence[int],
-    conflicts: Conflicts,
-    budget: Budget,
-    suspected: Collection[int],
+    groups: PortGroups, conflicts: Conflicts, budget: Budget, suspected: Collection[int]
 ) -> list[PortPair]:
     """Plan a round in which ports that share an uplink send at once, with two hosts of each kind.
 
     Hosts are of one kind if NICs of the same index and line rate share an uplink. Suspects and
     ports without budget are left out.
     """
+    ports = groups.ports
     kinds: dict[tuple[tuple[int, float], ...], list[Sequence[int]]] = {}
     for group in conflicts:
         kind = tuple((ports[index].nic, ports[index].line_rate_gb_per_s) for index in group)
         if not any(index in suspected for index in group):
             kinds.setdefault(kind, []).append(group)
     planned: list[PortPair] = []
-    for groups in kinds.values():
-        for clients, servers in itertools.pairwise(groups):
+    for members in kinds.values():
+        for clients, servers in itertools.pairwise(members):
             pairs = [PortPair(*ends) for ends in zip(clients, servers, strict=True)]
-            reached = all(
-                networks[pair.client] == networks[pair.server] != NO_NETWORK for pair in pairs
-            )
-            if reached and all(map(budget.allows, pairs)):
+            if all(groups.in_one_network(pair) and budget.allows(pair) for pair in pairs):
                 planned += pairs
                 break
     return planned

@@ -26,7 +26,7 @@ from probes.network.campaign.outliers import (
     judge,
     references,
 )
-from probes.network.port_groups import NO_NETWORK, LinkClass, PortGroups, link_class
+from probes.network.port_groups import LinkClass, PortGroups
 from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 
 _MIN_PEERS = 2
@@ -35,17 +35,15 @@ _MIN_PEERS = 2
 
 @dataclass(frozen=True)
 class Evidence:
-    """All measurements and their plan."""
+    """All measurements and their plan; none of a network that was not measured."""
 
-    ports: tuple[NetworkPort, ...]
     groups: PortGroups
-    networks: tuple[int, ...]
-    results: tuple[PairResult, ...]
-    suspected: frozenset[int]
+    results: tuple[PairResult, ...] = ()
+    suspected: frozenset[int] = frozenset()
     """Ports that were suspects at any time."""
-    repeated: frozenset[PortPair]
-    rounds: int
-    notes: tuple[str, ...]
+    repeated: frozenset[PortPair] = frozenset()
+    rounds: int = 0
+    notes: tuple[str, ...] = ()
     """Notes of the planning."""
     planned: frozenset[PortPair] = frozenset()
     """Pairs that were measured before there were suspects."""
@@ -62,16 +60,13 @@ def _is_dead(result: PairResult) -> bool:
     return not is_reached(result) and bool(failures & {Failure.UNREACHABLE, Failure.TIMEOUT})
 
 
-def dead_ports(networks: Sequence[int], results: Sequence[PairResult]) -> set[int]:
-    """Return ports that reached no peer, though enough normal ports of their network were tried.
-
-    While the networks are unknown (`networks` is empty), no port is dead.
-    """
+def dead_ports(groups: PortGroups, results: Sequence[PairResult]) -> set[int]:
+    """Return ports that reached no peer, though enough normal ports of their network were tried."""
     alive = {end for result in results if is_reached(result) for end in _ends(result)}
     missed: dict[int, set[int]] = {}
-    for result in results if networks else ():
+    for result in results:
         client, server = _ends(result)
-        if _is_dead(result) and networks[client] == networks[server]:
+        if _is_dead(result) and groups.in_one_network(result.pair):
             missed.setdefault(client, set()).add(server)
             missed.setdefault(server, set()).add(client)
     return {
@@ -86,11 +81,7 @@ def _ends(result: PairResult) -> tuple[int, int]:
 
 
 def samples_of(
-    ports: Sequence[NetworkPort],
-    groups: PortGroups,
-    networks: Sequence[int],
-    results: Sequence[PairResult],
-    quantity: Quantity,
+    groups: PortGroups, results: Sequence[PairResult], quantity: Quantity
 ) -> list[Sample]:
     """Return the figures of one quantity with their classes, in the order of the results."""
     samples = []
@@ -98,7 +89,7 @@ def samples_of(
         figure, tool = result.bandwidth_gb_per_s, result.bandwidth_by
         if quantity is Quantity.LATENCY:
             figure, tool = result.latency_us, result.latency_by
-        kind = link_class(ports, groups, networks, result.pair, tool)
+        kind = groups.link_class(result.pair, tool)
         if figure is not None and kind is not None:
             samples.append(Sample(result.pair, kind, figure))
     return samples
@@ -117,29 +108,26 @@ def diagnose_figures(
     return diagnose(judge(samples, expected, quantity))
 
 
-def diagnose_reach(networks: Sequence[int], results: Sequence[PairResult]) -> Diagnosis:
+def diagnose_reach(groups: PortGroups, results: Sequence[PairResult]) -> Diagnosis:
     """Diagnose every end by whether traffic passes inside a network."""
     judged = []
     for result in results:
-        client, server = result.pair.client, result.pair.server
-        inside = networks[client] == networks[server] != NO_NETWORK
+        inside = groups.in_one_network(result.pair)
         if inside and (is_reached(result) or _is_dead(result)):
-            ends = (End(client, Role.EITHER), End(server, Role.EITHER))
+            ends = (End(result.pair.client, Role.EITHER), End(result.pair.server, Role.EITHER))
             judged.append(Judged(result.pair, ends, float(is_reached(result)), 1.0, 1.0))
     return diagnose(judged)
 
 
 def conclude(evidence: Evidence) -> Findings:
     """Return the verdicts, class figures without outliers, and notes."""
-    reach = diagnose_reach(evidence.networks, evidence.results)
+    reach = diagnose_reach(evidence.groups, evidence.results)
     figures: list[ClassFigure] = []
     slow_ports: list[SlowPort] = []
     slow_links: list[SlowLink] = []
     recovered = dict.fromkeys(reach.recovered)
     for quantity in Quantity:
-        samples = samples_of(
-            evidence.ports, evidence.groups, evidence.networks, evidence.results, quantity
-        )
+        samples = samples_of(evidence.groups, evidence.results, quantity)
         diagnosis = diagnose_figures(samples, quantity, evidence.planned)
         slow = _slow_ports(diagnosis, quantity, evidence.repeated)
         links, transient = _slow_links(diagnosis, quantity, {p.port for p in slow}, evidence)
@@ -148,16 +136,12 @@ def conclude(evidence: Evidence) -> Findings:
         slow_links += links
         recovered.update(dict.fromkeys([*diagnosis.recovered, *transient]))
     unreachable = tuple(sorted(end.port for end in reach.suspects))
-    inside = [
-        result
-        for result in evidence.results
-        if evidence.networks[result.pair.client] == evidence.networks[result.pair.server]
-    ]
+    ports = evidence.groups.ports
+    inside = [r for r in evidence.results if evidence.groups.in_one_network(r.pair)]
     tried = _ports_of(inside)
     judged = _ports_of(filter(is_reached, inside)) | set(unreachable)
     findings = Findings(
         groups=evidence.groups,
-        networks=evidence.networks,
         results=evidence.results,
         rounds=evidence.rounds,
         figures=tuple(figures),
@@ -165,13 +149,13 @@ def conclude(evidence: Evidence) -> Findings:
         slow_links=tuple(slow_links),
         dead_links=tuple(reach.between),
         unreachable_ports=unreachable,
-        unreachable_hosts=_silent_hosts(evidence.ports, tried, set(unreachable)),
-        unmeasured_ports=tuple(i for i in range(len(evidence.ports)) if i not in judged),
+        unreachable_hosts=_silent_hosts(ports, tried, set(unreachable)),
+        unmeasured_ports=tuple(i for i in range(len(ports)) if i not in judged),
         recovered=tuple(recovered),
-        failures=_failures(evidence),
+        failures=_failures(inside),
         notes=(),
     )
-    return with_notes(evidence.ports, findings, evidence.notes)
+    return with_notes(findings, evidence.notes)
 
 
 def _ports_of(results: Iterable[PairResult]) -> set[int]:
@@ -276,11 +260,9 @@ def _silent_hosts(
     return tuple(sorted(hosts - answered))
 
 
-def _failures(evidence: Evidence) -> tuple[ToolFailure, ...]:
+def _failures(results: Sequence[PairResult]) -> tuple[ToolFailure, ...]:
     found: dict[tuple[str, Failure], list[str]] = {}
-    for result in evidence.results:
-        if evidence.networks[result.pair.client] != evidence.networks[result.pair.server]:
-            continue
+    for result in results:
         for tool, failure in (
             (result.bandwidth_by or "bandwidth", result.bandwidth_failure),
             (result.latency_by or "latency", result.latency_failure),

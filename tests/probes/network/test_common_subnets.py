@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from probes.network.addresses import with_common_addresses
-from probes.network.port_groups import group_ports, join_networks
+from probes.network.port_groups import group_ports
 from probes.network.ports import NetworkPort
 from tests.probes.network.clusters import cluster, port
 
@@ -24,7 +24,7 @@ def test_the_subnet_of_most_hosts_is_selected() -> None:
     ports = [many(h, f"10.{h}.0.1/24", f"192.168.1.{h + 1}/24") for h in range(4)]
     ports += [many(4, "192.168.1.5/24"), many(5, "10.9.0.1/24", "192.168.1.6/24")]
     assert chosen(*ports) == [f"192.168.1.{h + 1}/24" for h in range(6)]
-    assert len(set(join_networks(group_ports(with_common_addresses(ports)), []))) == 1
+    assert len(set(group_ports(with_common_addresses(ports)).networks)) == 1
     assert not any(p.other_addresses for p in with_common_addresses(ports))
 
 

@@ -2,13 +2,7 @@ from typing import Unpack
 
 import pytest
 
-from probes.network.port_groups import (
-    Distance,
-    distance,
-    group_ports,
-    join_networks,
-    link_class,
-)
+from probes.network.port_groups import Distance, group_ports
 from probes.network.ports import NetworkPort, PortPair
 from tests.probes.network.clusters import PortFields, cluster, port
 
@@ -17,14 +11,14 @@ def test_subnets_come_from_the_addresses() -> None:
     groups = group_ports(cluster(2, 2))
     assert groups.subnets == ("10.0.0.0/16", "10.1.0.0/16", "10.0.0.0/16", "10.1.0.0/16")
     assert groups.excluded == ()
-    assert join_networks(groups, []) == (0, 1, 0, 1)
+    assert groups.networks == (0, 1, 0, 1)
 
 
 def test_subnets_of_one_host_each_are_taken_as_routed() -> None:
     ports = [port(h, address=f"10.0.0.{2 * h}", prefix_length=31) for h in range(3)]
     ports += [port(h, 1, address=f"fd00::{h}:1", prefix_length=127) for h in range(3)]
     assert set(group_ports(ports).subnets) == {"routed IPv4", "routed IPv6"}
-    assert join_networks(group_ports(ports), []) == (0, 0, 0, 1, 1, 1)
+    assert group_ports(ports).networks == (0, 0, 0, 1, 1, 1)
 
 
 def test_link_local_addresses_tell_no_subnets_so_every_rail_is_one_until_it_is_crossed() -> None:
@@ -35,8 +29,8 @@ def test_link_local_addresses_tell_no_subnets_so_every_rail_is_one_until_it_is_c
     ]
     groups = group_ports(ports)
     assert groups.subnets == ("fe80::/64 of NIC 0", "fe80::/64 of NIC 1") * 2
-    assert join_networks(groups, []) == (0, 1, 0, 1)
-    assert join_networks(groups, [PortPair(0, 3)]) == (0, 0, 0, 0)
+    assert groups.networks == (0, 1, 0, 1)
+    assert groups.joined([PortPair(0, 3)]).networks == (0, 0, 0, 0)
 
 
 def test_excluded_ports_have_reasons() -> None:
@@ -57,7 +51,7 @@ def test_excluded_ports_have_reasons() -> None:
     assert excluded[5] == "172.17.0.1 is the address of node4/mlx5_1, too"
     assert excluded[6] == "10.0.0.2 is the address of node1/mlx5_0, too"
     assert 1 not in excluded, "one port of a host keeps an address that two of its ports have"
-    assert join_networks(groups, []) == (0, 0, -1, -1, -1, -1, -1)
+    assert groups.networks == (0, 0, -1, -1, -1, -1, -1)
 
 
 def test_racks_by_name_else_by_prefix() -> None:
@@ -69,8 +63,8 @@ def test_racks_by_name_else_by_prefix() -> None:
 def test_a_measurement_across_subnets_makes_them_one_network() -> None:
     ports = cluster(2, 3)
     groups = group_ports(ports)
-    assert join_networks(groups, [PortPair(0, 4)]) == (0, 0, 1, 0, 0, 1)
-    assert join_networks(groups, [PortPair(0, 4), PortPair(1, 5)]) == (0,) * 6
+    assert groups.joined([PortPair(0, 4)]).networks == (0, 0, 1, 0, 0, 1)
+    assert groups.joined([PortPair(0, 4), PortPair(1, 5)]).networks == (0,) * 6
 
 
 @pytest.mark.parametrize(
@@ -86,17 +80,16 @@ def test_a_measurement_across_subnets_makes_them_one_network() -> None:
 def test_distances(client: NetworkPort, server: NetworkPort, expected: Distance) -> None:
     # A second host in either subnet, so that neither is pooled.
     ports = [client, server, port(2), port(3, 0, address="10.9.0.2")]
-    assert distance(ports, group_ports(ports), PortPair(0, 1)) is expected
+    assert group_ports(ports).distance(PortPair(0, 1)) is expected
 
 
 def test_a_class_has_the_line_rate_of_the_slower_port_and_ends_at_the_network() -> None:
     ports = [port(0), port(1, line_rate_gb_per_s=12.5), port(0, 1), port(1, 1)]
     groups = group_ports(ports)
-    networks = join_networks(groups, [])
-    kind = link_class(ports, groups, networks, PortPair(0, 1), "ping")
+    kind = groups.link_class(PortPair(0, 1), "ping")
     assert kind is not None
     assert (kind.line_rate_gb_per_s, kind.tool, kind.network) == (12.5, "ping", 0)
-    assert link_class(ports, groups, networks, PortPair(0, 3), "ping") is None
+    assert groups.link_class(PortPair(0, 3), "ping") is None
 
 
 def rdma_port(host: int, nic: int = 0, **fields: Unpack[PortFields]) -> NetworkPort:
@@ -119,8 +112,8 @@ def test_rdma_ports_without_an_address_are_in_the_subnet_of_their_gids_by_rail()
     assert groups.racks == ("",) * 4
     rails = tuple(f"InfiniBand fe80::/64 of NIC {nic}" for nic in range(2))
     assert groups.subnets == rails * 2
-    assert join_networks(groups, []) == (0, 1, 0, 1)
-    assert join_networks(groups, [PortPair(0, 3)]) == (0, 0, 0, 0)
+    assert groups.networks == (0, 1, 0, 1)
+    assert groups.joined([PortPair(0, 3)]).networks == (0, 0, 0, 0)
     alone = group_ports([rdma_port(0), rdma_port(1, 1)])
     assert alone.subnets == rails, "nothing is routed between LIDs"
 

@@ -28,7 +28,7 @@ def probed(
     ports: tuple[NetworkPort, ...], answer: Answer, hosts: Topology | None = None
 ) -> Topology:
     findings = run_campaign(ports, answering(ports, answer))
-    topology = attach_network(hosts or bare_hosts(ports), ports, findings)
+    topology = attach_network(hosts or bare_hosts(ports), findings)
     check_structure(topology)
     return topology
 
@@ -56,7 +56,7 @@ def simulated(seed: int, layout: NetworkLayout, faults: SimulatedFaults | None =
     )
     hosts = without_network(replicate(shipped(), NODES, Network(1.7)))
     findings = run_campaign(network.ports, network.measure)
-    topology = attach_network(hosts, network.ports, findings)
+    topology = attach_network(hosts, findings)
     validate(topology)
     return topology
 
@@ -160,7 +160,7 @@ def test_nothing_measured_leaves_line_rates() -> None:
             for pair in pairs
         ],
     )
-    topology = attach_network(bare_hosts(ports), ports, findings)
+    topology = attach_network(bare_hosts(ports), findings)
     assert switches(topology) == ["rail0", "rail1"]
     up = link(topology, "n0/nic0", "rail0")
     assert (up.bandwidth_gb_per_s, up.provenance) == (50.0, Provenance.SYSFS)
@@ -207,7 +207,7 @@ def test_noise_moves_no_uplink_across_a_class_border() -> None:
         ports = tuple(replace(p, rack=f"r{p.host % 2}") for p in network.ports)
         network.ports = ports
         findings = run_campaign(ports, network.measure)
-        found.add(attach_network(bare_hosts(ports), ports, findings).fingerprint())
+        found.add(attach_network(bare_hosts(ports), findings).fingerprint())
     assert len(found) == 1
 
 
@@ -222,5 +222,5 @@ def test_two_rails_on_each_of_two_networks() -> None:
 def test_a_single_host_stays_as_it_is() -> None:
     ports = cluster(1, 4)
     hosts = bare_hosts(ports)
-    topology = attach_network(hosts, ports, run_campaign(ports, answering(ports, same_subnet)))
+    topology = attach_network(hosts, run_campaign(ports, answering(ports, same_subnet)))
     assert topology == hosts

@@ -33,7 +33,7 @@ def test_nothing_wrong_gives_no_verdict() -> None:
     assert not findings.slow_ports
     assert not findings.slow_links
     assert not findings.unreachable_ports
-    assert findings.networks == (0, 1) * 8
+    assert findings.groups.networks == (0, 1) * 8
     bandwidth = [f for f in findings.figures if f.quantity is Quantity.BANDWIDTH]
     assert [(f.median, f.spread, f.count) for f in bandwidth] == [(48.0, 0.0, 16)] * 2
     assert findings.notes == ("2 networks that do not reach each other: 10.0.0.0/16, 10.1.0.0/16.",)
@@ -257,7 +257,7 @@ def test_subnets_that_routing_joins_are_measured_as_racks_of_one_network() -> No
         port(h, address=f"10.0.{h // 4}.{h % 4 + 1}", prefix_length=24) for h in range(16)
     )
     findings = run_campaign(ports, answering(ports, lambda _a, _b: (48.0, 4.0)))
-    assert set(findings.networks) == {0}
+    assert set(findings.groups.networks) == {0}
     between = [
         result.pair
         for result in findings.results
@@ -272,7 +272,7 @@ def test_a_slow_detour_joins_no_subnets() -> None:
     findings = run_campaign(
         ports, answering(ports, lambda a, b: (48.0 if a.nic == b.nic else 0.1, 4.0))
     )
-    assert len(set(findings.networks)) == 2
+    assert len(set(findings.groups.networks)) == 2
 
 
 def test_a_host_without_rdma_tools_is_compared_with_its_own_kind() -> None:
@@ -383,8 +383,8 @@ def test_infiniband_ports_without_an_address_are_one_network_if_rails_reach_each
         for nic in range(2)
     ]  # fmt: skip
     apart = run_campaign(ports, answering(ports, same_subnet))
-    assert apart.networks == (0, 1) * 8
+    assert apart.groups.networks == (0, 1) * 8
     assert not apart.unmeasured_ports
     joined = run_campaign(ports, answering(ports, lambda *_: (48.0, 2.0)))
-    assert joined.networks == (0,) * 16
+    assert joined.groups.networks == (0,) * 16
     assert "InfiniBand fe80::/64 of NIC 0, InfiniBand fe80::/64 of NIC 1" in notes(joined)

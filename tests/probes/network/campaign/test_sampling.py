@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.network.campaign.sampling import SamplingOptions, plan_base, plan_reach, schedule
-from probes.network.port_groups import Distance, distance, group_ports, join_networks
+from probes.network.port_groups import Distance, group_ports
 from probes.network.ports import NetworkPort, PortPair
 from tests.probes.network.clusters import PortFields, cluster, port
 
@@ -15,7 +15,7 @@ def planned(
 ) -> list[PortPair]:
     options = options or SamplingOptions()
     groups = group_ports(ports, options.rack_prefix_length)
-    plan = plan_base(ports, groups, join_networks(groups, []), options)
+    plan = plan_base(groups, options)
     return [pair for pairs in plan.by_distance for pair in pairs]
 
 
@@ -46,7 +46,7 @@ def test_racks_are_circles_and_each_port_sends_to_the_rack_after_its_own() -> No
     ports = racked(24, 2, 8)
     groups = group_ports(ports)
     pairs = planned(ports)
-    apart = Counter(distance(ports, groups, pair) for pair in pairs)
+    apart = Counter(groups.distance(pair) for pair in pairs)
     assert apart == {Distance.SAME_RACK: 48, Distance.OTHER_RACK: 48}
     for index in range(48):
         assert sum(pair.client == index for pair in pairs) == 2
@@ -91,24 +91,20 @@ def test_a_port_that_only_met_another_network_is_measured_in_its_own() -> None:
     flat: PortFields = {"prefix_length": 8}
     ports = (*cluster(12, 1, **flat), port(3, 1, **flat), port(5, 2, address="11.0.0.1"))
     ports = (*ports, port(6, 2, address="11.0.0.2"))
-    groups = group_ports(ports)
-    plan = plan_base(
-        ports, groups, join_networks(groups, []), SamplingOptions(), [PortPair(12, 13)]
-    )
+    plan = plan_base(group_ports(ports), SamplingOptions(), [PortPair(12, 13)])
     assert peers_of([pair for pairs in plan.by_distance for pair in pairs], 12)
 
 
 def test_reach_compares_neighbouring_subnets_by_few_pairs() -> None:
     ports = cluster(64, 8)
-    pairs = plan_reach(ports, group_ports(ports))
+    pairs = plan_reach(group_ports(ports))
     assert 16 <= len(pairs) <= 32
     used = Counter(index for pair in pairs for index in (pair.client, pair.server))
     assert max(used.values()) <= 2
     joined = {frozenset((ports[p.client].nic, ports[p.server].nic)) for p in pairs}
     assert joined >= {frozenset((rail, (rail + 1) % 8)) for rail in range(8)}
     assert all(ports[p.client].host != ports[p.server].host for p in pairs)
-    one_subnet = cluster(4)
-    assert plan_reach(one_subnet, group_ports(one_subnet)) == []
+    assert plan_reach(group_ports(cluster(4))) == []
 
 
 def test_both_directions_of_a_pair_are_two_rounds() -> None:

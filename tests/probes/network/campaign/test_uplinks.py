@@ -8,6 +8,7 @@ from probes.network.campaign.outliers import Quantity
 from probes.network.campaign.run import run_campaign
 from probes.network.campaign.sampling import Budget, schedule
 from probes.network.campaign.uplinks import plan_together, shared_uplinks
+from probes.network.port_groups import group_ports
 from probes.network.ports import NetworkPort, PortPair
 from probes.topology.graph import Device, DeviceKind, LinkKind, Topology
 from tests.probes.machines import both_ways, shipped
@@ -121,11 +122,11 @@ def test_slow_ports_are_named_all_the_same(seed: int) -> None:
 def test_ports_measured_together_are_no_suspects_and_have_budget_left() -> None:
     ports = cluster(4, 2)
     groups = [(0, 1), (2, 3), (4, 5), (6, 7)]
-    networks = (0, 1) * 4
+    networks = group_ports(ports)
     room = Budget(8, 8)
-    assert plan_together(ports, networks, groups, room, ()) == [PortPair(0, 2), PortPair(1, 3)]
-    assert plan_together(ports, networks, groups, room, {1}) == [PortPair(2, 4), PortPair(3, 5)]
+    assert plan_together(networks, groups, room, ()) == [PortPair(0, 2), PortPair(1, 3)]
+    assert plan_together(networks, groups, room, {1}) == [PortPair(2, 4), PortPair(3, 5)]
     spent = Budget(8, 1, [PortPair(3, 1)])
-    assert plan_together(ports, networks, groups, spent, ()) == [PortPair(4, 6), PortPair(5, 7)]
-    assert plan_together(ports, (0, -1) * 4, groups, room, ()) == []
-    assert plan_together(ports, networks, groups[:1], room, ()) == []
+    assert plan_together(networks, groups, spent, ()) == [PortPair(4, 6), PortPair(5, 7)]
+    assert plan_together(replace(networks, networks=(0, -1) * 4), groups, room, ()) == []
+    assert plan_together(networks, groups[:1], room, ()) == []
