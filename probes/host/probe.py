@@ -140,7 +140,7 @@ def measure_gpus(
     figures = None
     try:
         report = run_p2p(timeout_s, on_progress)
-        measured = apply_p2p(topology, report).topology
+        measured = apply_p2p(topology, report)
         figures = p2p_figures(topology, report)
     except MachineError as error:
         note = f"GPUs were not measured, their links have data sheet figures: {error}."

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from probes.p2p.classify import (
@@ -49,20 +49,10 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Pair = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedP2p:
-    """A topology with measured figures."""
-
-    topology: Topology
-    """The topology; its notes state the disagreements and failed measurements."""
-    disagreements: tuple[str, ...]
-    """A sentence for each pair whose measured class is not the expected one."""
-    pairs: tuple[PairFinding, ...]
-    """Every directed pair of GPUs that the benchmark measured, in rank order."""
-
-
-def apply_p2p(topology: Topology, report: P2pReport) -> AppliedP2p:
+def apply_p2p(topology: Topology, report: P2pReport) -> Topology:
     """Apply measured figures to the topology of the measured host.
+
+    Its notes state the pairs whose measured class is not the expected one, and failed measurements.
 
     Raises:
         InvalidTopologyError: the topology has several hosts, so the measured one is ambiguous.
@@ -95,10 +85,9 @@ def apply_p2p(topology: Topology, report: P2pReport) -> AppliedP2p:
         and pair.copy_engine.median < pair.promised_gb_per_s
     }
     topology = replace(topology, limits=_limits(topology, measured, slow))
-    disagreements += uplink_notes
     notes = (*notes, *shared_links(report, gpu_names), *not_measured(report, gpu_names))
-    notes = (*topology.notes, *disagreements, *notes, *report.notes)
-    return AppliedP2p(replace(topology, notes=notes), tuple(disagreements), pairs)
+    notes = (*topology.notes, *disagreements, *uplink_notes, *notes, *report.notes)
+    return replace(topology, notes=notes)
 
 
 def _confirmed_paths(
