@@ -27,7 +27,7 @@ from probes.network.instruments.tools import (
 from probes.nvidia.nvml import VARIABLE, read_nvml
 from probes.p2p.run import p2p_binary
 from probes.pci.endpoints import endpoints
-from probes.pci.inventory import PciInventory
+from probes.pci.inventory import NVIDIA, PciInventory
 from probes.pci.records import is_tree_silent
 from probes.pci.tree import DirectoryTree, FileTree
 from tuccl.errors import MachineError
@@ -38,7 +38,6 @@ _RDMA_MEMORY_BYTES = 64 << 20
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
 _SLURM_FILES = ("topology.conf", "topology.yaml")
-_NVIDIA = 0x10DE
 _PASSED_THROUGH = {"iommu=pt", "iommu.passthrough=1"}
 """Kernel options of pass-through: of x86, and of every architecture (Linux' kernel-parameters)."""
 _TREE_GIVES = "GPUs, NICs and the switches between them"
@@ -148,7 +147,7 @@ def _p2p(inventory: PciInventory) -> Check:
     except MachineError as error:
         why, _, remedy = str(error).partition(": ")
         return Check(subject, _MISSING, gives, why, remedy)
-    if not any(inventory.by_address[gpu].vendor == _NVIDIA for gpu in _gpus(inventory)):
+    if not any(inventory.by_address[gpu].vendor == NVIDIA for gpu in _gpus(inventory)):
         return Check(subject, _MISSING, gives, f"{binary} is there, but no GPU of NVIDIA")
     return Check(subject, _OK, gives, f"{binary}")
 

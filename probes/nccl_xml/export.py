@@ -22,7 +22,7 @@ from dataclasses import replace
 from probes.comparison.changes import describe_changes
 from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.nccl_xml.nics import is_pseudo
-from probes.topology.bandwidth_class import bandwidth_class, pcie_generation
+from probes.topology.bandwidth_class import PCIE_GT_PER_S, bandwidth_class, pcie_generation
 from probes.topology.device_tree import Branch, HostTrees, host_trees
 from probes.topology.figure_text import counted, gfx_name
 from probes.topology.graph import (
@@ -82,9 +82,6 @@ def _read_back_changes(topology: Topology, text: str) -> Iterator[str]:
     if len(changes) > _MAX_CHANGES:
         yield f"Read back: {len(changes) - _MAX_CHANGES} more changes."
 
-
-_GT_PER_S = ("2.5", "5.0", "8.0", "16.0", "32.0", "64.0")
-"""Transfer rates by PCIe generation, from 1."""
 
 _BRIDGE, _GPU, _NIC = "0x060400", "0x030200", "0x020000"
 """PCI classes: PCI-to-PCI bridge, 3D controller, Ethernet controller."""
@@ -206,7 +203,7 @@ class _Host:
             pci.set("device", f"0x{model[5:]}")
         if branch.uplink is not None:
             generation = pcie_generation(branch.uplink)
-            pci.set("link_speed", f"{_GT_PER_S[generation - 1]} GT/s PCIe")
+            pci.set("link_speed", f"{PCIE_GT_PER_S[generation - 1]} GT/s PCIe")
             pci.set("link_width", str(branch.uplink.lanes))
         for gpu in gpus:
             self.write_gpu(pci, gpu)

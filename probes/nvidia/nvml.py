@@ -20,6 +20,7 @@ from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from probes.nvidia.nvml_links import HIDDEN, GpuLinks, pci_address, read_links
 from probes.pci.address import address_key
 from probes.pci.inventory import Gap, PcieLink
+from probes.topology.bandwidth_class import PCIE_GT_PER_S
 from tuccl.errors import MachineError
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -60,8 +61,6 @@ def _by_uuid(entry: str, uuids: Sequence[str]) -> int | None:
     return found[0] if entry.startswith("GPU-") and len(found) == 1 else None
 
 
-_GT_PER_S = (0.0, 2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
-"""Transfer rate per lane by PCIe generation."""
 _BY_DESIGN = (
     "right for parts sold with fewer NVLinks or without bridges; else see whether "
     "nvidia-fabricmanager runs"
@@ -177,7 +176,7 @@ def _read_gpu(nvml: NvmlCalls, index: int, classes: Mapping[str, str], gaps: lis
     unknown = [fact for fact, value in facts if not value]
     missing = [f"NVML does not report its {', '.join(unknown)}"] if unknown else []
     gaps += [Gap(f"GPU {index} ({address})", problem) for problem in (*missing, *links.unknown)]
-    gt_per_s = _GT_PER_S[generation] if 0 <= generation < len(_GT_PER_S) else 0.0
+    gt_per_s = dict(enumerate(PCIE_GT_PER_S, start=1)).get(generation, 0.0)
     record = GpuRecord(None, None, capability, links.records)
     gpu = NvmlGpu(index, address, name, uuid, memory_bytes, PcieLink(gt_per_s, width), record)
     return _ReadGpu(gpu, links, _mig_modes(nvml, gpu, gaps))

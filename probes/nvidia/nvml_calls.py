@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -49,6 +49,7 @@ class RemoteType(StrEnum):
     UNKNOWN = "unknown"
 
 
+_T = TypeVar("_T")
 _FAULTS = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NvmlFault.NO_LIBRARY,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NvmlFault.NO_DRIVER,
@@ -88,85 +89,80 @@ def _convert_errors() -> Iterator[None]:
         raise NvmlCallError(NvmlFault.OTHER, "a name that is not text") from error
 
 
+def _converting(calls: type[_T]) -> type[_T]:
+    """Let every public method of a class convert its errors."""
+    for name, method in list(vars(calls).items()):
+        if not name.startswith("_"):
+            setattr(calls, name, _convert_errors()(method))
+    return calls
+
+
+@_converting
 class NvmlCalls:
     """NVML; every method may raise `NvmlCallError`."""
 
     def __init__(self) -> None:
         self._handles: dict[int, Any] = {}
 
-    @_convert_errors()
     def start(self) -> None:
         """Load and initialise the library."""
         pynvml.nvmlInit()
 
-    @_convert_errors()
     def stop(self) -> None:
         """Shut down the library."""
         pynvml.nvmlShutdown()
 
-    @_convert_errors()
     def driver_version(self) -> str:
         """Version of the driver, such as `580.159.04`."""
         return str(pynvml.nvmlSystemGetDriverVersion())
 
-    @_convert_errors()
     def gpu_count(self) -> int:
         """Number of GPUs that this process may see, lost GPUs included."""
         return int(pynvml.nvmlDeviceGetCount())
 
-    @_convert_errors()
     def pci_address(self, gpu: int) -> str:
         """PCI address in NVML's form, `00000000:3B:00.0`."""
         return str(pynvml.nvmlDeviceGetPciInfo(self._handle(gpu)).busId)
 
-    @_convert_errors()
     def name(self, gpu: int) -> str:
         """Product name, such as `NVIDIA H200`."""
         return str(pynvml.nvmlDeviceGetName(self._handle(gpu)))
 
-    @_convert_errors()
     def uuid(self, gpu: int) -> str:
         """UUID, `GPU-...`."""
         return str(pynvml.nvmlDeviceGetUUID(self._handle(gpu)))
 
-    @_convert_errors()
     def compute_capability(self, gpu: int) -> int:
         """Compute capability times ten."""
         major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(self._handle(gpu))
         return 10 * int(major) + int(minor)
 
-    @_convert_errors()
     def memory_bytes(self, gpu: int) -> int:
         """Size of the memory."""
         return int(pynvml.nvmlDeviceGetMemoryInfo(self._handle(gpu)).total)
 
-    @_convert_errors()
     def mig_mode(self, gpu: int) -> tuple[bool, bool]:
         """Whether MIG is on now, and whether it is on after the next reset."""
         current, pending = pynvml.nvmlDeviceGetMigMode(self._handle(gpu))
         return bool(current), bool(pending)
 
-    @_convert_errors()
     def pcie_maximum(self, gpu: int) -> tuple[int, int]:
         """The highest PCIe generation and width of this GPU in this machine."""
         handle = self._handle(gpu)
         generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
         return int(generation), int(pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
 
-    @_convert_errors()
     def may_access(self, gpu: int, peer: int) -> bool:
         """Whether a GPU may write to the peer's memory directly."""
         pair = self._handle(gpu), self._handle(peer)
         status = pynvml.nvmlDeviceGetP2PStatus(*pair, pynvml.NVML_P2P_CAPS_INDEX_WRITE)
         return bool(status == pynvml.NVML_P2P_STATUS_OK)
 
-    @_convert_errors()
     def link_carries_p2p(self, gpu: int, link: int) -> bool:
         """Whether the NVLink supports P2P traffic between GPUs."""
         capability = pynvml.NVML_NVLINK_CAP_P2P_SUPPORTED
         return bool(pynvml.nvmlDeviceGetNvLinkCapability(self._handle(gpu), link, capability))
 
-    @_convert_errors()
     def link_is_up(self, gpu: int, link: int) -> bool:
         """Whether the NVLink is trained."""
         if self.compute_capability(gpu) >= _STATE_BY_FIELD_FROM:
@@ -175,18 +171,15 @@ class NvmlCalls:
                 return states == (1,)
         return bool(pynvml.nvmlDeviceGetNvLinkState(self._handle(gpu), link))
 
-    @_convert_errors()
     def link_remote_type(self, gpu: int, link: int) -> RemoteType:
         """Type of the remote device."""
         code = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(self._handle(gpu), link)
         return _REMOTE_TYPES.get(code, RemoteType.UNKNOWN)
 
-    @_convert_errors()
     def link_remote_address(self, gpu: int, link: int) -> str:
         """PCI address of the remote device in NVML's form, `FFFFFFFF:FF:FF.0` when hidden."""
         return str(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(self._handle(gpu), link).busId)
 
-    @_convert_errors()
     def c2c_links(self, gpu: int) -> tuple[tuple[bool, int], ...]:
         """For each C2C link, whether it is up and its bandwidth in MB/s."""
         fields = pynvml.NVML_FI_DEV_C2C_LINK_GET_STATUS, pynvml.NVML_FI_DEV_C2C_LINK_GET_MAX_BW
@@ -197,12 +190,10 @@ class NvmlCalls:
             links.append((status == 1, mb_per_s))
         return tuple(links)
 
-    @_convert_errors()
     def power_limit_w(self, gpu: int) -> int:
         """Power limit that is enforced, in whole watts."""
         return round(int(pynvml.nvmlDeviceGetEnforcedPowerLimit(self._handle(gpu))) / 1000)
 
-    @_convert_errors()
     def max_clocks_mhz(self, gpu: int) -> tuple[int, int]:
         """Highest clocks of the multiprocessors and of the memory."""
         handle = self._handle(gpu)
@@ -210,7 +201,6 @@ class NvmlCalls:
         found = (pynvml.nvmlDeviceGetMaxClockInfo(handle, kind) for kind in (sm, memory))
         return next(found), next(found)
 
-    @_convert_errors()
     def application_clocks_mhz(self, gpu: int) -> tuple[int, int]:
         """Clocks of the multiprocessors and of the memory that were set for applications."""
         handle = self._handle(gpu)
@@ -218,30 +208,25 @@ class NvmlCalls:
         found = (pynvml.nvmlDeviceGetApplicationsClock(handle, kind) for kind in (sm, memory))
         return next(found), next(found)
 
-    @_convert_errors()
     def ecc_enabled(self, gpu: int) -> bool:
         """Whether ECC is on now."""
         return bool(pynvml.nvmlDeviceGetEccMode(self._handle(gpu))[0])
 
-    @_convert_errors()
     def uncorrected_errors(self, gpu: int) -> int:
         """Uncorrected ECC errors over the life of the GPU."""
         kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_AGGREGATE_ECC
         return int(pynvml.nvmlDeviceGetTotalEccErrors(self._handle(gpu), kind, counter))
 
-    @_convert_errors()
     def row_remapping(self, gpu: int) -> tuple[bool, bool]:
         """Whether rows of the memory await remapping at the next reset, and whether one failed."""
         _, _, pending, failed = pynvml.nvmlDeviceGetRemappedRows(self._handle(gpu))
         return bool(pending), bool(failed)
 
-    @_convert_errors()
     def slowdowns(self, gpu: int) -> tuple[str, ...]:
         """Reasons why the clocks are held down now, without those of an idle or a busy GPU."""
         bits = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle(gpu)))
         return tuple(reason for bit, reason in _SLOWDOWNS.items() if bits & bit)
 
-    @_convert_errors()
     def processes(self, gpu: int) -> int:
         """Number of processes that compute on the GPU, as far as this process may see them."""
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle(gpu)))

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from probes.nvidia.nvml import NvmlFacts, NvmlGpu
-from probes.pci.inventory import Gap, PcieLink, PciFunction, PciInventory
+from probes.pci.inventory import DISPLAY, NVIDIA, Gap, PcieLink, PciFunction, PciInventory
 
-_NVIDIA = 0x10DE
-_DISPLAY = 0x03
-"""Base class of GPUs."""
 _CONTROLLER_3D = 0x0302
 """Class of GPUs that drive no display (PCI Code and ID Assignment Specification 1.11)."""
 _UNLISTED = (
@@ -67,7 +64,7 @@ def small_window(function: PciFunction, memory_bytes: int) -> Gap | None:
     0300) have a small BAR1 by design and no P2P over PCIe; None for these, and if the memory or the
     window is unknown.
     """
-    is_data_centre = function.class_code is not None and function.class_code >> 8 == _CONTROLLER_3D
+    is_data_centre = function.kind == _CONTROLLER_3D
     if not is_data_centre or not 0 < function.window_bytes < memory_bytes:
         return None
     window = _binary(function.window_bytes)
@@ -85,8 +82,7 @@ def _binary(count: int) -> str:
 
 
 def _is_gpu(function: PciFunction) -> bool:
-    base = None if function.class_code is None else function.class_code >> 16
-    return base == _DISPLAY and function.vendor == _NVIDIA
+    return function.base_class == DISPLAY and function.vendor == NVIDIA
 
 
 def _link(sysfs_link: PcieLink, gpu: NvmlGpu) -> PcieLink:

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from probes.inputs.messages import shortened
 from probes.nccl_xml.records import GpuRecord, NetRecord
 from probes.pci.address import address_key, slot_of
-from probes.pci.inventory import NicPort, PciFunction, PciInventory
+from probes.pci.inventory import DISPLAY, NETWORK, NVIDIA, NicPort, PciFunction, PciInventory
 from probes.pci.ports import natural_key
 
 _AMD = 0x1002
-_GPU_VENDORS = frozenset({0x10DE, _AMD})
-"""NVIDIA, AMD."""
+_GPU_VENDORS = frozenset({NVIDIA, _AMD})
 _AMD_BOARD_CHIPS = frozenset({0x4752, 0x5159, 0x515E})
 """Rage XL, RV100 and ES1000, console adapters of old server boards (PCI ID database)."""
 _VIRTIO_VENDOR = 0x1AF4
 _INTEL = 0x8086
-_NETWORK = 0x02
-"""Base class of NICs."""
 _COPROCESSOR, _ACCELERATOR, _INFINIBAND = 0x0B40, 0x1200, 0x0207
 """Base class and subclass (PCI Code and ID Assignment Specification 1.11)."""
 
@@ -75,16 +72,14 @@ def _gpus(
 
 
 def _is_gpu(function: PciFunction) -> bool:
-    code = (function.class_code or 0) >> 8
-    is_display = code >> 8 == 0x03 or code == _ACCELERATOR
+    is_display = function.base_class == DISPLAY or function.kind == _ACCELERATOR
     is_board_chip = function.vendor == _AMD and function.device in _AMD_BOARD_CHIPS
     return is_display and function.vendor in _GPU_VENDORS and not is_board_chip
 
 
 def _is_accelerator(function: PciFunction) -> bool:
     """Whether it may be a GPU; Intel's co-processors compress and encrypt (QuickAssist)."""
-    code = (function.class_code or 0) >> 8
-    return code in {_COPROCESSOR, _ACCELERATOR} and function.vendor != _INTEL
+    return function.kind in {_COPROCESSOR, _ACCELERATOR} and function.vendor != _INTEL
 
 
 def _nets(
@@ -136,7 +131,7 @@ def _device_of(inventory: PciInventory, port: NicPort) -> PciFunction | None:
 
 
 def _is_same_nic(function: PciFunction, first: PciFunction) -> bool:
-    is_network = (first.class_code or 0) >> 16 == _NETWORK
+    is_network = first.base_class == NETWORK
     return is_network and (first.vendor, first.parent) == (function.vendor, function.parent)
 
 
@@ -185,7 +180,7 @@ def _silent_controllers(inventory: PciInventory) -> list[str]:
     return [
         function.address
         for function in inventory.functions
-        if (function.class_code or 0) >> 8 in wanted
+        if function.kind in wanted
         and function.vendor != _VIRTIO_VENDOR
         and function.address not in known
     ]

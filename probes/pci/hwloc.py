@@ -16,6 +16,8 @@ from probes.inputs.xml_tree import XmlElement, read_xml
 from probes.nccl_xml.records import GpuLinkRecord, GpuRecord
 from probes.pci.address import address_key, is_address, root_of
 from probes.pci.inventory import (
+    MAX_FUNCTIONS,
+    NETWORK,
     CpuModel,
     Gap,
     NicPort,
@@ -212,7 +214,6 @@ def _port(
     function: PciFunction, name: str, interface: str, infos: dict[str, str], number: int = 0
 ) -> NicPort:
     """Return a port; its hardware address (20 bytes: IPoIB) or class gives the link layer."""
-    layer = {0x0200: "Ethernet", 0x0207: "InfiniBand"}.get((function.class_code or 0) >> 8, "")
     length = infos.get("Address", "").count(":") + 1
     return NicPort(
         name=name,
@@ -220,7 +221,7 @@ def _port(
         rdma_device=name if number else "",
         rdma_port=number,
         interface=interface,
-        link_layer={6: "Ethernet", 20: "InfiniBand"}.get(length, layer),
+        link_layer={6: "Ethernet", 20: "InfiniBand"}.get(length, function.link_layer),
     )
 
 
@@ -230,7 +231,6 @@ def _with_state(port: NicPort, state: str) -> NicPort:
 
 _TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 _HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-[0-9a-f]{2}\]")
-_MAX_FUNCTIONS = 65_536
 
 _LANE_GB_PER_S = {2.5: 0.25, 5.0: 0.5} | {rate: rate * 16 / 130 for rate in (8.0, 16.0, 32.0, 64.0)}
 """Bandwidth of a lane by GT/s, as hwloc 2.9 computes pci_link_speed (8b/10b, then 128b/130b)."""
@@ -340,8 +340,8 @@ class _Reader:
         address = element.attributes.get("pci_busid", "").lower()
         if not is_address(address):
             raise self.error(element, f"pci_busid={address!a:.40}; bus ids look like 0000:3b:00.0")
-        if len(self.functions) >= _MAX_FUNCTIONS:
-            raise self.error(element, f"more than {_MAX_FUNCTIONS:,} PCI functions")
+        if len(self.functions) >= MAX_FUNCTIONS:
+            raise self.error(element, f"more than {MAX_FUNCTIONS:,} PCI functions")
         kind = _TYPE.match(element.attributes.get("pci_type", "").lower())
         code, vendor, device = (int(number, 16) for number in kind.groups()) if kind else (0, 0, 0)
         if not vendor:
@@ -356,7 +356,6 @@ class _Reader:
             device=device if vendor else None,
             numa_node=position.numa_node,
             link=self.link(element, address, position.bridge),
-            label=infos_of(element).get("PCIDevice", ""),
         )
 
     def link(self, element: XmlElement, address: str, above: PciFunction | None) -> PcieLink | None:
@@ -414,7 +413,7 @@ def _cpu(infos: dict[str, str]) -> CpuModel:
 
 
 def _gaps(reader: _Reader, root: XmlElement) -> list[Gap]:
-    nics = {f.address for f in reader.functions.values() if (f.class_code or 0) >> 16 == 0x02}
+    nics = {f.address for f in reader.functions.values() if f.base_class == NETWORK}
     with_ports = {address for address, ports in reader.ports.items() if ports}
     named = (
         ("listed twice, taken as listed first", reader.repeated),

@@ -10,6 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+MAX_FUNCTIONS = 65_536
+"""Functions that one PCI domain can have; a source with more is damaged."""
+NVIDIA = 0x10DE
+"""Vendor id."""
+NETWORK, DISPLAY = 0x02, 0x03
+"""Base classes of NICs and of GPUs (PCI Code and ID Assignment Specification 1.11)."""
+_LINK_LAYERS = {0x0200: "Ethernet", 0x0207: "InfiniBand"}
+"""Link layers of NICs by base class and subclass."""
+
 
 @dataclass(frozen=True, slots=True)
 class PcieLink:
@@ -41,10 +50,23 @@ class PciFunction:
     """The lesser of the links that this function and the port above it state."""
     window_bytes: int = 0
     """Size of its largest address range (BAR); 0 when unknown."""
-    label: str = ""
-    """Name in a text source; empty for sysfs."""
     is_virtual: bool = False
     """Whether it is a virtual function (SR-IOV) whose physical function this host shows as well."""
+
+    @property
+    def kind(self) -> int:
+        """Base class and subclass; 0 when unknown."""
+        return (self.class_code or 0) >> 8
+
+    @property
+    def base_class(self) -> int:
+        """Base class; 0 when unknown."""
+        return self.kind >> 8
+
+    @property
+    def link_layer(self) -> str:
+        """Link layer of a NIC, as in `NicPort`; empty when the class does not show it."""
+        return _LINK_LAYERS.get(self.kind, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from probes.inputs.messages import shortened
 from probes.pci.address import address_key, root_of
 from probes.pci.inventory import (
+    MAX_FUNCTIONS,
+    NETWORK,
     Gap,
     NicPort,
     NumaNode,
@@ -198,7 +200,6 @@ _NO_DETAILS = Gap(
 _NUMA_NODE = re.compile(r"NUMA node: (\d{1,5})")
 _MAX_LINE = 1000
 """Characters read of a line; lspci's lines are shorter."""
-_MAX_FUNCTIONS = 65_536
 
 
 @dataclass(slots=True)
@@ -246,7 +247,7 @@ def parse_lspci(text: str, source: str) -> PciInventory:
     return PciInventory(
         source=source,
         functions=tuple(functions),
-        ports=tuple(_port(f) for f in functions if _is_nic(f.class_code)),
+        ports=tuple(_port(f) for f in functions if f.base_class == NETWORK),
         numa_nodes=tuple(NumaNode(number) for number in numbers),
         gaps=tuple(gaps),
     )
@@ -272,8 +273,8 @@ def _entries(text: str, source: str) -> list[_Entry]:
             raise _other_form("the tree of lspci -t", source, number)
         elif entries and line[:1] in ("\t", " "):
             _read_detail(entries[-1], line)
-        if len(entries) > _MAX_FUNCTIONS:
-            raise MachineError(f"{source}: more than {_MAX_FUNCTIONS:,} PCI functions")
+        if len(entries) > MAX_FUNCTIONS:
+            raise MachineError(f"{source}: more than {MAX_FUNCTIONS:,} PCI functions")
     if not entries:
         raise MachineError(
             f"{source}: no line of it describes a PCI function; give the output of {COMMAND}"
@@ -355,12 +356,11 @@ def _function(
         link=_effective_link(
             entry, by_address[parent] if parent else None, is_nic=_is_nic(classes[entry.address])
         ),
-        label=description,
     )
 
 
 def _is_nic(class_code: int | None) -> bool:
-    return (class_code or 0) >> 16 == 0x02
+    return (class_code or 0) >> 16 == NETWORK
 
 
 def _effective_link(entry: _Entry, above: _Entry | None, *, is_nic: bool) -> PcieLink | None:
@@ -385,9 +385,8 @@ def _effective_link(entry: _Entry, above: _Entry | None, *, is_nic: bool) -> Pci
 
 def _port(function: PciFunction) -> NicPort:
     """Return a port named by its address; the class shows its link layer."""
-    layer = {0x0200: "Ethernet", 0x0207: "InfiniBand"}.get((function.class_code or 0) >> 8, "")
     name = f"nic@{function.address}"
-    return NicPort(name=name, function=function.address, link_layer=layer)
+    return NicPort(name=name, function=function.address, link_layer=function.link_layer)
 
 
 def _slow_nics(by_address: dict[str, _Entry], functions: list[PciFunction]) -> list[str]:
@@ -397,7 +396,7 @@ def _slow_nics(by_address: dict[str, _Entry], functions: list[PciFunction]) -> l
         own, above = by_address[function.address], by_address.get(function.parent or "")
         ends = [end.capable for end in (own, above) if end is not None and end.capable]
         maximum = min((end.gt_per_s for end in ends), default=0.0)
-        if _is_nic(function.class_code) and own.now and 0 < own.now.gt_per_s < maximum:
+        if function.base_class == NETWORK and own.now and 0 < own.now.gt_per_s < maximum:
             slow.append(f"{function.address} {own.now.gt_per_s:g} of {maximum:g} GT/s")
     return slow
 
@@ -421,7 +420,7 @@ def _detail_gaps(entries: list[_Entry], functions: list[PciFunction]) -> list[Ga
         )
     if all(f.numa_node is None for f in functions):
         gaps.append(Gap("lspci", "no function has a NUMA node here: where CPUs sit is not known"))
-    if any(_is_nic(f.class_code) for f in functions):
+    if any(f.base_class == NETWORK for f in functions):
         unknown = "it shows neither names nor speeds of network ports; a probe on the host does"
         gaps.append(Gap("lspci", unknown))
     return gaps

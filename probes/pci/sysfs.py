@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 
 from probes.pci.address import address_key, is_address, is_root, root_of
 from probes.pci.inventory import (
+    DISPLAY,
+    MAX_FUNCTIONS,
+    NETWORK,
     CpuModel,
     NumaNode,
     PcieLink,
@@ -30,9 +33,6 @@ from probes.pci.values import (
 )
 from tuccl.errors import MachineError, TreeError
 
-MAX_DEVICES = 65_536
-"""Functions that one PCI domain can have; a tree with more is damaged."""
-
 _DEVICES = "sys/bus/pci/devices"
 _NODES = "sys/devices/system/node"
 _CPUS = "sys/devices/system/cpu"
@@ -42,9 +42,7 @@ _MAX_DEPTH = 64
 _SLOT = "look at its slot and riser if that is not on purpose"
 _UNASSIGNED = 0x20000000
 """IORESOURCE_UNSET of Linux's include/linux/ioport.h: the range has no address yet."""
-_NETWORK = 0x02
-"""Base class of NICs."""
-_DATA_CLASSES = frozenset({_NETWORK, 0x03, 0x0B, 0x12})
+_DATA_CLASSES = frozenset({NETWORK, DISPLAY, 0x0B, 0x12})
 """Base classes of devices in collectives: network, display, processor, accelerator."""
 
 
@@ -107,9 +105,9 @@ def read_sysfs(tree: FileTree, source: str, interfaces: Sequence[str] = ()) -> P
 
 def _positions(reader: ValueReader, source: str) -> dict[str, _Position]:
     names = reader.names(_DEVICES)
-    if len(names) > MAX_DEVICES:
+    if len(names) > MAX_FUNCTIONS:
         raise MachineError(
-            f"{source}: {len(names):,} PCI devices, at most {MAX_DEVICES:,} are read; this is no "
+            f"{source}: {len(names):,} PCI devices, at most {MAX_FUNCTIONS:,} are read; this is no "
             "machine's /sys"
         )
     positions = dict(_listed(reader, names))
@@ -183,10 +181,9 @@ def _function(
         window_bytes=_largest_range(reader, f"{folder}/resource"),
         is_virtual=reader.is_there(f"{folder}/physfn"),
     )
-    base_class = (function.class_code or 0) >> 16
-    if base_class == _NETWORK and function.link is not None:
+    if function.base_class == NETWORK and function.link is not None:
         function = replace(function, link=_as_trained(reader, address, folder, function.link))
-    if base_class in _DATA_CLASSES and 0 < own.width < own.max_width:
+    if function.base_class in _DATA_CLASSES and 0 < own.width < own.max_width:
         reader.gap(address, f"runs at x{own.width} of x{own.max_width}; {_SLOT}")
     return function
 

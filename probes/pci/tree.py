@@ -20,9 +20,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tuccl.errors import MachineError, TreeError
 
@@ -30,51 +28,14 @@ MAX_ARCHIVE_BYTES = 256 << 20
 """Unpacked size above which an archive is refused."""
 MAX_MEMBERS = 200_000
 """Files of an archive above which it is refused."""
-_MAX_CONTENT_BYTES = 1 << 20
-"""Bytes kept of one file; values of sysfs fit in a page."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveEntry:
-    """A file (its content), a link (its target) or, with neither, a folder."""
-
-    path: str
-    content: bytes | None = None
-    link: str | None = None
-
-
-def is_plain(path: str) -> bool:
-    """Whether a path only descends."""
-    return bool(path) and not {"", ".", ".."} & set(path.split("/"))
-
-
-def archive_entries(data: bytes) -> Iterator[ArchiveEntry]:
-    """Iterate over the entries of an archive, plain or compressed by gzip, bzip2 or xz.
-
-    Devices, pipes and names outside of it are skipped.
-
-    Raises:
-        MachineError: not an archive, cut short, or too big; the message lacks the archive's name.
-    """
-    for member, content in _members(_decompress(data)):
-        path = _inside(member.name)
-        if not is_plain(path):
-            continue
-        if member.isreg():
-            yield ArchiveEntry(path, content=content)
-        elif member.issym():
-            yield ArchiveEntry(path, link=member.linkname)
-        elif member.islnk():
-            # A hard link to an earlier file; relative, so that it stays inside the archive.
-            target = posixpath.relpath(_inside(member.linkname) or ".", posixpath.dirname(path))
-            yield ArchiveEntry(path, link=target)
-        elif member.isdir():
-            yield ArchiveEntry(path)
+MAX_FILE_BYTES = 1 << 20
+"""Bytes read of a file; values of sysfs fit in a page."""
 
 
 def _inside(name: str) -> str:
-    """Convert a member's name to a path below the root of the archive."""
-    return name.removeprefix("./").strip("/")
+    """Convert a member's name to a path below the root of the archive; empty outside of it."""
+    path = name.removeprefix("./").strip("/")
+    return "" if {"", ".", ".."} & set(path.split("/")) else path
 
 
 def _uncompressed(file: io.BytesIO) -> io.BufferedIOBase:
@@ -119,7 +80,7 @@ def _members(plain: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
                 content = b""
                 if member.isreg() and not member.issparse():
                     file = archive.extractfile(member)
-                    content = file.read(_MAX_CONTENT_BYTES) if file else b""
+                    content = file.read(MAX_FILE_BYTES) if file else b""
                 yield member, content
             end = archive.offset
     except (tarfile.TarError, OSError, ValueError, OverflowError, EOFError, KeyError) as error:
@@ -131,8 +92,6 @@ def _members(plain: bytes) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
         raise MachineError("it is cut short or damaged; copy it again")
 
 
-MAX_FILE_BYTES = 1 << 20
-"""Bytes read of a file; values of sysfs fit in a page."""
 MAX_LINKS = 40
 """Links resolved in one path before it counts as a loop, as in Linux."""
 
@@ -140,9 +99,10 @@ _PIECE_BYTES = 1 << 16
 _MAX_CACHED_LINKS = 65_536
 
 
-class FileTree(Protocol):
+class FileTree(ABC):
     """Read access to the files of a system."""
 
+    @abstractmethod
     def read(self, path: str) -> bytes:
         """Return the contents of a file, up to `MAX_FILE_BYTES`.
 
@@ -150,6 +110,7 @@ class FileTree(Protocol):
             TreeError: the file does not exist or cannot be read.
         """
 
+    @abstractmethod
     def list(self, path: str) -> list[str]:
         """Return the names in a folder, sorted.
 
@@ -157,23 +118,16 @@ class FileTree(Protocol):
             TreeError: the path does not exist, cannot be read or is not a folder.
         """
 
+    @abstractmethod
+    def _link(self, path: str) -> str | None:
+        """Return the target of the link at a path whose parents are no links; None: not a link."""
+
     def resolve(self, path: str) -> str:
         """Return the path without links.
 
         Raises:
             TreeError: the path does not exist, or its links form a loop.
         """
-
-
-class _LinkedTree(ABC):
-    """Resolves links for the trees."""
-
-    @abstractmethod
-    def _link(self, path: str) -> str | None:
-        """Return the target of the link at a path whose parents are no links; None: not a link."""
-
-    def resolve(self, path: str) -> str:
-        """As `FileTree.resolve`."""
         resolved, followed = "", 0
         pending = deque((component, False) for component in path.split("/"))
         while pending:
@@ -205,7 +159,7 @@ class _LinkedTree(ABC):
             raise
 
 
-class DirectoryTree(_LinkedTree):
+class DirectoryTree(FileTree):
     """The files below a root directory, `/` for this machine."""
 
     def __init__(self, root: str | Path) -> None:
@@ -260,7 +214,7 @@ def _tree_error(error: OSError) -> TreeError:
     return TreeError(error.strerror or "cannot be read", missing=missing)
 
 
-class TarTree(_LinkedTree):
+class TarTree(FileTree):
     """A tar archive, plain or compressed (gzip, bzip2, xz), with the system's root at any level."""
 
     def __init__(self, data: bytes, source: str = "archive") -> None:
@@ -273,13 +227,18 @@ class TarTree(_LinkedTree):
         links: dict[str, str] = {}
         folders: set[str] = set()
         try:
-            for entry in archive_entries(data):
-                if entry.content is not None:
-                    files[entry.path] = entry.content
-                elif entry.link is not None:
-                    links[entry.path] = entry.link
-                else:
-                    folders.add(entry.path)
+            for member, content in _members(_decompress(data)):
+                path = _inside(member.name)
+                if path and member.isreg():
+                    files[path] = content
+                elif path and member.issym():
+                    links[path] = member.linkname
+                elif path and member.islnk():
+                    # A hard link to an earlier file; relative, so that it stays inside the archive.
+                    target = member.linkname.removeprefix("./").strip("/") or "."
+                    links[path] = posixpath.relpath(target, posixpath.dirname(path))
+                elif path and member.isdir():
+                    folders.add(path)
             top = _top_folder({*files, *links, *folders})
         except MachineError as error:
             raise MachineError(f"{source}: {error}") from None

@@ -43,6 +43,8 @@ DEFAULT_PCIE_WIDTH = 16
 
 _PCIE_MBPS_PER_LANE = {2.5: 15, 5.0: 30, 8.0: 60, 16.0: 120, 32.0: 240, 64.0: 480}
 """Payload per lane and direction in 100 Mb/s, by GT/s (NCCL 2.30 src/graph/topo.cc)."""
+PCIE_GT_PER_S = tuple(_PCIE_MBPS_PER_LANE)
+"""Transfer rates of a lane by PCIe generation, from 1."""
 
 _NVLINK_GB_PER_S = ((100, 50.0), (87, 25.0), (86, 14.0625), (70, 25.0), (60, 20.0))
 """GB/s of one link by least compute capability: NVIDIA's data sheets of P100 (160 GB/s in both
