@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from probes.host import preflight
 from probes.host.preflight import Check, CheckStatus, check_host
 from probes.host.probe import HostProbeOptions
+from probes.nvidia.nvml import read_nvml
 from tests.probes.host.sysfs_host import GPUS, write_host
-from tests.probes.nvidia.nvml_stand_in import build_nvml, python_with_nvml
+from tests.probes.nvidia.nvml_session import RecordedNvml, session
 
 OK, LIMITED, MISSING = CheckStatus.OK, CheckStatus.LIMITED, CheckStatus.MISSING
 SUBJECTS = [
@@ -190,24 +192,28 @@ def test_an_unreadable_tree_is_reported_without_a_traceback(tmp_path: Path) -> N
     assert found["IOMMU and ACS"].status is LIMITED
 
 
-CHECK_NVML = """
-from probes.host.probe import HostProbeOptions
-from probes.host.preflight import check_host
-(check,) = [check for check in check_host(HostProbeOptions()) if check.subject == "NVML"]
-print(check.status, "|", check.why, "|", check.remedy)
-"""
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("scene", "message"),
+    ("recording", "message"),
     [
-        ("", "ok | driver 580.1, 2 GPUs | "),
-        ("mig", "missing | GPU 1 (0001:3c:00.0, NVIDIA H200): MIG is on"),
-        ("mismatch", "missing | no answer (RM has detected an NVML/RM version mismatch)"),
-        ("lost", "limited | driver 580.1, 1 GPUs; GPU 1: left out, NVML says 'GPU is lost'"),
+        ({}, "ok | driver 580.159.04, 4 GPUs | "),
+        (
+            {"init": {"fault": "version mismatch", "words": "mismatch"}},
+            "missing | no answer (mismatch), so NVLinks are not known | driver and library are of",
+        ),
+        (
+            {"gpus": [*session()["gpus"][:3], {"fault": "GPU lost", "words": "GPU is lost"}]},
+            "limited | driver 580.159.04, 3 GPUs; GPU 3: left out, NVML says 'GPU is lost'",
+        ),
+        (
+            {"gpus": [session()["gpus"][0] | {"mig": [True, True]}]},
+            "missing | GPU 0 (0000:00:06.0, NVIDIA H200): MIG is on",
+        ),
     ],
 )
-def test_nvml_through_a_real_library(tmp_path: Path, scene: str, message: str) -> None:
-    printed = python_with_nvml(build_nvml(tmp_path), CHECK_NVML, scene)
-    assert printed.startswith(message)
+def test_nvml_by_its_answers(
+    monkeypatch: pytest.MonkeyPatch, recording: dict[str, object], message: str
+) -> None:
+    nvml = RecordedNvml(session() | recording)
+    monkeypatch.setattr(preflight, "read_nvml", lambda environment: read_nvml(nvml, environment))
+    check = checks()["NVML"]
+    assert f"{check.status} | {check.why} | {check.remedy}".startswith(message)

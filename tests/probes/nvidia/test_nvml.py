@@ -1,6 +1,5 @@
 """GPUs, NVLinks and C2C by NVML: recorded sessions, and a real shared library through ctypes."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from probes.nvidia.nvml import NvmlFacts, read_nvml, visible_gpus
 from probes.nvidia.nvml_links import HIDDEN, pci_address
 from probes.pci.inventory import PcieLink
 from tests.probes.nvidia.nvml_session import HIDDEN_SWITCH, RecordedNvml, session
-from tests.probes.nvidia.nvml_stand_in import build_nvml, python_with_nvml
+from tests.probes.nvidia.nvml_stand_in import build_nvml, read_scenes
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tuccl.errors import MachineError
 
@@ -340,29 +339,16 @@ def test_a_gpu_whose_address_is_none_is_left_out() -> None:
     assert "'?' is not a PCI address" in sentences(facts)[0]
 
 
-READ_AND_PRINT = """
-import dataclasses, json
-from tuccl.errors import MachineError
-from probes.nvidia.nvml import read_nvml
-try:
-    print(json.dumps(dataclasses.asdict(read_nvml())))
-except MachineError as error:
-    print(json.dumps({"refused": str(error)}))
-"""
-
-
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_nvml(tmp_path_factory.mktemp("nvml"))
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Facts of a real library, read through ctypes, by scene."""
+    folder = build_nvml(tmp_path_factory.mktemp("nvml"))
+    names = ("", "down", "apart", "lost", "mismatch", "mig")
+    return read_scenes(folder, "nvml.read_nvml", names)
 
 
-def read_through_ctypes(folder: Path, scene: str = "") -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(python_with_nvml(folder, READ_AND_PRINT, scene))
-    return facts
-
-
-def test_a_real_library_is_read_through_ctypes(library: Path) -> None:
-    facts = read_through_ctypes(library)
+def test_a_real_library_is_read_through_ctypes(scenes: dict[str, Any]) -> None:
+    facts = scenes[""]
     assert facts["available"]
     assert facts["driver"] == "580.1"
     assert facts["gaps"] == []
@@ -390,20 +376,20 @@ def test_a_real_library_is_read_through_ctypes(library: Path) -> None:
         ("mismatch", 0, "driver and library are of different versions"),
     ],
 )
-def test_a_real_library_that_fails(library: Path, scene: str, gpus: int, message: str) -> None:
-    facts = read_through_ctypes(library, scene)
-    assert len(facts["gpus"]) == gpus
-    (gap,) = facts["gaps"]
+def test_a_real_library_that_fails(
+    scenes: dict[str, Any], scene: str, gpus: int, message: str
+) -> None:
+    assert len(scenes[scene]["gpus"]) == gpus
+    (gap,) = scenes[scene]["gaps"]
     assert message in gap["what"]
 
 
-def test_a_real_library_with_mig(library: Path) -> None:
-    refused = read_through_ctypes(library, "mig")["refused"]
-    assert refused.startswith("GPU 1 (0001:3c:00.0, NVIDIA H200): MIG is on")
+def test_a_real_library_with_mig(scenes: dict[str, Any]) -> None:
+    assert scenes["mig"]["refused"].startswith("GPU 1 (0001:3c:00.0, NVIDIA H200): MIG is on")
 
 
 def test_no_library_at_all(tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no library")
-    facts = read_through_ctypes(tmp_path)
+    facts = read_scenes(tmp_path, "nvml.read_nvml", [""])[""]
     assert not facts["available"]
     assert "install the NVIDIA driver" in facts["gaps"][0]["what"]

@@ -11,12 +11,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probes.graph import LinkKind, PairLimit, Provenance, Topology
-from probes.paths import local_path
-from probes.validation import validate
 
 from probes.p2p.apply import apply_p2p
 from probes.p2p.report import read_p2p_report
+from probes.topology.graph import LinkKind, PairLimit, Provenance, Topology
+from probes.topology.paths import local_path
+from probes.topology.validation import validate
 from tests.probes.machines import shipped
 from tests.probes.p2p.reports import (
     Figures,

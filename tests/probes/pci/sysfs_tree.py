@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from probes.nccl_xml.records import CpuRecord, GpuRecord, PciRecord, read_records
+from probes.pci.inventory import PciInventory
+from probes.pci.sysfs import read_sysfs
+from probes.pci.tree import TarTree
+from tests.shared_data import SHARED_DATA
 
 GPU, INFINIBAND, ETHERNET, BRIDGE = "0x030200", "0x020700", "0x020000", "0x060400"
 
@@ -166,3 +171,10 @@ def _all(cpus: Sequence[CpuRecord]) -> list[PciRecord]:
     for pci in found:
         found += pci.children
     return found
+
+
+@cache
+def real_snapshot(name: str) -> PciInventory:
+    """The inventory of a real machine's snapshot in the shared data."""
+    data = (SHARED_DATA / f"pci_sysfs/hwloc_tar/{name}.tar.bz2").read_bytes()
+    return read_sysfs(TarTree(data), name)

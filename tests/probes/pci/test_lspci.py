@@ -45,11 +45,7 @@ GPU = entry(
     "18:00.0 3D controller: NVIDIA Corporation Device 2330 (rev a1)",
     "NUMA node: 1",
     "Region 0: Memory at 21e042000000 (64-bit, prefetchable) [size=16M]",
-    "Region 2: Memory at 210000000000 (64-bit, prefetchable) [size=128G]",
-    "Region 5: I/O ports at 3000 [disabled] [size=32]",
     *link("Speed 32GT/s, Width x16", "Speed 2.5GT/s (downgraded), Width x16 (ok)"),
-    "Capabilities: [250 v1] Single Root I/O Virtualization (SR-IOV)",
-    "\tRegion 0: Memory at 96200000 (32-bit, non-prefetchable)",
 )
 NIC = entry(
     "19:00.0 Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]",

@@ -10,8 +10,8 @@ import pytest
 from probes.pci.inventory import NicPort, PciInventory
 from probes.pci.ports import natural_key
 from probes.pci.sysfs import read_sysfs
-from probes.pci.tree import DirectoryTree, TarTree
-from tests.probes.pci.sysfs_tree import ETHERNET, INFINIBAND, SysfsTree
+from probes.pci.tree import DirectoryTree
+from tests.probes.pci.sysfs_tree import ETHERNET, INFINIBAND, SysfsTree, real_snapshot
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
 
@@ -266,8 +266,7 @@ def test_the_ports_of_a_real_h100_host(tree: SysfsTree) -> None:
     ],
 )
 def test_the_ports_of_real_snapshots(name: str, ports: list[object]) -> None:
-    data = (SHARED_DATA / f"pci_sysfs/hwloc_tar/{name}.tar.bz2").read_bytes()
     assert [
         (port.name, port.function, port.interface, port.speed_gbit_per_s)
-        for port in read_sysfs(TarTree(data), name).ports
+        for port in real_snapshot(name).ports
     ] == ports

@@ -27,11 +27,11 @@ from probes.pci.records import (
 )
 from probes.pci.relation import Relation, relation
 from probes.pci.sysfs import read_sysfs
-from probes.pci.tree import DirectoryTree, TarTree
+from probes.pci.tree import DirectoryTree
 from probes.topology.graph import DeviceKind, LinkKind, Topology
 from probes.topology.paths import Proximity, local_path, pcie_distance
 from tests.probes.machines import shipped, shipped_text
-from tests.probes.pci.sysfs_tree import ETHERNET, GPU, SysfsTree
+from tests.probes.pci.sysfs_tree import ETHERNET, GPU, SysfsTree, real_snapshot
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
 
@@ -240,8 +240,7 @@ def test_which_trees_are_silent(devices: Iterable[PciFunction], silent: bool) ->
 
 @requires_shared_data
 def test_the_vector_engines_hang_on_two_switches_with_one_hca_each() -> None:
-    path = SHARED_DATA / "pci_sysfs/hwloc_tar/32intel64-2p8co2t+8ve.tar.bz2"
-    inventory = read_sysfs(TarTree(path.read_bytes(), str(path)), str(path))
+    inventory = real_snapshot("32intel64-2p8co2t+8ve")
     topology = host_topology(inventory, "aurora")
     assert len(topology.gpus) == 8
     near: dict[str, list[str]] = {}
@@ -284,24 +283,6 @@ def test_real_dumps_seen_in_sysfs_are_the_same_machines(tmp_path: Path, name: st
     dumped = parse_nccl_xml(text, name)
     seen = host_topology(_inventory(tree), name, gpus)
     assert seen.fingerprint() == dumped.fingerprint()
-
-
-@pytest.mark.long
-@requires_shared_data
-@pytest.mark.parametrize(
-    ("name", "gpus", "nics"),
-    [
-        ("2pa-pcidomain32bits", 0, ["ens3"]),
-        ("32em64t-2n8c+dax+nvme+mic+dimms", 0, ["mlx4_0"]),
-        ("32intel64-2p8co2t+8ve", 8, ["enp96s0f0", "nic@0000:1a:00.0", "nic@0000:3e:00.0"]),
-        ("40intel64-2g2n4c+pcilocality", 0, ["qib0"]),
-    ],
-)
-def test_every_snapshot_makes_a_machine(name: str, gpus: int, nics: list[str]) -> None:
-    data = (SHARED_DATA / f"pci_sysfs/hwloc_tar/{name}.tar.bz2").read_bytes()
-    topology = host_topology(read_sysfs(TarTree(data), name), name)
-    assert len(topology.gpus) == gpus
-    assert [nic.os_name for nic in topology.nics] == nics
 
 
 def test_gpus_hidden_by_the_driver_are_left_out_and_by_the_tree_are_kept() -> None:

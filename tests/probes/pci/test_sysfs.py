@@ -19,9 +19,9 @@ from probes.pci.inventory import (
 )
 from probes.pci.records import host_topology
 from probes.pci.sysfs import read_sysfs
-from probes.pci.tree import DirectoryTree, TarTree
-from tests.probes.pci.sysfs_tree import ETHERNET, GPU, INFINIBAND, SysfsTree
-from tests.shared_data import SHARED_DATA, requires_shared_data
+from probes.pci.tree import DirectoryTree
+from tests.probes.pci.sysfs_tree import ETHERNET, GPU, INFINIBAND, SysfsTree, real_snapshot
+from tests.shared_data import requires_shared_data
 from tuccl.errors import MachineError
 
 ROOT, PORT, UP, DOWN, LEAF = (
@@ -430,8 +430,7 @@ def test_bytes_of_any_kind_give_a_believable_value_or_a_gap(
     ],
 )
 def test_snapshots_of_real_machines(name: str, functions: int, roots: int, nodes: int) -> None:
-    data = (SHARED_DATA / f"pci_sysfs/hwloc_tar/{name}.tar.bz2").read_bytes()
-    inventory = read_sysfs(TarTree(data), name)
+    inventory = real_snapshot(name)
     assert len(inventory.functions) == functions
     assert len({function.root for function in inventory.functions}) == roots
     assert len(inventory.numa_nodes) == nodes
@@ -454,8 +453,8 @@ def test_snapshots_of_real_machines(name: str, functions: int, roots: int, nodes
 
 @requires_shared_data
 def test_domains_of_more_than_four_digits() -> None:
-    data = (SHARED_DATA / "pci_sysfs/hwloc_tar/2pa-pcidomain32bits.tar.bz2").read_bytes()
-    wide = [f for f in read_sysfs(TarTree(data), "x").functions if f.address.startswith("10000:")]
+    functions = real_snapshot("2pa-pcidomain32bits").functions
+    wide = [f for f in functions if f.address.startswith("10000:")]
     assert [(function.address, function.root) for function in wide] == [
         ("10000:00:00.0", "pci10000:00"),
         ("10000:00:04.0", "pci10000:00"),

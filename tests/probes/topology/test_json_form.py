@@ -17,8 +17,8 @@ from probes.topology.json_form import topology_from_json, topology_to_json
 from tests.probes.machines import ring, shipped
 from tuccl.errors import MachineError
 
-_lines = st.text(max_size=12).filter(str.isprintable)
-_names = _lines.filter(bool)
+_lines = st.text('ab/0: "\\é漢😀', max_size=6)
+_names = st.text('ab/0: "\\é漢😀', min_size=1, max_size=6)
 _figures = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 _small = st.integers(0, 1000)
 _devices = st.builds(
@@ -50,7 +50,7 @@ _limits = st.builds(PairLimit, src=_names, dst=_names, bandwidth_gb_per_s=_figur
 _topologies = st.builds(
     Topology,
     name=_lines,
-    devices=st.lists(_devices, max_size=5).map(tuple),
+    devices=st.lists(_devices, max_size=3).map(tuple),
     links=st.lists(_links, max_size=5).map(tuple),
     notes=st.lists(_lines, max_size=3).map(tuple),
     hosts=st.lists(_lines, max_size=3).map(tuple),

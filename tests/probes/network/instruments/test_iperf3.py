@@ -37,52 +37,39 @@ def test_warnings_around_the_report_are_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "failure", "detail"),
+    ("message", "failure"),
     [
-        (
-            '{"error": "the server is busy running a test. try again later"}',
-            Failure.FILTERED,
-            "the server is busy running a test. try again later",
-        ),
-        (
-            '{"start": {}, "end": {}, "error": "unable to connect to server: Connection refused"}',
-            Failure.FILTERED,
-            "unable to connect to server: Connection refused",
-        ),
-        (
-            "iperf3: error - unable to connect to server: No route to host\n",
-            Failure.UNREACHABLE,
-            "iperf3: error - unable to connect to server: No route to host",
-        ),
-        (
-            '{"error": "unable to connect to server: Connection timed out"}',
-            Failure.TIMEOUT,
-            "unable to connect to server: Connection timed out",
-        ),
-        (
-            '{"error": "control socket has closed unexpectedly"}',
-            Failure.UNREADABLE,
-            "control socket has closed unexpectedly",
-        ),
-        (REPORT[:-40], Failure.UNREADABLE, "the JSON is cut"),
-        ('{"end": {}}', Failure.UNREADABLE, "no figure in end.sum_received"),
-        ("[]", Failure.UNREADABLE, "no figure in the report"),
-        ("", Failure.UNREADABLE, "no output"),
-        (
-            REPORT.replace("95100000000.0", "0.0"),
-            Failure.UNREADABLE,
-            "no figure in end.sum_received.bits_per_second",
-        ),
-        (
-            REPORT.replace("95100000000.0", "NaN"),
-            Failure.UNREADABLE,
-            "no figure in end.sum_received.bits_per_second",
-        ),
+        ("the server is busy running a test. try again later", Failure.FILTERED),
+        ("unable to connect to server: Connection refused", Failure.FILTERED),
+        ("unable to connect to server: No route to host", Failure.UNREACHABLE),
+        ("unable to connect to server: Connection timed out", Failure.TIMEOUT),
+        ("control socket has closed unexpectedly", Failure.UNREADABLE),
     ],
 )
-def test_failures_are_named(text: str, failure: Failure, detail: str) -> None:
+def test_an_error_is_named_in_iperfs_own_words(message: str, failure: Failure) -> None:
+    plain = f"iperf3: error - {message}"
+    for text, detail in (
+        (json.dumps({"start": {}, "end": {}, "error": message}), message),
+        (f"{plain}\n", plain),
+    ):
+        result = parse_iperf3(text)
+        assert (result.value, result.failure, result.detail) == (None, failure, detail)
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        (REPORT[:-40], "the JSON is cut"),
+        ('{"end": {}}', "no figure in end.sum_received"),
+        ("[]", "no figure in the report"),
+        ("", "no output"),
+        (REPORT.replace("95100000000.0", "0.0"), "no figure in end.sum_received.bits_per_second"),
+        (REPORT.replace("95100000000.0", "NaN"), "no figure in end.sum_received.bits_per_second"),
+    ],
+)
+def test_a_report_without_a_figure_is_unreadable(text: str, detail: str) -> None:
     result = parse_iperf3(text)
-    assert (result.value, result.failure, result.detail) == (None, failure, detail)
+    assert (result.value, result.failure, result.detail) == (None, Failure.UNREADABLE, detail)
 
 
 @given(st.integers(0, len(REPORT) - 1))

@@ -121,7 +121,7 @@ def test_output_cut_anywhere_gives_the_right_figure_or_a_failure(text: str, shar
 
 
 @given(
-    st.text(max_size=300)
+    st.text(max_size=60)
     | st.text("#bytes iterations\n-0123456789.BW average[MB/sec]", max_size=300)
 )
 def test_any_text_is_read_or_a_failure(text: str) -> None:

@@ -76,54 +76,33 @@ def test_lost_packets_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        ("From 10.0.0.1 icmp_seq=1 Destination Host Unreachable", Failure.UNREACHABLE),
+        ("From 10.0.0.9 icmp_seq=1 Packet filtered", Failure.FILTERED),
+        ("From 10.0.0.9 icmp_seq=1 Destination Host Prohibited", Failure.FILTERED),
+        ("From 10.0.0.2 icmp_seq=1 Destination Port Unreachable", Failure.FILTERED),
+        ("ping: sendmsg: Operation not permitted", Failure.FILTERED),
+        ("ping: connect: Network is unreachable", Failure.UNREACHABLE),
+        ("ping: socket: Operation not permitted", Failure.TOOL_MISSING),
+    ],
+)
+def test_a_failure_is_named_in_pings_own_words(line: str, failure: Failure) -> None:
+    for text in (f"{line}\n", _lost(line)):
+        result = parse_ping(text)
+        assert (result.value, result.failure, result.detail) == (None, failure, line)
+
+
+@pytest.mark.parametrize(
     ("text", "failure", "words"),
     [
         (_lost(""), Failure.UNREACHABLE, "no reply to 3 packets, 100% packet loss"),
-        (
-            _lost("From 10.0.0.1 icmp_seq=1 Destination Host Unreachable"),
-            Failure.UNREACHABLE,
-            "From 10.0.0.1 icmp_seq=1 Destination Host Unreachable",
-        ),
-        (
-            _lost("From 10.0.0.9 icmp_seq=1 Packet filtered"),
-            Failure.FILTERED,
-            "From 10.0.0.9 icmp_seq=1 Packet filtered",
-        ),
-        (
-            _lost("From 10.0.0.9 icmp_seq=1 Destination Host Prohibited"),
-            Failure.FILTERED,
-            "From 10.0.0.9 icmp_seq=1 Destination Host Prohibited",
-        ),
-        (
-            _lost("From 10.0.0.2 icmp_seq=1 Destination Port Unreachable"),
-            Failure.FILTERED,
-            "From 10.0.0.2 icmp_seq=1 Destination Port Unreachable",
-        ),
-        (
-            _lost("ping: sendmsg: Operation not permitted"),
-            Failure.FILTERED,
-            "ping: sendmsg: Operation not permitted",
-        ),
-        (
-            "ping: connect: Network is unreachable\n",
-            Failure.UNREACHABLE,
-            "ping: connect: Network is unreachable",
-        ),
-        (
-            "ping: socket: Operation not permitted\n",
-            Failure.TOOL_MISSING,
-            "ping: socket: Operation not permitted",
-        ),
         ("", Failure.UNREADABLE, "no output"),
-        (
-            "Usage\n  ping [options] <destination>\n",
-            Failure.UNREADABLE,
-            "ping [options] <destination>",
-        ),
+        ("Usage\n  ping [options] <dest>\n", Failure.UNREADABLE, "ping [options] <dest>"),
         (IPUTILS[:150], Failure.UNREADABLE, "cut after 1 replies"),
     ],
 )
-def test_a_failure_is_named_in_pings_own_words(text: str, failure: Failure, words: str) -> None:
+def test_output_without_replies_or_cut(text: str, failure: Failure, words: str) -> None:
     result = parse_ping(text)
     assert (result.value, result.failure, result.detail) == (None, failure, words)
 

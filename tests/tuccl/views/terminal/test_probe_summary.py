@@ -31,7 +31,7 @@ def host(name: str, measured: P2pReport | None) -> HostReport:
     if measured is None:
         return HostReport(HostIdentity(name), topology, ())
     figures = p2p_figures(topology, measured)
-    topology = apply_p2p(topology, measured).topology
+    topology = apply_p2p(topology, measured)
     return HostReport(HostIdentity(name), topology, (), gpu_figures=figures)
 
 
