@@ -76,7 +76,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
         return ExitCode.OK if result.is_sound else ExitCode.FINDING
 
     reach = Reach(options.hosts, options.launcher, options.remote_python)
-    return with_hosts(reach, lead, options.host_timeout_s)
+    return with_hosts(reach, lead, how.host_timeout_s)
 
 
 def probe_as_dict(result: ProbeResult) -> dict[str, Any]:

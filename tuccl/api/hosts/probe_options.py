@@ -45,12 +45,8 @@ class ProbeOptions:
         MEASURING, "Measure between hosts.", default=True, names=("--network/--no-network",)
     )
     allow_missing: bool = option(NETWORK, "Go on without hosts that do not answer.", default=False)
-    host_timeout_s: float = option(
-        NETWORK,
-        "Time that a host may take to answer.",
-        "SECONDS",
-        default=120.0,
-        names=("--host-timeout",),
+    host_timeout: str = option(
+        NETWORK, "Time that a host may take to answer, as 30s or 2m.", "TIME", default="120s"
     )
     seconds_per_pair: int = option(
         MEASURING,

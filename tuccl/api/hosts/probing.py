@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
@@ -22,6 +21,7 @@ from tuccl.crew.launched import DEFAULT_LAUNCHER, LaunchedPlaces
 from tuccl.crew.mpi import START_S, run_ranks
 from tuccl.crew.places import Places
 from tuccl.errors import MachineError, UsageError
+from tuccl.quantities import parse_seconds
 from tuccl.search.trials.events import Progress
 from tuccl.workspace.atomic_file import absolute
 
@@ -101,8 +101,7 @@ def check_options(options: ProbeOptions, tasks: int) -> None:
         raise UsageError("--root looks at one directory of this host: leave --hosts and MPI away")
     if options.root is not None and not options.root.is_dir():
         raise UsageError(f"--root {options.root} is no directory; give one that holds sys and proc")
-    if not (math.isfinite(options.host_timeout_s) and options.host_timeout_s > 0):
-        raise UsageError(f"--host-timeout {options.host_timeout_s}: give seconds above zero")
+    parse_seconds(options.host_timeout, "--host-timeout")
     if not 1 <= options.seconds_per_pair <= 60:
         raise UsageError(f"--seconds-per-pair {options.seconds_per_pair}: use 1 to 60")
     if options.hosts is not None and not options.hosts.strip():
@@ -146,7 +145,7 @@ def cluster_options(options: ProbeOptions, tell: Callable[[str], None]) -> Clust
         host=host_options(options),
         network=options.network,
         seconds_per_pair=options.seconds_per_pair,
-        host_timeout_s=options.host_timeout_s,
+        host_timeout_s=parse_seconds(options.host_timeout, "--host-timeout"),
         allow_missing=options.allow_missing,
         racks=racks,
         fabric=fabric,

@@ -106,8 +106,8 @@ def test_bad_usage_is_one_line(run_tuccl: Run) -> None:
         ({"hosts": "n[1-"}, "n\\[1-"),
         ({"root": Path("/no/such/place")}, "/no/such/place"),
         ({"root": Path("/"), "hosts": "n1"}, "--root"),
-        ({"host_timeout_s": 0.0}, "--host-timeout"),
-        ({"host_timeout_s": float("nan")}, "--host-timeout"),
+        ({"host_timeout": "0s"}, "--host-timeout"),
+        ({"host_timeout": "nan"}, "--host-timeout"),
         ({"seconds_per_pair": 0}, "--seconds-per-pair"),
         ({"rack_map": Path("/no/such/map")}, "/no/such/map"),
         ({"ibnetdiscover": Path("/no/such/list")}, "/no/such/list"),
@@ -178,7 +178,7 @@ def test_hosts_that_fail_or_hang_are_named_and_nothing_is_written(
     started = time.monotonic()
     done = run_tuccl(
         "probe", "--no-p2p", "--hosts", "good,bad,slow", "--launcher", FAILS,
-        "--host-timeout", "4", "-o", "t.json",
+        "--host-timeout", "4s", "-o", "t.json",
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == (
@@ -228,7 +228,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_run_with_a_word(
     timeout_s: int,
     said: str,
 ) -> None:
-    job = mpi_tuccl(2, "--host-timeout", str(timeout_s))
+    job = mpi_tuccl(2, "--host-timeout", f"{timeout_s}s")
     rank = _process_of_rank(job.pid, "1")
     rank.send_signal(number)
     started = time.monotonic()
