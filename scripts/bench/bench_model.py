@@ -99,33 +99,20 @@ MACHINES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class KeyFigures:
-    """Accuracy of predictions for a size left out, for one operation."""
-
-    operation: str
-    size_bytes: int
-    configurations: int
-    median_error: float
-    rank_correlation: float
-    winner_in_tenth: bool
-    """Whether the configuration with the least median is in the model's best tenth."""
-    launch_in_tenth: bool
-    """The same by launch: configurations that give the same launch count as one."""
-    regret: float
-    """Slowdown of the model's first configuration against the winner."""
-
-
-@dataclass(frozen=True)
-class MachineError:
-    """Accuracy of predictions for a machine to which the constants were not fitted."""
-
-    label: str
-    wanted: bool
-    points: int
-    median_error: float
-    ninetieth_error: float
-    errors: tuple[float, ...]
+KEY_COLUMNS = {
+    "operation": "{}",
+    "size_bytes": "{}",
+    "configurations": "{}",
+    "median_error": "{:.1%}",
+    "rank_correlation": "{:.3f}",
+    # Whether the configuration with the least median is in the model's best tenth, and the same by
+    # launch: configurations that give the same launch count as one.
+    "winner_in_tenth": "{}",
+    "launch_in_tenth": "{}",
+    # Slowdown of the model's first configuration against the winner.
+    "regret": "{:.1%}",
+}
+"""Accuracy of predictions for a size left out, for one operation, and how it is printed."""
 
 
 def main() -> None:
@@ -137,12 +124,12 @@ def main() -> None:
     machines = leave_one_machine_out(grid, curves(CURVES))
     everything = [*grid, *(seen for part in curves(CURVES) for seen in part)]
     constants = fit_constants(everything, START)
-    print(_keys_text(keys))
-    print(_machines_text(machines))
+    print_keys(keys)
+    print_machines(machines)
     print(f"fitted to all: {constants.constants}")
 
 
-def leave_one_size_out(record: Record, grid: Sequence[Observation]) -> list[KeyFigures]:
+def leave_one_size_out(record: Record, grid: Sequence[Observation]) -> pd.DataFrame:
     """Figures of every key of a grid, predicted with constants fitted to the other sizes."""
     machine = machine_figures(record.topology)
     found = []
@@ -153,7 +140,7 @@ def leave_one_size_out(record: Record, grid: Sequence[Observation]) -> list[KeyF
             for task in record.tasks
             if task.size_bytes == size_bytes
         ]
-    return found
+    return pd.DataFrame(found, columns=list(KEY_COLUMNS))
 
 
 def curves(path: Path) -> list[list[Observation]]:
@@ -181,27 +168,26 @@ def curves(path: Path) -> list[list[Observation]]:
 
 def leave_one_machine_out(
     grid: Sequence[Observation], by_machine: Sequence[Sequence[Observation]]
-) -> list[MachineError]:
-    """Errors on every machine with constants fitted to the grid and the other machines."""
+) -> pd.DataFrame:
+    """Errors of all points, with constants fitted to the grid and the other machines.
+
+    Returns:
+        A row per point: `machine`, `wanted` as in `Machine`, `error` as a share of the time.
+    """
     found = []
     for machine, held_out in zip(MACHINES, by_machine, strict=True):
         others = [seen for curve in by_machine if curve is not held_out for seen in curve]
         table = tabulate(held_out)
         predicted = table.predicted_us(fit_constants([*grid, *others], START).constants)
         errors = np.abs(predicted / table.times_us - 1.0)
-        median, ninetieth = (float(value) for value in np.quantile(errors, [0.5, 0.9]))
-        found.append(
-            MachineError(
-                machine.label, machine.wanted, len(errors), median, ninetieth,
-                tuple(errors.tolist()),
-            )
-        )  # fmt: skip
-    return found
+        place = {"machine": machine.label, "wanted": machine.wanted}
+        found.append(pd.DataFrame(place | {"error": errors}))
+    return pd.concat(found, ignore_index=True)
 
 
 def _key_figures(
     record: Record, task: Task, machine: MachineFigures, constants: ModelConstants
-) -> KeyFigures:
+) -> tuple[object, ...]:
     """One key: all configurations of the grid are ranked, those with a time are compared."""
     configs = [config for config in record.configs(task) if config != STOCK]
     table = tabulate(
@@ -218,15 +204,15 @@ def _key_figures(
     best_launches = set(launches.index[: max(1, len(launches) // TENTH)])
     ranks = timed[["modelled", "measured"]].rank()
     errors = (timed["modelled"] / timed["measured"] - 1.0).abs()
-    return KeyFigures(
-        operation=task.operation.value,
-        size_bytes=task.size_bytes,
-        configurations=len(frame),
-        median_error=float(errors.median()),
-        rank_correlation=float(ranks["modelled"].corr(ranks["measured"])),
-        winner_in_tenth=winner < len(frame) // TENTH,
-        launch_in_tenth=launches.idxmin() in best_launches,
-        regret=float(timed["measured"].iloc[0] / timed["measured"].min() - 1.0),
+    return (
+        task.operation.value,
+        task.size_bytes,
+        len(frame),
+        errors.median(),
+        ranks["modelled"].corr(ranks["measured"]),
+        winner < len(frame) // TENTH,
+        launches.idxmin() in best_launches,
+        timed["measured"].iloc[0] / timed["measured"].min() - 1.0,
     )
 
 
@@ -235,37 +221,27 @@ def _measured_us(record: Record, task: Task, config: Config) -> float:
     return float(np.median(row.samples_us)) if row is not None and row.samples_us else float("nan")
 
 
-def _keys_text(keys: Sequence[KeyFigures]) -> str:
-    lines = [
-        "operation      size       configs  error  rank corr.  winner in tenth  launch  regret"
-    ]
-    lines += [
-        f"{key.operation:14} {key.size_bytes:10} {key.configurations:8} {key.median_error:6.1%} "
-        f"{key.rank_correlation:11.3f}  {key.winner_in_tenth!s:>15}  {key.launch_in_tenth!s:>6} "
-        f"{key.regret:7.1%}"
-        for key in sorted(keys, key=lambda key: (key.operation, key.size_bytes))
-    ]
-    correlation = float(np.median([key.rank_correlation for key in keys]))
-    winners = sum(key.winner_in_tenth for key in keys)
-    launches = sum(key.launch_in_tenth for key in keys)
-    error = float(np.median([key.median_error for key in keys]))
-    lines.append(
+def print_keys(keys: pd.DataFrame) -> None:
+    """Print a row for each key, and what they have in common."""
+    formatters = {name: form.format for name, form in KEY_COLUMNS.items()}
+    rows = keys.sort_values(["operation", "size_bytes"])
+    print(rows.to_string(index=False, formatters=formatters))
+    error, correlation = keys[["median_error", "rank_correlation"]].median()
+    winners, launches = keys[["winner_in_tenth", "launch_in_tenth"]].sum()
+    print(
         f"{len(keys)} keys: median error {error:.1%}, rank correlation {correlation:.3f}, winner "
-        f"in the best tenth {winners} times, by launch {launches} times"
+        f"in the best tenth {winners} times, by launch {launches} times\n"
     )
-    return "\n".join(lines) + "\n"
 
 
-def _machines_text(machines: Sequence[MachineError]) -> str:
-    lines = ["machine left out            points  median error  90 % below"]
-    lines += [
-        f"{machine.label:27} {machine.points:6} {machine.median_error:13.1%} "
-        f"{machine.ninetieth_error:11.1%}"
-        for machine in machines
-    ]
-    wanted = [error for machine in machines if machine.wanted for error in machine.errors]
-    lines.append(f"the first five together     {len(wanted):6} {float(np.median(wanted)):13.1%}")
-    return "\n".join(lines) + "\n"
+def print_machines(errors: pd.DataFrame) -> None:
+    """Print a row for each machine left out, and one for those that are wanted together."""
+    by_machine = errors.groupby("machine", sort=False)["error"]
+    figures = {"points": by_machine.size(), "median error": by_machine.median()}
+    rows = pd.DataFrame(figures | {"90 % below": by_machine.quantile(0.9)})
+    print(rows.to_string(float_format="{:.1%}".format))
+    wanted = errors["error"][errors["wanted"]]
+    print(f"the first five together: {len(wanted)} points, {wanted.median():.1%}\n")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean, median, quantiles, stdev
+
+import pandas as pd
 
 GOOD = 0.01
 """Largest regret at which the best configuration counts as found."""
@@ -32,37 +34,23 @@ def table(outcomes: Sequence[Outcome], strategies: Sequence[str], shares: Sequen
     A cell has the share of searches within 1 % of the best with its standard error over keys, then
     median and 90th percentile of the regret in per cent.
     """
-    head = " | ".join(f"{share:.1%}" for share in shares)
-    lines = [f"| strategy | {head} |", "|---" * (len(shares) + 1) + "|"]
+    frame = pd.DataFrame(map(asdict, outcomes))
+    cells = {place: _cell(found) for place, found in frame.groupby(["strategy", "share"])}
+    lines = [f"| strategy | {' | '.join(f'{share:.1%}' for share in shares)} |"]
+    lines += ["|---" * (len(shares) + 1) + "|"]
     for strategy in strategies:
-        cells = [_cell(_of(outcomes, strategy, share)) for share in shares]
-        lines.append(f"| {strategy} | {' | '.join(cells)} |")
-    worst = max((outcome.spent - outcome.share for outcome in outcomes), default=0.0)
+        lines.append(f"| {' | '.join([strategy, *(cells[strategy, share] for share in shares)])} |")
+    worst = (frame["spent"] - frame["share"]).max()
     lines.append(f"\nLargest overrun of a budget: {max(0.0, worst):.3%} of what the grid costs.")
     return "\n".join(lines)
 
 
-def _found_by_key(found: Sequence[Outcome]) -> dict[str, float]:
-    """Share of searches that found the best configuration, by key."""
-    by_key: dict[str, list[bool]] = {}
-    for outcome in found:
-        by_key.setdefault(outcome.key, []).append(outcome.regret <= GOOD)
-    return {key: fmean(good) for key, good in by_key.items()}
-
-
-def _error(values: Sequence[float]) -> float:
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-
-
-def _of(outcomes: Iterable[Outcome], strategy: str, share: float) -> list[Outcome]:
-    return [found for found in outcomes if found.strategy == strategy and found.share == share]
-
-
-def _cell(found: Sequence[Outcome]) -> str:
-    good = list(_found_by_key(found).values())
-    regrets = sorted(outcome.regret for outcome in found)
+def _cell(found: pd.DataFrame) -> str:
+    good = (found["regret"] <= GOOD).groupby(found["key"]).mean().tolist()
+    error = stdev(good) / math.sqrt(len(good)) if len(good) > 1 else 0.0
+    regrets = found["regret"].tolist()
     high = quantiles(regrets, n=10)[-1] if len(regrets) > 1 else regrets[0]
-    return f"{fmean(good):.1%} ± {_error(good):.1%}, {_percent(median(regrets))} / {_percent(high)}"
+    return f"{fmean(good):.1%} ± {error:.1%}, {_percent(median(regrets))} / {_percent(high)}"
 
 
 def _percent(regret: float) -> str:
