@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuccl.errors import HostError
@@ -39,48 +39,6 @@ class CompilerRun:
         return self.output.with_name(f"{self.output.name}.log")
 
 
-@dataclass(slots=True)
-class _Runs:
-    running: dict[CompilerRun, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def start(self, run: CompilerRun) -> None:
-        with run.said.open("wb") as said:
-            try:
-                process = subprocess.Popen(  # noqa: S603 - the user's compiler, without a shell
-                    run.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    process_group=0,  # nvcc starts further programs, which end with it.
-                    # What nvcc leaves when it is killed goes with the folder of the outputs.
-                    env={**os.environ, "TMPDIR": str(run.output.parent), "LC_ALL": "C"},
-                )
-            except OSError as error:
-                raise HostError(f"{run.command[0]}: {error.strerror}; check it") from error
-        self.running[run] = process
-
-    def ended(self) -> list[CompilerRun]:
-        """Those that ended since they were asked for last.
-
-        Raises:
-            HostError: One failed.
-        """
-        ended = []
-        for run, process in list(self.running.items()):
-            if process.poll() is not None:
-                del self.running[run]
-                ended.append(run)
-                if process.returncode != 0:
-                    raise _failure(run, process.returncode)
-        return ended
-
-    def kill(self) -> None:
-        for process in self.running.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 def run_compilers(runs: Sequence[CompilerRun], at_once: int, progress: Progress) -> None:
     """Run all, the first ones first, so many at once.
 
@@ -88,17 +46,40 @@ def run_compilers(runs: Sequence[CompilerRun], at_once: int, progress: Progress)
         HostError: One failed, or could not be started; the others were ended.
     """
     waiting = list(reversed(runs))
-    state = _Runs()
-    done = 0
+    running: dict[CompilerRun, subprocess.Popen[bytes]] = {}
     try:
-        while waiting or state.running:
-            while waiting and len(state.running) < at_once:
-                state.start(waiting.pop())
-            done += len(state.ended())
-            progress(done, [run.what for run in state.running])
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                run = waiting.pop()
+                running[run] = _started(run)
+            for run, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[run]
+                    if process.returncode != 0:
+                        raise _failure(run, process.returncode)
+            progress(len(runs) - len(waiting) - len(running), [run.what for run in running])
             time.sleep(_LOOK_EVERY_S)
     finally:
-        state.kill()
+        for process in running.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _started(run: CompilerRun) -> subprocess.Popen[bytes]:
+    with run.said.open("wb") as said:
+        try:
+            return subprocess.Popen(  # noqa: S603 - the user's compiler, without a shell
+                run.command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # nvcc starts further programs, which end with it.
+                # What nvcc leaves when it is killed goes with the folder of the outputs.
+                env={**os.environ, "TMPDIR": str(run.output.parent), "LC_ALL": "C"},
+            )
+        except OSError as error:
+            raise HostError(f"{run.command[0]}: {error.strerror}; check it") from error
 
 
 def _failure(run: CompilerRun, code: int) -> HostError:

@@ -17,7 +17,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,36 +68,24 @@ def recipe(
     is_library = program.name.endswith(".so")
     sources = sources_of(program)
     folders = dict.fromkeys((program.folder, *(source.parent for source in sources)))
-    includes = [f"-I{folder}" for folder in folders]
-    nvcc = (compilers.nvcc, f"-ccbin={compilers.cxx}", *_CXX_FLAGS)
-    host = ",".join(_LIBRARY_CXX_FLAGS)
-    commands = {
-        ".c": (compilers.c, *_C_FLAGS, *(_LIBRARY_C_FLAGS if is_library else ())),
-        # Through nvcc, which knows where CUDA's headers are.
-        ".cc": (*nvcc, *([f"-Xcompiler={host}"] if is_library else [])),
-        ".cu": (*nvcc, *_code_for(architectures), *([f"-Xcompiler={host}"] if is_library else [])),
-    }
-    commands[".cpp"] = commands[".cc"]
+    nvcc = (compilers.nvcc, f"-ccbin={compilers.cxx}")
+    of_library = [f"-Xcompiler={','.join(_LIBRARY_CXX_FLAGS)}"] if is_library else []
+    # Through nvcc, which knows where CUDA's headers are.
+    host = (*nvcc, *_CXX_FLAGS, *of_library)
+    c = (compilers.c, *_C_FLAGS, *(_LIBRARY_C_FLAGS if is_library else ()))
+    device = (*host, *_code_for(architectures))
+    commands = {".c": c, ".cc": host, ".cpp": host, ".cu": device}
     runs = []
     for source in sources:
         output = scratch / f"{program.name}.{source.name}.o"
+        includes = [f"-I{folder}" for folder in folders]
         command = (*commands[source.suffix], *includes, "-c", str(source), "-o", str(output))
         runs.append(CompilerRun(source.name, command, output, source.stat().st_size))
-    objects = [str(run.output) for run in runs]
     result = scratch / program.name
-    shared = _library_flags(program) if is_library else ()
-    link = (
-        *nvcc[:2],
-        "-cudart=static",
-        "-Xlinker=-s",
-        *shared,
-        *objects,
-        "-lpthread",
-        "-ldl",
-        "-o",
-        str(result),
-    )
-    return Recipe(tuple(runs), CompilerRun(program.name, link, result))
+    link = [*nvcc, "-cudart=static", "-Xlinker=-s"]
+    link += _library_flags(program) if is_library else ()
+    link += [*(str(run.output) for run in runs), "-lpthread", "-ldl", "-o", str(result)]
+    return Recipe(tuple(runs), CompilerRun(program.name, tuple(link), result))
 
 
 def _code_for(architectures: Sequence[str]) -> list[str]:
@@ -168,26 +156,30 @@ def build(
         for place in sorted(set(places.values())):
             locks.enter_context(_only_one_builds(place, say))
         # Another process may have compiled some of them while this one waited.
-        present = [] if force else builds_there(programs, architectures)
-        names = {built.name for built in present}
+        found = [] if force else builds_there(programs, architectures)
+        names = {built.name for built in found}
         missing = [program for program in programs if program.name not in names]
         if not missing:
-            return present
+            return found
         compilers = find_compilers()
         compilers.require(architectures)
-        wanted = {program.name: _with_earlier(program, architectures) for program in missing}
-        for program in missing:
+        wanted = [_with_earlier(program, architectures) for program in missing]
+        for program, all_of_them in zip(missing, wanted, strict=True):
             kept = f", which the build in {places[program.name]} has code for"
-            compilers.require(wanted[program.name], kept)
+            compilers.require(all_of_them, kept)
         with tempfile.TemporaryDirectory(prefix="tuccl-build-executor-") as scratch:
-            files = _compile(missing, wanted, compilers, Path(scratch), say)
-            return present + [
-                Built(program.name, Build(path, wanted[program.name]), compiled=True)
-                for program, file in zip(missing, files, strict=True)
-                for path in [
-                    _put(file, places[program.name] / build_name(program, wanted[program.name]))
-                ]
+            recipes = [
+                recipe(program, all_of_them, compilers, Path(scratch))
+                for program, all_of_them in zip(missing, wanted, strict=True)
             ]
+            for program, all_of_them in zip(missing, wanted, strict=True):
+                say(f"compiling {program.name} for compute capability {_spoken(all_of_them)}")
+            _compile(recipes, compilers, say)
+            for program, all_of_them, made in zip(missing, wanted, recipes, strict=True):
+                folder = places[program.name] / build_name(program, all_of_them)
+                path = _put(made.link.output, folder)
+                found.append(Built(program.name, Build(path, all_of_them), compiled=True))
+            return found
 
 
 def _with_earlier(program: GpuProgram, architectures: Sequence[str]) -> tuple[str, ...]:
@@ -198,23 +190,13 @@ def _with_earlier(program: GpuProgram, architectures: Sequence[str]) -> tuple[st
     return in_order([*architectures, *(name for name in kept if name.rstrip("af").isdigit())])
 
 
-def _compile(
-    programs: Sequence[GpuProgram],
-    wanted: Mapping[str, Sequence[str]],
-    compilers: Compilers,
-    scratch: Path,
-    say: Say,
-) -> list[Path]:
-    """The compiled programs, in the folder."""
-    recipes = [recipe(program, wanted[program.name], compilers, scratch) for program in programs]
+def _compile(recipes: Sequence[Recipe], compilers: Compilers, say: Say) -> None:
     # Kernels take longest, and in the order of their sizes.
     runs = sorted(
-        (run for built in recipes for run in built.compile),
+        (run for each in recipes for run in each.compile),
         key=lambda run: (not run.what.endswith(".cu"), -run.size_bytes),
     )
     cores = len(os.sched_getaffinity(0))
-    for program in programs:
-        say(f"compiling {program.name} for compute capability {_spoken(wanted[program.name])}")
     release = ".".join(map(str, compilers.cuda))
     say(
         f"with {compilers.nvcc} (CUDA {release}): {len(runs)} files, {min(cores, len(runs))} at a "
@@ -222,9 +204,8 @@ def _compile(
     )
     started = time.monotonic()
     run_compilers(runs, cores, _teller(len(runs), started, say))
-    run_compilers([built.link for built in recipes], cores, lambda *_: None)
+    run_compilers([each.link for each in recipes], cores, lambda *_: None)
     say(f"compiled in {time.monotonic() - started:.0f} s")
-    return [built.link.output for built in recipes]
 
 
 def _spoken(architectures: Sequence[str]) -> str:
