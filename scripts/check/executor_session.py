@@ -174,35 +174,50 @@ class Prepared:
         self._cuda.copy(*addresses, self._bytes, stream)
 
 
-class Counters:
-    """Counters on the device of differing bytes, one per prepared call."""
+class Calls:
+    """Prepared calls of one rank, each with a counter on the device of bytes that differed."""
 
-    def __init__(self, cuda: Cuda, number: int) -> None:
-        self._number = number
-        self._buffer = Buffer(cuda)
-        self._first = self._buffer.reserve(8 * number)
-        self._buffer.write(0, np.zeros(number, np.uint64))
+    def __init__(self, session: Session, calls: Sequence[RandomCall], rank: int) -> None:
+        self._session = session
+        self._counters = Buffer(session.cuda)
+        first = self._counters.reserve(8 * len(calls))
+        self._counters.write(0, np.zeros(len(calls), np.uint64))
+        self.prepared = [
+            Prepared(session.cuda, call, rank, first + 8 * index)
+            for index, call in enumerate(calls)
+        ]
 
-    def address(self, index: int) -> int:
-        """Device address of a counter."""
-        return self._first + 8 * index
+    def learn(self, communicator: c_void_p) -> None:
+        """Write the input of all calls and have NCCL compute the expected results."""
+        cuda = self._session.cuda
+        stream = cuda.stream()
+        for call in self.prepared:
+            call.write(stream)
+            call.reset(stream)
+            call.put(self._session.real, communicator, stream)
+            call.keep(stream)
+            cuda.wait(stream)
+        cuda.end(stream)
 
-    def read(self) -> list[int]:
-        """Read all counters, while no call runs."""
-        values: list[int] = self._buffer.read(0, 8 * self._number).view(np.uint64).tolist()
+    def differing(self) -> list[int]:
+        """Bytes that differed, by call; read while no call runs."""
+        counted = self._counters.read(0, 8 * len(self.prepared)).view(np.uint64)
+        values: list[int] = counted.tolist()
         return values
 
+    def wrong(self, what: str) -> list[str]:
+        """The calls whose results differed."""
+        return [
+            f"rank {self._session.rank}, {what}, {call.call.describe()}: {wrong} bytes differed"
+            for call, wrong in zip(self.prepared, self.differing(), strict=True)
+            if wrong
+        ]
 
-def learn(session: Session, calls: Sequence[Prepared], communicator: c_void_p) -> None:
-    """Write the input of calls and have NCCL compute the expected results."""
-    stream = session.cuda.stream()
-    for call in calls:
-        call.write(stream)
-        call.reset(stream)
-        call.put(session.real, communicator, stream)
-        call.keep(stream)
-        session.cuda.wait(stream)
-    session.cuda.end(stream)
+    def free(self) -> None:
+        """Free the memory of the calls."""
+        for call in self.prepared:
+            call.free()
+        self._counters.free()
 
 
 def run_and_compare(call: Prepared, nccl: Nccl, communicator: c_void_p, stream: c_void_p) -> None:

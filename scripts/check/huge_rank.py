@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from executor_session import Counters, Prepared, Session, run_and_compare
+from executor_session import Calls, Prepared, Session, run_and_compare
 from random_calls import INTERPRETED, OPERATIONS, RandomCall, Rule, rule_by
 
 BLOCK_BYTES = 61_000_003
@@ -62,14 +62,13 @@ def rules_of(
 class Huge:
     """One rank and its failures so far."""
 
-    def __init__(self, session: Session, calls: int, runners: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, session: Session, runners: Mapping[str, Sequence[str]]) -> None:
         session.cuda.load_compare()
         self.session = session
         self.kernels = session.kernels.get(str(session.ranks), {})
         self.runners = runners
         self.stream = session.cuda.stream()
         self.communicator = session.join(session.ranks, "all")
-        self.counters = Counters(session.cuda, calls)
         random = np.random.default_rng((1, session.rank))
         self.block = random.integers(0, 256, BLOCK_BYTES, dtype=np.uint8)
         self.done = 0
@@ -77,11 +76,11 @@ class Huge:
         self.failures: list[str] = []
         self.seconds_of: dict[str, float] = {}
 
-    def check(self, index: int, call: RandomCall) -> None:
+    def check(self, call: RandomCall) -> None:
         """Run a call once by NCCL, then by each rule."""
         session, stream = self.session, self.stream
-        address = self.counters.address(index)
-        prepared = Prepared(session.cuda, call, session.rank, address)
+        calls = Calls(session, [call], session.rank)
+        (prepared,) = calls.prepared
         prepared.write(stream, self.block)
         prepared.reset(stream)
         prepared.put(session.real, self.communicator, stream)
@@ -90,12 +89,12 @@ class Huge:
         seen = 0
         for rule in rules_of(call, self.kernels, self.runners):
             self._run(prepared, rule)
-            wrong = self.counters.read()[index] - seen
+            wrong = calls.differing()[0] - seen
             seen += wrong
             if wrong:
                 what = replace(call, rule=rule).describe()
                 self.failures.append(f"rank {session.rank}, {what}: {wrong} bytes differed")
-        prepared.free()
+        calls.free()
 
     def _run(self, prepared: Prepared, rule: Rule | None) -> None:
         session, call = self.session, prepared.call
@@ -114,11 +113,10 @@ class Huge:
 
 def run_huge(session: Session, job: dict[str, Any]) -> dict[str, Any]:
     """Run all calls."""
-    calls = list(huge_calls(session.ranks, job["count"]))
     runners = job["wanted"]["runners"].get(str(session.ranks), {})
-    huge = Huge(session, len(calls), runners)
-    for index, call in enumerate(calls):
-        huge.check(index, call)
+    huge = Huge(session, runners)
+    for call in huge_calls(session.ranks, job["count"]):
+        huge.check(call)
     session.leave(huge.communicator)
     return {
         "calls": huge.done,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import c_void_p
 from typing import Self
 
-from executor_session import Counters, Prepared, Session, learn, run_and_compare
+from executor_session import Calls, Session, run_and_compare
 from random_calls import RandomCall, Rule, rule_by
 
 CALLS = 6
@@ -59,14 +59,11 @@ class Case:
     ) -> None:
         """Prepare the calls, and have NCCL compute their results unless `knows` is false."""
         self._session = session
-        self._counters = Counters(session.cuda, CALLS)
         self.communicator = communicator
-        self.calls = [
-            Prepared(session.cuda, call, rank, self._counters.address(index))
-            for index, call in enumerate(calls_of(session, ranks))
-        ]
+        self._calls = Calls(session, calls_of(session, ranks), rank)
+        self.calls, self.wrong = self._calls.prepared, self._calls.wrong
         if knows:
-            learn(session, self.calls, communicator)
+            self._calls.learn(communicator)
 
     @classmethod
     def joined(cls, session: Session, name: str, *, again: bool = False) -> Self:
@@ -84,11 +81,3 @@ class Case:
         """Run every call."""
         for index in range(CALLS):
             self.run(index, stream)
-
-    def wrong(self, what: str) -> list[str]:
-        """Calls whose results differed; read when no call runs."""
-        return [
-            f"rank {self._session.rank}, {what}, {call.call.describe()}: {wrong} bytes differed"
-            for call, wrong in zip(self.calls, self._counters.read(), strict=True)
-            if wrong
-        ]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from device_calls import Buffer
-from executor_session import Counters, Prepared, Session, learn, run_and_compare
+from executor_session import Calls, Prepared, Session, run_and_compare
 from random_calls import RandomCall, Wanted, draw, tolerance
 
 EAGER, IN_GRAPH, PER_ROUND, GRAPHS = 48, 24, 12, 2
@@ -64,12 +64,10 @@ class Load:
         cuda.load_compare()
         self._random = np.random.default_rng(seed)
         self._streams = [cuda.stream() for _ in range(3)]
-        self._counters = Counters(cuda, EAGER + IN_GRAPH)
-        eager = drawn(wanted, seed, 0, EAGER)
         self._in_graph = [beside(call) for call in drawn(wanted, seed, 1 << 20, IN_GRAPH)]
-        self._eager = [self._prepare(call, index) for index, call in enumerate(eager)]
+        self._eager = Calls(session, drawn(wanted, seed, 0, EAGER), session.rank)
         self._communicator = session.join(session.ranks, "all")
-        learn(session, self._eager, self._communicator)
+        self._eager.learn(self._communicator)
         self._agreement = Buffer(cuda)
         self._agreement.reserve(8)
         self._made = 0
@@ -79,23 +77,17 @@ class Load:
         self._begin = time.monotonic()
         self._make()
 
-    def _prepare(self, call: RandomCall, index: int) -> Prepared:
-        session = self.session
-        return Prepared(session.cuda, call, session.rank, self._counters.address(index))
-
     def _make(self) -> None:
         """Create the second communicator, and graphs of its calls."""
         session = self.session
         self._second = session.join(session.ranks, f"second{self._made}")
         self._made += 1
-        self._graphed = [
-            self._prepare(call, EAGER + index) for index, call in enumerate(self._in_graph)
-        ]
-        learn(session, self._graphed, self._second)
+        self._graphed = Calls(session, self._in_graph, session.rank)
+        self._graphed.learn(self._second)
         share = IN_GRAPH // GRAPHS
         self._graphs = [
             session.cuda.captured(
-                self._streams[2], partial(self._run_all, self._graphed[i : i + share])
+                self._streams[2], partial(self._run_all, self._graphed.prepared[i : i + share])
             )
             for i in range(0, IN_GRAPH, share)
         ]
@@ -110,8 +102,7 @@ class Load:
         for graph in self._graphs:
             session.cuda.end_graph(graph)
         session.leave(self._second)
-        for call in self._graphed:
-            call.free()
+        self._graphed.free()
         self.sum_of(0)  # By now other ranks have closed this rank's memory.
         self.statistics.append(
             {
@@ -140,11 +131,12 @@ class Load:
         cuda = self.session.cuda
         graph = self._graphs[self.rounds % GRAPHS]
         chosen = self._random.permutation(EAGER)[:PER_ROUND]
-        for place, index in enumerate(chosen):
-            if place == PER_ROUND // 3:
+        for number, index in enumerate(chosen):
+            if number == PER_ROUND // 3:
                 cuda.launch(graph, self._streams[2])
                 self.calls += IN_GRAPH // GRAPHS
-            self._run(self._eager[index], self._communicator, int(self._random.integers(2)))
+            place = int(self._random.integers(2))
+            self._run(self._eager.prepared[index], self._communicator, place)
         for stream in self._streams:
             cuda.wait(stream)
         self.rounds += 1
@@ -161,13 +153,8 @@ class Load:
 
     def failures(self) -> list[str]:
         """Calls whose results differed."""
-        calls = [prepared.call for prepared in (*self._eager, *self._graphed)]
-        return [
-            f"rank {self.session.rank}, after {self.rounds} rounds {call.describe()}: "
-            f"{wrong} bytes differed"
-            for call, wrong in zip(calls, self._counters.read(), strict=True)
-            if wrong
-        ]
+        what = f"after {self.rounds} rounds"
+        return self._eager.wrong(what) + self._graphed.wrong(what)
 
     def say(self) -> None:
         """Report the progress of the load."""
