@@ -2,6 +2,7 @@
 #ifndef TUCCL_TESTS_GPU_CASES_CUH
 #define TUCCL_TESTS_GPU_CASES_CUH
 
+#include "../native/expected.h"
 #include "ranks.cuh"
 
 #include <cuda_bf16.h>
@@ -9,6 +10,8 @@
 #include <random>
 
 namespace gpu {
+
+using tuccl_tests::Sizes;
 
 constexpr size_t kGuardBytes = 64;
 constexpr unsigned char kGuard = 0xA5;
@@ -22,37 +25,6 @@ struct Case {
     bool in_place;
     uint32_t times; // Launches after one another; in place sums would be added up again.
 };
-
-// Small whole numbers, so that every type holds every result exactly.
-inline int value_at(uint32_t rank, size_t element, const tuccl_call &call, uint32_t ranks) {
-    const uint32_t mixed = static_cast<uint32_t>(element * 2654435761U + rank * 40503U) >> 13;
-    if (call.reduction == TUCCL_PROD)
-        return static_cast<int>(mixed % 3);
-    if (call.reduction == TUCCL_AVG)
-        return static_cast<int>(mixed % 4 * ranks);
-    return static_cast<int>(mixed % 13);
-}
-
-inline int reduced_at(size_t element, const tuccl_call &call, uint32_t ranks) {
-    int result = value_at(0, element, call, ranks);
-    for (uint32_t rank = 1; rank < ranks; rank++) {
-        const int value = value_at(rank, element, call, ranks);
-        switch (call.reduction) {
-        case TUCCL_PROD:
-            result *= value;
-            break;
-        case TUCCL_MAX:
-            result = std::max(result, value);
-            break;
-        case TUCCL_MIN:
-            result = std::min(result, value);
-            break;
-        default:
-            result += value;
-        }
-    }
-    return call.reduction == TUCCL_AVG ? result / static_cast<int>(ranks) : result;
-}
 
 template <typename T> void put(char *to, size_t element, T value) {
     std::memcpy(to + element * sizeof(T), &value, sizeof(T));
@@ -80,44 +52,6 @@ inline void write(char *to, size_t element, uint32_t type, int value) {
     }
 }
 
-struct Sizes {
-    size_t send;
-    size_t receive;
-};
-
-inline Sizes elements_of(const Case &one) {
-    const size_t count = one.call.count;
-    switch (one.call.operation) {
-    case TUCCL_ALL_GATHER:
-        return {count, count * one.ranks};
-    case TUCCL_REDUCE_SCATTER:
-        return {count * one.ranks, count};
-    case TUCCL_ALLTOALL:
-        return {count * one.ranks, count * one.ranks};
-    default:
-        return {count, count};
-    }
-}
-
-// What `rank` must end with at an element of its result.
-inline int expected_at(const Case &one, uint32_t rank, size_t element) {
-    const size_t count = one.call.count;
-    switch (one.call.operation) {
-    case TUCCL_ALL_GATHER:
-        return value_at(static_cast<uint32_t>(element / count), element % count, one.call,
-                        one.ranks);
-    case TUCCL_BROADCAST:
-        return value_at(one.call.root, element, one.call, one.ranks);
-    case TUCCL_REDUCE_SCATTER:
-        return reduced_at(rank * count + element, one.call, one.ranks);
-    case TUCCL_ALLTOALL:
-        return value_at(static_cast<uint32_t>(element / count), rank * count + element % count,
-                        one.call, one.ranks);
-    default:
-        return reduced_at(element, one.call, one.ranks);
-    }
-}
-
 // One rank's buffers of a case, and where in them it sends from and receives to.
 struct Buffers {
     char *send_memory = nullptr;
@@ -131,7 +65,7 @@ struct Buffers {
 // memcheck tells.
 inline Buffers buffers_of(const Case &one, uint32_t rank, bool exact) {
     const size_t width = tuccl::type_bytes(one.call.type);
-    const Sizes elements = elements_of(one);
+    const Sizes elements = tuccl_tests::elements_of(one.call, one.ranks);
     const bool plain = (one.without_offsets >> rank & 1) != 0;
     const size_t send_offset = plain ? 0 : one.send_offset;
     const size_t receive_offset = plain ? 0 : one.receive_offset;
@@ -166,25 +100,26 @@ inline Buffers buffers_of(const Case &one, uint32_t rank, bool exact) {
 // stream does not wait for it.
 inline void fill(const Case &one, uint32_t rank, const Buffers &buffers, cudaStream_t stream) {
     const size_t width = tuccl::type_bytes(one.call.type);
-    const Sizes elements = elements_of(one);
+    const Sizes elements = tuccl_tests::elements_of(one.call, one.ranks);
     std::vector<char> host(elements.receive * width + 2 * buffers.guard, static_cast<char>(kGuard));
     CHECK(cudaMemcpyAsync(buffers.receive - buffers.guard, host.data(), host.size(),
                           cudaMemcpyHostToDevice, stream));
     host.resize(elements.send * width);
     for (size_t element = 0; element < elements.send; element++)
-        write(host.data(), element, one.call.type, value_at(rank, element, one.call, one.ranks));
+        write(host.data(), element, one.call.type,
+              tuccl_tests::value_at(one.call, one.ranks, rank, element));
     CHECK(cudaMemcpyAsync(buffers.send, host.data(), host.size(), cudaMemcpyHostToDevice, stream));
     CHECK(cudaStreamSynchronize(stream));
 }
 
 inline size_t wrong_bytes_of(const Case &one, uint32_t rank, const Buffers &buffers) {
     const size_t width = tuccl::type_bytes(one.call.type);
-    const size_t elements = elements_of(one).receive;
+    const size_t elements = tuccl_tests::elements_of(one.call, one.ranks).receive;
     std::vector<char> wanted(elements * width + 2 * buffers.guard, static_cast<char>(kGuard));
     const bool empty = one.call.operation == TUCCL_REDUCE && rank != one.call.root;
     for (size_t element = 0; element < elements && !empty; element++)
         write(wanted.data() + buffers.guard, element, one.call.type,
-              expected_at(one, rank, element));
+              tuccl_tests::expected_at(one.call, one.ranks, rank, element));
     std::vector<char> found(wanted.size());
     CHECK(cudaMemcpy(found.data(), buffers.receive - buffers.guard, found.size(),
                      cudaMemcpyDeviceToHost));
@@ -225,6 +160,72 @@ inline size_t wrong_bytes(const Case &one, std::vector<Device> &devices, const O
         CHECK(cudaFree(buffers[rank].receive_memory));
     });
     return wrong;
+}
+
+inline size_t pick(std::mt19937_64 &random, size_t last) {
+    return std::uniform_int_distribution<size_t>(0, last)(random);
+}
+
+// Draws a case's type, reduction, size and offsets.
+inline void draw_data(std::mt19937_64 &random, const Options &options, Case *one) {
+    static constexpr size_t kLargest[] = {1, 17, 1009, 40000, 300000, 2500000};
+    one->call.type = static_cast<uint8_t>(pick(random, TUCCL_TYPES - 1));
+    one->call.reduction = static_cast<uint8_t>(pick(random, TUCCL_REDUCTIONS - 1));
+    const size_t width = tuccl::type_bytes(one->call.type);
+    const size_t largest = std::min(kLargest[pick(random, 5)], options.largest);
+    one->call.count = std::max<size_t>(1, (1 + pick(random, largest - 1)) / width);
+    one->send_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
+    one->receive_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
+}
+
+inline std::string describe_data(const Case &one) {
+    char text[200];
+    std::snprintf(text, sizeof text,
+                  "%u ranks, type %u reduction %u protocol %u count %zu channels %u threads %u "
+                  "offsets %zu %zu but not %x, times %u%s",
+                  one.ranks, one.call.type, one.call.reduction, one.call.protocol, one.call.count,
+                  one.call.nchannels, one.call.nthreads, one.send_offset, one.receive_offset,
+                  one.without_offsets, one.times, one.in_place ? " in place" : "");
+    return text;
+}
+
+// A case, the devices of its ranks, and what it is besides its data.
+struct Drawn {
+    Case one;
+    std::vector<Device> *devices;
+    std::string what;
+    bool fits = true; // Ranks that share a GPU may have too many blocks together.
+};
+
+// Draws cases and runs those that can run, until the options' time is over. `before` is called
+// with the number and the devices of each. Returns the exit code.
+template <typename Draw, typename Before>
+int run_cases(size_t cases, uint64_t seed, const Options &options, Draw draw, Before before) {
+    std::mt19937_64 random(seed);
+    Clock clock(options);
+    size_t bad = 0;
+    size_t done = 0;
+    for (size_t number = 0; number < cases && clock.goes_on(number); number++) {
+        const Drawn drawn = draw(random);
+        const Case &one = drawn.one;
+        const bool alone = options.rank != kAllRanks;
+        if (alone && options.rank >= one.ranks)
+            continue;
+        const Device &any = (*drawn.devices)[alone ? options.rank : 0];
+        if (!drawn.fits || !tuccl_device_supports(any.comm, &one.call))
+            continue;
+        done++;
+        const std::string what = drawn.what + " of " + describe_data(one);
+        if (alone)
+            std::printf("case %zu: %s\n", number, what.c_str());
+        before(number, *drawn.devices);
+        if (const size_t wrong = wrong_bytes(one, *drawn.devices, options)) {
+            bad++;
+            std::printf("WRONG %zu bytes in case %zu: %s\n", wrong, number, what.c_str());
+        }
+    }
+    std::printf("%zu cases on up to %u ranks, %zu wrong\n", done, options.ranks, bad);
+    return bad != 0;
 }
 
 } // namespace gpu

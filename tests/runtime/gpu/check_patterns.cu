@@ -18,22 +18,17 @@
 using gpu::Case;
 using gpu::Device;
 using gpu::Options;
+using gpu::pick;
 
 namespace {
-
-template <typename Of> size_t pick(std::mt19937_64 &random, Of last) {
-    return std::uniform_int_distribution<size_t>(0, static_cast<size_t>(last))(random);
-}
 
 Case random_case(std::mt19937_64 &random, const Options &options) {
     static constexpr uint8_t kOperations[] = {TUCCL_ALL_REDUCE, TUCCL_ALL_REDUCE, TUCCL_ALL_GATHER,
                                               TUCCL_REDUCE_SCATTER, TUCCL_ALLTOALL};
-    static constexpr size_t kLargest[] = {1, 17, 1009, 40000, 300000, 2500000};
     Case one = {};
     one.ranks = static_cast<uint32_t>(2 + pick(random, options.ranks - 2));
+    gpu::draw_data(random, options, &one);
     one.call.operation = kOperations[pick(random, 4)];
-    one.call.type = static_cast<uint8_t>(pick(random, TUCCL_TYPES - 1));
-    one.call.reduction = static_cast<uint8_t>(pick(random, TUCCL_REDUCTIONS - 1));
     one.call.pattern = one.call.operation != TUCCL_ALL_REDUCE ? TUCCL_PATTERN_DIRECT
                        : pick(random, 1) != 0                 ? TUCCL_PATTERN_ONE_PHASE
                                                               : TUCCL_PATTERN_TWO_PHASE;
@@ -42,30 +37,12 @@ Case random_case(std::mt19937_64 &random, const Options &options) {
     const size_t blocks = std::min<size_t>(40, 100 / gpu::sharing(one.ranks));
     one.call.nchannels = static_cast<uint16_t>(1 + pick(random, blocks - 1));
     one.call.nthreads = static_cast<uint16_t>(32 * (1 + pick(random, options.threads / 32 - 1)));
-    const size_t width = tuccl::type_bytes(one.call.type);
-    const size_t largest = std::min(kLargest[pick(random, 5)], options.largest);
-    const size_t bytes = 1 + pick(random, largest - 1);
-    one.call.count = std::max<size_t>(1, bytes / width);
     // Whole units, for which there are kernels of their own.
     if (pick(random, 1) != 0)
         one.call.count = (one.call.count + 15) / 16 * 16;
-    one.send_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
-    one.receive_offset = pick(random, 1) != 0 ? 0 : width * pick(random, 16);
     one.without_offsets = static_cast<uint32_t>(pick(random, 1) != 0 ? 0 : pick(random, 255));
     one.in_place = one.call.operation != TUCCL_ALLTOALL && pick(random, 2) == 0;
     return one;
-}
-
-std::string describe(const Case &one) {
-    char text[200];
-    std::snprintf(text, sizeof text,
-                  "operation %u type %u reduction %u pattern %u protocol %u count %zu ranks %u "
-                  "blocks %u threads %u offsets %zu %zu but not %x%s",
-                  one.call.operation, one.call.type, one.call.reduction, one.call.pattern,
-                  one.call.protocol, one.call.count, one.ranks, one.call.nchannels,
-                  one.call.nthreads, one.send_offset, one.receive_offset, one.without_offsets,
-                  one.in_place ? " in place" : "");
-    return text;
 }
 
 // Shortly before LL's flags begin anew, or are halfway. All ranks must be done with what came
@@ -86,38 +63,26 @@ void set_epoch(std::vector<Device> &devices, uint64_t epoch, const Options &opti
 }
 
 int run_cases(size_t cases, uint64_t seed, const Options &options) {
-    std::mt19937_64 random(seed);
     std::vector<std::vector<Device>> groups(options.ranks + 1);
     for (uint32_t ranks = 2; ranks <= options.ranks; ranks++)
         groups[ranks] = gpu::devices_of(ranks, options);
-    gpu::Clock clock(options);
-    size_t bad = 0;
-    size_t done = 0;
-    for (size_t number = 0; number < cases && clock.goes_on(number); number++) {
+    const auto draw = [&](std::mt19937_64 &random) {
         const Case one = random_case(random, options);
-        std::vector<Device> &devices = groups[one.ranks];
-        if (options.rank != gpu::kAllRanks && options.rank >= one.ranks)
-            continue;
-        const Device &any = devices[options.rank == gpu::kAllRanks ? 0 : options.rank];
-        if (!tuccl_device_supports(any.comm, &one.call))
-            continue;
-        done++;
-        if (options.rank != gpu::kAllRanks)
-            std::printf("case %zu: %s\n", number, describe(one).c_str());
+        return gpu::Drawn{one, &groups[one.ranks],
+                          "operation " + std::to_string(one.call.operation) + " pattern " +
+                              std::to_string(one.call.pattern)};
+    };
+    const auto before = [&](size_t number, std::vector<Device> &devices) {
         if (number % 500 == 250)
             set_epoch(devices,
                       ((number / 500 + 1) << 32) +
                           (number % 1000 == 250 ? 0xFFFFFFFFULL : 0x7FFFFFFFULL) - 7,
                       options);
-        if (const size_t wrong = gpu::wrong_bytes(one, devices, options)) {
-            bad++;
-            std::printf("WRONG %zu bytes in case %zu: %s\n", wrong, number, describe(one).c_str());
-        }
-    }
+    };
+    const int result = gpu::run_cases(cases, seed, options, draw, before);
     for (uint32_t ranks = 2; ranks <= options.ranks; ranks++)
         gpu::release(groups[ranks], options);
-    std::printf("%zu cases on up to %u ranks, %zu wrong\n", done, options.ranks, bad);
-    return bad != 0;
+    return result;
 }
 
 // A call whose send buffer was never written and whose receive buffer lacks its last byte, to see

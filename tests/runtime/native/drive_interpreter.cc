@@ -4,6 +4,7 @@
 //
 //   drive_interpreter PROGRAM...
 #include "executor.h"
+#include "expected.h"
 #include "program.h"
 
 #include <cstdint>
@@ -43,10 +44,6 @@ Program read(const char *path, size_t *bytes) {
     return words;
 }
 
-int32_t element(uint32_t rank, size_t index) {
-    return static_cast<int32_t>((rank * 13 + index * 7) % 101);
-}
-
 struct Case {
     const char *path;
     const void *data;
@@ -55,39 +52,11 @@ struct Case {
     tuccl_call call;
     bool in_place;
 
-    bool divides() const {
-        return header.operation == TUCCL_ALL_GATHER || header.operation == TUCCL_REDUCE_SCATTER ||
-               header.operation == TUCCL_ALLTOALL;
-    }
-    size_t larger() const {
-        return call.count * (divides() ? header.ranks : 1);
-    }
-
-    int32_t wanted(uint32_t rank, size_t index) const {
-        const size_t count = call.count;
-        switch (header.operation) {
-        case TUCCL_BROADCAST:
-            return element(header.root, index);
-        case TUCCL_ALL_GATHER:
-            return element(static_cast<uint32_t>(index / count), index % count);
-        case TUCCL_ALLTOALL:
-            return element(static_cast<uint32_t>(index / count), rank * count + index % count);
-        default:
-            break;
-        }
-        int32_t sum = 0;
-        for (uint32_t other = 0; other < header.ranks; other++)
-            sum += element(other,
-                           header.operation == TUCCL_REDUCE_SCATTER ? rank * count + index : index);
-        return sum;
-    }
-
     // In place the sums of a second launch would be of sums: such calls run once.
     void run(host_node *node) const {
         const uint32_t ranks = header.ranks;
-        const size_t sent = header.operation == TUCCL_ALL_GATHER ? call.count : larger();
-        const size_t received = header.operation == TUCCL_REDUCE_SCATTER ? call.count : larger();
-        std::vector<Elements> large(ranks, Elements(larger()));
+        const auto [sent, received] = tuccl_tests::elements_of(call, ranks);
+        std::vector<Elements> large(ranks, Elements(std::max(sent, received)));
         std::vector<Elements> apart(ranks, Elements(sent));
         const void *send[TUCCL_MAX_RANKS] = {};
         void *receive[TUCCL_MAX_RANKS] = {};
@@ -102,7 +71,7 @@ struct Case {
                     output += rank * call.count;
             }
             for (size_t i = 0; i < sent; i++)
-                input[i] = element(rank, i);
+                input[i] = tuccl_tests::value_at(call, ranks, rank, i);
             send[rank] = input;
             receive[rank] = output;
         }
@@ -114,7 +83,8 @@ struct Case {
             if (header.operation == TUCCL_REDUCE && rank != header.root)
                 continue;
             for (size_t i = 0; i < received; i++)
-                if (static_cast<const int32_t *>(receive[rank])[i] != wanted(rank, i))
+                if (static_cast<const int32_t *>(receive[rank])[i] !=
+                    tuccl_tests::expected_at(call, ranks, rank, i))
                     fail(path, "gives a wrong result");
         }
     }
@@ -122,7 +92,7 @@ struct Case {
     // One rank never comes: the others wait until they are told to stop.
     void abandon() const {
         host_node *node = host_node_create(header.ranks, 0);
-        std::vector<Elements> buffers(2 * header.ranks, Elements(larger()));
+        std::vector<Elements> buffers(2 * header.ranks, Elements(call.count * header.ranks));
         const void *send[TUCCL_MAX_RANKS] = {};
         void *receive[TUCCL_MAX_RANKS] = {};
         for (uint32_t rank = 0; rank < header.ranks; rank++) {

@@ -4,6 +4,7 @@
 // exactly what a bundle with that entry is loaded with, and whatever it takes must make rules whose
 // schedules are there and whose staging memory is no more than the most. Crashes and undefined
 // behaviour are for the sanitizers to find.
+#include "check.h"
 #include "choose.h"
 #include "plan.h"
 #include "staging_need.h"
@@ -23,28 +24,9 @@ extern "C" {
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                   \
-            std::abort();                                                                          \
-        }                                                                                          \
-    } while (0)
-
 namespace {
 
 constexpr size_t kMostBytes = 2 * sizeof(tuccl_entry_record);
-
-uint64_t random_number(uint64_t *state) {
-    uint64_t z = (*state += 0x9E3779B97F4A7C15U);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-}
-
-size_t random_below(uint64_t *state, size_t end) {
-    return static_cast<size_t>(random_number(state) % end);
-}
 
 // A few fields of it are other ones, or at some border.
 void mutate(unsigned char *record, uint64_t *state) {

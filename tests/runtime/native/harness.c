@@ -18,23 +18,6 @@ enum { MOST_CPU_S = 5, MOST_KIB = 64 << 10 };
 
 static atomic_int warnings;
 
-void check_failed(const char *file, int line, const char *condition) {
-    fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
-    abort();
-}
-
-/* splitmix64 */
-uint64_t random_number(uint64_t *state) {
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-uint64_t random_below(uint64_t *state, uint64_t end) {
-    return random_number(state) % end;
-}
-
 unsigned char *read_whole(const char *path, size_t *bytes) {
     FILE *file = fopen(path, "rb");
     CHECK(file != NULL);
@@ -101,32 +84,19 @@ int plugin_init(int abi, size_t ranks, size_t nodes, void **context) {
 
 void plugin_call(int abi, void *context, struct call *c) {
     float **cost = (float **)(void *)c->cost;
+    const int rows = ALGORITHM_ROWS, columns = PROTOCOL_COLUMNS;
     int result;
-    switch (abi) {
-    case 2:
+    if (abi == 2)
         result = ncclTunerPlugin_v2.get_coll_info(context, c->function, c->bytes, 1, 1, 1,
                                                   &c->algorithm, &c->protocol, &c->nchannels);
-        break;
-    case 3:
-        result = ncclTunerPlugin_v3.get_coll_info(context, c->function, c->bytes, 1, cost,
-                                                  ALGORITHM_ROWS, PROTOCOL_COLUMNS, &c->nchannels);
-        break;
-    case 4:
-        result =
-            ncclTunerPlugin_v4.get_coll_info(context, c->function, c->bytes, 1, cost,
-                                             ALGORITHM_ROWS, PROTOCOL_COLUMNS, 0, &c->nchannels);
-        break;
-    case 5:
-        result =
-            ncclTunerPlugin_v5.get_coll_info(context, c->function, c->bytes, 1, cost,
-                                             ALGORITHM_ROWS, PROTOCOL_COLUMNS, 0, &c->nchannels);
-        break;
-    default:
-        result =
-            ncclTunerPlugin_v6.get_coll_info(context, c->function, c->bytes, 1, cost,
-                                             ALGORITHM_ROWS, PROTOCOL_COLUMNS, 0, &c->nchannels);
-        break;
-    }
+    else if (abi == 3)
+        result = ncclTunerPlugin_v3.get_coll_info(context, c->function, c->bytes, 1, cost, rows,
+                                                  columns, &c->nchannels);
+    else
+        result = (abi == 4   ? ncclTunerPlugin_v4.get_coll_info
+                  : abi == 5 ? ncclTunerPlugin_v5.get_coll_info
+                             : ncclTunerPlugin_v6.get_coll_info)(
+            context, c->function, c->bytes, 1, cost, rows, columns, 0, &c->nchannels);
     CHECK(result == NCCL_SUCCESS);
 }
 

@@ -1,16 +1,12 @@
-/* What the native tests share: checks, seeded random numbers, files, and calls of any ABI. */
+/* What the native tests of the tuner plugin share: files, costs, and calls of any ABI. */
 #ifndef TUCCL_TEST_HARNESS_H
 #define TUCCL_TEST_HARNESS_H
+
+#include "check.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            check_failed(__FILE__, __LINE__, #condition);                                          \
-    } while (0)
 
 enum { OLDEST_ABI = 2, NEWEST_ABI = 6, ALGORITHM_ROWS = 7, PROTOCOL_COLUMNS = 3 };
 
@@ -22,11 +18,6 @@ struct call {
     int algorithm, protocol; /* v2 */
     int nchannels;
 };
-
-_Noreturn void check_failed(const char *file, int line, const char *condition);
-
-uint64_t random_number(uint64_t *state);
-uint64_t random_below(uint64_t *state, uint64_t end);
 
 /* The file at `path` in allocated memory. */
 unsigned char *read_whole(const char *path, size_t *bytes);

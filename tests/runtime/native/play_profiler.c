@@ -7,6 +7,7 @@
  * end, as a job that only exits. threads: eight threads call at once. hostile: what no NCCL does.
  * fork: a child goes on as a copy. kill: SIGKILL, more than a second after the first call. lost:
  * the directory is moved away. idle: a plugin that cannot record. */
+#include "check.h"
 #include "profiler_abi.h"
 
 #include <dlfcn.h>
@@ -20,17 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
 enum { THREADS = 8, CALLS_OF_THREAD = 5000 };
 static const uint64_t world = 0x1111, first_pair = 0x2220;
 
+/* Versions differ in `init` alone. */
 struct plugin {
     int abi;
     void *library;
@@ -105,22 +99,11 @@ static int start(struct communicator *communicator, const struct plugin *plugin,
 }
 
 static void end(struct communicator *communicator) {
-    const struct plugin *plugin = communicator->plugin;
-    int result;
-    if (plugin->abi <= 3)
-        result = plugin->v1->finalize(communicator->context);
-    else
-        result = plugin->abi == 4 ? plugin->v4->finalize(communicator->context)
-                                  : plugin->v5->finalize(communicator->context);
-    CHECK(result == 0);
+    CHECK(communicator->plugin->v1->finalize(communicator->context) == 0);
 }
 
 static int start_event(const struct communicator *communicator, void **handle, void *event) {
-    const struct plugin *plugin = communicator->plugin;
-    if (plugin->abi <= 3)
-        return plugin->v1->start_event(communicator->context, handle, event);
-    return plugin->abi == 4 ? plugin->v4->start_event(communicator->context, handle, event)
-                            : plugin->v5->start_event(communicator->context, handle, event);
+    return communicator->plugin->v1->start_event(communicator->context, handle, event);
 }
 
 /* NCCL's own structures are longer than the plugin's view of them. */

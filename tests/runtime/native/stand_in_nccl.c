@@ -302,53 +302,43 @@ static uint16_t to_half(float value) {
     return value == 0 ? 0 : (uint16_t)((((bits >> 23) - 127 + 15) << 10) | ((bits >> 13) & 1023));
 }
 
+static float from_upper_half(uint16_t upper) {
+    uint32_t bits = (uint32_t)upper << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint16_t to_upper_half(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+#define ADD(type, to, from)                                                                        \
+    do {                                                                                           \
+        type a, b;                                                                                 \
+        memcpy(&a, sum, sizeof a), memcpy(&b, part, sizeof b);                                     \
+        a = to(from(a) + from(b));                                                                 \
+        memcpy(sum, &a, sizeof a);                                                                 \
+    } while (0)
+
+/* By ncclDataType_t; signed and unsigned sums have the same bits. */
 static void add(int type, unsigned char *sum, const unsigned char *part) {
-    uint16_t a16, b16;
-    uint32_t a32, b32;
-    uint64_t a64, b64;
-    float a_float, b_float;
-    double a_double, b_double;
-    switch (type) {
-    case 6:
-        memcpy(&a16, sum, 2), memcpy(&b16, part, 2);
-        a16 = to_half(from_half(a16) + from_half(b16));
-        memcpy(sum, &a16, 2);
-        break;
-    case 9:
-        memcpy(&a16, sum, 2), memcpy(&b16, part, 2);
-        a32 = (uint32_t)a16 << 16, b32 = (uint32_t)b16 << 16;
-        memcpy(&a_float, &a32, 4), memcpy(&b_float, &b32, 4);
-        a_float += b_float;
-        memcpy(&a32, &a_float, 4);
-        a16 = (uint16_t)(a32 >> 16);
-        memcpy(sum, &a16, 2);
-        break;
-    case 7:
-        memcpy(&a_float, sum, 4), memcpy(&b_float, part, 4);
-        a_float += b_float;
-        memcpy(sum, &a_float, 4);
-        break;
-    case 8:
-        memcpy(&a_double, sum, 8), memcpy(&b_double, part, 8);
-        a_double += b_double;
-        memcpy(sum, &a_double, 8);
-        break;
-    case 0:
-    case 1:
-        *sum = (unsigned char)(*sum + *part);
-        break;
-    case 2:
-    case 3:
-        memcpy(&a32, sum, 4), memcpy(&b32, part, 4);
-        a32 += b32;
-        memcpy(sum, &a32, 4);
-        break;
-    default:
-        memcpy(&a64, sum, 8), memcpy(&b64, part, 8);
-        a64 += b64;
-        memcpy(sum, &a64, 8);
-        break;
-    }
+    if (type == 6)
+        ADD(uint16_t, to_half, from_half);
+    else if (type == 9)
+        ADD(uint16_t, to_upper_half, from_upper_half);
+    else if (type == 7)
+        ADD(float, (float), +);
+    else if (type == 8)
+        ADD(double, (double), +);
+    else if (type <= 1)
+        ADD(uint8_t, (uint8_t), +);
+    else if (type <= 3)
+        ADD(uint32_t, (uint32_t), +);
+    else
+        ADD(uint64_t, (uint64_t), +);
 }
 
 /* One element that every rank has put into its slot at `offset`, number `i` of the send buffers. */

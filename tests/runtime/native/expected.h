@@ -1,0 +1,77 @@
+// The data of a collective call and its right results: small whole numbers, so that every type
+// holds every result exactly.
+#ifndef TUCCL_TESTS_EXPECTED_H
+#define TUCCL_TESTS_EXPECTED_H
+
+#include "executor.h"
+#include "program_layout.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tuccl_tests {
+
+inline int value_at(const tuccl_call &call, uint32_t ranks, uint32_t rank, size_t element) {
+    const uint32_t mixed = static_cast<uint32_t>(element * 2654435761U + rank * 40503U) >> 13;
+    if (call.reduction == TUCCL_PROD)
+        return static_cast<int>(mixed % 3);
+    if (call.reduction == TUCCL_AVG)
+        return static_cast<int>(mixed % 4 * ranks);
+    return static_cast<int>(mixed % 13);
+}
+
+inline int reduced_at(const tuccl_call &call, uint32_t ranks, size_t element) {
+    int result = value_at(call, ranks, 0, element);
+    for (uint32_t rank = 1; rank < ranks; rank++) {
+        const int value = value_at(call, ranks, rank, element);
+        switch (call.reduction) {
+        case TUCCL_PROD:
+            result *= value;
+            break;
+        case TUCCL_MAX:
+            result = std::max(result, value);
+            break;
+        case TUCCL_MIN:
+            result = std::min(result, value);
+            break;
+        default:
+            result += value;
+        }
+    }
+    return call.reduction == TUCCL_AVG ? result / static_cast<int>(ranks) : result;
+}
+
+struct Sizes {
+    size_t send;
+    size_t receive;
+};
+
+// Elements that each rank sends and receives.
+inline Sizes elements_of(const tuccl_call &call, uint32_t ranks) {
+    const size_t larger = call.count * (tuccl_is_divided(call.operation) ? ranks : 1);
+    return {call.operation == TUCCL_ALL_GATHER ? call.count : larger,
+            call.operation == TUCCL_REDUCE_SCATTER ? call.count : larger};
+}
+
+// What `rank` must end with at an element of its result.
+inline int expected_at(const tuccl_call &call, uint32_t ranks, uint32_t rank, size_t element) {
+    const size_t count = call.count;
+    const auto sender = static_cast<uint32_t>(element / std::max<size_t>(1, count));
+    switch (call.operation) {
+    case TUCCL_ALL_GATHER:
+        return value_at(call, ranks, sender, element % count);
+    case TUCCL_BROADCAST:
+        return value_at(call, ranks, call.root, element);
+    case TUCCL_REDUCE_SCATTER:
+        return reduced_at(call, ranks, rank * count + element);
+    case TUCCL_ALLTOALL:
+        return value_at(call, ranks, sender, rank * count + element % count);
+    default:
+        return reduced_at(call, ranks, element);
+    }
+}
+
+} // namespace tuccl_tests
+
+#endif
