@@ -19,10 +19,16 @@ from attack_input_files import good_files
 from attack_mutations import TEXT, Mutation, json_structure
 
 from probes.network.racks.rack_map import parse_rack_map
-from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.builds import (
+    EXECUTOR,
+    MEMORY,
+    NATIVE,
+    RUNTIME,
+    compile_all,
+    compile_native,
+    needs_sanitizer,
+)
 from tests.runtime.shm_job import compile_shm_job, link_shm_job
-from tests.runtime.test_executor import EXECUTOR, compile_all
-from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime
 from tests.runtime.write_bundles import write_bundles
 from tuccl.api.hosts import probing
 from tuccl.workspace import atomic_file
@@ -147,7 +153,7 @@ def test_a_writer_that_writes_in_place_is_found(
 
 
 def test_a_loader_that_takes_any_sum_is_found(tmp_path: Path) -> None:
-    needs_runtime(tmp_path, *MEMORY)
+    needs_sanitizer(tmp_path, *MEMORY)
     sources = shutil.copytree(RUNTIME, tmp_path / "runtime")
     loader = (sources / "bundle.c").read_text()
     assert "if (crc != header->crc)" in loader
@@ -156,7 +162,7 @@ def test_a_loader_that_takes_any_sum_is_found(tmp_path: Path) -> None:
     names = []
     for name, folder in (("sound", RUNTIME), ("planted", sources)):
         files = [NATIVE / "fuzz_bundle.c", NATIVE / "harness.c", *sorted(folder.glob("*.c"))]
-        program = compile_c(tmp_path / name, files, *MEMORY)
+        program = compile_native(tmp_path / name, files, *MEMORY)
         command = (str(program), str(bundle), "2000", "SEED", "damaged")
         names.append(attack_bundles.Fuzzer(name, command, bundle))
     sound = attack_bundles.attack(0.0, 1, tmp_path / "clean", tried=names[:1])
@@ -235,9 +241,9 @@ def test_an_executor_with_a_check_less_is_found(tmp_path: Path) -> None:
         assert source.count(present) == 1
         changed = tmp_path / name
         changed.write_text(source.replace(present, instead))
-        others = [path for path in objects if not path.endswith(f"/{name}.o")]
+        others = [path for path in objects if path.name != f"{name}.o"]
         assert len(others) == len(objects) - 1
-        job = link_shm_job(tmp_path, [*others, *compile_all(tmp_path / "planted", [changed], [])])
+        job = link_shm_job(tmp_path, [*others, *compile_all(tmp_path / "planted", [changed])])
         folder = tmp_path / f"found-{name}"
         found = attack_shm.attack(5.0, 1, folder, kinds=(kind,), job=job)
         assert found["failures"] > 0

@@ -9,7 +9,7 @@ import pytest
 
 from tests import kept_builds
 from tests.kept_builds import compile_kept, content_sum, kept
-from tests.runtime.conftest import CC
+from tests.runtime.builds import CC
 
 pytestmark = pytest.mark.long
 

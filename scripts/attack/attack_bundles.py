@@ -21,10 +21,9 @@ from attack_findings import Findings
 from lookup_tables.bundles.program_section import programs_section
 from lookup_tables.collective import COLLECTIVES
 from synthesizer.programs.compiler import compile_program
-from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.builds import MEMORY, NATIVE, RUNTIME, compile_native
 from tests.runtime.executor_tables import chosen_table
 from tests.runtime.test_choose import choice_fuzzer_of
-from tests.runtime.test_native import MEMORY, NATIVE
 from tests.runtime.test_program_rules import fuzzer_of
 from tests.runtime.write_bundles import write_bundles
 from tests.synthesizer.programs.phased_schedules import all_plans, over_gateways
@@ -77,7 +76,7 @@ def attack(
 
 def fuzzers(folder: Path) -> list[Fuzzer]:
     """Compile all fuzzers and write the valid inputs that they mutate."""
-    of_bundles = compile_c(
+    of_bundles = compile_native(
         folder / "fuzz_bundle",
         [NATIVE / "fuzz_bundle.c", NATIVE / "harness.c", *sorted(RUNTIME.glob("*.c"))],
         *MEMORY,

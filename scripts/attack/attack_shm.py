@@ -22,9 +22,8 @@ from pathlib import Path
 
 from attack_findings import Findings
 
-from tests.runtime.conftest import CC
+from tests.runtime.builds import CC, CXX, SANITIZERS
 from tests.runtime.shm_job import compile_shm_job, link_shm_job
-from tests.runtime.test_executor import CXX, SANITIZERS
 
 MOST_S = 120.0
 """Time limit of an attempt; its ranks end after 20 s without progress."""

@@ -1,48 +1,14 @@
 """The plugin of this checkout, compiled once for all tests of a run."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.kept_builds import compile_kept, compiler_words, content_sum, kept
+from tests.kept_builds import ROOT, compiler_words, content_sum, kept
+from tests.runtime.builds import CC, NATIVE, RUNTIME, compile_native
 from tests.runtime.plugin_abi import Plugin
-
-ROOT = Path(__file__).resolve().parents[2]
-RUNTIME = ROOT / "tuccl" / "runtime"
-CC = os.environ.get("CC", "cc")
-FLAGS = [
-    "-std=c11",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-D_POSIX_C_SOURCE=200809L",
-    "-D_DEFAULT_SOURCE",
-    f"-I{RUNTIME}",
-]
-
-
-def compile_c(output: Path, sources: list[Path], *flags: str) -> Path:
-    """Runs the system compiler where need be; its messages are the failure's text.
-
-    Several sources are compiled one by one, so that those which programs share are compiled once.
-    """
-    if shutil.which(CC) is None:
-        pytest.skip(f"no C compiler: {CC}")
-    if len(sources) > 1:
-        compiling = [flag for flag in flags if flag != "-shared" and flag[:2] not in {"-l", "-L"}]
-        folder = output.with_name(f"{output.name}.objects")
-        folder.mkdir(exist_ok=True)
-        sources = [
-            compile_c(folder / f"{number}-{source.stem}.o", [source], "-c", *compiling)
-            for number, source in enumerate(sources)
-        ]
-    command = [CC, *FLAGS, *flags, "-o", str(output), *map(str, sources), "-lpthread"]
-    done = compile_kept(command)
-    assert done.returncode == 0, done.stderr
-    return output
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +34,7 @@ def plugin_file() -> Path:
 @pytest.fixture(scope="session")
 def logger_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("logger") / "liblogger.so"
-    source = ROOT / "tests" / "runtime" / "native" / "log_to_callback.c"
-    return compile_c(output, [source], "-fPIC", "-shared")
+    return compile_native(output, [NATIVE / "log_to_callback.c"], "-shared")
 
 
 @pytest.fixture(autouse=True)

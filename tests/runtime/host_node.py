@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from lookup_tables.collective import Collective
-from tests.kept_builds import compile_kept
-from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.builds import EXECUTOR, LOADER
 
-CXX = os.environ.get("CXX", "c++")
-NATIVE = Path(__file__).resolve().parent / "native"
-CC_SOURCES = ("moves_launch.cc", "program_moves.cc", "program_plan.cc")
-C_SOURCES = (
-    "program.c",
-    "program_phases.c",
-    "program_statements.c",
-    "program_steps.c",
-    "crc32.c",
-)
+INTERPRETER = [
+    *LOADER,
+    *(EXECUTOR / name for name in ("moves_launch.cc", "program_moves.cc", "program_plan.cc")),
+]
+"""Sources of the interpreter that are no kernels."""
 TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 """In the order of ncclDataType_t; bfloat16, the tenth, numpy does not have."""
 BFLOAT16 = 9
@@ -83,35 +73,6 @@ class Call:
         codes = (self.operation.code, self.type, self.reduction, self.root)
         cut = (self.protocol, self.instances, 32 * self.threads, 0, self.buffer_bytes)
         return RawCall(None, None, self.count, *codes, 0, *cut)
-
-
-def run_compiler(command: Sequence[str]) -> None:
-    done = compile_kept(command)
-    assert done.returncode == 0, done.stderr
-
-
-def compile_host(folder: Path, output: Path, sources: Sequence[Path], *flags: str) -> Path:
-    """Compile the interpreter with a host compiler, its C sources with the C compiler."""
-    if shutil.which(CXX) is None:
-        pytest.skip(f"no C++ compiler: {CXX}")
-    compiling = [flag for flag in flags if flag != "-shared"]
-    objects = [
-        compile_c(folder / f"{name}.o", [RUNTIME / name], "-fPIC", "-c", *compiling)
-        for name in C_SOURCES
-    ]
-    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
-    places = [f"-I{RUNTIME}", f"-I{RUNTIME / 'executor'}"]
-    options = [CXX, "-std=c++17", "-fPIC", *warnings, *compiling, *places]
-    executor = [RUNTIME / "executor" / name for name in CC_SOURCES]
-    # One by one, so that those of the executor are compiled once for all tests with these flags.
-    for source in (*executor, *sources):
-        if source.suffix == ".o":
-            objects.append(source)
-            continue
-        objects.append(folder / f"{source.name}.o")
-        run_compiler([*options, "-c", str(source), "-o", str(objects[-1])])
-    run_compiler([CXX, *flags, "-o", str(output), *map(str, objects), "-lpthread"])
-    return output
 
 
 class HostNode:

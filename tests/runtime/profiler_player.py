@@ -2,22 +2,22 @@
 
 from pathlib import Path
 
-from tests.runtime.conftest import RUNTIME, compile_c
+from tests.runtime.builds import NATIVE, RUNTIME, compile_native
 
 PROFILER = RUNTIME / "profiler"
-PLAYER = Path(__file__).parent / "native" / "play_profiler.c"
+PLAYER = NATIVE / "play_profiler.c"
 
 
 def build_plugin(folder: Path, *flags: str) -> Path:
     """Compile the plugin, which stays in memory when it is closed."""
-    library = ("-fPIC", "-shared", "-Wl,-z,nodelete")
+    library = ("-shared", "-Wl,-z,nodelete")
     sources = sorted(PROFILER.glob("*.c"))
-    return compile_c(folder / "plugin.so", sources, *flags, f"-I{PROFILER}", *library)
+    return compile_native(folder / "plugin.so", sources, *flags, f"-I{PROFILER}", *library)
 
 
 def build_program(folder: Path, *flags: str) -> Path:
     """Compile the program that loads a plugin and calls it as NCCL does."""
-    return compile_c(folder / "play", [PLAYER], *flags, f"-I{PROFILER}", "-lpthread", "-ldl")
+    return compile_native(folder / "play", [PLAYER], *flags, f"-I{PROFILER}")
 
 
 def build_player(folder: Path, *flags: str) -> tuple[Path, Path]:

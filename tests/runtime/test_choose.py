@@ -6,35 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import RUNTIME
+from tests.runtime.builds import (
+    EXECUTOR,
+    MEMORY,
+    NATIVE,
+    PLANS,
+    compile_native,
+    needs_sanitizer,
+    run,
+)
 from tests.runtime.executor_tables import chosen_table
-from tests.runtime.test_executor import EXECUTOR, compile_all, link
-from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 
 pytestmark = pytest.mark.long
-
-CC_SOURCES = (
-    "bundle_rules.cc",
-    "choose.cc",
-    "decision.cc",
-    "grid.cc",
-    "uniform_plan.cc",
-    "program_plan.cc",
-    "statement_plan.cc",
-    "staging_need.cc",
-)
-C_SOURCES = (
-    *("bundle.c", "crc32.c"),
-    *("program.c", "program_phases.c", "program_statements.c", "program_steps.c"),
-)
 
 
 def choice_fuzzer_of(folder: Path) -> Path:
     """Return the fuzzer, with the executor's source that takes a choice."""
-    needs_runtime(folder, *MEMORY)
-    sources = [NATIVE / "fuzz_choose.cc", *(EXECUTOR / name for name in CC_SOURCES)]
-    objects = compile_all(folder, [*sources, *(RUNTIME / name for name in C_SOURCES)], MEMORY)
-    return link(folder / "fuzz_choose", objects, *MEMORY)
+    needs_sanitizer(folder, *MEMORY)
+    sources = [NATIVE / "fuzz_choose.cc", EXECUTOR / "choose.cc", *PLANS]
+    return compile_native(folder / "fuzz_choose", sources, *MEMORY)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from lookup_tables.table import NcclAlgorithm, NcclProtocol
+from tests.runtime.builds import MEMORY, THREADS, run
 from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Plugin
-from tests.runtime.test_native import MEMORY, THREADS, build, run
+from tests.runtime.test_native import build
 from tests.runtime.write_bundles import write_bundles
 from tuccl.measuring.engines.control_block import (
     CONTROL_VARIABLE,

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,30 +21,24 @@ from lookup_tables.table import (
     StoredSchedule,
 )
 from synthesizer.programs.compiler import compile_program
-from tests.kept_builds import compile_kept
 from tests.lookup_tables.tables import make_entry, make_table
-from tests.runtime.conftest import CC, FLAGS, RUNTIME
+from tests.runtime.builds import (
+    EXECUTOR,
+    SANITIZERS,
+    STAND_INS,
+    compile_all,
+    link,
+    needs_sanitizer,
+    run,
+)
 from tests.runtime.executor_tables import session_table, write_tables
 from tests.synthesizer.programs.schedules import exchange
 
 pytestmark = pytest.mark.long
 
-CXX = os.environ.get("CXX", "c++")
-FOLDER = Path(__file__).resolve().parent / "executor"
-EXECUTOR = RUNTIME / "executor"
-CXX_FLAGS = [
-    "-std=c++17",
-    # Loops that nvcc unrolls.
-    *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"),
-    *(f"-I{folder}" for folder in (EXECUTOR, RUNTIME, FOLDER)),
-]
-SANITIZERS = {
-    "memory": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    "threads": ("-fsanitize=thread",),
-}
 SCENARIOS = [
     name
-    for file in sorted(FOLDER.glob("scenario_*.cc"))
+    for file in sorted(STAND_INS.glob("scenario_*.cc"))
     for name in re.findall(r'\{"(\w+)", \w+\}', file.read_text())
     if name != "from_bundle"
 ]
@@ -72,25 +65,6 @@ FORKING = "network_forked"
 """The scenario that starts threads in a process which several threads forked."""
 
 
-def run_compiler(command: Sequence[str]) -> None:
-    done = compile_kept(command)
-    assert done.returncode == 0, done.stderr
-
-
-def compile_all(folder: Path, sources: Sequence[Path], flags: Sequence[str]) -> list[str]:
-    """Compile C and C++ files into objects."""
-    if shutil.which(CXX) is None or shutil.which(CC) is None:
-        pytest.skip(f"no C++ compiler: {CXX}")
-    objects = [str(folder / f"{source.name}.o") for source in sources]
-    commands = []
-    for source, output in zip(sources, objects, strict=True):
-        compiler = [CC, *FLAGS] if source.suffix == ".c" else [CXX, *CXX_FLAGS]
-        commands.append([*compiler, "-fPIC", *flags, "-c", str(source), "-o", output])
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(run_compiler, commands))
-    return objects
-
-
 def host_sources() -> list[Path]:
     """Return the sources from which CMake builds the host side."""
     text = (EXECUTOR / "sources.cmake").read_text()
@@ -99,26 +73,10 @@ def host_sources() -> list[Path]:
     return [(EXECUTOR / name).resolve() for name in named]
 
 
-def link(output: Path, objects: Sequence[str], *flags: str) -> Path:
-    run_compiler([CXX, "-o", str(output), *objects, *flags, "-lpthread", "-ldl"])
-    return output
-
-
-def sanitizer_flags(name: str, folder: Path) -> tuple[str, ...]:
-    """Return the compiler's flags for a sanitizer; skip the test where it has none."""
-    flags = SANITIZERS[name]
-    (folder / "probe.c").write_text("int main(void) { return 0; }\n")
-    probe = [CC, *flags, str(folder / "probe.c"), "-o", str(folder / "probe")]
-    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
-    return flags
-
-
 def build_nccl(folder: Path, *flags: str) -> Path:
     """Return the stand-in of libnccl.so.2, with its streams."""
-    streams, nccl = compile_all(
-        folder, [FOLDER / "stand_in_streams.cc", FOLDER / "stand_in_nccl.cc"], flags
-    )
+    sources = [STAND_INS / "stand_in_streams.cc", STAND_INS / "stand_in_nccl.cc"]
+    streams, nccl = compile_all(folder, sources, *flags)
     link(folder / "libstand_in_streams.so", [streams], "-shared", *flags)
     soname = ("-shared", "-Wl,-soname,libnccl.so.2")
     return link(folder / "libnccl.so.2", [nccl], *soname, *libraries(folder, streams=True), *flags)
@@ -136,10 +94,15 @@ def libraries(folder: Path, *, streams: bool = False) -> list[str]:
 )
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("session")
-    flags = sanitizer_flags(request.param, folder)
+    flags = SANITIZERS[request.param]
+    needs_sanitizer(folder, *flags)
     build_nccl(folder, *flags)
-    own = [*FOLDER.glob("scenario_*.cc"), FOLDER / "session.cc", FOLDER / "stand_in_device.cc"]
-    objects = compile_all(folder, [*sorted(own), *host_sources()], flags)
+    own = [
+        *STAND_INS.glob("scenario_*.cc"),
+        STAND_INS / "session.cc",
+        STAND_INS / "stand_in_device.cc",
+    ]
+    objects = compile_all(folder, [*sorted(own), *host_sources()], *flags)
     write_tables(folder / "tables")
     # NCCL is behind the interposer, as with LD_PRELOAD.
     return link(folder / "session", objects, "-rdynamic", *libraries(folder), *flags)
@@ -162,23 +125,14 @@ def own_shm(kilobytes: int, *, full: bool = False) -> list[str]:
 def play(
     session: Path, scenario: str, folder: Path, prefix: Sequence[str] = (), **environment: str
 ) -> str:
-    done = subprocess.run(
-        [*prefix, session, scenario, folder],
-        env={
-            **os.environ,
-            "LD_LIBRARY_PATH": str(session.parent),
-            "NCCL_DEBUG": "INFO",
-            "TEST_TABLES": str(session.parent / "tables"),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    out = run(
+        *(*prefix, session, scenario, folder),
+        LD_LIBRARY_PATH=str(session.parent),
+        TEST_TABLES=str(session.parent / "tables"),
+        **{"NCCL_DEBUG": "INFO", **environment},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("passed\n")
-    return done.stdout
+    assert out.endswith("passed\n")
+    return out
 
 
 @pytest.mark.parametrize(
@@ -304,16 +258,17 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Its objects are those of the scenarios, which take most of a minute to compile.
     """
     folder = tmp_path_factory.mktemp("job")
-    flags = sanitizer_flags("memory", folder)
+    flags = SANITIZERS["memory"]
+    needs_sanitizer(folder, *flags)
     (folder / "old").mkdir()
     build_nccl(folder, *flags)
     build_nccl(folder / "old", "-DSTAND_IN_OLD_NCCL", *flags)
-    objects = compile_all(folder, [*host_sources(), FOLDER / "stand_in_device.cc"], flags)
+    objects = compile_all(folder, [*host_sources(), STAND_INS / "stand_in_device.cc"], *flags)
     exports = f"-Wl,--version-script={EXECUTOR / 'exports.map'}"
     streams = libraries(folder, streams=True)
     link(folder / "libtuccl-executor.so", objects, "-shared", exports, *streams, *flags)
-    sources = [FOLDER / "job.c", FOLDER / "run_job.c", FOLDER / "load_job.c"]
-    job, run, load = compile_all(folder, sources, flags)
+    sources = [STAND_INS / "job.c", STAND_INS / "run_job.c", STAND_INS / "load_job.c"]
+    job, run, load = compile_all(folder, sources, *flags)
     link(folder / "libjob.so", [job], "-shared", *libraries(folder), *flags)
     link(folder / "run_job", [run, job], *libraries(folder), *flags)
     link(folder / "load_job", [load], *flags)

@@ -1,11 +1,10 @@
 """The nodes that ranks find from their hosts."""
 
-import subprocess
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
+from tests.runtime.builds import EXECUTOR, STAND_INS, compile_native, run
 
 pytestmark = pytest.mark.long
 
@@ -17,11 +16,10 @@ SHARED = "two of its ranks are in one process; across nodes it serves one rank p
 @pytest.fixture(scope="module")
 def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
     """Return what each rank finds; `hosts` has a character for each rank."""
-    folder = tmp_path_factory.mktemp("grid")
-    sources = [FOLDER / "show_grid.cc", EXECUTOR / "grid.cc"]
-    program = link(folder / "show", compile_all(folder, sources, []))
+    sources = [STAND_INS / "show_grid.cc", EXECUTOR / "grid.cc"]
+    program = compile_native(tmp_path_factory.mktemp("grid") / "show", sources)
 
-    def run(
+    def show(
         hosts: str, processes: Sequence[int] | None = None, not_blocking: Sequence[int] = ()
     ) -> list[str]:
         numbers = range(len(hosts)) if processes is None else processes
@@ -29,10 +27,9 @@ def find(tmp_path_factory: pytest.TempPathFactory) -> Find:
             f"{ord(host)}:{process}:{int(rank in not_blocking)}"
             for rank, (host, process) in enumerate(zip(hosts, numbers, strict=True))
         ]
-        done = subprocess.run([str(program), *words], capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
+        return run(program, *words).splitlines()
 
-    return run
+    return show
 
 
 def test_nodes_of_equal_size(find: Find) -> None:

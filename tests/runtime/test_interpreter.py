@@ -20,23 +20,22 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.plan.synthesize import synthesize
 from synthesizer.programs.compiler import compile_program
+from tests.runtime.builds import MEMORY, NATIVE, THREADS, compile_native, needs_sanitizer, run
 from tests.runtime.host_node import (
     ALIGNED_GUARD,
     BFLOAT16,
     GUARD,
+    INTERPRETER,
     LL,
-    NATIVE,
     REDUCTIONS,
     SIMPLE,
     TYPES,
     Call,
     HostNode,
     RawCall,
-    compile_host,
     expected,
     make_inputs,
 )
-from tests.runtime.test_native import MEMORY, THREADS, run
 from tests.synthesizer.emulator import run as emulate
 from tests.synthesizer.hand_sketches import hybrid_cube_mesh, switched
 from tests.synthesizer.programs.schedules import chain, exchange, halves
@@ -56,10 +55,9 @@ MakeNode = Callable[..., HostNode]
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    folder = tmp_path_factory.mktemp("interpreter")
-    sources = [NATIVE / "host_interpreter.cc"]
-    output = compile_host(folder, folder / "libinterpreter.so", sources, "-O1", "-shared")
-    return ctypes.CDLL(str(output))
+    output = tmp_path_factory.mktemp("interpreter") / "libinterpreter.so"
+    sources = [*INTERPRETER, NATIVE / "host_interpreter.cc"]
+    return ctypes.CDLL(str(compile_native(output, sources, "-O1", "-shared")))
 
 
 def test_calls_are_as_long_as_those_of_c(library: ctypes.CDLL) -> None:
@@ -101,6 +99,22 @@ def check(node: HostNode, program: bytes, call: Call, seed: int, *, in_place: bo
         np.testing.assert_array_equal(got, want, err_msg=str(call))
 
 
+def random_calls(rng: random.Random, algorithm: Algorithm) -> Iterator[Call]:
+    """Yield a call by each protocol."""
+    for protocol in (LL, SIMPLE):
+        yield Call(
+            operation=algorithm.collective,
+            count=rng.choice([1, 2, 3, 61, 127, 1000, 4099, 16, 48, 1024]),
+            protocol=protocol,
+            type=rng.randrange(len(TYPES)),
+            root=algorithm.root,
+            instances=rng.choice([1, 1, 2, 3]),
+            threads=rng.choice([1, 1, 2]),
+            buffer_bytes=rng.choice([1 << 15, 1 << 18, 1 << 22]),
+            guard=rng.choice([GUARD, ALIGNED_GUARD]),
+        )
+
+
 @pytest.mark.parametrize("name", SKETCHES)
 def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -> None:
     """One node takes all of them after one another, so each finds what the last left behind.
@@ -111,18 +125,7 @@ def test_every_schedule_computes_its_operation(name: str, make_node: MakeNode) -
     node = make_node(SKETCHES[name].ranks, rng.choice([0, 2**32 - 1000]))
     for seed, algorithm in enumerate(schedules(name)):
         program = compile_program(algorithm)
-        for protocol in (LL, SIMPLE):
-            call = Call(
-                operation=algorithm.collective,
-                count=rng.choice([1, 2, 3, 61, 127, 1000, 4099, 16, 48, 1024]),
-                protocol=protocol,
-                type=rng.randrange(len(TYPES)),
-                root=algorithm.root,
-                instances=rng.choice([1, 1, 2, 3]),
-                threads=rng.choice([1, 1, 2]),
-                buffer_bytes=rng.choice([1 << 15, 1 << 18, 1 << 22]),
-                guard=rng.choice([GUARD, ALIGNED_GUARD]),
-            )
+        for call in random_calls(rng, algorithm):
             in_place = algorithm.in_place and rng.random() < 0.5
             node.rearrange(rearranges=rng.random() < 0.7)
             check(node, program, call, seed, in_place=in_place)
@@ -135,23 +138,18 @@ def test_aligned_calls_of_one_tile(name: str, make_node: MakeNode) -> None:
     node = make_node(SKETCHES[name].ranks)
     for seed, algorithm in enumerate(schedules(name)):
         program = compile_program(algorithm)
-        for protocol in (LL, SIMPLE):
-            call = Call(
-                operation=algorithm.collective,
+        for call in random_calls(rng, algorithm):
+            aligned = replace(
+                call,
                 count=16 * rng.choice([1, 3, 64, 257]),
-                protocol=protocol,
-                type=rng.randrange(len(TYPES)),
-                root=algorithm.root,
-                instances=rng.choice([1, 2, 5]),
-                threads=rng.choice([1, 2]),
                 times=rng.choice([1, 3]),
                 buffer_bytes=1 << 22,
                 guard=ALIGNED_GUARD,
             )
-            plan = node.plan(program, call)
+            plan = node.plan(program, aligned)
             assert plan is not None
             assert plan[0] == 1
-            check(node, program, call, seed, in_place=False)
+            check(node, program, aligned, seed, in_place=False)
 
 
 def test_few_messages_share_the_slots_of_many(make_node: MakeNode) -> None:
@@ -360,13 +358,9 @@ def test_an_abort_ends_a_wait(make_node: MakeNode) -> None:
     ],
 )
 def test_under_sanitizers(flags: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "probe.cc").write_text("int main() { return 0; }\n")
-    try:
-        compile_host(tmp_path, tmp_path / "probe", [tmp_path / "probe.cc"], *flags)
-    except AssertionError:
-        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
-    sources = [NATIVE / "drive_interpreter.cc", NATIVE / "host_interpreter.cc"]
-    driver = compile_host(tmp_path, tmp_path / "drive_interpreter", sources, *flags)
+    needs_sanitizer(tmp_path, *flags)
+    sources = [NATIVE / "drive_interpreter.cc", NATIVE / "host_interpreter.cc", *INTERPRETER]
+    driver = compile_native(tmp_path / "drive_interpreter", sources, *flags)
     files = []
     for collective in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.BROADCAST):
         algorithm = expert_algorithms(collective, SKETCHES["1x3"], root=0)[-1]

@@ -1,37 +1,23 @@
 """The native tests, compiled with sanitizers: mutated bundles, and starts from several threads."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import MEMORY, NATIVE, THREADS, compile_native, needs_sanitizer, run
 from tests.runtime.write_bundles import write_bundles
 
 pytestmark = pytest.mark.long
-
-NATIVE = Path(__file__).resolve().parent / "native"
-MEMORY = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-THREADS = ("-O1", "-g1", "-fsanitize=thread")
-
-
-def needs_runtime(folder: Path, *flags: str) -> None:
-    """Skip where the compiler cannot link with these flags."""
-    probe = folder / "probe.c"
-    probe.write_text("int main(void) { return 0; }\n")
-    try:
-        compile_c(folder / "probe", [probe], *flags)
-    except AssertionError:
-        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
 
 
 def build(
     tmp_path_factory: pytest.TempPathFactory, name: str, sources: list[Path], *flags: str
 ) -> Path:
+    """Compile a native test with its harness; skip where the sanitizer is missing."""
     folder = tmp_path_factory.mktemp(name)
-    needs_runtime(folder, *flags)
+    needs_sanitizer(folder, *flags)
     files = [NATIVE / f"{name}.c", NATIVE / "harness.c", *sources]
-    return compile_c(folder / name, files, *flags)
+    return compile_native(folder / name, files, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +28,6 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def fuzzer(tmp_path_factory: pytest.TempPathFactory, plugin_sources: list[Path]) -> Path:
     return build(tmp_path_factory, "fuzz_bundle", plugin_sources, *MEMORY)
-
-
-def run(*command: object) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 BUNDLES = [20_000, pytest.param(100_000, marks=pytest.mark.slow)]

@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.network_namespaces import Interface, NetworkNamespaces, requires_namespaces
+from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link
 from tests.runtime.executor_tables import session_table
-from tests.runtime.test_executor import (
-    FOLDER,
-    SANITIZERS,
-    build_nccl,
-    compile_all,
-    host_sources,
-    libraries,
-    link,
-)
+from tests.runtime.test_executor import build_nccl, host_sources, libraries
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,8 +30,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("network_job")
     flags = [*SANITIZERS["memory"], "-DSTAND_IN_PROCESSES"]
     build_nccl(folder, *flags)
-    own = [FOLDER / "network_job.cc", FOLDER / "stand_in_device.cc"]
-    objects = compile_all(folder, [*own, *host_sources()], flags)
+    own = [STAND_INS / "network_job.cc", STAND_INS / "stand_in_device.cc"]
+    objects = compile_all(folder, [*own, *host_sources()], *flags)
     (folder / "table.tuccl").write_bytes(session_table(across_hosts=True))
     return link(folder / "network_job", objects, "-rdynamic", *libraries(folder), *flags)
 

@@ -1,12 +1,10 @@
 """Which devices the executor takes for joined by NVLink, over a stand-in of NVML."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
-from tests.runtime.conftest import compile_c
-from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
+from tests.runtime.builds import EXECUTOR, STAND_INS, compile_native, run
 
 A, B, C, D = (f"0000:{bus}:00.0" for bus in ("1a", "3b", "5e", "86"))
 GPU, SWITCH, UNKNOWN = "0", "2", "-"
@@ -17,27 +15,20 @@ Show = Callable[..., list[str]]
 def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
     """One string of 0 and 1 for each device."""
     folder = tmp_path_factory.mktemp("nvlink")
-    objects = compile_all(folder, [FOLDER / "show_nvlink.cc", EXECUTOR / "nvlink.cc"], [])
-    program = link(folder / "show", objects)
+    sources = [STAND_INS / "show_nvlink.cc", EXECUTOR / "nvlink.cc"]
+    program = compile_native(folder / "show", sources)
     library = folder / "nvml" / "libnvidia-ml.so.1"
     library.parent.mkdir()
-    compile_c(library, [FOLDER / "stand_in_nvml.c"], "-fPIC", "-shared")
+    compile_native(library, [STAND_INS / "stand_in_nvml.c"], "-shared")
 
-    def run(
+    def joined(
         devices: list[str], *links: tuple[str, int, int, str, str], nvml: bool = True
     ) -> list[str]:
         text = "".join(" ".join(map(str, link)) + ";" for link in links)
         path = str(library.parent) if nvml else str(folder)
-        done = subprocess.run(
-            [program, *devices],
-            env={"LD_LIBRARY_PATH": path, "STAND_IN_LINKS": text},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.split()
+        return run(program, *devices, LD_LIBRARY_PATH=path, STAND_IN_LINKS=text).split()
 
-    return run
+    return joined
 
 
 def test_bridges_join_pairs_only(show: Show) -> None:

@@ -1,11 +1,10 @@
 """Which launches of a pattern take the kernel for whole parts; conditions worked by hand."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
-from tests.runtime.test_executor import FOLDER, compile_all, link
+from tests.runtime.builds import STAND_INS, compile_native, run
 
 Show = Callable[..., str]
 
@@ -13,14 +12,9 @@ Show = Callable[..., str]
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
     """`whole` or `any`, of protocol, addresses, stride and bytes."""
-    folder = tmp_path_factory.mktemp("pattern_work")
-    program = link(folder / "show", compile_all(folder, [FOLDER / "show_pattern_work.cc"], []))
-
-    def run(protocol: str, *numbers: int) -> str:
-        command = [str(program), protocol, *map(str, numbers)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    return run
+    place = tmp_path_factory.mktemp("pattern_work") / "show"
+    program = compile_native(place, [STAND_INS / "show_pattern_work.cc"])
+    return lambda protocol, *numbers: run(program, protocol, *numbers).strip()
 
 
 @pytest.mark.parametrize(("protocol", "part"), [("ll", 8), ("ll128", 16)])

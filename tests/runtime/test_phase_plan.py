@@ -1,6 +1,5 @@
 """The division of calls across hosts into slices; figures worked by hand."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,8 @@ from synthesizer.programs.phase_plans import phased_plans, plan_by_name
 from synthesizer.programs.phases import CallPhase, PhasedSchedule, Place
 from synthesizer.programs.proof import Proof
 from synthesizer.programs.records import records_of
-from tests.runtime.conftest import RUNTIME
+from tests.runtime.builds import MEMORY, PLANS, STAND_INS, compile_native, run
 from tests.runtime.executor_tables import LL, bundle_of, phased_entry, phased_schedule
-from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
-from tests.runtime.test_staging import C_SOURCES, CC_SOURCES
 
 pytestmark = pytest.mark.long
 
@@ -30,10 +27,7 @@ class Show:
         self._program, self._folder = program, folder
 
     def _run(self, *words: object) -> list[str]:
-        command = [str(self._program), *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
+        return run(self._program, *words).splitlines()
 
     def call(
         self, phased: PhasedSchedule, count: int, type_: int, buffer_bytes: int = 0
@@ -55,10 +49,8 @@ class Show:
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
     folder = tmp_path_factory.mktemp("phase_plan")
-    sources = [FOLDER / "show_phase_plan.cc", *(EXECUTOR / name for name in CC_SOURCES)]
-    flags = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
-    objects = compile_all(folder, [*sources, *(RUNTIME / name for name in C_SOURCES)], flags)
-    return Show(link(folder / "show", objects, *flags), folder)
+    sources = [STAND_INS / "show_phase_plan.cc", *PLANS]
+    return Show(compile_native(folder / "show", sources, *MEMORY), folder)
 
 
 def test_one_slice_of_all_reduce(show: Show) -> None:

@@ -1,27 +1,18 @@
 """Schedules across hosts over stand-ins of NCCL and of the CUDA side; each rank is a process."""
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.runtime.builds import SANITIZERS, STAND_INS, compile_all, link, needs_sanitizer, run
 from tests.runtime.phase_tables import (
     damaged_table,
     plan_names,
     program_places,
     write_phase_tables,
 )
-from tests.runtime.test_executor import (
-    FOLDER,
-    build_nccl,
-    compile_all,
-    host_sources,
-    libraries,
-    link,
-    sanitizer_flags,
-)
+from tests.runtime.test_executor import build_nccl, host_sources, libraries
 
 pytestmark = pytest.mark.long
 
@@ -38,7 +29,7 @@ OF_ROUNDS = {"rooted", "wrong_programs", "many_launches", "load_stages_fails", "
 CALLS, FAILURES, CONNECTIONS = (
     [
         name
-        for name in re.findall(r'\{"(\w+)", \w+\}', (FOLDER / file).read_text())
+        for name in re.findall(r'\{"(\w+)", \w+\}', (STAND_INS / file).read_text())
         if name not in {"data", "shapes", *OF_ROUNDS}
     ]
     for file in ("phase_calls.cc", "phase_failures.cc", "phase_connections.cc")
@@ -47,14 +38,15 @@ CALLS, FAILURES, CONNECTIONS = (
 
 def built_job(folder: Path, sanitizer: str) -> Path:
     """Return the job that plays scenarios across hosts."""
+    needs_sanitizer(folder, *SANITIZERS[sanitizer])
     flags = [
-        *sanitizer_flags(sanitizer, folder),
+        *SANITIZERS[sanitizer],
         *("-DSTAND_IN_PROCESSES", "-DSTAND_IN_MOST_BYTES=32768", "-DTUCCL_RAIL_PATIENCE_MS=3000"),
         "-DTUCCL_MOST_STAGE_LINES_BYTES=8192",
     ]
     build_nccl(folder, *flags)
-    own = [*sorted(FOLDER.glob("phase_*.cc")), FOLDER / "stand_in_device.cc"]
-    objects = compile_all(folder, [*own, *host_sources()], flags)
+    own = [*sorted(STAND_INS.glob("phase_*.cc")), STAND_INS / "stand_in_device.cc"]
+    objects = compile_all(folder, [*own, *host_sources()], *flags)
     return link(folder / "phase_job", objects, "-rdynamic", *libraries(folder), *flags)
 
 
@@ -63,16 +55,7 @@ def run_job(job: Path, scenario: str, hosts: str, places: list[int], **environme
     one_lane, several_lanes = map(str, places)
     choices = {"ONE_LANE": one_lane, "SEVERAL_LANES": several_lanes}
     library = {"LD_LIBRARY_PATH": str(job.parent), "NCCL_DEBUG": "INFO"}
-    done = subprocess.run(
-        [job, scenario, hosts],
-        env={**os.environ, **library, **choices, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run(job, scenario, hosts, **library | choices | environment)
 
 
 @pytest.fixture(

@@ -299,54 +299,6 @@ def test_explain_says_which_entry_applied(
     communicator.end()
 
 
-def v2_call(
-    plugin: Plugin, path: Path, algorithm: NcclAlgorithm, protocol: NcclProtocol
-) -> tuple[set[tuple[str, int]], set[tuple[int, int, int]]]:
-    """Which operations and node counts a table that wants one setting everywhere changes in v2."""
-    shapes = (Shape(8, 1, 8), Shape(16, 2, 8))
-    config = BuiltinConfig(algorithm, protocol, 0)
-    entries = [
-        make_entry(operation, 0, 2**40, config, shape=shape)
-        for shape in shapes
-        for operation in NCCL_FUNCTIONS
-    ]
-    path.write_bytes(bundle_bytes(make_table(entries)))
-    changed, answers = set(), set()
-    for shape in shapes:
-        _, communicator = plugin.init(2, shape.ranks, shape.nodes)
-        for function, operation in enumerate(NCCL_FUNCTIONS):
-            got = communicator.call(function, 4096, COST, nchannels=9, collnet=1, nvls=1)
-            if got.algorithm >= 0:
-                changed.add((operation.value, shape.nodes))
-                answers.add((got.algorithm, got.protocol, got.nchannels))
-        communicator.end()
-    return changed, answers
-
-
-@pytest.mark.parametrize("protocol", NcclProtocol)
-@pytest.mark.parametrize("algorithm", NcclAlgorithm)
-def test_v2_chooses_only_what_runs_everywhere(
-    algorithm: NcclAlgorithm,
-    protocol: NcclProtocol,
-    plugin: Plugin,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bundle = tmp_path / "b.tuccl"
-    monkeypatch.setenv("TUCCL_BUNDLE", str(bundle))
-    changed, answers = v2_call(plugin, bundle, algorithm, protocol)
-    expected = set()
-    # NCCL 2.21 obeys unchecked, and does not say where LL128 corrupts data, NVLink SHARP spans
-    # hosts or CollNet has no switch.
-    if protocol is not NcclProtocol.LL128 and algorithm is NcclAlgorithm.RING:
-        expected = {(operation.value, nodes) for operation in NCCL_FUNCTIONS for nodes in (1, 2)}
-    elif protocol is not NcclProtocol.LL128 and algorithm is NcclAlgorithm.TREE:
-        expected = {("all_reduce", 1), ("all_reduce", 2)}
-    assert changed == expected
-    row, column = ALGORITHM_ROWS.index(algorithm), PROTOCOL_COLUMNS.index(protocol)
-    assert answers == ({(row, column, 9)} if expected else set())
-
-
 @pytest.mark.usefixtures("ring_ll")
 @pytest.mark.parametrize("variable", ["NCCL_ALGO", "NCCL_PROTO"])
 def test_v2_leaves_jobs_with_their_own_choice_alone(

@@ -6,7 +6,6 @@ import re
 import struct
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from lookup_tables.bundles.bundle_writer import bundle_bytes
 from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig, NcclAlgorithm, NcclProtocol, Shape
 from tests.lookup_tables.tables import make_entry, make_table
-from tests.runtime.conftest import RUNTIME
+from tests.runtime.builds import RUNTIME
 from tests.runtime.plugin_abi import VERSIONS, Plugin
 
 SUCCESS, INVALID_USAGE = 0, 5
@@ -232,34 +231,41 @@ def test_a_demanded_sum_needs_a_readable_bundle(
     assert not is_active(plugin)
 
 
-def test_known_gpus_and_silent_hosts_pass(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
-    assert is_active(plugin)
-    add_device(sysfs, "0000:10:00.0", "0x030200", "0x10de", "0x2335")
-    add_device(sysfs, "0000:11:00.0", "0x120000", "0x10de", "0x20b2")
-    assert is_active(plugin)
-    # A processor's display unit beside them: of a vendor the table does not name.
-    add_device(sysfs, "0000:12:00.0", "0x030000", "0x1002", "0x164e")
-    assert is_active(plugin)
-    assert plugin.warnings() == []
+DISPLAY, COMPUTE, ACCELERATOR = "0x030000", "0x030200", "0x120000"
+TUNED = (COMPUTE, "10de:20b2")
+OTHER_UNIT = (DISPLAY, "1002:164e")
+"""A processor's display unit, of a vendor that the table does not name."""
+HOSTS: list[tuple[tuple[str, ...] | None, list[tuple[str, str]], str]] = [
+    (None, [], ""),
+    (None, [(COMPUTE, "10de:2335"), (ACCELERATOR, "10de:20b2"), OTHER_UNIT], ""),
+    # A DGX Station's display card, and a host whose containers get one model or the other.
+    (None, [*[TUNED] * 4, (DISPLAY, "10de:1fb0"), (COMPUTE, "10de:2330")], ""),
+    (("10de:2684",), [(DISPLAY, "10de:2684")], ""),
+    (None, [(DISPLAY, "10de:2684")], "10de:2684"),
+    # A display unit alone says nothing: a machine's own GPUs may be hidden from sysfs.
+    (None, [OTHER_UNIT], ""),
+    (None, [OTHER_UNIT, (ACCELERATOR, "1002:74a1")], "1002:74a1"),
+    ((), [(COMPUTE, "10de:2330")], ""),
+]
+"""GPU models of a table (None: as it is), a host's GPUs, and the one that it is not for."""
 
 
-def test_other_gpus_beside_a_tuned_model_pass(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
-    """A DGX Station's display card; a host whose containers get one model or the other."""
-    for bus in range(4):
-        add_device(sysfs, f"0000:{bus:02x}:10.0", "0x030200", "0x10de", "0x20b2")
-    add_device(sysfs, "0000:08:00.0", "0x030000", "0x10de", "0x1fb0")
-    assert is_active(plugin)
-    add_device(sysfs, "0000:11:00.0", "0x030200", "0x10de", "0x2330")
-    assert is_active(plugin)
-    assert plugin.warnings() == []
-
-
-def test_a_tuned_model_may_be_a_display_card(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
-    models = ("10de:2684",)
-    bundle.write_bytes(bundle_bytes(make_table(list(TABLE.entries), gpu_models=models)))
-    add_device(sysfs, "0000:10:00.0", "0x030000", "0x10de", "0x2684")
-    assert is_active(plugin)
-    assert plugin.warnings() == []
+@pytest.mark.parametrize(("models", "gpus", "other"), HOSTS)
+def test_which_hosts_a_table_is_for(
+    models: tuple[str, ...] | None,
+    gpus: list[tuple[str, str]],
+    other: str,
+    plugin: Plugin,
+    bundle: Path,
+    sysfs: Path,
+) -> None:
+    if models is not None:
+        bundle.write_bytes(bundle_bytes(make_table(list(TABLE.entries), gpu_models=models)))
+    for number, (class_, model) in enumerate(gpus, 16):
+        vendor, device = model.split(":")
+        add_device(sysfs, f"0000:{number:02x}:00.0", class_, f"0x{vendor}", f"0x{device}")
+    assert is_active(plugin) == (not other)
+    assert [f"GPU {other} here" in warning for warning in plugin.warnings()] == [True] * bool(other)
 
 
 def other_host(sysfs: Path) -> None:
@@ -306,29 +312,6 @@ def test_a_rank_by_itself_disagrees_with_nobody_about_its_machine(
     assert plugin.init(5, 2, 1)[0] == INVALID_USAGE
 
 
-def test_only_a_display_card_of_the_tuned_vendor(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
-    add_device(sysfs, "0000:08:00.0", "0x030000", "0x10de", "0x2684")
-    assert not is_active(plugin)
-    assert "GPU 10de:2684 here" in plugin.warnings()[0]
-
-
-def test_a_host_of_another_vendor(plugin: Plugin, bundle: Path, sysfs: Path) -> None:
-    # A display unit alone says nothing: a machine's own GPUs may be hidden from sysfs.
-    add_device(sysfs, "0000:08:00.0", "0x030000", "0x1002", "0x164e")
-    assert is_active(plugin)
-    add_device(sysfs, "0000:10:00.0", "0x120000", "0x1002", "0x74a1")
-    assert not is_active(plugin)
-    assert "GPU 1002:74a1 here" in plugin.warnings()[0]
-
-
-def test_a_table_without_models_fits_every_machine(
-    plugin: Plugin, bundle: Path, sysfs: Path
-) -> None:
-    add_device(sysfs, "0000:11:00.0", "0x030200", "0x10de", "0x2330")
-    bundle.write_bytes(bundle_bytes(make_table(list(TABLE.entries), gpu_models=())))
-    assert is_active(plugin)
-
-
 def test_replacing_the_file_does_not_touch_running_communicators(
     plugin: Plugin, bundle: Path
 ) -> None:
@@ -337,19 +320,6 @@ def test_replacing_the_file_does_not_touch_running_communicators(
     for _ in range(3):
         assert communicator.call(4, 2048, COST).nchannels == 3
     communicator.end()
-
-
-def test_communicators_start_from_several_threads(plugin: Plugin, bundle: Path) -> None:
-    def start(number: int) -> bool:
-        return is_active(plugin, version=VERSIONS[number % len(VERSIONS)])
-
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(start, range(200)))
-    assert plugin.warnings() == []
-    bundle.write_bytes(GOOD[:-1])
-    with ThreadPoolExecutor(8) as threads:
-        assert not any(threads.map(start, range(200)))
-    assert len(plugin.warnings()) == 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)

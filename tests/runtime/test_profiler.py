@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.builds import MEMORY, THREADS, needs_sanitizer
 from tests.runtime.profiler_player import build_player
-from tests.runtime.test_native import MEMORY, THREADS, needs_runtime
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +23,7 @@ def sanitized_player(
     tmp_path_factory: pytest.TempPathFactory, flags: tuple[str, ...]
 ) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("profiler")
-    needs_runtime(folder, *flags)
+    needs_sanitizer(folder, *flags)
     return build_player(folder, *flags)
 
 

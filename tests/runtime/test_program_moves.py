@@ -12,7 +12,8 @@ from synthesizer.experts import expert_algorithms
 from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
 from synthesizer.programs import layout
 from synthesizer.programs.compiler import compile_program
-from tests.runtime.host_node import NATIVE, compile_host
+from tests.runtime.builds import NATIVE, compile_native, run
+from tests.runtime.host_node import INTERPRETER
 from tests.runtime.raw_programs import RawStep, raw_program
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.programs.schedules import ALONE, by_hand
@@ -24,21 +25,20 @@ Show = Callable[[Algorithm], list[str]]
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("moves")
-    return compile_host(folder, folder / "show_moves", [NATIVE / "show_moves.cc"], "-O1")
+    output = tmp_path_factory.mktemp("moves") / "show_moves"
+    return compile_native(output, [*INTERPRETER, NATIVE / "show_moves.cc"], "-O1")
 
 
 @pytest.fixture
 def show(program: Path, tmp_path: Path) -> Show:
     """Return the lines of show_moves.cc for a schedule; their syntax is described there."""
 
-    def run(algorithm: Algorithm) -> list[str]:
+    def lines(algorithm: Algorithm) -> list[str]:
         path = tmp_path / "a.program"
         path.write_bytes(compile_program(algorithm))
-        done = subprocess.run([program, path], capture_output=True, text=True, check=True)
-        return done.stdout.removeprefix(str(path)).splitlines()
+        return run(program, path).removeprefix(str(path)).splitlines()
 
-    return run
+    return lines
 
 
 def expert(collective: Collective, ranks: int, name: str) -> Algorithm:
@@ -147,10 +147,8 @@ def test_programs_share_what_may_be_compared(program: Path, tmp_path: Path) -> N
     path.write_bytes(raw_program([[steps], [steps]], scratch=0, chunks=61))
 
     def moves_of_both(*words: str) -> list[int]:
-        done = subprocess.run(
-            [program, *words, path, path], capture_output=True, text=True, check=True
-        )
-        heads = [line for line in done.stdout.splitlines() if line.startswith(str(path))]
+        out = run(program, *words, path, path)
+        heads = [line for line in out.splitlines() if line.startswith(str(path))]
         return [int(head.split(" moves")[0].split()[-1]) for head in heads]
 
     first, second = moves_of_both()

@@ -41,10 +41,17 @@ from synthesizer.programs.phase_plans import plan_by_name
 from synthesizer.programs.phases import PhasedSchedule, in_turn
 from synthesizer.programs.proof import Proof
 from synthesizer.programs.records import records_of, schedule_of
-from tests.runtime.conftest import RUNTIME, compile_c
-from tests.runtime.host_node import C_SOURCES, compile_host
+from tests.runtime.builds import (
+    EXECUTOR,
+    LOADER,
+    MEMORY,
+    NATIVE,
+    RUNTIME,
+    compile_native,
+    needs_sanitizer,
+    run,
+)
 from tests.runtime.raw_programs import RawStep, raw_program
-from tests.runtime.test_native import MEMORY, NATIVE, needs_runtime, run
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.programs.phased_schedules import (
     IN_PLACE,
@@ -56,7 +63,6 @@ from tuccl.errors import NoProgramError, TableError
 
 pytestmark = pytest.mark.long
 
-SOURCES = [RUNTIME / name for name in C_SOURCES]
 GOLDEN = Path(__file__).parents[1] / "lookup_tables" / "golden" / "exchange.program.hex"
 PLAN = plan_by_name(Collective.REDUCE_SCATTER, "exchange", 2, 4)
 RING = BuiltinConfig(NcclAlgorithm.RING, NcclProtocol.LL, 2)
@@ -74,7 +80,7 @@ Defect = tuple[str, Callable[[bytearray], None]]
 @pytest.fixture(scope="module")
 def loader(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     file = tmp_path_factory.mktemp("loader") / "libloader.so"
-    library = ctypes.CDLL(str(compile_c(file, SOURCES, "-fPIC", "-shared")))
+    library = ctypes.CDLL(str(compile_native(file, LOADER, "-shared")))
     for name in ("tuccl_program_check", "tuccl_programs_check", "tuccl_programs_at"):
         getattr(library, name).restype = ctypes.c_bool
     return library
@@ -548,15 +554,10 @@ def test_the_loader_accepts_what_keeps_the_form_and_nothing_else(check: Check) -
 
 def fuzzer_of(folder: Path) -> Path:
     """Return the fuzzer, with the executor's source that rearranges programs."""
-    needs_runtime(folder, *MEMORY)
-    own = (NATIVE / name for name in ("fuzz_program.c", "harness.c", "mutation.c"))
-    objects = [
-        compile_c(folder / f"{source.name}.o", [source], "-c", *MEMORY)
-        for source in (*own, *RUNTIME.glob("*.c"))
-        if source.name not in C_SOURCES
-    ]
-    sources = [NATIVE / "rearrange.cc", *objects]
-    return compile_host(folder, folder / "fuzz_program", sources, *MEMORY)
+    needs_sanitizer(folder, *MEMORY)
+    names = ("fuzz_program.c", "harness.c", "mutation.c", "rearrange.cc")
+    own = [*(NATIVE / name for name in names), EXECUTOR / "program_moves.cc"]
+    return compile_native(folder / "fuzz_program", [*own, *sorted(RUNTIME.glob("*.c"))], *MEMORY)
 
 
 def test_mutated_programs_do_no_harm(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import NATIVE, compile_native
 from tests.runtime.plugin_abi import ALGORITHMS, IGNORED, PROTOCOLS, VERSIONS, Plugin
 from tests.runtime.write_bundles import write_bundles
 
@@ -28,8 +28,7 @@ class Request(ctypes.Structure):
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     output = tmp_path_factory.mktemp("rail") / "liboffer_rail.so"
-    source = Path(__file__).parent / "native" / "offer_rail.c"
-    compile_c(output, [source], "-fPIC", "-shared")
+    compile_native(output, [NATIVE / "offer_rail.c"], "-shared")
     return ctypes.CDLL(str(output), mode=ctypes.RTLD_GLOBAL)
 
 

@@ -2,12 +2,11 @@
 
 import hashlib
 import hmac
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
-from tests.runtime.test_executor import EXECUTOR, FOLDER, SANITIZERS, compile_all, link
+from tests.runtime.builds import EXECUTOR, MEMORY, STAND_INS, compile_native, run
 
 Show = Callable[[bytes, bytes], tuple[str, str]]
 NO_KEY = bytes(32)
@@ -16,18 +15,14 @@ NO_KEY = bytes(32)
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
     """Digest of a text, and its digest under a key."""
-    folder = tmp_path_factory.mktemp("sha256")
-    flags = SANITIZERS["memory"]
-    objects = compile_all(folder, [FOLDER / "show_sha256.cc", EXECUTOR / "sha256.cc"], flags)
-    program = link(folder / "show", objects, *flags)
+    sources = [STAND_INS / "show_sha256.cc", EXECUTOR / "sha256.cc"]
+    program = compile_native(tmp_path_factory.mktemp("sha256") / "show", sources, *MEMORY)
 
-    def run(key: bytes, text: bytes) -> tuple[str, str]:
-        command = [str(program), key.hex(), text.hex()]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        plain, keyed = done.stdout.split()
+    def digests(key: bytes, text: bytes) -> tuple[str, str]:
+        plain, keyed = run(program, key.hex(), text.hex()).split()
         return plain, keyed
 
-    return run
+    return digests
 
 
 def test_published_vectors(show: Show) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from tests.runtime.builds import SANITIZERS
 from tests.runtime.staged_tables import (
     mutated_names,
     program_places,
     table_names,
     write_staged_tables,
 )
-from tests.runtime.test_executor import SANITIZERS
 from tests.runtime.test_phases import SHAPES, built_job, run_job
 
 pytestmark = pytest.mark.long

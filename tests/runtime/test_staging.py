@@ -1,6 +1,5 @@
 """How much device memory a table asks for; figures worked by hand."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -10,9 +9,8 @@ from lookup_tables.lookup import MAX_SIZE_BYTES
 from lookup_tables.table import Entry, NcclProtocol, StoredSchedule
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.layout import Pattern
-from tests.runtime.conftest import RUNTIME
+from tests.runtime.builds import MEMORY, PLANS, STAND_INS, compile_native, run
 from tests.runtime.executor_tables import LL, LL128, SIMPLE, bundle_of, entry_of, kernel
-from tests.runtime.test_executor import EXECUTOR, FOLDER, compile_all, link
 from tests.synthesizer.programs.schedules import exchange
 
 pytestmark = pytest.mark.long
@@ -20,38 +18,22 @@ pytestmark = pytest.mark.long
 Show = Callable[..., list[int]]
 MIB = 1 << 20
 CUT = (8, 512, 0)
-C_SOURCES = (
-    *("bundle.c", "crc32.c"),
-    *("program.c", "program_phases.c", "program_statements.c", "program_steps.c"),
-)
-CC_SOURCES = (
-    "bundle_rules.cc",
-    "decision.cc",
-    "grid.cc",
-    "uniform_plan.cc",
-    "program_plan.cc",
-    "statement_plan.cc",
-    "staging_need.cc",
-)
 
 
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
     """LL: part, phases; LL128: part, phases; programs: LL, LL128, Simple, scratch; all bytes."""
     folder = tmp_path_factory.mktemp("staging")
-    sources = [FOLDER / "show_staging.cc", *(EXECUTOR / name for name in CC_SOURCES)]
-    objects = compile_all(folder, [*sources, *(RUNTIME / name for name in C_SOURCES)], [])
-    program = link(folder / "show", objects)
+    program = compile_native(folder / "show", [STAND_INS / "show_staging.cc", *PLANS], *MEMORY)
 
-    def run(ranks: int, bundle: bytes | None) -> list[int]:
+    def figures(ranks: int, bundle: bytes | None) -> list[int]:
         table = folder / "table.tuccl"
         if bundle is not None:
             table.write_bytes(bundle)
-        command = [str(program), str(ranks), *([str(table)] if bundle is not None else [])]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return [int(word) for word in done.stdout.split()]
+        said = run(program, ranks, *([table] if bundle is not None else []))
+        return [int(word) for word in said.split()]
 
-    return run
+    return figures
 
 
 Won = tuple[str, str, tuple[int, int], NcclProtocol, tuple[int, int, int]]

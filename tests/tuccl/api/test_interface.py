@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 import tuccl
-from tests.runtime.conftest import ROOT
+from tests.kept_builds import ROOT
 
 PAGE = (ROOT / "docs" / "guide" / "python.md").read_text(encoding="utf-8")
 NAMES = [name for name in tuccl.__all__ if not name.startswith("__")]

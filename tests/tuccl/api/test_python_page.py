@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import ROOT
+from tests.kept_builds import ROOT
 
 pytestmark = pytest.mark.long
 

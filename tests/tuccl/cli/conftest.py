@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import compile_native
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 
 
@@ -14,7 +14,7 @@ from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that starts a communicator."""
     folder = tmp_path_factory.mktemp("job")
-    return compile_c(folder / "job", [NATIVE / "start_communicator.c"], "-ldl")
+    return compile_native(folder / "job", [NATIVE / "start_communicator.c"], "-ldl")
 
 
 @pytest.fixture

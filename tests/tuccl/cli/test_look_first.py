@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lookup_tables.parquet_form import require_pyarrow
-from tests.runtime.conftest import ROOT
+from tests.kept_builds import ROOT
 from tests.tuccl.conftest import Run, TunedWorkspace, run_in
 from tuccl.errors import HostError, WorkspaceError
 from tuccl.workspace.atomic_file import require_room

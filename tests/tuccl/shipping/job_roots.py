@@ -23,7 +23,7 @@ from lookup_tables.table import (
     StoredSchedule,
     Table,
 )
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import compile_native
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.tuned_tables import FOUR_GPUS, tuned
 from tuccl.workspace.runs import Run
@@ -102,7 +102,7 @@ class JobRoot:
 def make_job_root(root: Path, stand_ins: StandIns, programs_too: Sequence[str] = ()) -> JobRoot:
     """A root with sh (dash), bash, and other programs where this host has them."""
     root.mkdir()
-    job = compile_c(root / "job", [NATIVE / "start_communicator.c"], "-ldl")
+    job = compile_native(root / "job", [NATIVE / "start_communicator.c"], "-ldl")
     programs = {"bin/job": job, "bin/sh": Path("/bin/sh")}
     tools = ("bash", "dash", "readlink", "cp", "mv", "mkdir", "dirname", "cmp", "rm")
     for name in (*tools, *programs_too):
@@ -137,7 +137,7 @@ def unloadable(folder: Path) -> Path:
     """A library that needs a C library which does not exist."""
     source = folder / "new.c"
     source.write_text('#include <stdlib.h>\nint new(void) { return atoi(getenv("x")); }\n')
-    library = compile_c(folder / "new.so", [source], "-fPIC", "-shared")
+    library = compile_native(folder / "new.so", [source], "-shared")
     data = library.read_bytes()
     assert b"GLIBC_2." in data
     library.write_bytes(data.replace(b"GLIBC_2.", b"GLIBC_9."))

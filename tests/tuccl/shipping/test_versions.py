@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from lookup_tables.store import table_to_parquet_bytes
 from lookup_tables.table import StoredSchedule
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import compile_native
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
 from tests.tuccl.shipping.form_readers import (
     docker_env_file,
@@ -453,7 +453,7 @@ def test_back_and_forth_while_jobs_start_each_job_has_one_table_whole(
     directory: Directory, stand_ins: StandIns, tmp_path: Path
 ) -> None:
     """Jobs of every form, whose NCCL loads the plugin, and which start long after they read it."""
-    job = compile_c(tmp_path / "job", [NATIVE / "start_communicator.c"], "-ldl")
+    job = compile_native(tmp_path / "job", [NATIVE / "start_communicator.c"], "-ldl")
     target = directory.target
     profiles = {
         directory.ship(number, *ALL): dict(read_table(directory.runs[number]).profile)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import compile_native
 from tests.tuccl.conftest import TINY_RUN, run_in
 from tests.tuccl.measuring.engines.nccl_stand_ins import ROOT, StandIns, build_stand_ins
 from tests.tuccl.ready_command import ReadyCommand
@@ -35,7 +35,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("system")
     source = folder / "old.c"
     source.write_text("int ncclGetVersion(int *v) { *v = 22703; return 0; }\n")
-    compile_c(folder / "libnccl.so.2", [source], "-fPIC", "-shared")
+    compile_native(folder / "libnccl.so.2", [source], "-shared")
     return folder
 
 

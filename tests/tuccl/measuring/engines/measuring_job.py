@@ -18,7 +18,7 @@ from typing import Any
 from measuring_job import JobError, results_of, start_ranks, wait_for_all, without_tables
 
 from tests.kept_builds import ROOT, compiler_words, content_sum, kept
-from tests.runtime.conftest import CC, RUNTIME
+from tests.runtime.builds import CC, RUNTIME
 
 RANK = Path(__file__).with_name("measuring_rank.py")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from measuring_job import JobError
 
 from probes.nvidia.gpu_programs import build_name
-from tests.runtime.conftest import ROOT, RUNTIME, compile_c
+from tests.kept_builds import ROOT
+from tests.runtime.builds import LOADER, RUNTIME, compile_native
 from tests.tuccl.measuring.engines.measuring_job import JobResult, build_libraries, run_job
 from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME, executor_program
@@ -61,8 +62,8 @@ def build_release(folder: Path, version: int, own_channels: int = 0) -> Path:
     """Another release of the stand-in, which takes so many channels by itself; 0: many."""
     folder.mkdir(parents=True)
     said = (f"-DSTAND_IN_VERSION={version}", f"-DSTAND_IN_OWN_CHANNELS={own_channels}")
-    flags = ("-O1", "-fPIC", "-shared", *said)
-    return compile_c(folder / "libnccl.so.2", [NATIVE / "stand_in_nccl.c"], *flags)
+    flags = ("-O1", "-shared", *said)
+    return compile_native(folder / "libnccl.so.2", [NATIVE / "stand_in_nccl.c"], *flags)
 
 
 def build_stand_ins(base: Path) -> StandIns:
@@ -70,14 +71,12 @@ def build_stand_ins(base: Path) -> StandIns:
     stand_ins = StandIns(base / "nccl-stand-ins")
     if not stand_ins.folder.exists():
         stand_ins.folder.mkdir()
-        shared = ("-O1", "-fPIC", "-shared")
-        compile_c(stand_ins.folder / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], *shared)
-        compile_c(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
+        shared = ("-O1", "-shared")
+        compile_native(stand_ins.folder / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], *shared)
+        compile_native(stand_ins.nccl, [NATIVE / "stand_in_nccl.c"], *shared)
         build_libraries(stand_ins.libraries)
         stand_ins.executor.parent.mkdir(parents=True)
-        loader = [RUNTIME / name for name in ("bundle.c", "crc32.c")]
-        loader += sorted(RUNTIME.glob("program*.c"))
+        sources = [NATIVE / "stand_in_executor.c", RUNTIME / "bundle.c", *LOADER]
         # What is its own alone is seen: the plugin in the same process has the same loader.
-        hidden = ("-fvisibility=hidden", "-ldl")
-        compile_c(stand_ins.executor, [NATIVE / "stand_in_executor.c", *loader], *shared, *hidden)
+        compile_native(stand_ins.executor, sources, *shared, "-fvisibility=hidden")
     return stand_ins

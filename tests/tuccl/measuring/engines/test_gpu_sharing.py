@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from probes.topology.json_form import topology_to_json
-from tests.runtime.conftest import ROOT
+from tests.kept_builds import ROOT
 from tests.sketches.machines import virtual_machine
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tuccl.reports.report import read_report

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import compile_native
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, ROOT
 from tuccl.errors import MeasurementError, NcclLibraryError, SeveralNcclsError
 from tuccl.measuring.engines.nccl_environment import check_environment
@@ -30,7 +30,7 @@ def make_nccl(tmp_path: Path) -> MakeNccl:
         target = tmp_path / folder
         target.mkdir(parents=True, exist_ok=True)
         name = "-Wl,-soname,libnccl.so.2"
-        return compile_c(target / "libnccl.so.2", [source], "-fPIC", "-shared", name)
+        return compile_native(target / "libnccl.so.2", [source], "-shared", name)
 
     return make
 
@@ -49,10 +49,10 @@ def make_torch(tmp_path: Path) -> Callable[..., Path]:
         stub, source = tmp_path / "stub.c", tmp_path / "torch.c"
         stub.write_text("int ncclGetVersion(int *v) { return v == 0; }\n")
         source.write_text("int torch_is_here(void) { return 1; }\n")
-        shared = ("-fPIC", "-shared")
-        compile_c(tmp_path / "libstub.so", [stub], *shared, "-Wl,-soname,libnccl.so.2")
+        shared = "-shared"
+        compile_native(tmp_path / "libstub.so", [stub], *shared, "-Wl,-soname,libnccl.so.2")
         needed = ("-Wl,--no-as-needed", f"-L{tmp_path}", "-lstub") if needs_nccl else ()
-        return compile_c(libraries / "libtorch_cuda.so", [source], *shared, *flags, *needed)
+        return compile_native(libraries / "libtorch_cuda.so", [source], *shared, *flags, *needed)
 
     return make
 
@@ -244,7 +244,7 @@ def test_nccls_configuration_file_counts_and_is_named(tmp_path: Path) -> None:
 
 
 def test_gpus_are_counted_as_cuda_shows_them(tmp_path: Path) -> None:
-    compile_c(tmp_path / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], "-fPIC", "-shared")
+    compile_native(tmp_path / "libcuda.so.1", [NATIVE / "stand_in_cuda.c"], "-shared")
     program = (
         "from tuccl.errors import TucclError\n"
         "from tuccl.measuring.engines.nccl_environment import count_gpus\n"

@@ -19,7 +19,7 @@ from lookup_tables.table import StoredSchedule
 from probes.nvidia.nvml_calls import NvmlCallError, NvmlCalls, NvmlFault
 from synthesizer.programs.compiler import compile_program
 from synthesizer.programs.phase_plans import phased_plans
-from tests.runtime.conftest import compile_c
+from tests.runtime.builds import compile_native
 from tests.runtime.executor_tables import bundle_of, phased_entry
 from tests.tuccl.conftest import Run as RunCommand
 from tests.tuccl.measuring.engines.nccl_stand_ins import NATIVE, StandIns
@@ -466,7 +466,7 @@ def test_the_command_says_so_in_its_exit_code(run_inside: RunCommand, shipped: P
 def test_a_job_does_what_the_verdict_says(
     shipped: Path, stand_ins: StandIns, tmp_path: Path, variables: dict[str, str], loads: bool
 ) -> None:
-    job = compile_c(tmp_path / "job", [NATIVE / "start_communicator.c"], "-ldl")
+    job = compile_native(tmp_path / "job", [NATIVE / "start_communicator.c"], "-ldl")
     environment = {**sourced(shipped), **variables}
     logged = {"NCCL_DEBUG_FILE": f"{tmp_path}/log.%p", "LD_LIBRARY_PATH": str(stand_ins.folder)}
     subprocess.run([job], env={**environment, **logged}, check=False)

@@ -1,0 +1,120 @@
+"""The compilers of the native tests, and their programs; what is compiled is kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.kept_builds import ROOT, compile_kept
+
+RUNTIME = ROOT / "tuccl" / "runtime"
+EXECUTOR = RUNTIME / "executor"
+NATIVE = ROOT / "tests" / "runtime" / "native"
+STAND_INS = ROOT / "tests" / "runtime" / "executor"
+"""Stand-ins of NCCL and CUDA for the executor, and the jobs that run over them."""
+CC = os.environ.get("CC", "cc")
+CXX = os.environ.get("CXX", "c++")
+_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+_C_FLAGS = (
+    *("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-D_DEFAULT_SOURCE", *_WARNINGS),
+    *("-fPIC", f"-I{RUNTIME}"),
+)
+_CXX_FLAGS = (
+    # nvcc unrolls loops by a pragma.
+    *("-std=c++17", *_WARNINGS, "-Wno-unknown-pragmas", "-fPIC"),
+    *(f"-I{folder}" for folder in (EXECUTOR, RUNTIME, STAND_INS)),
+)
+SANITIZERS = {
+    "memory": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "threads": ("-fsanitize=thread",),
+}
+MEMORY = ("-O1", "-g1", *SANITIZERS["memory"])
+THREADS = ("-O1", "-g1", *SANITIZERS["threads"])
+
+LOADER = [RUNTIME / "crc32.c", *sorted(RUNTIME.glob("program*.c"))]
+"""The loader of programs."""
+PLANS = [
+    *(RUNTIME / "bundle.c", *LOADER),
+    *(
+        EXECUTOR / f"{name}.cc"
+        for name in (
+            *("bundle_rules", "decision", "grid", "program_plan", "staging_need"),
+            *("statement_plan", "uniform_plan"),
+        )
+    ),
+]
+"""What the executor makes of a bundle before it has a GPU."""
+
+
+def _is_cxx(paths: Iterable[Path]) -> bool:
+    return any(path.name.removesuffix(".o").endswith((".cc", ".cpp")) for path in paths)
+
+
+def _compile(sources: Sequence[Path], output: Path, *flags: str) -> None:
+    compiler = (CXX, *_CXX_FLAGS) if _is_cxx(sources) else (CC, *_C_FLAGS)
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no compiler: {compiler[0]}")
+    done = compile_kept([*compiler, *flags, "-o", str(output), *map(str, sources)])
+    assert done.returncode == 0, done.stderr
+
+
+def compile_all(folder: Path, sources: Sequence[Path], *flags: str) -> list[Path]:
+    """Compile C and C++ files, as many at a time as there are cores; return the objects."""
+    folder.mkdir(exist_ok=True)
+    objects = [folder / f"{source.name}.o" for source in sources]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda each: _compile([each[0]], each[1], *flags, "-c"),
+                      zip(sources, objects, strict=True)))  # fmt: skip
+    return objects
+
+
+def link(output: Path, objects: Sequence[Path], *flags: str) -> Path:
+    """Link a program or library."""
+    command = [CXX if _is_cxx(objects) else CC, "-o", str(output), *map(str, objects), *flags]
+    done = compile_kept([*command, "-lpthread", "-ldl"])
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def compile_native(output: Path, sources: Sequence[Path], *flags: str) -> Path:
+    """Compile and link C and C++ files, with flags for both.
+
+    Several are compiled one by one, so that those which programs share are compiled once.
+    """
+    if len(sources) == 1:
+        _compile(sources, output, *flags, "-lpthread", "-ldl")
+        return output
+    of_linker = ("-shared", "-rdynamic", "-l", "-L", "-Wl")
+    compiling = [flag for flag in flags if not flag.startswith(of_linker)]
+    return link(
+        output, compile_all(output.with_name(f"{output.name}.objects"), sources, *compiling), *flags
+    )
+
+
+def needs_sanitizer(folder: Path, *flags: str) -> None:
+    """Skip the test where the compiler cannot link with these flags."""
+    probe = folder / "probe.c"
+    probe.write_text("int main(void) { return 0; }\n")
+    command = [CC, *flags, str(probe), "-o", str(folder / "probe")]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"the compiler has no runtime for {' '.join(flags)}")
+
+
+def run(*command: object, **environment: str) -> str:
+    """Run a program, which must succeed; return what it prints."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
