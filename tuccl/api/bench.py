@@ -32,7 +32,7 @@ from tuccl.shipping.bench.places import (
     require_entries,
 )
 from tuccl.shipping.bench.result import BenchResult, bench_result
-from tuccl.shipping.bench.rounds import Bench, Plan
+from tuccl.shipping.bench.rounds import Bench, BenchLimits
 from tuccl.shipping.bench.step import benched_calls
 from tuccl.shipping.bench.upgrade import Upgrade, UpgradeResult, upgrade_contenders, upgrade_result
 from tuccl.shipping.shipped_directory import ENVIRONMENT_NAME
@@ -53,7 +53,7 @@ class BenchRequest:
     sizes_bytes: tuple[int, ...] | None
     """None: the table's."""
     workload: Workload | None
-    plan: Plan
+    plan: BenchLimits
     environment: Mapping[str, str]
     """Environment of the jobs: this process's, without a table's variables."""
     laboratory: Laboratory

@@ -153,7 +153,7 @@ def request_of(options: BenchOptions) -> BenchRequest:
     from tuccl.measuring.engines.nccl_library import LIBRARY_VARIABLE
     from tuccl.quantities import parse_operations, parse_seconds, parse_size
     from tuccl.shipping.bench.ratios import LEAST_ROUNDS
-    from tuccl.shipping.bench.rounds import Plan
+    from tuccl.shipping.bench.rounds import BenchLimits
     from tuccl.shipping.bench.surroundings import without_table
     from tuccl.workloads.workload_file import read_workload
     from tuccl.workspace.atomic_file import absolute
@@ -181,7 +181,7 @@ def request_of(options: BenchOptions) -> BenchRequest:
         operations=None if options.operations is None else parse_operations(options.operations),
         sizes_bytes=tuple(map(parse_size, named)) or None,
         workload=None if options.workload is None else read_workload(options.workload),
-        plan=Plan(rounds, budget_s),
+        plan=BenchLimits(rounds, budget_s),
         environment=environment,
         laboratory=laboratory,
         upgrade=upgrade,

@@ -120,7 +120,7 @@ def job_of(options: WorkloadBenchOptions, name: str) -> UserJob:
     """
     from tuccl.crew.mpi import mpi_tasks
     from tuccl.quantities import parse_seconds
-    from tuccl.shipping.bench.job_figure import Figure, TimeUnit, parse_pattern
+    from tuccl.shipping.bench.job_figure import RunFigure, TimeUnit, parse_pattern
     from tuccl.shipping.bench.job_runs import UserJob
 
     if not options.job:
@@ -143,7 +143,7 @@ def job_of(options: WorkloadBenchOptions, name: str) -> UserJob:
     units = [unit.value for unit in TimeUnit]
     if options.unit not in {None, *units}:
         raise UsageError(f"--unit {options.unit!a:.40} is unknown; use {', '.join(units)}")
-    figure = Figure(
+    figure = RunFigure(
         None if options.metric is None else parse_pattern(options.metric),
         options.skip,
         options.higher_is_better,

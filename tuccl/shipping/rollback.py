@@ -14,7 +14,7 @@ from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import UsageError, WorkspaceError
 from tuccl.runtime import EXECUTOR_NAME, PLUGIN_NAME
 from tuccl.shipping.manifest import MANIFEST_NAME, ManifestDocument
-from tuccl.shipping.shipment import Source, forms_and_place, make_current, render
+from tuccl.shipping.shipment import ShippedSource, forms_and_place, make_current, render
 from tuccl.shipping.shipped_directory import (
     ENVIRONMENT_NAME,
     MACHINE_NAME,
@@ -107,7 +107,7 @@ def _before(target: Path, kept: tuple[Version, ...], current: Version | None) ->
     return earlier[-1]
 
 
-def source_of(folder: Path, manifest: ManifestDocument, name: str) -> Source:
+def source_of(folder: Path, manifest: ManifestDocument, name: str) -> ShippedSource:
     """Return the table in a folder of shipped files with its own libraries.
 
     Args:
@@ -122,7 +122,7 @@ def source_of(folder: Path, manifest: ManifestDocument, name: str) -> Source:
     if view.table is None:
         raise WorkspaceError(f"{name}: {view.problems[0]}")
     library, machine = folder / EXECUTOR_NAME, folder / MACHINE_NAME
-    return Source(
+    return ShippedSource(
         view.table,
         manifest.times,
         manifest.machine,

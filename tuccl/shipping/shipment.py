@@ -82,7 +82,7 @@ from tuccl.workspace.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ShippedSource:
     """A table with what is shipped beside it: of a run, a version, or a part of one."""
 
     table: Table
@@ -157,7 +157,7 @@ def ship(
 
 
 def ship_source(
-    source: Source,
+    source: ShippedSource,
     origin: Origin,
     directory: Path,
     *,
@@ -182,7 +182,9 @@ def ship_source(
         return replace_table(target, rendered, origin, force=force)
 
 
-def render(source: Source, target: Path, wanted: Sequence[Form], named: Path | None) -> Rendered:
+def render(
+    source: ShippedSource, target: Path, wanted: Sequence[Form], named: Path | None
+) -> Rendered:
     """Return the files of a table for a directory; nothing is written.
 
     Args:
@@ -300,7 +302,7 @@ def make_current(found: ShippedDirectory, contents: Mapping[str, bytes], manifes
     write_atomically(found.path / MANIFEST_NAME, manifest)
 
 
-def _source_of(run: Run) -> tuple[Source, Origin]:
+def _source_of(run: Run) -> tuple[ShippedSource, Origin]:
     """Return the table of a run with this installation's libraries, and its origin."""
     plugin = plugin_path().read_bytes()
     table, report = _checked_table(run), read_report(run)
@@ -310,7 +312,7 @@ def _source_of(run: Run) -> tuple[Source, Origin]:
     origin = Origin(utc_now(), str(absolute(run.root)), gains.speedup)
     machine = _machine_of(run)
     executor = shipped_executor(table, evidence, library)
-    source = Source(
+    source = ShippedSource(
         table,
         evidence,
         None if machine is None else MachineSize(gpus=len(machine.gpus), nodes=machine.node_count),
@@ -356,14 +358,14 @@ def forms_and_place(
     return tuple(sorted({*known, *forms})), place
 
 
-def _caveats(source: Source, executor: ShippedExecutor | None) -> tuple[str, ...]:
+def _caveats(source: ShippedSource, executor: ShippedExecutor | None) -> tuple[str, ...]:
     """Return reasons not to rely on the table, and why the executor is not loaded."""
     if executor is None or executor.obstacle is None:
         return _notes(source)
     return (*_notes(source), f"no executor: {executor.obstacle.sentence}")
 
 
-def _notes(source: Source) -> tuple[str, ...]:
+def _notes(source: ShippedSource) -> tuple[str, ...]:
     """Return reasons not to rely on the times."""
     profile = PROFILE_LEFT_OUT if source.lost_profile else ""
     return tuple(filter(None, (source.evidence.caveat, profile)))

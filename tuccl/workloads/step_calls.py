@@ -248,21 +248,21 @@ def times_per_step(
     return {
         key.task: {
             each.size_bytes: each.calls_per_step
-            * _at(log(each.size_bytes), curves[key.task.operation, key.task.shape])
+            * exp(at_size(log(each.size_bytes), curves[key.task.operation, key.task.shape]))
             for each in key.sizes
         }
         for key in keys
     }
 
 
-def _at(size_log: float, curve: Sequence[tuple[float, float]]) -> float:
-    """Time of a call by the curve of logarithms."""
+def at_size(size_log: float, curve: Sequence[tuple[float, float]]) -> float:
+    """Logarithm of the time of a call by a curve of logarithms over those of ascending sizes."""
     if len(curve) == 1:
-        return exp(curve[0][1])
+        return curve[0][1]
     end = next((i for i, (at, _) in enumerate(curve) if at >= size_log), len(curve) - 1)
     (low, low_time), (high, high_time) = curve[max(0, end - 1)], curve[max(1, end)]
     slope = (high_time - low_time) / (high - low)
     if not low <= size_log <= high:
         slope = min(1.0, max(0.0, slope))
     base, base_time = (low, low_time) if size_log <= low else (high, high_time)
-    return exp(base_time + slope * (size_log - base))
+    return base_time + slope * (size_log - base)

@@ -30,7 +30,7 @@ class TimeUnit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class RunFigure:
     """How a run's figure is found in its output."""
 
     pattern: re.Pattern[str] | None = None

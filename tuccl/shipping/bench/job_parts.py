@@ -19,7 +19,7 @@ from tuccl.reports.keys import Gain
 from tuccl.search.statistics.looks import bonferroni
 from tuccl.search.statistics.screening import Signs, effects
 from tuccl.search.trials.shapes import shape_text
-from tuccl.shipping.bench.job_figure import Figure
+from tuccl.shipping.bench.job_figure import RunFigure
 from tuccl.shipping.bench.own_job import JobBenchResult, JobRound, JobRun
 
 MOST_FACTORS = 16
@@ -31,7 +31,7 @@ perhaps slower."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobPart:
     """A part of a table."""
 
     shape: Shape | None
@@ -52,11 +52,11 @@ class Part:
         return key.shape == self.shape and self.operation in {None, key.operation}
 
 
-PROFILE = Part(None, None)
+PROFILE = JobPart(None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class PartEffect(Part):
+class PartEffect(JobPart):
     """A part of the table, and what it does to the job."""
 
     gain: Gain
@@ -69,21 +69,21 @@ class PartEffect(Part):
         return self.gain.high is not None and self.gain.high < 1.0
 
     @property
-    def part(self) -> Part:
+    def part(self) -> JobPart:
         """The part alone."""
-        return Part(self.shape, self.operation)
+        return JobPart(self.shape, self.operation)
 
 
-def job_parts(table: Table) -> tuple[Part, ...]:
+def job_parts(table: Table) -> tuple[JobPart, ...]:
     """Return the parts of a table in the order of its entries, the process profile last."""
     keys = [entry.key for entry in table.all_entries]
-    found = [Part(*both) for both in dict.fromkeys((key.shape, key.operation) for key in keys)]
+    found = [JobPart(*both) for both in dict.fromkeys((key.shape, key.operation) for key in keys)]
     if len(found) >= MOST_FACTORS:
-        found = [Part(shape, None) for shape in dict.fromkeys(key.shape for key in keys)]
+        found = [JobPart(shape, None) for shape in dict.fromkeys(key.shape for key in keys)]
     return (*found, PROFILE) if table.profile else tuple(found)
 
 
-def with_parts(table: Table, kept: Collection[Part]) -> Table:
+def with_parts(table: Table, kept: Collection[JobPart]) -> Table:
     """Return a table with these parts alone; schedules that no entry names are left out."""
 
     def is_kept(entry: Entry) -> bool:
@@ -128,7 +128,7 @@ class PartRound:
         """The round if its first run had all parts, and so the second none."""
         return JobRound(without=self.second, with_table=self.first)
 
-    def log_ratio(self, figure: Figure) -> float:
+    def log_ratio(self, figure: RunFigure) -> float:
         """Return the logarithm of the speed of the first run over that of the second."""
         ratio = math.log(self.second.figure / self.first.figure)
         return -ratio if figure.higher_is_better else ratio
@@ -150,7 +150,7 @@ class TrimResult(JobBenchResult):
     """Reasons not to rely on what was shipped."""
 
     @property
-    def left_out(self) -> tuple[Part, ...]:
+    def left_out(self) -> tuple[JobPart, ...]:
         """Parts with which the job is slower, beyond the noise."""
         return tuple(each.part for each in self.parts if each.left_out)
 
@@ -165,13 +165,13 @@ class TrimResult(JobBenchResult):
         return bool(self.left_out) and not self.is_nothing_left
 
 
-def parts_in(parts: Sequence[Part], signs: Signs, half: int) -> tuple[Part, ...]:
+def parts_in(parts: Sequence[JobPart], signs: Signs, half: int) -> tuple[JobPart, ...]:
     """Return the parts of a run of a round: 1 is the first run, -1 the second."""
     return tuple(part for part, sign in zip(parts, signs, strict=True) if sign == half)
 
 
 def part_effects(
-    parts: Sequence[Part], rounds: Sequence[PartRound], figure: Figure
+    parts: Sequence[JobPart], rounds: Sequence[PartRound], figure: RunFigure
 ) -> tuple[PartEffect, ...]:
     """Return what each part does to the job; the bounds of all hold together."""
     signs = [each.signs(len(parts)) for each in rounds]

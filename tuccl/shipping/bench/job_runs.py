@@ -21,8 +21,8 @@ from tuccl.errors import MeasurementError, UsageError
 from tuccl.quantities import format_about, format_elapsed
 from tuccl.runtime.executor_library import BUNDLE_VARIABLE
 from tuccl.shipping.bench.contenders import ShippedTable
-from tuccl.shipping.bench.job_figure import Figure, figure_text
-from tuccl.shipping.bench.own_job import WITH, WITHOUT, JobRound, JobRun, run_rounds
+from tuccl.shipping.bench.job_figure import RunFigure, figure_text
+from tuccl.shipping.bench.own_job import WITH, WITHOUT, JobRound, JobRun
 from tuccl.shipping.bench.surroundings import DIRECTORY_VARIABLE, without_table
 from tuccl.workspace.atomic_file import absolute, cannot_write
 
@@ -38,7 +38,7 @@ class UserJob:
     """A user's job, and how it is judged."""
 
     command: tuple[str, ...]
-    figure: Figure
+    figure: RunFigure
     limit_s: float | None = None
     """Seconds after which a run is ended; None: it may take as long as it does."""
 
@@ -217,6 +217,15 @@ def table_variant(table: ShippedTable) -> Variant:
 
 
 def bench_rounds(runs: JobRuns, variant: Variant) -> tuple[JobRound, ...]:
-    """Run the job in turn with these variables and without."""
-    variants = {WITH: variant, WITHOUT: Variant(WITHOUT, {})}
-    return run_rounds(lambda number, name: runs.start(number, variants[name], name), runs.rounds)
+    """Run the job in turn with these variables and without.
+
+    Which comes first changes from round to round, so that a drift of the machine affects both
+    alike.
+    """
+    variants = {WITHOUT: Variant(WITHOUT, {}), WITH: variant}
+    done = []
+    for number in range(1, runs.rounds + 1):
+        order = (WITHOUT, WITH) if number % 2 else (WITH, WITHOUT)
+        found = {half: runs.start(number, variants[half], half) for half in order}
+        done.append(JobRound(found[WITHOUT], found[WITH]))
+    return tuple(done)

@@ -22,7 +22,7 @@ from tuccl.search.statistics.screening import begins_with_first_half, rounds_for
 from tuccl.shipping.bench.contenders import ShippedTable
 from tuccl.shipping.bench.job_parts import (
     PROFILE,
-    Part,
+    JobPart,
     PartRound,
     TrimResult,
     job_parts,
@@ -44,7 +44,13 @@ from tuccl.shipping.forms import Form
 from tuccl.shipping.locating import bundle_name
 from tuccl.shipping.manifest import MANIFEST_NAME, read_manifest
 from tuccl.shipping.rollback import source_of
-from tuccl.shipping.shipment import Source, check_target, forms_and_place, render, ship_source
+from tuccl.shipping.shipment import (
+    ShippedSource,
+    check_target,
+    forms_and_place,
+    render,
+    ship_source,
+)
 from tuccl.shipping.shipped_directory import Machine, check_can_be_shipped_to, look_at
 from tuccl.shipping.shipped_view import view_shipped
 from tuccl.shipping.versions import Origin, utc_now, versions_of
@@ -118,7 +124,7 @@ class Trim:
         done = ship_source(source, origin, target, forms=_forms_of(self.shipped.directory))
         return replace(result, shipped=target, caveats=done.caveats)
 
-    def _source(self) -> Source:
+    def _source(self) -> ShippedSource:
         directory = self.shipped.directory
         manifest = read_manifest(directory)
         if manifest is None:
@@ -130,7 +136,7 @@ class Trim:
             raise UsageError(f"{self.shipped.name}: {problems[0]}; `tuccl ship` there again")
         return source_of(directory, manifest, self.shipped.name)
 
-    def _check_target(self, source: Source) -> None:
+    def _check_target(self, source: ShippedSource) -> None:
         """Refuse a directory that could not be shipped to before the job takes its time."""
         if self.target is not None:
             target = absolute(self.target)
@@ -143,7 +149,9 @@ class Trim:
     def _runs(self, rounds: int, prefix: str) -> JobRuns:
         return JobRuns(self.job, self.logs, self.shipped.directory, rounds, self.say, prefix)
 
-    def _part_rounds(self, runs: JobRuns, table: Table, parts: tuple[Part, ...]) -> list[PartRound]:
+    def _part_rounds(
+        self, runs: JobRuns, table: Table, parts: tuple[JobPart, ...]
+    ) -> list[PartRound]:
         then = f", then {self.rounds} rounds of what is left" if len(parts) > 1 else ""
         self.say(f"{count_of(len(parts), 'part')} of the table in {runs.rounds} rounds{then}")
         done = []
@@ -158,7 +166,7 @@ class Trim:
             done.append(PartRound(first, found[1], found[-1]))
         return done
 
-    def _variant(self, table: Table, kept: Collection[Part]) -> Variant:
+    def _variant(self, table: Table, kept: Collection[JobPart]) -> Variant:
         """Return the variables of some parts; their bundle lies beside the logs."""
         part = with_parts(table, kept)
         if part == table:
@@ -188,7 +196,7 @@ def _forms_of(directory: Path) -> tuple[Form, ...]:
     return forms_and_place(directory, (), None)[0]
 
 
-def _without(source: Source, kept: Collection[Part]) -> Source:
+def _without(source: ShippedSource, kept: Collection[JobPart]) -> ShippedSource:
     """Return a table with these parts alone; what it gains a step is not predicted."""
     lost_profile = bool(source.table.profile) and PROFILE not in kept
     return replace(

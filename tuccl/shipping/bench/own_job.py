@@ -1,8 +1,8 @@
 """A user's own job without and with a table, in turn, and what the table gains it.
 
-A round starts the job once without and once with the table; which comes first changes from round to
-round, so that a drift of the machine affects both alike. The gain is the geometric mean of the
-rounds' ratios, with Student's interval on their logarithms, as for a bench of keys.
+A round starts the job once without and once with the table (`job_runs.bench_rounds`). The gain is
+the geometric mean of the rounds' ratios, with Student's interval on their logarithms, as for a
+bench of keys.
 
 What the table predicts is the time that a step's collectives take less, as if they ran one after
 another, or no more than their exposed time where the workload's recording tells that. A job that
@@ -11,14 +11,14 @@ overlaps them with computation gains less than the former.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
 from tuccl.reports.json_form import member
 from tuccl.reports.step_gain import StepSummary
 from tuccl.shipping.bench.contenders import ShippedTable
-from tuccl.shipping.bench.job_figure import Figure, TimeUnit
+from tuccl.shipping.bench.job_figure import RunFigure, TimeUnit
 from tuccl.shipping.bench.ratios import MeasuredGain, gain_of_rounds
 
 WITHOUT, WITH = "without the table", "with the table"
@@ -39,25 +39,6 @@ class JobRound:
 
     without: JobRun
     with_table: JobRun
-
-
-Start = Callable[[int, str], JobRun]
-"""`start(number, variant)`: run the job `WITHOUT` or `WITH` the table in a round, from 1 on."""
-
-
-def run_rounds(start: Start, rounds: int) -> tuple[JobRound, ...]:
-    """Run the job in turn without and with the table.
-
-    Args:
-        start: Runs the job once.
-        rounds: Number of rounds.
-    """
-    done = []
-    for number in range(1, rounds + 1):
-        order = (WITHOUT, WITH) if number % 2 else (WITH, WITHOUT)
-        runs = {variant: start(number, variant) for variant in order}
-        done.append(JobRound(runs[WITHOUT], runs[WITH]))
-    return tuple(done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +92,7 @@ class JobBenchResult:
 def job_bench_result(
     job: Sequence[str],
     table: ShippedTable,
-    figure: Figure,
+    figure: RunFigure,
     rounds: Sequence[JobRound],
     step: StepSummary | None,
     *,

@@ -25,7 +25,7 @@ from tuccl.search.trials.timing import Computation, Timing
 from tuccl.shipping.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
 from tuccl.shipping.bench.contenders import STOCK, ShippedTable
 from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
-from tuccl.shipping.bench.rounds import Measured
+from tuccl.shipping.bench.rounds import BenchTimes
 from tuccl.shipping.bench.step import BenchedStep, step_outcome
 from tuccl.workloads.step_calls import StepCalls
 
@@ -197,7 +197,7 @@ class BenchResult(Conditions):
         return any(key.finding is not None for table in self.tables for key in table.keys)
 
 
-def conditions_of(measured: Measured, shape: Shape, timing: Timing) -> dict[str, Any]:
+def conditions_of(measured: BenchTimes, shape: Shape, timing: Timing) -> dict[str, Any]:
     """Return the members of `Conditions`."""
     return {
         "shape": shape,
@@ -212,7 +212,7 @@ def conditions_of(measured: Measured, shape: Shape, timing: Timing) -> dict[str,
 
 
 def bench_result(
-    measured: Measured,
+    measured: BenchTimes,
     tables: Sequence[ShippedTable],
     shape: Shape,
     timing: Timing,
@@ -251,7 +251,7 @@ def named(task: Task, table: ShippedTable) -> dict[str, Any]:
 
 
 def _benched(
-    table: ShippedTable, measured: Measured, timing: Timing, calls: StepCalls | None
+    table: ShippedTable, measured: BenchTimes, timing: Timing, calls: StepCalls | None
 ) -> BenchedTable:
     stock_us, own_us = measured.times_us[STOCK.name], measured.times_us[table.name]
     keys = []

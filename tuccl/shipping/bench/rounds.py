@@ -24,7 +24,7 @@ Times = dict[Task, list[float]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchLimits:
     """Limits of a bench."""
 
     rounds: int
@@ -34,7 +34,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Measured:
+class BenchTimes:
     """The results of all jobs."""
 
     times_us: dict[str, Times]
@@ -81,7 +81,7 @@ class Bench:
         self._share_after: list[float] = []
         """Shares of a job's time that have passed after its start and after each key."""
 
-    def run(self, plan: Plan) -> Measured:
+    def run(self, plan: BenchLimits) -> BenchTimes:
         """Check all data, then time all keys round by round.
 
         Raises:
@@ -104,15 +104,15 @@ class Bench:
             if done == 1:
                 self._tell_estimate(plan, time.monotonic() - first, first - began)
         self._progress(_TIMING, *self._steps(done * len(self._contenders), 0, plan, over=True))
-        return Measured(times_us, runners, self._versions, done, time.monotonic() - began)
+        return BenchTimes(times_us, runners, self._versions, done, time.monotonic() - began)
 
-    def _fits(self, plan: Plan, done: int, began: float, first: float) -> bool:
+    def _fits(self, plan: BenchLimits, done: int, began: float, first: float) -> bool:
         if plan.budget_s is None or done < LEAST_ROUNDS:
             return True
         now = time.monotonic()
         return now - began + (now - first) / done <= plan.budget_s
 
-    def _tell_estimate(self, plan: Plan, round_s: float, before_s: float) -> None:
+    def _tell_estimate(self, plan: BenchLimits, round_s: float, before_s: float) -> None:
         total_s = before_s + plan.rounds * round_s
         rounds = plan.rounds
         if plan.budget_s is not None and total_s > plan.budget_s:
@@ -137,7 +137,7 @@ class Bench:
                     self._progress(_CHECKING, number * len(self._tasks) + at + 1, total)
         return runners
 
-    def _time_all(self, contender: Contender, jobs: int, plan: Plan) -> dict[Task, float]:
+    def _time_all(self, contender: Contender, jobs: int, plan: BenchLimits) -> dict[Task, float]:
         """Time all keys in new processes, after this number of jobs."""
         began = time.monotonic()
         self._progress(_TIMING, *self._steps(jobs, 0, plan), share=self._share(jobs, 0, plan))
@@ -156,7 +156,9 @@ class Bench:
         self._share_after = self._share_after or [seconds / took_s for seconds in over_s]
         return found
 
-    def _steps(self, jobs: int, keys: int, plan: Plan, *, over: bool = False) -> tuple[int, Total]:
+    def _steps(
+        self, jobs: int, keys: int, plan: BenchLimits, *, over: bool = False
+    ) -> tuple[int, Total]:
         """Return the number of keys timed so far, and of all keys."""
         done = jobs * len(self._tasks) + keys
         total = plan.rounds * len(self._contenders) * len(self._tasks)
@@ -164,7 +166,7 @@ class Bench:
             return done, total
         return done, done if over else AtMost(total)
 
-    def _share(self, jobs: int, keys: int, plan: Plan) -> float | None:
+    def _share(self, jobs: int, keys: int, plan: BenchLimits) -> float | None:
         """Return the share of all jobs that is done; None until the first job is timed."""
         if not self._share_after or plan.budget_s is not None:
             return None

@@ -23,7 +23,7 @@ from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK, Contender, ShippedTable
 from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
 from tuccl.shipping.bench.result import Conditions, conditions_of, named
-from tuccl.shipping.bench.rounds import Measured
+from tuccl.shipping.bench.rounds import BenchTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _renamed(name: str, upgrade: Upgrade) -> str:
 
 
 def upgrade_result(
-    measured: Measured, table: ShippedTable, upgrade: Upgrade, shape: Shape, timing: Timing
+    measured: BenchTimes, table: ShippedTable, upgrade: Upgrade, shape: Shape, timing: Timing
 ) -> UpgradeResult:
     """Return the result of the times of all four contenders.
 

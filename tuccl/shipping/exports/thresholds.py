@@ -11,7 +11,6 @@ Units: bytes are integers, times microseconds.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, log
@@ -25,6 +24,7 @@ from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.shipping.exports.export_form import Exported, ExportForm, ExportSource
 from tuccl.workloads.recordings.call_csv import CallCsvReader
 from tuccl.workloads.recordings.recording_file import RecordingFile
+from tuccl.workloads.step_calls import at_size
 from tuccl.workloads.workload import Workload
 
 MARK = '{\n "format": "tuccl-thresholds"'
@@ -148,12 +148,9 @@ def _time_at(curve: Mapping[int, float], size_bytes: int) -> float | None:
     sizes = sorted(curve)
     if not sizes[0] <= size_bytes <= sizes[-1]:
         return None
-    at = bisect_left(sizes, size_bytes)
-    if sizes[at] == size_bytes:
+    if size_bytes in curve:
         return curve[size_bytes]
-    low, high = sizes[at - 1], sizes[at]
-    part = log(size_bytes / low) / log(high / low)
-    return exp(log(curve[low]) + part * log(curve[high] / curve[low]))
+    return exp(at_size(log(size_bytes), [(log(size), log(curve[size])) for size in sizes]))
 
 
 def _notes(

@@ -8,10 +8,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lookup_tables.collective import Collective
-from tuccl.workloads.recordings.communicators import Communicator, find_communicators
+from tuccl.workloads.recordings.communicators import RecordedCommunicator, find_communicators
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
-    Figure,
+    CallTime,
     Observed,
     RankCalls,
     TimeSum,
@@ -106,9 +106,9 @@ class _Calls:
     """Communicators of each member that make them."""
     makers: int = 0
     """Number of communicators that make them."""
-    times: dict[Figure, TimeSum] = field(default_factory=lambda: defaultdict(TimeSum))
+    times: dict[CallTime, TimeSum] = field(default_factory=lambda: defaultdict(TimeSum))
 
-    def add_times(self, view: RankCalls, form: CallForm, *figures: Figure) -> None:
+    def add_times(self, view: RankCalls, form: CallForm, *figures: CallTime) -> None:
         """Add these times of a rank's calls, as far as they are known."""
         for figure in figures:
             if (own := view.times.get((figure, form))) is not None:
@@ -120,7 +120,7 @@ class _Calls:
         return {
             figure: _rounded(own.mean_us)
             for figure, own in self.times.items()
-            if own.sum_us > 0 or figure is not Figure.IN_JOB
+            if own.sum_us > 0 or figure is not CallTime.IN_JOB
         }
 
 
@@ -175,7 +175,7 @@ def _steps(
 
 
 def _tuned(
-    communicators: Sequence[Communicator], steps: Mapping[Hashable, float]
+    communicators: Sequence[RecordedCommunicator], steps: Mapping[Hashable, float]
 ) -> tuple[WorkloadCall, ...]:
     found: dict[tuple[int, int | None, CallForm], _Calls] = defaultdict(_Calls)
     for communicator in communicators:
@@ -194,10 +194,10 @@ def _tuned(
                 calls.by_member[member] += count / steps[longest.member]
             calls.communicators.update(members)
             for view in communicator.views:
-                calls.add_times(view, form, Figure.IN_JOB, Figure.EXPOSED)
+                calls.add_times(view, form, CallTime.IN_JOB, CallTime.EXPOSED)
             beside = _last_to_come(communicator.views, form)
             if beside is not None:
-                calls.add_times(beside, form, Figure.COMPUTATION, Figure.EXPOSED_COMPUTATION)
+                calls.add_times(beside, form, CallTime.COMPUTATION, CallTime.EXPOSED_COMPUTATION)
     return sorted_calls(
         WorkloadCall(
             operation=Collective.named(form.operation),
@@ -222,11 +222,11 @@ def _last_to_come(views: Sequence[RankCalls], form: CallForm) -> RankCalls | Non
     The others wait for it in their calls, and what they compute meanwhile is not beside the
     communication.
     """
-    wanted = {(Figure.COMPUTATION, form), (Figure.IN_JOB, form)}
+    wanted = {(CallTime.COMPUTATION, form), (CallTime.IN_JOB, form)}
     known = [view for view in views if wanted <= view.times.keys()]
     return min(
         known,
-        key=lambda view: (view.times[Figure.IN_JOB, form].mean_us, *view.place),
+        key=lambda view: (view.times[CallTime.IN_JOB, form].mean_us, *view.place),
         default=None,
     )
 
@@ -260,7 +260,7 @@ def _job_ranks(observed: Observed, views: Sequence[RankCalls]) -> int | None:
 
 def _job_nodes(
     views: Sequence[RankCalls],
-    communicators: Sequence[Communicator],
+    communicators: Sequence[RecordedCommunicator],
     ranks: int | None,
     ranks_per_node: int | None,
 ) -> int | None:

@@ -15,7 +15,7 @@ from tuccl.workloads.recordings.observed_calls import CallForm, RankCalls
 
 
 @dataclass(frozen=True, slots=True)
-class Communicator:
+class RecordedCommunicator:
     """The ranks of a communicator that were recorded."""
 
     views: tuple[RankCalls, ...]
@@ -37,7 +37,7 @@ class Communicator:
 
 def find_communicators(
     views: Iterable[RankCalls], job_ranks: int | None, ranks_per_node: int | None
-) -> tuple[Communicator, ...]:
+) -> tuple[RecordedCommunicator, ...]:
     """Return the communicators that collectives were called on.
 
     Args:
@@ -57,7 +57,8 @@ def find_communicators(
     for alike in unknown.values():
         groups += _by_calls(alike)
     return tuple(
-        Communicator(tuple(group), _nodes(group, job_ranks, ranks_per_node)) for group in groups
+        RecordedCommunicator(tuple(group), _nodes(group, job_ranks, ranks_per_node))
+        for group in groups
     )
 
 

@@ -17,7 +17,7 @@ from lookup_tables.table import MAX_RANKS
 from tuccl.workloads.recordings.json_text import JsonText
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
-    Figure,
+    CallTime,
     Observed,
     RankCalls,
     full_size,
@@ -106,7 +106,7 @@ class InspectorReader:
         view.calls[form] += 1
         time_us = call.get(f"{kind}_exec_time_us")
         if isinstance(time_us, int | float) and 0 < time_us < _MOST_US:
-            view.times[Figure.IN_JOB, form].add(time_us)
+            view.times[CallTime.IN_JOB, form].add(time_us)
         number = call.get("coll_sn")
         if type(number) is int:
             first, last, seen = self._numbers.get((view, operation), (number, number, 0))

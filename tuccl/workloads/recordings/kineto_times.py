@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuccl.workloads.recordings.observed_calls import Figure, TimeSum
+from tuccl.workloads.recordings.observed_calls import CallTime, TimeSum
 from tuccl.workloads.replays.exposed import exposed_computation_share, exposed_times_us
 from tuccl.workloads.replays.inference import timeline_of
 from tuccl.workloads.replays.recorded_events import GpuWork, HostCall
@@ -53,7 +53,7 @@ Sums = dict[int, TimeSum]
 class CallTimes:
     """Times of the calls of a trace."""
 
-    sums: dict[Figure, Sums]
+    sums: dict[CallTime, Sums]
     """The times that are known; of computation how long the GPU takes for what it computes beside
     the calls, if it does nothing else."""
     notes: tuple[str, ...] = ()
@@ -79,9 +79,9 @@ def call_times(
         return CallTimes({})
     computation, parts = _computed(work, multiprocessors)
     not_replayed = {
-        Figure.IN_JOB: times,
-        Figure.EXPOSED: _uncovered(work),
-        Figure.COMPUTATION: computation,
+        CallTime.IN_JOB: times,
+        CallTime.EXPOSED: _uncovered(work),
+        CallTime.COMPUTATION: computation,
     }
     begun_us, ended_us = steps.begun_us, steps.ended_us
     if begun_us >= ended_us:
@@ -103,12 +103,12 @@ def call_times(
     exposed_us = exposed_times_us(timeline, factor)
     share = exposed_computation_share(timeline, factor)
     sums = {
-        Figure.IN_JOB: of_steps,
-        Figure.EXPOSED: {
+        CallTime.IN_JOB: of_steps,
+        CallTime.EXPOSED: {
             kind: TimeSum(exposed_us[kind], own.number) for kind, own in of_steps.items()
         },
-        Figure.COMPUTATION: computation,
-        Figure.EXPOSED_COMPUTATION: {
+        CallTime.COMPUTATION: computation,
+        CallTime.EXPOSED_COMPUTATION: {
             kind: TimeSum(share * own.sum_us, own.number) for kind, own in parts.items()
         },
     }

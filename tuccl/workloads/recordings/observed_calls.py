@@ -18,7 +18,7 @@ _TIMES_RANKS = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", 
 """Operations whose size is ranks times what one rank passes."""
 
 
-class Figure(StrEnum):
+class CallTime(StrEnum):
     """Times of calls that a recording may tell; the values are members of `WorkloadCall`."""
 
     IN_JOB = "us_per_call"
@@ -82,7 +82,7 @@ class RankCalls:
     members: frozenset[Hashable] = frozenset()
     """All members of the communicator; empty: unknown."""
     calls: Counter[CallForm] = field(default_factory=Counter)
-    times: defaultdict[tuple[Figure, CallForm], TimeSum] = field(
+    times: defaultdict[tuple[CallTime, CallForm], TimeSum] = field(
         default_factory=lambda: defaultdict(TimeSum)
     )
     """Times of the calls, as far as they are known."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from tuccl.workloads.replays.recorded_events import WAITS, GpuWork, HostCall, HostRole
-from tuccl.workloads.replays.timeline import Launch, Timeline, Wait, Work
+from tuccl.workloads.replays.timeline import Launch, Timeline, TimelineWork, Wait
 
 _CLOCK_US = 1.0
 """How far the clocks of GPU and host, and of two streams, may disagree."""
@@ -152,7 +152,9 @@ class _Inference:
             launch_lag_us, lag_us = self._lags_us[number]
             time_us = piece.ended_us - piece.begun_us
             ordered = tuple(sorted(own)), tuple(sorted(before))
-            work.append(Work(time_us, piece.kind, *ordered, launch_lag_us, lag_us, piece.is_copy))
+            work.append(
+                TimelineWork(time_us, piece.kind, *ordered, launch_lag_us, lag_us, piece.is_copy)
+            )
         calls: list[Launch | Wait] = []
         for each in self._calls:
             if isinstance(each, Launch):

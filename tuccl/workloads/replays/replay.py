@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tuccl.workloads.replays.timeline import Launch, Timeline, Work
+from tuccl.workloads.replays.timeline import Launch, Timeline, TimelineWork
 
 _HALVINGS = 16
 _MOST_PASSES = 8
@@ -100,7 +100,7 @@ class _Replay:
             self._gpu_us = max(self._gpu_us, ends_us[number])
 
 
-def _time_us(work: Work, without: AbstractSet[int], computation_factor: float) -> float:
+def _time_us(work: TimelineWork, without: AbstractSet[int], computation_factor: float) -> float:
     if work.computes:
         return computation_factor * work.time_us
     return 0.0 if work.kind in without else work.time_us

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TimelineWork:
     """Work on a GPU, which begins when its launch and all that it waits for are done."""
 
     time_us: float
@@ -67,6 +67,6 @@ class Timeline:
     """Time from the begin of the first step to the end of the last on the host."""
     recorded_us: float
     """Time to the end of all that these steps launched, or of the host if that is later."""
-    work: tuple[Work, ...]
+    work: tuple[TimelineWork, ...]
     calls: tuple[Launch | Wait, ...]
     """By time: launches by their begin, waits by their return."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuccl.errors import MeasurementError, UsageError
-from tuccl.shipping.bench.job_figure import Figure, TimeUnit, parse_pattern
+from tuccl.shipping.bench.job_figure import RunFigure, TimeUnit, parse_pattern
 
 OUTPUT = """\
 warming up
@@ -18,13 +18,13 @@ step 4 took 1,200 ms
 
 def test_the_median_after_the_first_steps_counts() -> None:
     steps = parse_pattern(r"took (\S+) ms")
-    assert Figure(steps, skip=1).of_run(OUTPUT, 60.0) == 12.5
-    assert Figure(steps).of_run(OUTPUT, 60.0) == (900.0 + 12.5) / 2
-    assert Figure(steps, skip=3).of_run(OUTPUT, 60.0) == 1200.0
+    assert RunFigure(steps, skip=1).of_run(OUTPUT, 60.0) == 12.5
+    assert RunFigure(steps).of_run(OUTPUT, 60.0) == (900.0 + 12.5) / 2
+    assert RunFigure(steps, skip=3).of_run(OUTPUT, 60.0) == 1200.0
 
 
 def test_without_a_pattern_the_whole_run_counts() -> None:
-    assert Figure().of_run(OUTPUT, 60.0) == 60.0
+    assert RunFigure().of_run(OUTPUT, 60.0) == 60.0
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_without_a_pattern_the_whole_run_counts() -> None:
 )
 def test_an_output_without_the_figure(text: str, skip: int, reason: str) -> None:
     with pytest.raises(MeasurementError, match=reason):
-        Figure(parse_pattern(text), skip).of_run(OUTPUT, 60.0)
+        RunFigure(parse_pattern(text), skip).of_run(OUTPUT, 60.0)
 
 
 @pytest.mark.parametrize(

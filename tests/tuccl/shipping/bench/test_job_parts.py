@@ -10,11 +10,11 @@ import pytest
 from lookup_tables.collective import Collective
 from lookup_tables.table import NcclProtocol, ScheduleConfig, Shape, StoredSchedule, Table
 from tests.tuccl.shipping.bench.shipped_tables import TWO_RANKS, all_gather_entry, placed_pairs
-from tuccl.shipping.bench.job_figure import Figure
+from tuccl.shipping.bench.job_figure import RunFigure
 from tuccl.shipping.bench.job_parts import (
     MOST_FACTORS,
     PROFILE,
-    Part,
+    JobPart,
     PartRound,
     job_parts,
     part_effects,
@@ -24,8 +24,8 @@ from tuccl.shipping.bench.job_parts import (
 from tuccl.shipping.bench.own_job import JobRun
 
 WHOLE = Shape(4, 2, 2)
-GATHER = Part(TWO_RANKS, Collective.ALL_GATHER)
-SCHEDULED = Part(WHOLE, Collective.ALL_GATHER)
+GATHER = JobPart(TWO_RANKS, Collective.ALL_GATHER)
+SCHEDULED = JobPart(WHOLE, Collective.ALL_GATHER)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def table() -> Table:
 def test_parts_are_operations_of_shapes_and_the_profile(table: Table) -> None:
     assert job_parts(table) == (GATHER, SCHEDULED, PROFILE)
     assert job_parts(replace(table, profile={})) == (GATHER, SCHEDULED)
-    assert [str(part) for part in (GATHER, Part(WHOLE, None), PROFILE)] == [
+    assert [str(part) for part in (GATHER, JobPart(WHOLE, None), PROFILE)] == [
         "all_gather, 2 ranks on 1 node(s)",
         "all operations, 4 ranks on 2 node(s)",
         "process profile",
@@ -52,7 +52,7 @@ def test_parts_are_operations_of_shapes_and_the_profile(table: Table) -> None:
 def test_many_parts_are_those_of_shapes(table: Table) -> None:
     shapes = [Shape(ranks, 1, ranks) for ranks in range(2, 2 + MOST_FACTORS)]
     many = replace(table, entries=tuple(all_gather_entry(2, shape=shape) for shape in shapes))
-    assert job_parts(many)[:-1] == tuple(Part(shape, None) for shape in shapes)
+    assert job_parts(many)[:-1] == tuple(JobPart(shape, None) for shape in shapes)
 
 
 def test_a_table_of_some_parts(table: Table) -> None:
@@ -77,8 +77,8 @@ def test_effects_by_hand() -> None:
         PartRound((0, 1), JobRun(50.0, 1.0), JobRun(100.0, 1.0)),
     ]
     assert parts_in(parts, (1, -1), -1) == (PROFILE,)
-    found = part_effects(parts, [*rounds, rounds[1]], Figure())
+    found = part_effects(parts, [*rounds, rounds[1]], RunFigure())
     assert [each.gain.ratio for each in found] == pytest.approx([2.0, 1.0])
-    assert rounds[0].log_ratio(Figure(higher_is_better=True)) == pytest.approx(-math.log(2.0))
-    slower = part_effects(parts, [*rounds, rounds[1]], Figure(higher_is_better=True))
+    assert rounds[0].log_ratio(RunFigure(higher_is_better=True)) == pytest.approx(-math.log(2.0))
+    slower = part_effects(parts, [*rounds, rounds[1]], RunFigure(higher_is_better=True))
     assert slower[0].left_out

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.tuccl.shipping.bench.test_result import shipped
 from tuccl.reports.step_gain import StepSummary
-from tuccl.shipping.bench.job_figure import Figure, TimeUnit
+from tuccl.shipping.bench.job_figure import RunFigure, TimeUnit
+from tuccl.shipping.bench.job_runs import JobLogs, JobRuns, UserJob, Variant, bench_rounds
 from tuccl.shipping.bench.own_job import (
     WITH,
     WITHOUT,
@@ -16,7 +18,6 @@ from tuccl.shipping.bench.own_job import (
     JobRound,
     JobRun,
     job_bench_result,
-    run_rounds,
 )
 
 STEP = StepSummary(
@@ -31,30 +32,31 @@ STEP = StepSummary(
     untuned_share=0.0,
     left_out_share=0.0,
 )
-IN_MS = Figure(unit=TimeUnit.MS)
+IN_MS = RunFigure(unit=TimeUnit.MS)
 
 
 def outcome(
-    pairs: list[tuple[float, float]], figure: Figure = IN_MS, step: StepSummary | None = STEP
+    pairs: list[tuple[float, float]], figure: RunFigure = IN_MS, step: StepSummary | None = STEP
 ) -> JobBenchResult:
     rounds = [JobRound(JobRun(without, 1.0), JobRun(own, 1.0)) for without, own in pairs]
     return job_bench_result(["job"], shipped(), figure, rounds, step, load_seen=True)
 
 
-def test_the_first_of_a_round_changes() -> None:
+def test_the_first_of_a_round_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    def start(number: int, variant: str) -> JobRun:
-        started.append((number, variant))
+    def start(_: JobRuns, number: int, variant: Variant, half: str) -> JobRun:
+        started.append((number, variant.name, half))
         return JobRun(float(len(started)), 0.0)
 
-    rounds = run_rounds(start, 3)
-    assert started == [(1, WITHOUT), (1, WITH), (2, WITH), (2, WITHOUT), (3, WITHOUT), (3, WITH)]
-    assert [(each.without.figure, each.with_table.figure) for each in rounds] == [
-        (1.0, 2.0),
-        (4.0, 3.0),
-        (5.0, 6.0),
-    ]
+    monkeypatch.setattr(JobRuns, "start", start)
+    runs = JobRuns(UserJob(("job",), RunFigure()), JobLogs(tmp_path), tmp_path, 3, print)
+    rounds = bench_rounds(runs, Variant("with it", {}))
+    names = [(1, WITHOUT), (1, WITH), (2, WITH), (2, WITHOUT), (3, WITHOUT), (3, WITH)]
+    assert [(number, half) for number, _, half in started] == names
+    assert [name for _, name, half in started if half == WITH] == ["with it"] * 3
+    figures = [(each.without.figure, each.with_table.figure) for each in rounds]
+    assert figures == [(1.0, 2.0), (4.0, 3.0), (5.0, 6.0)]
 
 
 def test_a_gain_is_of_runs_of_the_same_round() -> None:
@@ -66,7 +68,7 @@ def test_a_gain_is_of_runs_of_the_same_round() -> None:
 
 
 def test_a_throughput_gains_where_it_rises() -> None:
-    found = outcome([(100.0, 120.0), (50.0, 60.0)], Figure(higher_is_better=True))
+    found = outcome([(100.0, 120.0), (50.0, 60.0)], RunFigure(higher_is_better=True))
     assert found.gain.ratio == pytest.approx(1.2)
     assert found.saving is None
 
@@ -89,6 +91,6 @@ def test_what_a_step_saves_is_held_against_what_was_predicted() -> None:
     ("figure", "step"), [(replace(IN_MS, unit=None), STEP), (IN_MS, None)], ids=["unit", "workload"]
 )
 def test_without_a_unit_or_a_workload_nothing_is_predicted(
-    figure: Figure, step: StepSummary | None
+    figure: RunFigure, step: StepSummary | None
 ) -> None:
     assert outcome([(10.0, 8.0), (10.0, 8.0)], figure, step).saving is None

@@ -23,7 +23,7 @@ from tuccl.search.trials.placement import Placement
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK, ShippedTable
 from tuccl.shipping.bench.result import BenchResult, Shortfall, bench_result
-from tuccl.shipping.bench.rounds import Measured
+from tuccl.shipping.bench.rounds import BenchTimes
 from tuccl.views.terminal.bench_display import bench_lines
 
 SIZES = (1024, 2048, 4096, 8192)
@@ -42,7 +42,7 @@ def shipped(
     return ShippedTable(name, variables, Path(name), bundle, table)
 
 
-def measured(tables: dict[str, tuple[float, ...]], runner: str = "executor") -> Measured:
+def measured(tables: dict[str, tuple[float, ...]], runner: str = "executor") -> BenchTimes:
     """Stock takes 16 us; each table so many times less, a little more in every second round."""
     times_us = {STOCK.name: {task: list(STOCK_US) for task in TASKS}}
     for name, gains in tables.items():
@@ -53,7 +53,7 @@ def measured(tables: dict[str, tuple[float, ...]], runner: str = "executor") -> 
             for task, gain in zip(TASKS, gains, strict=True)
         }
     ran = {task: runner if task.size_bytes < 4096 else "nccl" for task in TASKS}
-    return Measured(times_us, dict.fromkeys(tables, ran), "NCCL 2.28.9", 3, 12.0)
+    return BenchTimes(times_us, dict.fromkeys(tables, ran), "NCCL 2.28.9", 3, 12.0)
 
 
 def result_of(
@@ -91,7 +91,7 @@ def test_communicators_of_a_placement_are_named_by_gpus() -> None:
         for name, own in times.items()
     }
     ran = dict.fromkeys(keys, "nccl")
-    found = Measured(times_us, {"a": ran, "b": ran}, "NCCL 2.28.9", 2, 1.0)
+    found = BenchTimes(times_us, {"a": ran, "b": ran}, "NCCL 2.28.9", 2, 1.0)
     result = bench_result(found, tables, Shape(4, 1, 4), Timing())
     assert [key.finding for key in result.tables[0].keys] == [None, Shortfall.SLOWER_THAN_PROMISED]
     lines = bench_lines(result, 120)
@@ -170,7 +170,7 @@ def test_a_parquet_file_of_another_bundle_promises_nothing() -> None:
 
 
 @pytest.fixture
-def two() -> tuple[BenchResult, Measured]:
+def two() -> tuple[BenchResult, BenchTimes]:
     """Two tables, of which the second is faster at the first two sizes and slower at the third."""
     tables = [shipped("tables/a"), shipped("tables/b")]
     times = measured({"tables/a": (4.0, 8.0, 2.0, 1.0), "tables/b": (6.0, 12.0, 1.5, 1.0)})
@@ -178,7 +178,7 @@ def two() -> tuple[BenchResult, Measured]:
 
 
 def test_two_tables_are_held_against_stock_and_against_each_other(
-    two: tuple[BenchResult, Measured],
+    two: tuple[BenchResult, BenchTimes],
 ) -> None:
     result, _ = two
     assert result.comparison is not None
@@ -193,7 +193,9 @@ def test_two_tables_are_held_against_stock_and_against_each_other(
     assert lines[-1].startswith("tables/b against tables/a: 1.14")
 
 
-def test_rows_have_the_columns_of_nccl_tests_within_100(two: tuple[BenchResult, Measured]) -> None:
+def test_rows_have_the_columns_of_nccl_tests_within_100(
+    two: tuple[BenchResult, BenchTimes],
+) -> None:
     result, _ = two
     lines = bench_lines(result, 100)
     assert max(map(len, lines)) <= 100
@@ -229,7 +231,7 @@ def test_no_word_of_what_runs_is_cut(columns: int) -> None:
         assert lines[row].endswith(" all_pairs_one_phase LL ch8 th512 buf0"), "in one line"
 
 
-def test_json_is_what_the_schema_says(two: tuple[BenchResult, Measured]) -> None:
+def test_json_is_what_the_schema_says(two: tuple[BenchResult, BenchTimes]) -> None:
     document = check("bench", json.dumps(json_of(two[0])))
     first, second = document["tables"]
     assert (first["place"], second["place"]) == ("tables/a", "tables/b")
@@ -242,7 +244,7 @@ def test_json_is_what_the_schema_says(two: tuple[BenchResult, Measured]) -> None
     check("bench", json.dumps(json_of(result_of(4.0, 8.0, 2.0, 1.0))))
 
 
-def test_the_frame_has_the_keys_of_all_tables(two: tuple[BenchResult, Measured]) -> None:
+def test_the_frame_has_the_keys_of_all_tables(two: tuple[BenchResult, BenchTimes]) -> None:
     frame = two[0].frame
     assert list(frame["place"]) == ["tables/a"] * 4 + ["tables/b"] * 4
     assert frame["gain"].iloc[4] == pytest.approx(6.0, rel=0.01)

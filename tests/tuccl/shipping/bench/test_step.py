@@ -22,7 +22,7 @@ from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import read_shipped_table
 from tuccl.shipping.bench.result import BenchResult, bench_result
-from tuccl.shipping.bench.rounds import Measured
+from tuccl.shipping.bench.rounds import BenchTimes
 from tuccl.shipping.bench.step import benched_calls, step_outcome
 from tuccl.views.terminal.bench_display import bench_lines
 from tuccl.workloads.workload import NotTuned, Workload
@@ -36,7 +36,7 @@ JOB = workload(
 """A gain of 4 for three calls and of 1 for one: 64 us and 28 us where stock NCCL takes 16 us."""
 
 
-def benched(*gains: float, job: Workload = JOB) -> tuple[BenchResult, Measured]:
+def benched(*gains: float, job: Workload = JOB) -> tuple[BenchResult, BenchTimes]:
     table, times = shipped(), measured({"tables/a": gains})
     calls = benched_calls(job, TWO_RANKS, [table])
     return bench_result(times, [table], TWO_RANKS, Timing(), calls), times

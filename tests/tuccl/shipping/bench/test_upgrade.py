@@ -15,7 +15,7 @@ from tuccl.measuring.engines.nccl_variables import PLUGIN_VARIABLE
 from tuccl.reports.json_form import json_of
 from tuccl.search.trials.timing import Timing
 from tuccl.shipping.bench.contenders import STOCK
-from tuccl.shipping.bench.rounds import Measured
+from tuccl.shipping.bench.rounds import BenchTimes
 from tuccl.shipping.bench.upgrade import (
     Upgrade,
     UpgradeEffect,
@@ -42,7 +42,7 @@ def result_of(*keys: tuple[float, float, float]) -> UpgradeResult:
             for name, value in zip(names, values, strict=True):
                 noise = 1.005 if number == names.index(name) % 3 else 1.0
                 times_us[name][task][number] = value * noise
-    measured = Measured(times_us, {}, "NCCL 2.28.9", 3, 12.0)
+    measured = BenchTimes(times_us, {}, "NCCL 2.28.9", 3, 12.0)
     return upgrade_result(measured, TABLE, UPGRADE, TWO_RANKS, Timing())
 
 

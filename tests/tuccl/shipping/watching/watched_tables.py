@@ -15,7 +15,7 @@ from tuccl.reports.evidence import Evidence
 from tuccl.reports.host_record import HostRecord, host_record
 from tuccl.search.trials.timing import Computation
 from tuccl.shipping.manifest import MachineSize
-from tuccl.shipping.shipment import Source, ship_source
+from tuccl.shipping.shipment import ShippedSource, ship_source
 from tuccl.shipping.versions import Origin, utc_now
 
 GPU = GpuSettings("GPU-0", 700, (1980, 3201), (1980, 3201), True, 0)
@@ -44,7 +44,7 @@ def watched_table(
     if machine is not None:
         size = MachineSize(gpus=len(machine.gpus), nodes=machine.node_count)
         machine_file = topology_to_json(machine).encode()
-    source = Source(
+    source = ShippedSource(
         table, Evidence.MEASURED, size, machine_file, stand_ins.plugin.read_bytes(), None, graphs,
         False, computations, record, None,
     )  # fmt: skip
