@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict, Unpack
+from urllib.parse import quote
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.tuccl.measuring.workers.worker_fixtures import (  # noqa: F401 - fixt
     open_backend,
     stand_ins,
 )
-from tests.tuccl.ready_command import ReadyCommand
+from tests.tuccl.ready_command import ReadyCommand, ReadyCommands
 from tuccl.cli.app import main
 from tuccl.views.terminal.progress import EVERY_VARIABLE
 from tuccl.workspace.runs import Workspace
@@ -87,27 +88,51 @@ def ready_command() -> Iterator[ReadyCommand]:
 
 
 @pytest.fixture(scope="session")
-def begun() -> set[str]:
-    """Commands that were started from the beginning, as users start them."""
-    return set()
+def ready_commands() -> Iterator[ReadyCommands]:
+    """Run `tuccl` with its modules loaded, in environments of their own."""
+    found = ReadyCommands()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def is_first(shared_base: Path) -> Callable[[str], bool]:
+    """Whether no worker has started a command from the beginning, as users start it."""
+    begun = shared_base / "begun"
+    begun.mkdir(exist_ok=True)
+
+    def is_first(name: str) -> bool:
+        try:
+            (begun / f"tuccl {quote(name, safe='')[:100]}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    return is_first
 
 
 @pytest.fixture
 def run_tuccl(
-    tuccl_command: str, ready_command: ReadyCommand, begun: set[str], tmp_path: Path
+    tuccl_command: str,
+    ready_command: ReadyCommand,
+    ready_commands: ReadyCommands,
+    is_first: Callable[[str], bool],
+    tmp_path: Path,
 ) -> Run:
     """Run `tuccl ARGS` in an empty directory of its own.
 
-    The first run of each command is of a new process, and so is each in an environment of its own;
-    the others spare what they would import.
+    The first run of each command is of a new process; the others spare what they would import.
     """
 
     def run(*args: str | Path, **options: Unpack[StartOptions]) -> subprocess.CompletedProcess[str]:
-        command, name = [tuccl_command, *map(str, args)], " ".join(map(str, args[:1]))
-        if "env" in options or name not in begun:
-            begun.add(name)
+        command, environment = [tuccl_command, *map(str, args)], options.get("env")
+        ready: ReadyCommand | None = ready_command
+        if environment is not None:
+            ready = ready_commands.of(environment)
+        if ready is None or is_first(" ".join(map(str, args[:1]))):
             return run_in(tmp_path, command, **options)
-        return ready_command.run(tmp_path, command, options.get("input", ""))
+        given = options.get("input", "")
+        return ready.run(tmp_path, command, given, environment=environment)
 
     return run
 
@@ -131,15 +156,19 @@ def run_inside(
 
 
 @pytest.fixture(scope="session")
+def shared_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of this run of the tests, the same in all its workers."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
 def finished_init(
-    tuccl_command: str, ready_command: ReadyCommand, tmp_path_factory: pytest.TempPathFactory
+    tuccl_command: str, ready_command: ReadyCommand, shared_base: Path
 ) -> TunedWorkspace:
     """Made once in a run of the tests, by the command, for all tests of what comes after it."""
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent
-    folder = base / "finished-init"
-    with (base / "finished-init.lock").open("w") as lock:
+    folder = shared_base / "finished-init"
+    with (shared_base / "finished-init.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "stdout").exists():
             folder.mkdir()

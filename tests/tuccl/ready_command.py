@@ -87,6 +87,32 @@ class ReadyCommand:
         self._process.communicate()
 
 
+class ReadyCommands:
+    """Ready commands by those variables that Python and the loader read at their start."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[tuple[str, str], ...], ReadyCommand | None] = {}
+
+    def of(self, environment: Mapping[str, str]) -> ReadyCommand | None:
+        """The command for an environment; None: it is the first like it, and may be the last."""
+        at_start = tuple(
+            (name, text)
+            for name, text in sorted(environment.items())
+            if name.startswith(("LD_", "PYTHON"))
+        )
+        if at_start not in self._found:
+            self._found[at_start] = None
+        elif self._found[at_start] is None:
+            self._found[at_start] = ReadyCommand(environment)
+        return self._found[at_start]
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for ready in self._found.values():
+            if ready is not None:
+                ready.close()
+
+
 def _read(stream: IO[str]) -> str:
     with stream:
         return stream.read()

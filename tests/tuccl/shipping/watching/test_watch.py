@@ -14,7 +14,7 @@ from lookup_tables.table import Shape
 from probes.files.read import read_topology, shipped_machines
 from probes.nvidia.gpu_settings import GpuStates
 from probes.topology.graph import Topology
-from tests.tuccl.conftest import Run, TunedWorkspace, run_in
+from tests.tuccl.conftest import Run, TunedWorkspace
 from tests.tuccl.measuring.engines.nccl_stand_ins import StandIns
 from tests.tuccl.reports.test_schemas import check
 from tests.tuccl.shipping.bench.shipped_tables import all_gather_entry, placed_pairs
@@ -128,8 +128,8 @@ def test_what_is_no_shipped_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def watch_here(stand_ins: StandIns, tuccl_command: str, tmp_path: Path) -> WatchOf:
-    """The command on two GPUs, in a process of its own."""
+def watch_here(stand_ins: StandIns, run_tuccl: Run) -> WatchOf:
+    """The command on two GPUs."""
 
     def run(*words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         own = {
@@ -138,7 +138,7 @@ def watch_here(stand_ins: StandIns, tuccl_command: str, tmp_path: Path) -> Watch
             "STAND_IN_CHANNELS": "4",
         }
         environment = os.environ | stand_ins.variables | own | variables
-        return run_in(tmp_path, [tuccl_command, "watch", *words], env=environment)
+        return run_tuccl("watch", *words, env=environment)
 
     return run
 
