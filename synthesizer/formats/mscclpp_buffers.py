@@ -18,7 +18,6 @@ send, because a signal follows a put.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,21 +25,12 @@ from numpy.typing import NDArray
 
 from synthesizer.formats.mscclpp_stream import Place
 from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Protocol, StepType
-from synthesizer.ir.wiring import (
-    READS_SRC,
-    RECEIVING,
-    WRITES_DST,
-    Connection,
-    Layout,
-    Wiring,
-    layout,
-    wire,
-)
-from synthesizer.prove.defects import Defect
-from synthesizer.prove.execution_order import execution_order
+from synthesizer.prove.step_table import BUFFERS, Memory, StepTable, step_table, units
+from synthesizer.prove.waves import Waves, in_waves
 from tuccl.errors import ScheduleError
 
-_COPIES = frozenset({StepType.RECV, StepType.RECV_COPY_SEND})
+Connection = tuple[int, int, int]
+"""Source rank, destination rank, channel."""
 
 AT_DESTINATION = -1
 """Value of `Placement.slot` for a message that is put at the receiving step's destination."""
@@ -56,48 +46,41 @@ class Placement:
     """Chunks of all slots, by rank."""
 
 
-def place_messages(
-    wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout], *, in_slots: bool
-) -> Placement:
-    """Find a landing place for every message.
+def place_messages(table: StepTable, waves: Waves, memory: Memory, *, in_slots: bool) -> Placement:
+    """Find a landing place for every message of a schedule that was proved.
 
-    The schedule was proved, and `order` respects every wait. With `in_slots`, as packets require,
-    every message goes into a slot.
+    With `in_slots`, as packets require, every message goes into a slot.
     """
-    free = set() if in_slots else _free_destinations(wiring, order, layouts)
+    free = set() if in_slots else _free_destinations(table, waves, memory)
     slot: dict[int, int] = {}
     used: dict[int, int] = defaultdict(int)
-    for node, step in enumerate(wiring.steps):
-        if step.type not in RECEIVING:
-            continue
-        rank = wiring.blocks[wiring.block_of[node]][0]
-        if node in free:
-            slot[node] = AT_DESTINATION
+    for step in np.flatnonzero(table.receives).tolist():
+        rank = int(table.rank[step])
+        if step in free:
+            slot[step] = AT_DESTINATION
         else:
-            slot[node] = used[rank]
-            used[rank] += step.count
+            slot[step] = used[rank]
+            used[rank] += int(table.count[step])
     return Placement(slot, dict(used))
 
 
-def _free_destinations(wiring: Wiring, order: Sequence[int], layouts: Sequence[Layout]) -> set[int]:
+def _free_destinations(table: StepTable, waves: Waves, memory: Memory) -> set[int]:
     """Return the receiving steps whose destination is free when their message is sent."""
-    users: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for node in range(len(wiring.steps)):
-        for place in _touched(wiring, node, layouts):
-            users[place].append(node)
-    receives: dict[int, list[int]] = defaultdict(list)
-    for node, step in enumerate(wiring.steps):
-        if step.type in _COPIES:
-            receives[wiring.blocks[wiring.block_of[node]][0]].append(node)
+    users: dict[int, set[int]] = defaultdict(set)
+    for touches, first in ((table.reads, memory.source), (table.writes, memory.target)):
+        user, place = units(table, np.flatnonzero(touches))
+        for address, step in zip((first[user] + place).tolist(), user.tolist(), strict=True):
+            users[address].add(step)
+    copies = table.are(StepType.RECV) | table.are(StepType.RECV_COPY_SEND)
     free: set[int] = set()
-    for rank, nodes in sorted(receives.items()):
-        clocks = _Clocks(wiring, order, rank)
-        for node in nodes:
-            others = {user for place in _written(wiring, node, layouts) for user in users[place]}
-            others.discard(node)
-            send = wiring.source[node]
-            if all(clocks.over(o, send) or clocks.over(node, o) for o in others):
-                free.add(node)
+    for rank in np.unique(table.rank[copies]).tolist():
+        clocks = _Clocks(table, waves, rank)
+        for step in np.flatnonzero(copies & (table.rank == rank)).tolist():
+            first, send = int(memory.target[step]), int(waves.source[step])
+            written = range(first, first + int(table.count[step]))
+            others = {user for address in written for user in users[address]} - {step}
+            if all(clocks.over(other, send) or clocks.over(step, other) for other in others):
+                free.add(step)
     return free
 
 
@@ -107,47 +90,30 @@ class _Clocks:
     Only a rank's own steps use its memory, so one rank's threadblocks at a time are enough.
     """
 
-    def __init__(self, wiring: Wiring, order: Sequence[int], rank: int) -> None:
-        own = [number for number, (home, _) in enumerate(wiring.blocks) if home == rank]
-        self._wiring = wiring
-        self._column = {block: column for column, block in enumerate(own)}
-        self._begun: NDArray[np.int32] = np.zeros((len(wiring.steps), len(own)), np.int32)
-        for node in order:
-            if node > wiring.first[wiring.block_of[node]]:
-                self._follow(node, node - 1)
-            for earlier in (wiring.waits_for[node], wiring.source[node]):
+    def __init__(self, table: StepTable, waves: Waves, rank: int) -> None:
+        self._table = table
+        first, end = table.first_block[rank : rank + 2].tolist()
+        self._first_block = first
+        self._begun: NDArray[np.int32] = np.zeros((table.steps, end - first), np.int32)
+        for step in waves.order.tolist():
+            if table.position[step] > 0:
+                self._follow(step, step - 1)
+            for earlier in (int(waves.waits_for[step]), int(waves.source[step])):
                 if earlier >= 0:
-                    self._follow(node, earlier)
+                    self._follow(step, earlier)
 
-    def _follow(self, node: int, earlier: int) -> None:
+    def _follow(self, step: int, earlier: int) -> None:
         """Merge the clock of an earlier step, and that step itself, into this one's."""
-        begun, block = self._begun[node], self._wiring.block_of[earlier]
+        begun = self._begun[step]
         np.maximum(begun, self._begun[earlier], out=begun)
-        column = self._column.get(block)
-        if column is not None:
-            begun[column] = max(begun[column], earlier - self._wiring.first[block] + 1)
+        column = self._table.block[earlier] - self._first_block
+        if 0 <= column < len(begun):
+            begun[column] = max(begun[column], self._table.position[earlier] + 1)
 
-    def over(self, node: int, later: int) -> bool:
+    def over(self, step: int, later: int) -> bool:
         """Return whether a step of the rank ends before a step of any rank moves data."""
-        block = self._wiring.block_of[node]
-        return bool(self._begun[later, self._column[block]] > node - self._wiring.first[block])
-
-
-def _touched(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[tuple[int, int]]:
-    step = wiring.steps[node]
-    rank = wiring.blocks[wiring.block_of[node]][0]
-    if step.type in READS_SRC:
-        first = layouts[rank].address(step.src)
-        yield from ((rank, first + i) for i in range(step.count))
-    yield from _written(wiring, node, layouts)
-
-
-def _written(wiring: Wiring, node: int, layouts: Sequence[Layout]) -> Iterator[tuple[int, int]]:
-    step = wiring.steps[node]
-    if step.type in WRITES_DST:
-        rank = wiring.blocks[wiring.block_of[node]][0]
-        first = layouts[rank].address(step.dst)
-        yield from ((rank, first + i) for i in range(step.count))
+        column = self._table.block[step] - self._first_block
+        return bool(self._begun[later, column] > self._table.position[step])
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,28 +140,21 @@ class PlanBuffers:
         self.algorithm = algorithm
         self.in_place = in_place
         self.packets = algorithm.protocol is Protocol.LL
-        self.wiring = wire(algorithm)
-        order = execution_order(self.wiring, len(self.wiring.steps), None)
-        if isinstance(order, Defect):
-            raise ScheduleError(f"{algorithm.name}: {order.describe()}")
-        layouts = [layout(algorithm, rank, in_place=in_place) for rank in range(algorithm.ranks)]
-        self.placement: Placement = place_messages(
-            self.wiring, order, layouts, in_slots=self.packets
-        )
-        self.receive_of = {
-            send: receive for receive, send in enumerate(self.wiring.source) if send >= 0
-        }
+        table = self._table = step_table(algorithm)
+        waves = in_waves(table, slots=max(1, table.steps))
+        if isinstance(waves, list):
+            raise ScheduleError(f"{algorithm.name}: {waves[0].describe()}")
+        memory = Memory(algorithm, table, in_place=in_place)
+        self.placement: Placement = place_messages(table, waves, memory, in_slots=self.packets)
+        receives = np.flatnonzero(waves.source >= 0)
+        sends = waves.source[receives]
+        self.receive_of: dict[int, int] = dict(zip(sends.tolist(), receives.tolist(), strict=True))
+        block = table.block[sends]
+        ends = (table.block_rank, table.send_peer, table.channel)
         self.connections: list[Connection] = sorted(
-            {self._connection(send) for send in self.receive_of}
+            set(zip(*(column[block].tolist() for column in ends), strict=True))
         )
-        self.first_node = {
-            (rank, block.id): self.wiring.first[number]
-            for number, (rank, block) in enumerate(self.wiring.blocks)
-        }
-
-    def _connection(self, send: int) -> Connection:
-        rank, block = self.wiring.blocks[self.wiring.block_of[send]]
-        return rank, block.send_peer, block.channel
+        self.first_step = {table.place(step)[:2]: step for step in table.first[:-1].tolist()}
 
     def local(self, rank: int, ref: ChunkRef) -> Place:
         """Return the location of a chunk; in place, input and output have one name."""
@@ -212,13 +171,15 @@ class PlanBuffers:
             return Place(one, index + (rank * share if is_part and buffer is not one else 0))
         return Place(buffer, index)
 
-    def landing(self, node: int, *, seen_from: int) -> Place:
+    def landing(self, step: int, *, seen_from: int) -> Place:
         """Return where a receiving step's message lands, as its own rank or the sender names it."""
-        rank, _ = self.wiring.blocks[self.wiring.block_of[node]]
+        table = self._table
+        rank = int(table.rank[step])
         peer = -1 if seen_from == rank else rank
-        slot = self.placement.slot[node]
+        slot = self.placement.slot[step]
         if slot == AT_DESTINATION:
-            place = self.local(rank, self.wiring.steps[node].dst)
+            buffer, offset = BUFFERS[table.dst_buffer[step]], int(table.dst_offset[step])
+            place = self.local(rank, ChunkRef(buffer, offset))
             return Place(place.buffer, place.index, peer)
         base = 0 if self.packets else self.algorithm.programs[rank].scratch_chunks
         return Place(Buffer.SCRATCH, base + slot, peer, self.packets)

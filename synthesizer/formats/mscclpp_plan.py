@@ -48,7 +48,6 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.wiring import RECEIVING, SENDING
 from synthesizer.prove.verifier import verify
 from tuccl.errors import FormatError, ScheduleError
 
@@ -142,19 +141,19 @@ class RankWriter:
         signals = not self.plan.packets
         to_peer = self.channel.get((self.rank, block.send_peer, block.channel), -1)
         from_peer = self.channel.get((block.recv_peer, self.rank, block.channel), -1)
-        if signals and any(step.type in RECEIVING for step in block.steps):
+        if signals and any(step.type.receives for step in block.steps):
             stream.signal(from_peer, relaxed=True)
         peer_ready = False
         for number, step in enumerate(block.steps):
             stream.begin_step()
             stream.acquire(self.acquires[block.id, number])
-            sends = step.type in SENDING
+            sends = step.type.sends
             if signals and sends and not peer_ready:
                 stream.wait(to_peer, relaxed=True)
                 peer_ready = True
-            if signals and step.type in RECEIVING:
+            if signals and step.type.receives:
                 stream.wait(from_peer)
-            node = self.plan.first_node[self.rank, block.id] + number
+            node = self.plan.first_step[self.rank, block.id] + number
             self._move(stream, step, node, to_peer)
             if signals and sends:
                 stream.signal(to_peer)
@@ -167,9 +166,9 @@ class RankWriter:
         src = self.plan.local(self.rank, step.src)
         dst = self.plan.local(self.rank, step.dst)
         message = target = src
-        if kind in RECEIVING:
+        if kind.receives:
             message = self.plan.landing(node, seen_from=self.rank)
-        if kind in SENDING:
+        if kind.sends:
             target = self.plan.landing(self.plan.receive_of[node], seen_from=self.rank)
         match kind:
             case StepType.SEND:

@@ -54,6 +54,16 @@ class StepType(StrEnum):
         }
 
     @property
+    def reads_source(self) -> bool:
+        """Whether the step reads its source operand; `r` and `rcs` pass on their message."""
+        return self.reduces or self in {StepType.SEND, StepType.COPY}
+
+    @property
+    def writes(self) -> bool:
+        """Whether the step writes its destination."""
+        return self not in {StepType.SEND, StepType.RECV_REDUCE_SEND, StepType.NOP}
+
+    @property
     def sends(self) -> bool:
         """Whether the step sends a message to the send peer."""
         return self in {

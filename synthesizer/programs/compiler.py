@@ -32,7 +32,7 @@ from synthesizer.ir.algorithm import (
     StepType,
     Threadblock,
 )
-from synthesizer.ir.wiring import READS_SRC, WRITES_DST, Layout, layout
+from synthesizer.ir.buffer_layout import Layout, layout
 from synthesizer.programs.flow import StepPlace, run_on_symbols
 from synthesizer.programs.layout import PhaseKind, unpacked
 from synthesizer.programs.phases import PhasedSchedule
@@ -108,13 +108,13 @@ class _Clocks:
 
 
 def _touched(step: Step, lay: Layout) -> list[int]:
-    read = _addresses(lay, step.src, step.count) if step.type in READS_SRC else []
+    read = _addresses(lay, step.src, step.count) if step.type.reads_source else []
     # A sum into its destination also reads it.
     return [*read, *_written(step, lay)]
 
 
 def _written(step: Step, lay: Layout) -> Sequence[int]:
-    if step.type not in WRITES_DST:
+    if not step.type.writes:
         return ()
     written = _addresses(lay, step.dst, step.count)
     moves_nothing = step.type is StepType.COPY and written == _addresses(lay, step.src, step.count)

@@ -7,24 +7,19 @@ numbered so that operands come before what is made of them. Equal values of a ra
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
-from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef, Step, StepType
-from synthesizer.ir.wiring import (
-    READS_SRC,
-    RECEIVING,
-    SENDING,
-    WRITES_DST,
-    Layout,
-    Wiring,
-    layout,
-    wire,
-)
-from synthesizer.prove.defects import Defect
-from synthesizer.prove.execution_order import execution_order
-from synthesizer.prove.verifier import verify
+import numpy as np
+
+from synthesizer.ir.algorithm import Algorithm
+from synthesizer.prove.step_table import Memory, StepTable, step_table
+from synthesizer.prove.symbolic_run import Run, run
+from synthesizer.prove.verifier import SLOTS, verify
+from synthesizer.prove.waves import Waves, in_waves
 from tuccl.errors import NoProgramError
 
 MOST_MOVES = 1 << 16
@@ -72,73 +67,75 @@ def data_flow_of(algorithm: Algorithm) -> DataFlow:
     verdict = verify(algorithm)
     if not verdict.proved:
         raise NoProgramError(f"it is not proved: {verdict.defects[0].describe()}")
-    wiring = wire(algorithm)
-    order = execution_order(wiring, 2, None)
-    if isinstance(order, Defect):
-        raise NoProgramError(f"it is not proved: {order.describe()}")
-    return _Run(algorithm, wiring).run(order)
+    table = step_table(algorithm)
+    memory = Memory(algorithm, table, in_place=not algorithm.out_of_place)
+    waves = in_waves(table, SLOTS)
+    if isinstance(waves, list):
+        raise NoProgramError(f"it is not proved: {waves[0].describe()}")
+    done = run(algorithm, table, waves, memory, arrivals=True)
+    flow, number = _values(table, done, _order(table, waves))
+    for base, layout in zip(memory.base.tolist(), memory.layouts, strict=True):
+        first = base + layout.output_base
+        results = done.cells[first : first + layout.output_chunks]
+        flow.results.append(tuple(number[content] for content in results.tolist()))
+    return flow
+
+
+def _order(table: StepTable, waves: Waves) -> list[int]:
+    """Return the steps in an order in which each threadblock goes on as long as it can.
+
+    Then values of adjacent chunks follow one another, and statements that make them are merged.
+    """
+    at, ends = table.first[:-1].tolist(), table.first[1:].tolist()
+    needs = list(zip(waves.waits_for.tolist(), waves.source.tolist(), strict=True))
+    waiting: dict[int, list[int]] = {}
+    order: dict[int, None] = {}
+    ready = deque(range(len(at)))
+    while ready:
+        block = ready.popleft()
+        while at[block] < ends[block]:
+            step = at[block]
+            missing = [need for need in needs[step] if need >= 0 and need not in order]
+            if missing:
+                waiting.setdefault(missing[0], []).append(block)
+                break
+            order[step] = None
+            at[block] += 1
+            ready.extend(waiting.pop(step, ()))
+    return list(order)
+
+
+def _values(table: StepTable, done: Run, order: Sequence[int]) -> tuple[DataFlow, dict[int, int]]:
+    """Return the data flow without its results, and the value of each content.
+
+    Contents that one step makes are values one after the other.
+    """
+    flow, contents = DataFlow(), done.values
+    known: dict[Value, int] = {}
+    number: dict[int, int] = {}
+    when = np.argsort(order)
+    made = np.arange(contents.undefined + 1, contents.count)
+    made = made[np.argsort(when[contents.step[made]], kind="stable")]
+    ranks = table.rank[contents.step[made]].tolist()
+    operands = contents.operands[made - contents.inputs].tolist()
+    values = chain(
+        (
+            (content, Value(rank, (), chunk))
+            for content, (rank, chunk) in enumerate(contents.input_chunks())
+        ),
+        (
+            (content, Value(rank, tuple(sorted(number[each] for each in pair if each >= 0))))
+            for content, rank, pair in zip(made.tolist(), ranks, operands, strict=True)
+        ),
+    )
+    for content, value in values:
+        number[content] = known.setdefault(value, len(flow.values))
+        if number[content] == len(flow.values):
+            flow.values.append(value)
+    return flow, number
 
 
 def chunks_moved(algorithm: Algorithm) -> int:
     """Return the chunks that all steps move together."""
     blocks = (block for gpu in algorithm.programs for block in gpu.threadblocks)
     return sum(step.count for block in blocks for step in block.steps)
-
-
-class _Run:
-    """One execution, with values instead of data."""
-
-    def __init__(self, algorithm: Algorithm, wiring: Wiring) -> None:
-        self.wiring = wiring
-        self.flow = DataFlow()
-        self.number: dict[Value, int] = {}
-        ranks = range(algorithm.ranks)
-        in_place = not algorithm.out_of_place
-        self.layouts = [layout(algorithm, rank, in_place=in_place) for rank in ranks]
-        self.memory: list[dict[int, int]] = [{} for _ in ranks]
-        self.messages: dict[int, list[int]] = {}
-        for rank, lay in enumerate(self.layouts):
-            for chunk in range(lay.input_chunks):
-                place = lay.address(ChunkRef(Buffer.INPUT, chunk))
-                self.memory[rank][place] = self._value(Value(rank, (), chunk))
-
-    def run(self, order: Sequence[int]) -> DataFlow:
-        """Run all steps and return the data flow."""
-        for node in order:
-            step = self.wiring.steps[node]
-            if step.type is not StepType.NOP:
-                self._step(node, step)
-        for rank, lay in enumerate(self.layouts):
-            places = self._addresses(lay, ChunkRef(Buffer.OUTPUT, 0), lay.output_chunks)
-            self.flow.results.append(tuple(self.memory[rank][place] for place in places))
-        return self.flow
-
-    def _step(self, node: int, step: Step) -> None:
-        rank = self.wiring.blocks[self.wiring.block_of[node]][0]
-        lay, memory = self.layouts[rank], self.memory[rank]
-        operands = []
-        if step.type in RECEIVING:
-            sent = self.messages.pop(self.wiring.source[node])
-            operands.append([self._value(Value(rank, (value,))) for value in sent])
-        if step.type in READS_SRC:
-            operands.append([memory[at] for at in self._addresses(lay, step.src, step.count)])
-        if step.type is StepType.REDUCE:
-            operands.append([memory[at] for at in self._addresses(lay, step.dst, step.count)])
-        made = operands[0]
-        if len(operands) > 1:
-            pairs = zip(*operands, strict=True)
-            made = [self._value(Value(rank, (min(pair), max(pair)))) for pair in pairs]
-        if step.type in WRITES_DST:
-            memory.update(zip(self._addresses(lay, step.dst, step.count), made, strict=True))
-        if step.type in SENDING:
-            self.messages[node] = made
-
-    def _addresses(self, lay: Layout, place: ChunkRef, count: int) -> range:
-        first = lay.address(place)
-        return range(first, first + count)
-
-    def _value(self, value: Value) -> int:
-        if value not in self.number:
-            self.number[value] = len(self.flow.values)
-            self.flow.values.append(value)
-        return self.number[value]

@@ -1,10 +1,11 @@
 """The proof that a phased schedule computes its operation: a symbolic run on all ranks.
 
-A chunk's content is one input chunk, the ranks whose contributions are added up, and the number by
-which an average has divided. A reducing call divides by the number of its summands; a statement
-divides only if its sum holds every rank's contribution. Only equal chunks of different ranks with
-equal divisors may be added, so a result that holds every rank is right for sums and averages alike.
-Reading a chunk that nothing has written is refused.
+A chunk's content is one input chunk and the ranks whose contributions are added up (`Sum`). Only
+equal chunks of different ranks may be added, and reading a chunk that nothing has written is
+refused. An average divides each sum of a call by the number of its summands, so calls may add sums
+of equally many ranks only: then each sum has been divided by the number of its ranks, and a result
+that holds every rank is right for sums and averages alike. A statement divides only if its sum
+holds every rank's contribution.
 
 One order of execution stands for all. A thread of a stage's kernel moves the same bytes of each
 chunk in all statements and on all ranks of a node, in their order; messages of a round read nothing
@@ -26,7 +27,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.contents import initial_contents, postcondition
+from synthesizer.ir.contents import Sum, initial_contents, postcondition
 from synthesizer.ir.program import Chunk
 from synthesizer.programs.form import check_form, name_of
 from synthesizer.programs.layout import BUFFERS, PhaseKind
@@ -35,20 +36,6 @@ from tuccl.errors import NoProgramError
 
 MOST_CELLS = 1 << 22
 """Most chunks of all buffers of all ranks in a proof: 1,024 ranks of any plan, ten seconds."""
-
-
-class Part(NamedTuple):
-    """The content of a chunk."""
-
-    chunk: int
-    ranks: int
-    """Ranks whose input chunks are added up, as bits."""
-    divisor: int
-    """Number by which an average has divided."""
-
-
-_NOTHING = Part(-1, 0, 0)
-"""The content of a chunk that nothing has written."""
 
 
 class Proof(NamedTuple):
@@ -122,15 +109,15 @@ class _Machine:
         self.is_whole = True
         """Whether no statement makes complete and incomplete sums at once."""
         self.bases = [phased.addresses(rank, in_place=in_place) for rank in range(phased.ranks)]
-        self.memory: list[list[Part]] = []
+        self.memory: list[list[Sum | None]] = []
         for rank, bases in enumerate(self.bases):
             scratch = phased.chunks_of(Buffer.SCRATCH, rank)
-            memory = [_NOTHING] * (bases[Buffer.SCRATCH] + scratch)
+            memory: list[Sum | None] = [None] * (bases[Buffer.SCRATCH] + scratch)
             first = bases[Buffer.INPUT]
             contents = initial_contents(
                 phased.collective, phased.ranks, phased.larger_chunks, rank, phased.root
             )
-            memory[first : first + len(contents)] = [Part(*value, 1) for value in contents]
+            memory[first : first + len(contents)] = contents
             self.memory.append(memory)
 
     def run(self) -> None:
@@ -168,7 +155,7 @@ class _Machine:
             self._check_shape(statement.dst, values)
             self._write(statement.dst, values)
 
-    def _check_shape(self, target: Chunk, values: Sequence[Part]) -> None:
+    def _check_shape(self, target: Chunk, values: Sequence[Sum]) -> None:
         """Check that the output keeps chunks in places of their length.
 
         The last chunk of a part may be shorter than the others.
@@ -191,14 +178,15 @@ class _Machine:
         for rank, values in zip(members, _results(phase, sources, name), strict=True):
             self._write(Chunk(rank, target.buffer, first), values)
 
-    def _write(self, target: Chunk, values: Sequence[Part]) -> None:
+    def _write(self, target: Chunk, values: Sequence[Sum]) -> None:
         at = self.bases[target.rank][target.buffer] + target.offset
         self.memory[target.rank][at : at + len(values)] = values
 
-    def _read(self, source: Chunk, name: str) -> list[Part]:
+    def _read(self, source: Chunk, name: str) -> list[Sum]:
         at = self.bases[source.rank][source.buffer] + source.offset
-        values = self.memory[source.rank][at : at + source.count]
-        if _NOTHING in values:
+        found = self.memory[source.rank][at : at + source.count]
+        values = [value for value in found if value is not None]
+        if len(values) < len(found):
             raise NoProgramError(
                 f"{name} reads a chunk of rank {source.rank} that nothing has written"
             )
@@ -230,18 +218,17 @@ class _Machine:
 
     def _check_result(self, rank: int) -> None:
         phased = self.phased
-        divides = phased.is_uniform and phased.collective.reduces
-        divisor = phased.ranks if divides else 1
         wanted = postcondition(
             phased.collective, phased.ranks, phased.larger_chunks, rank, phased.root
         )
         first = self.bases[rank][Buffer.OUTPUT]
         found = self.memory[rank][first : first + phased.chunks_of(Buffer.OUTPUT, rank)]
         for chunk, (value, result) in enumerate(zip(wanted, found, strict=True)):
-            if result != (*value, divisor):
+            if result != value:
+                held = "nothing" if result is None else _named(result)
                 raise NoProgramError(
-                    f"{self.where}chunk {chunk} of rank {rank}'s output holds {_named(result)} "
-                    f"instead of {_named(Part(*value, divisor))}"
+                    f"{self.where}chunk {chunk} of rank {rank}'s output holds {held} instead of "
+                    f"{_named(value)}"
                 )
 
 
@@ -250,21 +237,23 @@ def _place_of(phased: PhasedSchedule, phase: CallPhase, rank: int) -> int:
     return {PhaseKind.LOCAL: local, PhaseKind.RAIL: node}.get(phase.kind, 0)
 
 
-def _added(parts: Sequence[Part], name: str, divisor: int = 1) -> Part:
-    chunk, ranks, divided = parts[0]
+def _added(parts: Sequence[Sum], name: str, *, alike: bool = False) -> Sum:
+    """Return the sum of parts, which with `alike` must hold equally many ranks."""
+    chunk, ranks = parts[0]
+    size = ranks.bit_count()
     for part in parts[1:]:
-        other_chunk, other_ranks, other_divided = part
-        if other_chunk != chunk or other_divided != divided or other_ranks & ranks:
+        unlike = part.chunk != chunk or (alike and part.ranks.bit_count() != size)
+        if unlike or part.ranks & ranks:
             raise NoProgramError(f"{name} adds {_named(parts[0])} and {_named(part)}")
-        ranks |= other_ranks
-    return Part(chunk, ranks, divided * divisor)
+        ranks |= part.ranks
+    return Sum(chunk, ranks)
 
 
-def _results(phase: CallPhase, sources: list[list[Part]], name: str) -> Iterator[list[Part]]:
-    def combined(given: Sequence[Sequence[Part]]) -> list[Part]:
+def _results(phase: CallPhase, sources: list[list[Sum]], name: str) -> Iterator[list[Sum]]:
+    def combined(given: Sequence[Sequence[Sum]]) -> list[Sum]:
         if phase.collective.joins:
             return [part for parts in given for part in parts]
-        return [_added(parts, name, len(parts)) for parts in zip(*given, strict=True)]
+        return [_added(parts, name, alike=True) for parts in zip(*given, strict=True)]
 
     chunks = phase.chunks
     if phase.kind is PhaseKind.SUM:
@@ -278,11 +267,8 @@ def _results(phase: CallPhase, sources: list[list[Part]], name: str) -> Iterator
         yield from (result for _ in sources)
 
 
-def _named(part: Part) -> str:
-    if part is _NOTHING:
-        return "nothing"
+def _named(part: Sum) -> str:
     ranks = part.ranks.bit_count()
     lowest = (part.ranks & -part.ranks).bit_length() - 1
     of = f"rank {lowest}" if ranks == 1 else f"{ranks} ranks"
-    divided = f" divided by {part.divisor}" if part.divisor > 1 else ""
-    return f"input chunk {part.chunk} of {of}{divided}"
+    return f"input chunk {part.chunk} of {of}"

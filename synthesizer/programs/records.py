@@ -27,7 +27,6 @@ from synthesizer.ir.algorithm import (
 )
 from synthesizer.ir.contents import Sum, input_chunks, output_chunks
 from synthesizer.ir.program import Chunk, Statement
-from synthesizer.ir.wiring import READS_SRC, WRITES_DST
 from synthesizer.programs.flow import Flow, Message, StepPlace, part_chunks
 from synthesizer.programs.layout import (
     ADDS,
@@ -344,8 +343,8 @@ def _step_record(
     flags = HAS_DEPENDENT * (StepRef(*place[1:]) in awaited)
     flags |= COMPLETES * (flow.divisible and place in flow.completing)
     # Unused operands are not packed, so that equal steps have equal bytes.
-    src = step.src if step.type in READS_SRC else _NOWHERE
-    dst = step.dst if step.type in WRITES_DST else _NOWHERE
+    src = step.src if step.type.reads_source else _NOWHERE
+    dst = step.dst if step.type.writes else _NOWHERE
     count = 1 if step.type is StepType.NOP else step.count
     buffers = (BUFFERS.index(src.buffer), BUFFERS.index(dst.buffer))
     depends = (NO_DEPENDENCE, 0)

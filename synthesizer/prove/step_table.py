@@ -1,7 +1,8 @@
-"""A schedule as columns of numbers with one row per step, for vectorised proofs.
+"""A schedule as columns of numbers with one row per step.
 
-Rows run over all threadblocks of all ranks, in the order of the programs. The k-th send of a
-connection (src, dst, channel) matches its k-th receive.
+Rows run over all threadblocks of all ranks, in the order of the programs; a row is the step's
+number. A layout gives each chunk of all ranks' memory one address: in place, input and output share
+memory, and two operands conflict if their addresses overlap, whichever buffers they name.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synthesizer.ir.algorithm import Algorithm, Buffer, Step, StepType
-from synthesizer.ir.wiring import READS_SRC, RECEIVING, SENDING, WRITES_DST
+from synthesizer.ir.buffer_layout import Layout, layout, shares_buffers
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_KINDS = {kind: number for number, kind in enumerate(StepType)}
-BUFFERS = {buffer: number for number, buffer in enumerate(Buffer)}
+_TYPES = tuple(StepType)
+BUFFERS = tuple(Buffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,31 +60,51 @@ class StepTable:
         """Number of steps."""
         return len(self.rank)
 
-    def is_one_of(self, kinds: frozenset[StepType]) -> Flags:
-        """Return a flag per step: whether its type is one of `kinds`."""
-        wanted = np.zeros(len(_KINDS), dtype=bool)
-        wanted[[_KINDS[kind] for kind in kinds]] = True
-        return np.asarray(wanted[self.kind])
+    def _which(self, is_wanted: Callable[[StepType], bool]) -> Flags:
+        return np.asarray(np.array([is_wanted(kind) for kind in _TYPES])[self.kind])
+
+    def are(self, kind: StepType) -> Flags:
+        """Return a flag per step: whether it is of a type."""
+        return np.asarray(self.kind == _TYPES.index(kind))
 
     @property
     def receives(self) -> Flags:
         """Steps that receive a message."""
-        return self.is_one_of(RECEIVING)
+        return self._which(attrgetter("receives"))
 
     @property
     def sends(self) -> Flags:
         """Steps that send a message."""
-        return self.is_one_of(SENDING)
+        return self._which(attrgetter("sends"))
 
     @property
     def reads(self) -> Flags:
         """Steps that read their source operand."""
-        return self.is_one_of(READS_SRC)
+        return self._which(attrgetter("reads_source"))
 
     @property
     def writes(self) -> Flags:
         """Steps that write their destination."""
-        return self.is_one_of(WRITES_DST)
+        return self._which(attrgetter("writes"))
+
+    def awaited(self, waiting: Ints) -> Ints:
+        """Return the steps that steps with sound dependences wait for."""
+        block = self.first_block[self.rank[waiting]] + self.awaited_block[waiting]
+        return np.asarray(self.first[block] + self.awaited_step[waiting])
+
+    def type_of(self, step: int) -> StepType:
+        """Return the type of a step."""
+        return _TYPES[int(self.kind[step])]
+
+    def place(self, step: int) -> tuple[int, int, int]:
+        """Return rank, threadblock and position of a step."""
+        block = int(self.block_id[self.block[step]])
+        return int(self.rank[step]), block, int(self.position[step])
+
+    def name(self, step: int) -> str:
+        """Return a step's name for messages."""
+        rank, threadblock, position = self.place(step)
+        return f"rank {rank} threadblock {threadblock} step {position} ({self.type_of(step)})"
 
 
 def step_table(algorithm: Algorithm) -> StepTable:
@@ -106,10 +128,10 @@ def step_table(algorithm: Algorithm) -> StepTable:
         rank=block_rank[block],
         block=block,
         position=np.arange(len(block)) - first[block],
-        kind=column(lambda step: _KINDS[step.type]),
-        src_buffer=column(lambda step: BUFFERS[step.src.buffer]),
+        kind=column(lambda step: _TYPES.index(step.type)),
+        src_buffer=column(lambda step: BUFFERS.index(step.src.buffer)),
         src_offset=column(lambda step: step.src.offset),
-        dst_buffer=column(lambda step: BUFFERS[step.dst.buffer]),
+        dst_buffer=column(lambda step: BUFFERS.index(step.dst.buffer)),
         dst_offset=column(lambda step: step.dst.offset),
         count=column(lambda step: step.count),
         depends=column(lambda step: step.depends is not None).astype(bool),
@@ -125,9 +147,48 @@ def step_table(algorithm: Algorithm) -> StepTable:
     )
 
 
+class Memory:
+    """The layouts of all ranks in one address space, and the addresses of all steps' operands."""
+
+    def __init__(self, algorithm: Algorithm, table: StepTable, *, in_place: bool) -> None:
+        ranks = range(algorithm.ranks)
+        self.layouts: list[Layout] = [layout(algorithm, rank, in_place=in_place) for rank in ranks]
+        self.shared = np.array(
+            [shares_buffers(algorithm, rank, in_place=in_place) for rank in ranks], dtype=bool
+        )
+        """Ranks whose input and output share memory."""
+        self._sizes = np.array([[lay.size(buffer) for buffer in BUFFERS] for lay in self.layouts])
+        # Scratch follows all other buffers (`synthesizer.ir.buffer_layout`).
+        spans = np.array([lay.scratch_base + lay.scratch_chunks for lay in self.layouts])
+        self.cells = int(spans.sum())
+        self.base = np.cumsum(spans) - spans
+        """First address of each rank."""
+        bases = self.base[:, None] + np.array(
+            [[lay.input_base, lay.output_base, lay.scratch_base] for lay in self.layouts]
+        )
+        self.source = bases[table.rank, table.src_buffer] + table.src_offset
+        self.target = bases[table.rank, table.dst_buffer] + table.dst_offset
+
+    def size(self, table: StepTable, buffer: Ints) -> Ints:
+        """Return the chunks of a buffer of each step's rank."""
+        return np.asarray(self._sizes[table.rank, buffer])
+
+
 def starts(lengths: Ints) -> Ints:
     """Return the start of each of several consecutive ranges, then the end of the last."""
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+
+
+def ranges(first: Ints, lengths: Ints) -> Ints:
+    """Return the ranges of `lengths[i]` numbers from `first[i]`, concatenated."""
+    ends = np.cumsum(lengths)
+    return np.repeat(first - ends + lengths, lengths) + np.arange(int(lengths.sum()))
+
+
+def units(table: StepTable, chosen: Ints) -> tuple[Ints, Ints]:
+    """Return the single chunks of the chosen steps: the step of each, and its place in the step."""
+    counts = table.count[chosen]
+    return np.repeat(chosen, counts), ranges(np.zeros(len(chosen), dtype=np.int64), counts)
 
 
 def _ints(values: Iterable[int]) -> Ints:

@@ -1,31 +1,20 @@
-"""Static checks of ids, peers, connections, offsets, counts and dependences."""
+"""Static checks of header, ids, peers, counts, dependences and operands.
+
+Each check is one expression over the columns of a `StepTable`, so that schedules of millions of
+steps take seconds; only what breaks a rule is visited step by step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from lookup_tables.collective import Collective
-from synthesizer.ir.algorithm import (
-    Algorithm,
-    Buffer,
-    ChunkRef,
-    GpuProgram,
-    Step,
-    StepType,
-    Threadblock,
-)
+from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
 from synthesizer.ir.msccl_limits import MAX_CHANNELS
-from synthesizer.ir.wiring import (
-    READS_SRC,
-    RECEIVING,
-    SENDING,
-    WRITES_DST,
-    Connection,
-    Layout,
-    layout,
-    shares_buffers,
-)
 from synthesizer.prove.defects import Defect, DefectKind
+from synthesizer.prove.step_table import BUFFERS, Flags, Ints, Memory, StepTable
 
 MAX_CHUNKS = 1 << 20
 """Most chunks of a buffer: far beyond every runtime, small enough for the verifier's memory."""
@@ -33,11 +22,6 @@ MAX_CONTENTS = 1 << 22
 """Most chunks of all ranks together, as the verifier tracks the contents of each."""
 MAX_MOVES = 1 << 23
 """Most chunks moved by all steps together, which bounds the verifier's time."""
-
-
-def algorithm_defects(algorithm: Algorithm) -> list[Defect]:
-    """Return the defects of the header, of ranks, threadblocks and dependences."""
-    return [*header_defects(algorithm), *_program_defects(algorithm)]
 
 
 def header_defects(algorithm: Algorithm) -> Iterator[Defect]:
@@ -81,12 +65,32 @@ def _contents(algorithm: Algorithm) -> int:
     )
 
 
-def _program_defects(algorithm: Algorithm) -> Iterator[Defect]:
+def program_defects(
+    algorithm: Algorithm, table: StepTable, *, nops_report: bool = False
+) -> Iterator[Defect]:
+    """Yield the defects of ranks, threadblocks, counts and dependences.
+
+    With `nops_report` a step may wait for a nop, as in the programs of TuCCL's executor.
+    """
+    numbering = list(_numbering_defects(algorithm, table))
+    yield from numbering
+    if numbering:
+        return
+    yield from _block_defects(algorithm, table)
+    nop = table.are(StepType.NOP)
+    for step in _where(table.count < np.where(nop, 0, 1)):
+        yield _at(table, step, f"count {table.count[step]} must be at least 1")
+    yield from _dependence_defects(table, nop & (not nops_report))
+    # Single counts beyond the limit must not overflow the sum.
+    moves = int(np.clip(table.count, 0, MAX_MOVES + 1).sum())
+    if moves > MAX_MOVES:
+        yield _structure(f"{moves} chunks moved in all, at most {MAX_MOVES} are verified")
+
+
+def _numbering_defects(algorithm: Algorithm, table: StepTable) -> Iterator[Defect]:
     for position, gpu in enumerate(algorithm.programs):
         if gpu.rank != position:
             yield _structure(f"program {position} is of rank {gpu.rank}")
-            return
-    for gpu in algorithm.programs:
         sizes = (gpu.input_chunks, gpu.output_chunks, gpu.scratch_chunks)
         if not all(0 <= size <= MAX_CHUNKS for size in sizes):
             yield _structure(
@@ -94,174 +98,107 @@ def _program_defects(algorithm: Algorithm) -> Iterator[Defect]:
                 f"{MAX_CHUNKS}",
                 gpu.rank,
             )
-        for position, block in enumerate(gpu.threadblocks):
-            if block.id != position:
-                yield _structure(
-                    f"threadblock ids must run from 0, found {block.id} at position {position}",
-                    gpu.rank,
-                )
-                return
-            yield from _threadblock_defects(algorithm, gpu, block)
-    moves = sum(
-        step.count
-        for gpu in algorithm.programs
-        for block in gpu.threadblocks
-        for step in block.steps
-        if step.count > 0
-    )
-    if moves > MAX_MOVES:
-        yield _structure(f"{moves} chunks moved in all, at most {MAX_MOVES} are verified")
-
-
-def _threadblock_defects(
-    algorithm: Algorithm, gpu: GpuProgram, block: Threadblock
-) -> Iterator[Defect]:
-    if not 0 <= block.channel < algorithm.channels:
+    positions = np.arange(len(table.block_id)) - table.first_block[table.block_rank]
+    for block in _where(table.block_id != positions):
         yield _structure(
-            f"channel {block.channel} is not one of {algorithm.channels}", gpu.rank, block.id
+            f"threadblock ids must run from 0, found {table.block_id[block]} at position "
+            f"{positions[block]}",
+            int(table.block_rank[block]),
         )
-    for side, peer in (("send", block.send_peer), ("receive", block.recv_peer)):
-        if peer == gpu.rank or not -1 <= peer < algorithm.ranks:
-            yield _structure(f"{side} peer {peer} is not another rank", gpu.rank, block.id)
-    for number, step in enumerate(block.steps):
-        place = (gpu.rank, block.id, number)
-        if step.type in SENDING and block.send_peer < 0:
-            yield _structure(f"{step.type} in a threadblock without send peer", *place)
-        if step.type in RECEIVING and block.recv_peer < 0:
-            yield _structure(f"{step.type} in a threadblock without receive peer", *place)
-        if step.count < (0 if step.type is StepType.NOP else 1):
-            yield _structure(f"count {step.count} must be at least 1", *place)
-        if step.depends is not None:
-            threadblock, awaited = step.depends.threadblock, step.depends.step
-            known = 0 <= threadblock < len(gpu.threadblocks)
-            if not known or not 0 <= awaited < len(gpu.threadblocks[threadblock].steps):
-                yield _structure(
-                    f"waits for threadblock {threadblock} step {awaited}, which does not exist",
-                    *place,
-                )
-            elif gpu.threadblocks[threadblock].steps[awaited].type is StepType.NOP:
-                yield _structure(
-                    f"waits for threadblock {threadblock} step {awaited}, a nop, which never "
-                    "reports that it is done",
-                    *place,
-                )
 
 
-def connection_defects(algorithm: Algorithm) -> list[Defect]:
-    """Return shared connections, and sends and receives that differ in number or chunk count."""
-    found: list[Defect] = []
-    sends: dict[Connection, tuple[Threadblock, list[tuple[int, Step]]]] = {}
-    receives: dict[Connection, tuple[Threadblock, list[tuple[int, Step]]]] = {}
-    for gpu in algorithm.programs:
-        for block in gpu.threadblocks:
-            for peer, kinds, table in (
-                (block.send_peer, SENDING, sends),
-                (block.recv_peer, RECEIVING, receives),
-            ):
-                if peer < 0:
-                    continue
-                ends = (gpu.rank, peer) if table is sends else (peer, gpu.rank)
-                key = (*ends, block.channel)
-                if key in table:
-                    found.append(_shared_connection(gpu.rank, block, table[key][0], key))
-                    continue
-                chosen = [(n, step) for n, step in enumerate(block.steps) if step.type in kinds]
-                table[key] = (block, chosen)
-    for key in sorted(sends.keys() | receives.keys()):
-        found.extend(_message_defects(key, sends.get(key), receives.get(key)))
-    return found
+def _block_defects(algorithm: Algorithm, table: StepTable) -> Iterator[Defect]:
+    def of(block: int, message: str) -> Defect:
+        return _structure(message, int(table.block_rank[block]), int(table.block_id[block]))
+
+    for block in _where((table.channel < 0) | (table.channel >= algorithm.channels)):
+        yield of(block, f"channel {table.channel[block]} is not one of {algorithm.channels}")
+    for side, peers, used in (
+        ("send", table.send_peer, table.sends),
+        ("receive", table.recv_peer, table.receives),
+    ):
+        for block in _where(
+            (peers == table.block_rank) | (peers < -1) | (peers >= algorithm.ranks)
+        ):
+            yield of(block, f"{side} peer {peers[block]} is not another rank")
+        for step in _where(used & (peers[table.block] < 0)):
+            yield _at(table, step, f"{table.type_of(step)} in a threadblock without {side} peer")
 
 
-def _shared_connection(
-    rank: int, block: Threadblock, owner: Threadblock, key: Connection
-) -> Defect:
-    return Defect(
-        DefectKind.CONNECTION,
-        rank,
-        block.id,
-        None,
-        f"shares connection {_connection(key)} with threadblock {owner.id}; "
-        "each direction belongs to one threadblock",
-    )
+def _dependence_defects(table: StepTable, silent: Flags) -> Iterator[Defect]:
+    """Yield dependences on steps that do not exist, or never report that they are done."""
+    waiting = np.flatnonzero(table.depends)
+    rank, awaited = table.rank[waiting], table.awaited_block[waiting]
+    known = (awaited >= 0) & (awaited < np.diff(table.first_block)[rank])
+    number = table.awaited_step[waiting]
+    block = (table.first_block[rank] + awaited)[known]
+    known[known] = (number[known] >= 0) & (number[known] < np.diff(table.first)[block])
+    for step in waiting[~known].tolist():
+        yield _at(table, step, f"{_awaited(table, step)}, which does not exist")
+    waiting = waiting[known]
+    for step in waiting[silent[table.awaited(waiting)]].tolist():
+        text = f"{_awaited(table, step)}, a nop, which never reports that it is done"
+        yield _at(table, step, text)
 
 
-def _message_defects(
-    key: Connection,
-    sending: tuple[Threadblock, list[tuple[int, Step]]] | None,
-    receiving: tuple[Threadblock, list[tuple[int, Step]]] | None,
-) -> Iterator[Defect]:
-    sends = sending[1] if sending else []
-    receives = receiving[1] if receiving else []
-    if len(sends) != len(receives):
-        rank, side = (key[0], sending) if len(sends) > len(receives) else (key[1], receiving)
-        number = (sends if len(sends) > len(receives) else receives)[
-            min(len(sends), len(receives))
-        ][0]
-        yield Defect(
-            DefectKind.CONNECTION,
-            rank,
-            side[0].id if side else None,
-            number,
-            f"connection {_connection(key)} has {len(sends)} sends and {len(receives)} receives",
-        )
+def operand_defects(algorithm: Algorithm, table: StepTable, memory: Memory) -> Iterator[Defect]:
+    """Yield operands outside buffers, writes to a send buffer, operands that overlap in part."""
+    reads, writes = table.reads, table.writes
+    inside = np.ones(table.steps, dtype=bool)
+    for used, buffer, offset in (
+        (reads, table.src_buffer, table.src_offset),
+        (writes, table.dst_buffer, table.dst_offset),
+    ):
+        size = memory.size(table, buffer)
+        outside = inside & used & ((offset < 0) | (offset > size - table.count))
+        inside &= ~outside
+        for step in _where(outside):
+            chunks = _chunks(table, step, buffer, offset)
+            text = f"{table.type_of(step)} of {chunks} outside the {size[step]} chunks of that"
+            yield _at(table, step, f"{text} buffer")
+    distance = np.abs(memory.source - memory.target)
+    for step in _where(inside & reads & writes & (distance > 0) & (distance < table.count)):
+        source, target = _source(table, step), _target(table, step)
+        text = f"source {source} and destination {target} of one {table.type_of(step)} overlap"
+        yield _at(table, step, text, DefectKind.RACE)
+    if algorithm.collective is Collective.CUSTOM:
         return
-    for (send_step, send), (recv_step, recv) in zip(sends, receives, strict=True):
-        if send.count != recv.count and sending and receiving:
-            yield Defect(
-                DefectKind.CONNECTION,
-                key[1],
-                receiving[0].id,
-                recv_step,
-                f"{recv.type} takes {recv.count} chunks where rank {key[0]} threadblock "
-                f"{sending[0].id} step {send_step} gives {send.count}",
-            )
+    into_input = writes & (table.dst_buffer == BUFFERS.index(Buffer.INPUT))
+    for step in _where(inside & into_input & ~memory.shared[table.rank]):
+        text = (
+            f"input and output apart, {table.type_of(step)} writes {_target(table, step)} of the "
+            "caller's send buffer"
+        )
+        yield _at(table, step, text, DefectKind.INPUT_OVERWRITTEN)
 
 
-def access_defects(algorithm: Algorithm, *, in_place: bool) -> list[Defect]:
-    """Return operands outside buffers, writes to a send buffer, operands that overlap in part."""
-    found: list[Defect] = []
-    for gpu in algorithm.programs:
-        lay = layout(algorithm, gpu.rank, in_place=in_place)
-        shared = shares_buffers(algorithm, gpu.rank, in_place=in_place)
-        for block in gpu.threadblocks:
-            for number, step in enumerate(block.steps):
-                for kind, text in _operand_faults(algorithm, lay, step, shared=shared):
-                    found.append(Defect(kind, gpu.rank, block.id, number, text))
-    return found
+def _where(flags: Flags) -> list[int]:
+    return np.flatnonzero(flags).tolist()
 
 
-def _operand_faults(
-    algorithm: Algorithm, lay: Layout, step: Step, *, shared: bool
-) -> Iterator[tuple[DefectKind, str]]:
-    reads, writes = step.type in READS_SRC, step.type in WRITES_DST
-    source, target = _chunks(step.src, step.count), _chunks(step.dst, step.count)
-    for used, ref, chunks in ((reads, step.src, source), (writes, step.dst, target)):
-        size = lay.size(ref.buffer)
-        if used and not 0 <= ref.offset <= size - step.count:
-            text = f"{step.type} of {chunks} outside the {size} chunks of that buffer"
-            yield DefectKind.STRUCTURE, text
-            return
-    if reads and writes:
-        distance = abs(lay.address(step.src) - lay.address(step.dst))
-        if 0 < distance < step.count:
-            text = f"source {source} and destination {target} of one {step.type} overlap"
-            yield DefectKind.RACE, text
-    custom = algorithm.collective is Collective.CUSTOM
-    if writes and step.dst.buffer is Buffer.INPUT and not (shared or custom):
-        text = f"input and output apart, {step.type} writes {target} of the caller's send buffer"
-        yield DefectKind.INPUT_OVERWRITTEN, text
+def _structure(message: str, rank: int | None = None, threadblock: int | None = None) -> Defect:
+    return Defect(DefectKind.STRUCTURE, rank, threadblock, None, message)
 
 
-def _structure(
-    message: str, rank: int | None = None, threadblock: int | None = None, step: int | None = None
+def _at(
+    table: StepTable, step: int, message: str, kind: DefectKind = DefectKind.STRUCTURE
 ) -> Defect:
-    return Defect(DefectKind.STRUCTURE, rank, threadblock, step, message)
+    return Defect(kind, *table.place(step), message)
 
 
-def _connection(key: Connection) -> str:
-    return f"{key[0]}->{key[1]} channel {key[2]}"
+def _awaited(table: StepTable, step: int) -> str:
+    return f"waits for threadblock {table.awaited_block[step]} step {table.awaited_step[step]}"
 
 
-def _chunks(ref: ChunkRef, count: int) -> str:
-    last = f"..{ref.offset + count - 1}" if count > 1 else ""
-    return f"{ref.buffer}[{ref.offset}{last}]"
+def _source(table: StepTable, step: int) -> str:
+    return _chunks(table, step, table.src_buffer, table.src_offset)
+
+
+def _target(table: StepTable, step: int) -> str:
+    return _chunks(table, step, table.dst_buffer, table.dst_offset)
+
+
+def _chunks(table: StepTable, step: int, buffer: Ints, offset: Ints) -> str:
+    first, count = int(offset[step]), int(table.count[step])
+    last = f"..{first + count - 1}" if count > 1 else ""
+    return f"{BUFFERS[buffer[step]]}[{first}{last}]"

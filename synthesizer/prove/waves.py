@@ -1,20 +1,104 @@
-"""Waves of steps: each wave waits only for earlier ones.
+"""Waves of steps: each wave waits only for earlier ones, or steps wait for each other in a circle.
 
-With messages of one slot each, a step starts and finishes as a whole. It then waits for a fixed set
-of steps: the previous one in its threadblock, its dependence, for a receive its send, and for the
-k-th send of a connection with s slots the (k-s)-th receive. All steps can finish if and only if
-these waits have no cycle, whatever the interleaving (compare
-`synthesizer.prove.execution_order`, which runs the schedule itself, also with messages of
-several slots).
+The k-th send of a connection (src, dst, channel) matches its k-th receive. A message takes one
+FIFO slot, or one for each piece of so many chunks. A step moves its message piece by piece: a piece
+waits for the piece before it, the first piece for the step before and the step's dependence, a
+received piece for its send, and the k-th piece that a connection with s slots sends for the
+(k-s)-th that it receives. These are fixed, so all steps can finish if and only if they have no
+cycle, whatever the interleaving (as in Kahn process networks with bounded buffers). A schedule that
+finishes with some number of slots also finishes with more, and one that finishes with one chunk per
+slot also finishes with more chunks per slot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from synthesizer.prove.step_table import Ints, StepTable, starts
+from synthesizer.prove.defects import Defect, DefectKind
+from synthesizer.prove.step_table import Ints, StepTable, ranges, starts
+
+_NAMED_STEPS = 8
+"""Steps of a cycle that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The messages of all connections, by connection and in order."""
+
+    sends: Ints
+    receives: Ints
+    """The receiving step of each send."""
+    name: Ints
+    """Number of each message's connection."""
+
+
+def connect(table: StepTable) -> Connections | list[Defect]:
+    """Match the sends and receives of every connection, or return what does not match."""
+    outgoing = np.stack((table.block_rank, table.send_peer, table.channel))
+    incoming = np.stack((table.recv_peer, table.block_rank, table.channel))
+    endpoints, name = np.unique(
+        np.concatenate((outgoing, incoming), axis=1), axis=1, return_inverse=True
+    )
+    of_sender, of_receiver = np.split(name.reshape(-1), 2)
+    text = [f"{src}->{dst} channel {channel}" for src, dst, channel in endpoints.T.tolist()]
+    shared = [
+        *_shared(table, of_sender, table.send_peer, text),
+        *_shared(table, of_receiver, table.recv_peer, text),
+    ]
+    if shared:
+        return sorted(shared, key=lambda defect: (defect.rank, defect.threadblock))
+    sends, receives = np.flatnonzero(table.sends), np.flatnonzero(table.receives)
+    sends = sends[np.argsort(of_sender[table.block[sends]], kind="stable")]
+    receives = receives[np.argsort(of_receiver[table.block[receives]], kind="stable")]
+    names, other = of_sender[table.block[sends]], of_receiver[table.block[receives]]
+    if len(sends) != len(receives) or (names != other).any():
+        return list(_unmatched(table, (sends, names), (receives, other), text))
+    unlike = np.flatnonzero(table.count[sends] != table.count[receives])
+    if len(unlike):
+        return [_unlike(table, int(sends[at]), int(receives[at])) for at in unlike]
+    return Connections(sends, receives, names)
+
+
+def _shared(table: StepTable, names: Ints, peers: Ints, text: list[str]) -> Iterator[Defect]:
+    used = np.flatnonzero(peers >= 0)
+    _, owner, name = np.unique(names[used], return_index=True, return_inverse=True)
+    for at in np.flatnonzero(owner[name] != np.arange(len(used))).tolist():
+        block, first = int(used[at]), int(used[owner[name[at]]])
+        yield Defect(
+            DefectKind.CONNECTION,
+            int(table.block_rank[block]),
+            int(table.block_id[block]),
+            None,
+            f"shares connection {text[names[block]]} with threadblock {table.block_id[first]}; "
+            "each direction belongs to one threadblock",
+        )
+
+
+def _unmatched(
+    table: StepTable, sent: tuple[Ints, Ints], received: tuple[Ints, Ints], text: list[str]
+) -> Iterator[Defect]:
+    (sends, send_names), (receives, receive_names) = sent, received
+    for name in np.union1d(send_names, receive_names).tolist():
+        ends = sends[send_names == name], receives[receive_names == name]
+        fewer, more = sorted(ends, key=len)
+        if len(fewer) < len(more):
+            counts = f"{len(ends[0])} sends and {len(ends[1])} receives"
+            place = table.place(int(more[len(fewer)]))
+            message = f"connection {text[name]} has {counts}"
+            yield Defect(DefectKind.CONNECTION, *place, message)
+
+
+def _unlike(table: StepTable, send: int, receive: int) -> Defect:
+    rank, threadblock, step = table.place(send)
+    return Defect(
+        DefectKind.CONNECTION,
+        *table.place(receive),
+        f"{table.type_of(receive)} takes {table.count[receive]} chunks where rank {rank} "
+        f"threadblock {threadblock} step {step} gives {table.count[send]}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,70 +115,87 @@ class Waves:
     """The step that the dependence names; -1 for none."""
 
 
-def in_waves(table: StepTable, slots: int) -> Waves | None:
-    """Return the waves of a schedule with sound steps; None on a bad connection or a deadlock."""
-    wired = connect(table)
-    if wired is None:
-        return None
-    source, rank_on_connection, sends = wired
-    waits_for = np.full(table.steps, -1)
-    waiting = np.flatnonzero(table.depends)
-    awaited_block = table.first_block[table.rank[waiting]] + table.awaited_block[waiting]
-    waits_for[waiting] = table.first[awaited_block] + table.awaited_step[waiting]
-    # A receive frees the slot of the send that is `slots` messages later on its connection.
-    frees = np.full(table.steps, -1)
-    held = np.flatnonzero(rank_on_connection >= slots)
-    receive_of = np.full(table.steps, -1)
-    receive_of[source[source >= 0]] = np.flatnonzero(source >= 0)
-    frees[receive_of[sends[held - slots]]] = sends[held]
-    following = np.arange(1, table.steps + 1)
-    following[table.first[1:][np.diff(table.first) > 0] - 1] = -1
-    order, first = _levels(waits_for, (following, receive_of, frees))
-    if len(order) < table.steps:
-        return None
-    return Waves(order, first, source, waits_for)
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """What each piece of a step waits for, beside the piece before it; -1 stands for none.
+
+    A step without a message is one piece.
+    """
+
+    step: Ints
+    """The step of each piece."""
+    awaited: Ints
+    source: Ints
+    slot: Ints
+    """The piece whose receipt frees the slot that this piece is sent in."""
+
+    def onward(self, waits: Ints) -> Ints:
+        """Return the inverse: the piece that waits for each."""
+        waiting = np.flatnonzero(waits >= 0)
+        found = np.full(len(self.step), -1)
+        found[waits[waiting]] = waiting
+        return found
 
 
-def connect(table: StepTable) -> tuple[Ints, Ints, Ints] | None:
-    """Match the sends and receives of every connection.
+def in_waves(
+    table: StepTable, slots: int, chunks_per_slot: int | None = None
+) -> Waves | list[Defect]:
+    """Return the waves of a schedule with sound steps.
+
+    A connection holds `slots` messages, or pieces of `chunks_per_slot` chunks; None if a slot takes
+    a message of any size.
 
     Returns:
-        The source of every step, the place of each send among the sends of its connection, and the
-        sends themselves, by connection. None if two threadblocks share a connection, or sends and
-        receives differ in number or chunk count.
+        The defects of connections, or the deadlock of every execution, if there are any.
     """
-    sending, receiving = table.send_peer >= 0, table.recv_peer >= 0
-    outgoing = np.stack((table.block_rank, table.send_peer, table.channel))
-    incoming = np.stack((table.recv_peer, table.block_rank, table.channel))
-    endpoints = np.concatenate((outgoing, incoming), axis=1)
-    _, name = np.unique(endpoints, axis=1, return_inverse=True)
-    of_sender, of_receiver = np.split(name.reshape(-1), 2)
-    for names in (of_sender[sending], of_receiver[receiving]):
-        if len(np.unique(names)) < len(names):
-            return None
-    sends, receives = np.flatnonzero(table.sends), np.flatnonzero(table.receives)
-    send_names, receive_names = of_sender[table.block[sends]], of_receiver[table.block[receives]]
-    send_order = np.argsort(send_names, kind="stable")
-    receive_order = np.argsort(receive_names, kind="stable")
-    sends, send_names = sends[send_order], send_names[send_order]
-    receives, receive_names = receives[receive_order], receive_names[receive_order]
-    if len(sends) != len(receives) or (send_names != receive_names).any():
-        return None
-    if (table.count[sends] != table.count[receives]).any():
-        return None
+    connections = connect(table)
+    if isinstance(connections, list):
+        return connections
+    waits = _waits(table, connections, slots, chunks_per_slot)
+    following = np.arange(1, len(waits.step) + 1)
+    block = table.block[waits.step]
+    following[np.append(block[1:] != block[:-1], True)[: len(block)]] = -1
+    onward = (following, waits.onward(waits.source), waits.onward(waits.slot))
+    order, first = _levels(waits.awaited, onward)
+    if len(order) < len(waits.step):
+        return [_deadlock(table, waits, order, slots)]
     source = np.full(table.steps, -1)
-    source[receives] = sends
-    new = np.ones(len(send_names), dtype=bool)
-    new[1:] = send_names[1:] != send_names[:-1]
-    place = np.arange(len(send_names))
-    return source, place - np.maximum.accumulate(np.where(new, place, 0)), sends
+    source[connections.receives] = connections.sends
+    waits_for = np.full(table.steps, -1)
+    waiting = np.flatnonzero(table.depends)
+    waits_for[waiting] = table.awaited(waiting)
+    # A step has finished with its last piece.
+    last = np.append(waits.step[1:] != waits.step[:-1], True)[: len(waits.step)][order]
+    return Waves(waits.step[order[last]], starts(last)[first], source, waits_for)
+
+
+def _waits(
+    table: StepTable, connections: Connections, slots: int, chunks_per_slot: int | None
+) -> _Waits:
+    pieces = np.ones(table.steps, dtype=np.int64)
+    if chunks_per_slot is not None:
+        moved = np.concatenate((connections.sends, connections.receives))
+        pieces[moved] = -(-table.count[moved] // chunks_per_slot)
+    first = starts(pieces)
+    step = np.repeat(np.arange(table.steps), pieces)
+    each = pieces[connections.sends]
+    sent = ranges(first[connections.sends], each)
+    received = ranges(first[connections.receives], each)
+    name = np.repeat(connections.name, each)
+    awaited, source, slot = (np.full(len(step), -1) for _ in range(3))
+    waiting = np.flatnonzero(table.depends)
+    awaited[first[waiting]] = first[table.awaited(waiting) + 1] - 1
+    source[received] = sent
+    held = np.flatnonzero(name[slots:] == name[:-slots])
+    slot[sent[held + slots]] = received[held]
+    return _Waits(step, awaited, source, slot)
 
 
 def _levels(waits_for: Ints, onward: tuple[Ints, ...]) -> tuple[Ints, Ints]:
-    """Return the steps outside cycles by level, and the start of each level.
+    """Return the pieces outside cycles by level, and the start of each level.
 
-    Several steps may wait for one; `onward` maps from each step to the single step that waits for
-    it.
+    Several pieces may wait for one; `onward` maps from each piece to the single piece that waits
+    for it.
     """
     waiting = np.flatnonzero(waits_for >= 0)
     waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]
@@ -119,7 +220,42 @@ def _levels(waits_for: Ints, onward: tuple[Ints, ...]) -> tuple[Ints, Ints]:
     return np.concatenate((empty, *levels)), starts(sizes)
 
 
-def ranges(first: Ints, lengths: Ints) -> Ints:
-    """Return the ranges of `lengths[i]` numbers from `first[i]`, concatenated."""
-    ends = np.cumsum(lengths)
-    return np.repeat(first - ends + lengths, lengths) + np.arange(int(lengths.sum()))
+def _deadlock(table: StepTable, waits: _Waits, done: Ints, slots: int) -> Defect:
+    """Return the cycle of steps that wait for each other, found from the first that cannot go on.
+
+    The piece at which a threadblock stops waits for another threadblock, which has stopped before
+    the piece that it waits for.
+    """
+    stuck = np.ones(len(waits.step) + 1, dtype=bool)
+    stuck[done] = False
+    stuck[-1] = False
+    pieces = np.flatnonzero(stuck)
+    blocks, at = np.unique(table.block[waits.step[pieces]], return_index=True)
+    stopped = dict(zip(blocks.tolist(), pieces[at].tolist(), strict=True))
+
+    def wanted(piece: int) -> tuple[str, int]:
+        for text, column in (
+            ("threadblock {1} step {2}", waits.awaited),
+            ("a message from rank {0} threadblock {1}", waits.source),
+            ("a free slot to rank {0} threadblock {1}", waits.slot),
+        ):
+            if stuck[column[piece]]:
+                step = int(waits.step[column[piece]])
+                return text.format(*table.place(step)), stopped[int(table.block[step])]
+        raise AssertionError(piece)
+
+    seen: dict[int, str] = {}
+    piece = int(pieces[0])
+    while piece not in seen:
+        seen[piece], following = wanted(piece)
+        piece = following
+    cycle = list(seen)[list(seen).index(piece) :]
+    named = [
+        f"{table.name(int(waits.step[at]))} waits for {seen[at]}" for at in cycle[:_NAMED_STEPS]
+    ]
+    more = f"; and {len(cycle) - _NAMED_STEPS} more" if len(cycle) > _NAMED_STEPS else ""
+    return Defect(
+        DefectKind.DEADLOCK,
+        *table.place(int(waits.step[piece])),
+        f"cycle of {len(cycle)} with {slots} FIFO slots: " + "; ".join(named) + more,
+    )

@@ -24,7 +24,7 @@ from sketches.symmetry import least_of_classes
 from synthesizer.ir.algorithm import Algorithm, GpuProgram, StepType
 from synthesizer.ir.schedule_graph import Connection, ScheduleGraph, route_messages
 from synthesizer.prove.step_table import Ints, StepTable, step_table
-from synthesizer.prove.table_structure import is_executable
+from synthesizer.prove.structure import program_defects
 from synthesizer.prove.waves import connect
 
 _Pair = tuple[int, int]
@@ -36,7 +36,7 @@ def folded_graph(algorithm: Algorithm, sketch: Sketch) -> ScheduleGraph | None:
         table = step_table(algorithm)
     except OverflowError:
         return None
-    if not is_executable(algorithm, table) or connect(table) is None:
+    if any(program_defects(algorithm, table)) or isinstance(connect(table), list):
         return None
     edges = _edges_in_use(table, sketch)
     if edges is None:

@@ -93,34 +93,40 @@ S, R = ("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)
 REFUSED = {
     "not an operation": replace(exchange(), collective=Collective.CUSTOM),
     "in place only": replace(exchange(), out_of_place=False),
-    "not numbered from 0": replace(exchange(), programs=exchange().programs[::-1]),
-    "rank 1 or its threadblocks": with_blocks(exchange(), lambda b: replace(b, id=1 - b.id), 1),
-    "does not get chunk 0": adds_as(type=StepType.COPY),
-    "waits for step 3": adds_as(depends=StepRef(0, 3)),
-    "waits for step 0 of threadblock -2": adds_as(depends=StepRef(-2, 0)),
-    "moves 0 chunks": adds_as(count=0),
+    "program 0 is of rank 1": replace(exchange(), programs=exchange().programs[::-1]),
+    "threadblock ids must run from 0": with_blocks(
+        exchange(), lambda b: replace(b, id=1 - b.id), 1
+    ),
+    "result chunk 0 holds": adds_as(type=StepType.COPY),
+    "waits for threadblock 0 step 3": adds_as(depends=StepRef(0, 3)),
+    "waits for threadblock -2 step 0": adds_as(depends=StepRef(-2, 0)),
+    "count 0 must be at least 1": adds_as(count=0),
     "moves 65536 chunks": adds_as(count=65536),
-    "has a peer 1": with_blocks(exchange(), lambda block: replace(block, recv_peer=1)),
-    "a channel 65536": with_blocks(exchange(), lambda block: replace(block, channel=65536)),
-    "senders and": with_blocks(exchange(), lambda block: replace(block, channel=7), 1),
-    "scratch buffer, which has 0": replace(
+    "receive peer 1 is not another rank": with_blocks(
+        exchange(), lambda block: replace(block, recv_peer=1)
+    ),
+    "channel 65536 is not": with_blocks(exchange(), lambda block: replace(block, channel=65536)),
+    "no threadblock at one end": with_blocks(
+        exchange(), lambda block: replace(block, channel=7), 1
+    ),
+    "outside the 0 chunks of that buffer": replace(
         exchange(), programs=tuple(replace(g, scratch_chunks=0) for g in exchange().programs)
     ),
-    "-1 scratch chunks": replace(
+    "buffers of .1, 1, -1. chunks": replace(
         exchange(), programs=tuple(replace(g, scratch_chunks=-1) for g in exchange().programs)
     ),
     "root 3 of broadcast": replace(chain(), root=3),
-    "waits forever": of_two(ALL_REDUCE, R, S),
-    "no step receives": of_two(ALL_REDUCE, S, S, R),
-    "reads a chunk that no step has written": of_two(ALL_REDUCE, ("cpy", "s", 0, "o", 0, 1, ALONE)),
+    "deadlock": of_two(ALL_REDUCE, R, S),
+    "has 2 sends and 1 receives": of_two(ALL_REDUCE, S, S, R),
+    "cpy reads s.0., which holds nothing": of_two(ALL_REDUCE, ("cpy", "s", 0, "o", 0, 1, ALONE)),
     "in the place of chunk 0": of_two(ALL_REDUCE, ("cpy", "i", 1, "o", 0, 1, ALONE)),
-    "caller's input": of_two(ALL_REDUCE, ("cpy", "i", 0, "i", 0, 1, ALONE)),
-    "input buffer, which has 2": of_two(ALL_REDUCE, ("cpy", "i", 1, "s", 0, 2, ALONE)),
-    "step 0 reads a chunk that no step": of_two(ALL_REDUCE, ("re", "i", 0, "o", 0, 1, ALONE)),
-    "do not belong together": of_two(ALL_REDUCE, S, ("rrc", "i", 1, "o", 1, 1, ALONE)),
-    "receives 1 chunks": of_two(ALL_REDUCE, S, ("r", "o", 0, "o", 0, 2, ALONE)),
+    "the caller's send buffer": of_two(ALL_REDUCE, ("cpy", "i", 0, "i", 0, 1, ALONE)),
+    "i.1..2. outside the 2 chunks": of_two(ALL_REDUCE, ("cpy", "i", 1, "s", 0, 2, ALONE)),
+    "re reads o.0., which holds nothing": of_two(ALL_REDUCE, ("re", "i", 0, "o", 0, 1, ALONE)),
+    "a sum of input chunks": of_two(ALL_REDUCE, S, ("rrc", "i", 1, "o", 1, 1, ALONE)),
+    "r takes 2 chunks where": of_two(ALL_REDUCE, S, ("r", "o", 0, "o", 0, 2, ALONE)),
     "all_gather does not": of_two(Collective.ALL_GATHER, S, ("rrc", "i", 0, "o", 0, 1, ALONE)),
-    "input buffer, which has 0": of_two(Collective.BROADCAST, S, R),
+    "i.0. outside the 0 chunks": of_two(Collective.BROADCAST, S, R),
     "3 chunks": replace(of_two(Collective.ALL_GATHER, S, R), chunks_per_loop=3),
     "9 ranks": by_hand(ALL_REDUCE, 1, [[] for _ in range(9)]),
     "81 threadblocks": by_hand(ALL_REDUCE, 1, [[(-1, -1, [])] * 81, []]),
@@ -142,7 +148,7 @@ def test_a_connection_too_shallow_blocks() -> None:
         return by_hand(ALL_REDUCE, ahead, ranks)
 
     assert compile_program(schedule(layout.SLOTS))
-    with pytest.raises(NoProgramError, match="waits forever"):
+    with pytest.raises(NoProgramError, match="deadlock"):
         compile_program(schedule(layout.SLOTS + 1))
 
 

@@ -141,11 +141,11 @@ WRONG = {
     "phase 0 adds input chunk 0 of rank 0 and input chunk 1 of rank 0": of(
         CallPhase(PhaseKind.SUM, Collective.REDUCE, Place(Buffer.INPUT, 0), SCRATCH, repeats=2), SUM
     ),
-    "phase 3 adds input chunk 0 of 2 ranks divided by 2 and input chunk 0 of 2 ranks": of(
+    "phase 3 adds input chunk 0 of 2 ranks and input chunk 0 of 2 ranks": of(
         SCATTER, SCATTER, GATHER, replace(SUM, source=SCRATCH, target=OUTPUT), SPREAD
     ),
     "phase 0 reads a chunk of rank 0 that nothing has written": of(GATHER, SUM, SPREAD),
-    "output holds input chunk 0 of 2 ranks divided by 2 instead of input chunk 0 of 6 ranks": of(
+    "output holds input chunk 0 of 2 ranks instead of input chunk 0 of 6 ranks": of(
         SCATTER, SPREAD
     ),
     "chunk 0 of rank 0's output holds nothing instead of": of(SCATTER, GATHER, SUM),

@@ -88,6 +88,7 @@ def test_a_connection_belongs_to_one_threadblock() -> None:
         (step("s", i(10**15)), "s of i[1000000000000000] outside the 1 chunks"),
         (step("s", i(0), count=0), "count 0 must be at least 1"),
         (step("s", i(0), count=-5), "count -5 must be at least 1"),
+        (step("s", i(0), dep=(-1, 0)), "waits for threadblock -1 step 0, which does not exist"),
         (step("s", i(0), dep=(7, 0)), "waits for threadblock 7 step 0, which does not exist"),
         (step("s", i(0), dep=(1, 9)), "waits for threadblock 1 step 9, which does not exist"),
     ],
@@ -95,6 +96,11 @@ def test_a_connection_belongs_to_one_threadblock() -> None:
 def test_a_step_must_make_sense(changed: Step, message: str) -> None:
     a = with_step(all_pairs_all_gather(2), (0, 0, 0), changed)
     assert f"structure: rank 0 threadblock 0 step 0: {message}" in verify(a).describe()
+
+
+def test_a_number_may_have_64_bits() -> None:
+    a = with_step(all_pairs_all_gather(2), (0, 0, 0), step("s", i(0), count=1 << 70))
+    assert "more than 64 bits" in only(verify(a), DefectKind.STRUCTURE)
 
 
 class Header(TypedDict, total=False):
