@@ -15,8 +15,9 @@ from synthesizer.programs.compiler import compile_program
 from tests.runtime.builds import NATIVE, compile_native, run
 from tests.runtime.host_node import INTERPRETER
 from tests.runtime.raw_programs import RawStep, raw_program
+from tests.synthesizer.hand_schedules import algorithm as schedule
+from tests.synthesizer.hand_schedules import block, i, o, s, step
 from tests.synthesizer.hand_sketches import switched
-from tests.synthesizer.programs.schedules import ALONE, by_hand
 
 pytestmark = pytest.mark.long
 
@@ -91,12 +92,13 @@ def test_who_sends_alone_hears_from_nobody(show: Show) -> None:
 def test_input_is_read_before_the_output_in_its_place_is_written(show: Show) -> None:
     """Rank 0 keeps its part in scratch, because in place its sum overwrites it."""
     keeps = [
-        ("cpy", "i", 0, "s", 0, 1, ALONE),
-        ("rrc", "i", 0, "o", 0, 1, ALONE),
-        ("s", "s", 0, "o", 0, 1, ALONE),
+        step("cpy", i(0), s(0)),
+        step("rrc", i(0), o(0)),
+        step("s", s(0), o(0)),
     ]
-    gives = [("s", "i", 0, "o", 0, 1, ALONE), ("rrc", "i", 0, "o", 0, 1, ALONE)]
-    lines = show(by_hand(Collective.ALL_REDUCE, 1, [[(1, 1, keeps)], [(0, 0, gives)]], scratch=1))
+    gives = [step("s", i(0), o(0)), step("rrc", i(0), o(0))]
+    ranks = [[block(0, 1, 1, *keeps)], [block(0, 0, 0, *gives)]]
+    lines = show(schedule(Collective.ALL_REDUCE, 1, ranks, scratch=1))
     for rank in range(2):
         assert of_rank(lines, rank) == [f" i0 > {1 - rank}:0#1.0!", f" i0 {rank}:0#1.0 +!> o0"]
 
@@ -114,11 +116,11 @@ def test_a_message_ends_with_its_last_chunk(show: Show) -> None:
 @pytest.mark.parametrize(("chunks", "moves"), [(8, 1), (9, 0)])
 def test_a_connection_holds_the_messages_of_a_tile(show: Show, chunks: int, moves: int) -> None:
     """Nine messages need a slot twice in a tile: such a program runs step by step."""
-    sends = [("s", "i", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
-    copies = [("cpy", "i", 0, "o", 0, chunks, ALONE)]
-    takes = [("r", "o", chunk, "o", chunk, 1, ALONE) for chunk in range(chunks)]
-    ranks = [[(1, -1, sends), (-1, -1, copies)], [(-1, 0, takes)]]
-    assert f" {moves} moves" in show(by_hand(Collective.BROADCAST, chunks, ranks))[0]
+    sends = [step("s", i(chunk), o(chunk)) for chunk in range(chunks)]
+    copies = [step("cpy", i(0), o(0), count=chunks)]
+    takes = [step("r", o(chunk)) for chunk in range(chunks)]
+    ranks = [[block(0, 1, -1, *sends), block(1, -1, -1, *copies)], [block(0, -1, 0, *takes)]]
+    assert f" {moves} moves" in show(schedule(Collective.BROADCAST, chunks, ranks))[0]
 
 
 def test_a_program_that_moves_too_much_costs_nothing(program: Path, tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ from synthesizer.programs import layout
 from synthesizer.programs.compiler import compile_program, packed, program_of, with_explicit_order
 from synthesizer.programs.flow import run_on_symbols
 from synthesizer.programs.layout import Pattern, pattern_in
+from tests.synthesizer.hand_schedules import algorithm as schedule
+from tests.synthesizer.hand_schedules import block, i, o, s, step
 from tests.synthesizer.hand_sketches import switched
 from tests.synthesizer.programs.schedules import (
-    ALONE,
-    RawStep,
-    by_hand,
     chain,
     exchange,
     halves,
@@ -75,9 +74,9 @@ def test_patterns_are_known_by_their_data_flow(algorithm: Algorithm, pattern: Pa
     assert pattern_in(compile_program(algorithm)) is pattern
 
 
-def of_two(collective: Collective, *steps: RawStep) -> Algorithm:
-    ranks = [[(1 - rank, 1 - rank, steps)] for rank in range(2)]
-    return by_hand(collective, 2, ranks, scratch=1)
+def of_two(collective: Collective, *steps: Step) -> Algorithm:
+    ranks = [[block(0, 1 - rank, 1 - rank, *steps)] for rank in range(2)]
+    return schedule(collective, 2, ranks, scratch=1)
 
 
 def adds_as(**changes: object) -> Algorithm:
@@ -89,7 +88,7 @@ def adds_as(**changes: object) -> Algorithm:
     return with_steps(exchange(), changed)
 
 
-S, R = ("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)
+S, R = step("s", i(0), o(0)), step("r", o(0))
 REFUSED = {
     "not an operation": replace(exchange(), collective=Collective.CUSTOM),
     "in place only": replace(exchange(), out_of_place=False),
@@ -118,18 +117,20 @@ REFUSED = {
     "root 3 of broadcast": replace(chain(), root=3),
     "deadlock": of_two(ALL_REDUCE, R, S),
     "has 2 sends and 1 receives": of_two(ALL_REDUCE, S, S, R),
-    "cpy reads s.0., which holds nothing": of_two(ALL_REDUCE, ("cpy", "s", 0, "o", 0, 1, ALONE)),
-    "in the place of chunk 0": of_two(ALL_REDUCE, ("cpy", "i", 1, "o", 0, 1, ALONE)),
-    "the caller's send buffer": of_two(ALL_REDUCE, ("cpy", "i", 0, "i", 0, 1, ALONE)),
-    "i.1..2. outside the 2 chunks": of_two(ALL_REDUCE, ("cpy", "i", 1, "s", 0, 2, ALONE)),
-    "re reads o.0., which holds nothing": of_two(ALL_REDUCE, ("re", "i", 0, "o", 0, 1, ALONE)),
-    "a sum of input chunks": of_two(ALL_REDUCE, S, ("rrc", "i", 1, "o", 1, 1, ALONE)),
-    "r takes 2 chunks where": of_two(ALL_REDUCE, S, ("r", "o", 0, "o", 0, 2, ALONE)),
-    "all_gather does not": of_two(Collective.ALL_GATHER, S, ("rrc", "i", 0, "o", 0, 1, ALONE)),
+    "cpy reads s.0., which holds nothing": of_two(ALL_REDUCE, step("cpy", s(0), o(0))),
+    "in the place of chunk 0": of_two(ALL_REDUCE, step("cpy", i(1), o(0))),
+    "the caller's send buffer": of_two(ALL_REDUCE, step("cpy", i(0))),
+    "i.1..2. outside the 2 chunks": of_two(ALL_REDUCE, step("cpy", i(1), s(0), count=2)),
+    "re reads o.0., which holds nothing": of_two(ALL_REDUCE, step("re", i(0), o(0))),
+    "a sum of input chunks": of_two(ALL_REDUCE, S, step("rrc", i(1), o(1))),
+    "r takes 2 chunks where": of_two(ALL_REDUCE, S, step("r", o(0), count=2)),
+    "all_gather does not": of_two(Collective.ALL_GATHER, S, step("rrc", i(0), o(0))),
     "i.0. outside the 0 chunks": of_two(Collective.BROADCAST, S, R),
     "3 chunks": replace(of_two(Collective.ALL_GATHER, S, R), chunks_per_loop=3),
-    "9 ranks": by_hand(ALL_REDUCE, 1, [[] for _ in range(9)]),
-    "81 threadblocks": by_hand(ALL_REDUCE, 1, [[(-1, -1, [])] * 81, []]),
+    "9 ranks": schedule(ALL_REDUCE, 1, [[] for _ in range(9)]),
+    "81 threadblocks": schedule(
+        ALL_REDUCE, 1, [[block(number, -1, -1) for number in range(81)], []]
+    ),
 }
 
 
@@ -141,15 +142,15 @@ def test_what_no_executor_can_run_is_refused(why: str) -> None:
 
 
 def test_a_connection_too_shallow_blocks() -> None:
-    def schedule(ahead: int) -> Algorithm:
-        sends = [("s", "i", c, "o", c, 1, ALONE) for c in range(ahead)]
-        takes = [("rrc", "i", c, "o", c, 1, ALONE) for c in range(ahead)]
-        ranks = [[(1 - rank, 1 - rank, sends + takes)] for rank in range(2)]
-        return by_hand(ALL_REDUCE, ahead, ranks)
+    def ahead(messages: int) -> Algorithm:
+        sends = [step("s", i(c), o(c)) for c in range(messages)]
+        takes = [step("rrc", i(c), o(c)) for c in range(messages)]
+        ranks = [[block(0, 1 - rank, 1 - rank, *sends, *takes)] for rank in range(2)]
+        return schedule(ALL_REDUCE, messages, ranks)
 
-    assert compile_program(schedule(layout.SLOTS))
+    assert compile_program(ahead(layout.SLOTS))
     with pytest.raises(NoProgramError, match="deadlock"):
-        compile_program(schedule(layout.SLOTS + 1))
+        compile_program(ahead(layout.SLOTS + 1))
 
 
 def test_a_schedule_too_large_for_a_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,15 +179,14 @@ def by_messages_alone() -> Algorithm:
     rank 1 answers.
     """
     rank_0 = [
-        (1, 1, [("rrcs", "i", 0, "o", 0, 1, ALONE)]),
-        (1, 1, [("r", "s", 0, "s", 0, 1, ALONE), ("s", "o", 0, "s", 0, 1, ALONE)]),
+        block(0, 1, 1, step("rrcs", i(0), o(0))),
+        block(1, 1, 1, step("r", s(0)), step("s", o(0), s(0)), channel=1),
     ]
     rank_1 = [
-        (0, 0, [("s", "i", 0, "o", 0, 1, ALONE), ("r", "o", 0, "o", 0, 1, ALONE)]),
-        (0, 0, [("s", "o", 0, "s", 0, 1, (0, 1)), ("r", "s", 0, "s", 0, 1, ALONE)]),
+        block(0, 0, 0, step("s", i(0), o(0)), step("r", o(0))),
+        block(1, 0, 0, step("s", o(0), s(0), dep=(0, 1)), step("r", s(0)), channel=1),
     ]
-    algorithm = by_hand(ALL_REDUCE, 1, [rank_0, rank_1], scratch=1)
-    return with_blocks(algorithm, lambda block: replace(block, channel=block.id))
+    return schedule(ALL_REDUCE, 1, [rank_0, rank_1], scratch=1)
 
 
 def test_order_by_messages_becomes_explicit() -> None:
