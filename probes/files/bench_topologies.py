@@ -19,6 +19,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
+from probes.files.read import read_content
 from probes.inputs.messages import first_fault
 from probes.topology.graph import (
     NETWORK_NODE,
@@ -35,7 +36,6 @@ from tuccl.errors import MachineError
 _NAME = re.compile(r"(?:n(?P<node>\d{1,6}))?(?P<kind>g|nic|nvs)(?P<index>\d{1,6})?")
 _KIND = {"g": DeviceKind.GPU, "nic": DeviceKind.NIC, "nvs": DeviceKind.NVSWITCH}
 _NETWORK = "fabric"
-_MAX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,7 @@ def read_bench_topologies(path: Path) -> dict[str, BenchTopology]:
         MachineError: The file cannot be read or is not of this form.
         InvalidTopologyError: An entry describes a machine that cannot exist.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise MachineError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(content) > _MAX_BYTES:
-        raise MachineError(f"{path}: more than {_MAX_BYTES:,} bytes; give a smaller file")
-    return parse_bench_topologies(content, str(path))
+    return parse_bench_topologies(read_content(path), str(path))
 
 
 def parse_bench_topologies(content: bytes | str, source: str) -> dict[str, BenchTopology]:

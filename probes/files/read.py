@@ -99,7 +99,7 @@ def read_topology(path: Path) -> Topology:
         MachineError: the file cannot be read, or does not describe a machine; one line with the
             reason and what to give instead.
     """
-    return machine_from_bytes(_content(path), str(path))
+    return machine_from_bytes(read_content(path), str(path))
 
 
 def machine_from_bytes(content: bytes, source: str) -> Topology:
@@ -118,7 +118,12 @@ def machine_from_bytes(content: bytes, source: str) -> Topology:
     return topology
 
 
-def _content(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
+    """Read a file of at most `MAX_BYTES`.
+
+    Raises:
+        MachineError: the file cannot be read, is too big, or is not a regular file.
+    """
     try:
         status = regular_status(path)
         if status.st_size > MAX_BYTES:

@@ -18,9 +18,9 @@ import json
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
-from probes.inputs.messages import first_fault
+from probes.inputs.document import StrictModel, read_document
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import P2pFigures
 from probes.topology.graph import Topology
@@ -59,8 +59,8 @@ _Text = Annotated[str, Field(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Count = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+class _Model(StrictModel):
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class _IdentityModel(_Model):
@@ -120,22 +120,11 @@ def report_from_json(text: str, source: str) -> HostReport:
         MachineError: not JSON, of another schema version, a field is missing, unknown or
             malformed, the machine cannot exist, or a port belongs to none of its NICs.
     """
+    remedy = "install the same release of TuCCL on every host"
+    model = read_document(text, source, SCHEMA_VERSION, _ReportModel, remedy)
+    topology = topology_from_json(json.dumps(model.topology), source)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MachineError(f"{source}: not valid JSON: {error!s:.120}") from error
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise MachineError(
-            f"{source}: a host report of schema_version {version!r:.40}, this release reads "
-            f"{SCHEMA_VERSION}; install the same release of TuCCL on every host"
-        )
-    try:
-        model = _ReportModel.model_validate_json(text)
-        topology = topology_from_json(json.dumps(content["topology"]), source)
         check_structure(topology)
-    except ValidationError as error:
-        raise MachineError(f"{source}: host report: {first_fault(error, 'the report')}") from error
     except InvalidTopologyError as error:
         raise MachineError(f"{source}: {error}") from error
     report = HostReport(

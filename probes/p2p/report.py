@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import json
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from probes.inputs.messages import first_fault, printable
+from probes.inputs.document import StrictModel, read_document
+from probes.inputs.messages import printable
 from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 1
@@ -155,16 +157,12 @@ class P2pReport:
         return self.peer_access.get((min(a, b), max(a, b)), False)
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
 _GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
 _Size = Annotated[int, Field(ge=0, lt=2**53)]
 _Text = Annotated[str, Field(max_length=4096)]
 
 
-class _GpuModel(_Model):
+class _GpuModel(StrictModel):
     bus_id: Annotated[
         str, Field(pattern=r"^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])?$", max_length=16)
     ]
@@ -177,13 +175,13 @@ class _GpuModel(_Model):
     error: _Text
 
 
-class _PairModel(_Model):
+class _PairModel(StrictModel):
     gpus: tuple[_GpuIndex, _GpuIndex]
     peer_access: bool
     detail: _Text
 
 
-class _MeasurementModel(_Model):
+class _MeasurementModel(StrictModel):
     what: P2pQuantity
     gpus: Annotated[tuple[_GpuIndex, ...], Field(min_length=1, max_length=2)]
     unit: Literal["GB/s", "us"]
@@ -209,7 +207,7 @@ class _MeasurementModel(_Model):
         return self
 
 
-class _ReportModel(_Model):
+class _ReportModel(StrictModel):
     schema_version: int
     driver_version: int
     runtime_version: int
@@ -245,27 +243,14 @@ def read_p2p_report(text: str) -> P2pReport:
         MachineError: The program could not measure, in its own words, or the report is not JSON, of
             another schema version, or has impossible figures.
     """
-    try:
+    with suppress(ValueError, RecursionError):
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MachineError(f"tuccl-p2p: its report is cut or not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise MachineError("tuccl-p2p: its report holds no JSON object")
-    if "error" in content:
-        raise MachineError(f"tuccl-p2p: {printable(str(content['error']), _MAX_WORDS)}")
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise MachineError(
-            f"tuccl-p2p: a report of schema_version {version!r:.40}; this release reads "
-            f"{SCHEMA_VERSION}: program and package must be of one installation"
-        )
-    try:
-        model = _ReportModel.model_validate_json(text)
-    except ValidationError as error:
-        raise MachineError(
-            f"tuccl-p2p: {first_fault(error, 'report')}; the report is not used"
-        ) from error
-    return _to_report(model)
+        if isinstance(content, dict) and "error" in content:
+            raise MachineError(f"tuccl-p2p: {printable(str(content['error']), _MAX_WORDS)}")
+    remedy = "program and package must be of one installation"
+    return _to_report(
+        read_document(text, "report of tuccl-p2p", SCHEMA_VERSION, _ReportModel, remedy)
+    )
 
 
 def _to_report(model: _ReportModel) -> P2pReport:

@@ -16,16 +16,9 @@ import dataclasses
 import json
 from typing import Annotated, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 
-from probes.inputs.messages import first_fault
+from probes.inputs.document import StrictModel, read_document
 from probes.topology.graph import (
     Device,
     DeviceKind,
@@ -36,7 +29,6 @@ from probes.topology.graph import (
     Topology,
 )
 from probes.topology.validation import MAX_NAME, MODEL_RULE, is_model
-from tuccl.errors import MachineError
 
 SCHEMA_VERSION = 2
 
@@ -54,11 +46,7 @@ _Title = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(_printable)]
 _Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class _DeviceModel(_Model):
+class _DeviceModel(StrictModel):
     name: _Name
     kind: DeviceKind
     node: _Count
@@ -77,7 +65,7 @@ class _DeviceModel(_Model):
         return self
 
 
-class _LinkModel(_Model):
+class _LinkModel(StrictModel):
     src: _Name
     dst: _Name
     kind: LinkKind
@@ -89,14 +77,14 @@ class _LinkModel(_Model):
     spread: float = 0.0
 
 
-class _LimitModel(_Model):
+class _LimitModel(StrictModel):
     src: _Name
     dst: _Name
     bandwidth_gb_per_s: float
     spread: float = 0.0
 
 
-class _TopologyModel(_Model):
+class _TopologyModel(StrictModel):
     schema_version: int
     name: _Title
     devices: tuple[_DeviceModel, ...]
@@ -133,23 +121,7 @@ def topology_from_json(text: str, source: str) -> Topology:
         MachineError: not JSON, of another schema version, or a field is missing, unknown or
             malformed.
     """
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MachineError(f"{source}: not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise MachineError(f"{source}: not a topology: the JSON text holds no object")
-    version = content.get("schema_version")
-    if version != SCHEMA_VERSION:
-        found = "no schema_version" if version is None else f"schema_version {version!r:.40}"
-        raise MachineError(
-            f"{source}: {found}; this release reads topologies of schema_version {SCHEMA_VERSION}: "
-            "probe the machine again"
-        )
-    try:
-        model = _TopologyModel.model_validate_json(text)
-    except ValidationError as error:
-        raise MachineError(f"{source}: {first_fault(error, 'the topology')}") from error
+    model = read_document(text, source, SCHEMA_VERSION, _TopologyModel, "probe the machine again")
     return Topology(
         name=model.name,
         devices=tuple(Device(**device.model_dump()) for device in model.devices),

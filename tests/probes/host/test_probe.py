@@ -223,7 +223,7 @@ def test_figures_of_the_benchmark_replace_those_of_data_sheets(
     ("script", "why"),
     [
         ('echo \'{"error": "no CUDA driver"}\'; exit 3', "no CUDA driver"),
-        ("echo '{\"schema_vers'", "its report is cut or not JSON"),
+        ("echo '{\"schema_vers'", "report of tuccl-p2p: cut or not valid JSON"),
         ("exit 1", "exit code 1 without a report"),
         ("sleep 30", "did not end within 0.5 s and was killed"),
     ],

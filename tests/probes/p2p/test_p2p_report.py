@@ -47,7 +47,7 @@ def test_a_single_sample_has_no_spread() -> None:
 @given(cut=st.integers(0, 4000))
 def test_a_report_cut_anywhere_is_refused(cut: int) -> None:
     text = GOLDEN.read_text().strip()
-    with pytest.raises(MachineError, match="cut or not JSON"):
+    with pytest.raises(MachineError, match="cut or not valid JSON"):
         read_p2p_report(text[: min(cut, len(text) - 1)])
 
 
