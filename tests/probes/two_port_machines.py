@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
-from probes.files.bench_topologies import read_bench_topologies
-from probes.files.read import read_topology, shipped_machines
+from probes.files.read import read_topology
 from probes.nccl_xml.assembly import parse_nccl_xml
 from probes.topology.graph import Topology
 from tests.probes.machines import shipped_text
 from tests.shared_data import SHARED_DATA
-from tuccl.errors import MachineError
 
-_FOLDERS = ("nccl_topo", "pci_sysfs", "replay")
+_TWO_PORTS = (
+    "nccl_topo/a100x2-pcie-nvlinkbridge-dump.xml",
+    "nccl_topo/a100x2-pcie-nvlinkbridge-edited-fault.xml",
+    "nccl_topo/oci-h100x8-baremetal.xml",
+    "nccl_topo/rccl/topo_8p_rome_n2_2.xml",
+    "nccl_topo/rccl/topo_8p_rome_pcie.xml",
+    "pci_sysfs/hwloc_xml/24em64t-2n6c2t-pci.xml",
+    "pci_sysfs/hwloc_xml/coral-lassen.xml",
+    "pci_sysfs/hwloc_xml/sierra-node0.xml",
+    "pci_sysfs/hwloc_xml/sierra-node1.xml",
+)
 
 
 def has_two_ports_on_a_bus_id(machine: Topology) -> bool:
@@ -53,20 +60,8 @@ def two_port_a100(name: str = "mlx5_%d") -> Topology:
 
 @cache
 def published_two_port_machines() -> tuple[Topology, ...]:
-    """Shipped, benchmark and shared machines that have two ports on a bus id."""
-    paths = list(shipped_machines().values())
-    for folder in _FOLDERS:
-        paths += sorted(path for path in (SHARED_DATA / folder).rglob("*") if path.is_file())
-    found = [machine for path in paths if (machine := _read(path)) is not None]
-    bench = SHARED_DATA / "bench_topologies.json"
-    if bench.is_file():
-        found += [entry.topology for entry in read_bench_topologies(bench).values()]
-    return tuple(machine for machine in found if has_two_ports_on_a_bus_id(machine))
-
-
-def _read(path: Path) -> Topology | None:
-    try:
-        machine = read_topology(path)
-    except MachineError:
-        return None
-    return machine if machine.gpus else None
+    """Shared machines that have two ports on a bus id."""
+    paths = (SHARED_DATA / name for name in _TWO_PORTS)
+    found = tuple(read_topology(path) for path in paths if path.is_file())
+    assert all(map(has_two_ports_on_a_bus_id, found))
+    return found

@@ -159,8 +159,9 @@ def test_every_real_machine_can_be_drawn() -> None:
             machine = read_topology(path)
         except MachineError:
             continue
-        texts = _texts(draw_svg(machine))
-        _check(draw_svg(machine))
+        picture = draw_svg(machine)
+        texts = _texts(picture)
+        _check(picture)
         assert {device.name.partition("/")[2] for device in machine.gpus} <= {*texts}
         drawn += 1
     assert drawn == 53

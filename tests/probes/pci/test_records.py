@@ -183,17 +183,6 @@ def test_a_virtual_machine_whose_tree_shows_no_proximity_is_noted(tmp_path: Path
     assert any("state their speed: 10,000 Mb/s assumed" in note for note in topology.notes)
 
 
-def test_the_h200_machine_is_the_one_that_nccl_dumped(tmp_path: Path) -> None:
-    tree = SysfsTree(tmp_path)
-    records = _h200_vm(tree)
-    (tree.root / "sys/class/net/eth0").unlink()
-    text = shipped_text("h200-4gpu")
-    wired = SysfsTree(tmp_path / "other").machine(text)
-    assert wired.keys() == records.keys()
-    topology = host_topology(_inventory(tree), "vm", wired)
-    assert topology.fingerprint() == parse_nccl_xml(text, "h200").fingerprint()
-
-
 @requires_shared_data
 def test_the_h200_machine_with_its_interface_is_the_one_that_nccl_dumped(tmp_path: Path) -> None:
     tree = SysfsTree(tmp_path)
@@ -310,10 +299,10 @@ def test_gpus_hidden_by_the_driver_are_left_out_and_by_the_tree_are_kept() -> No
     ],
 )
 def test_what_counts_as_a_gpu(functions: list[tuple[str, int, int]], gpus: list[str]) -> None:
-    inventory = PciInventory(
-        "x",
-        tuple(_function(f"0000:{bus}:00.0", code, vendor) for bus, code, vendor in functions),
-    )
+    found = [_function(f"0000:{bus}:00.0", code, vendor) for bus, code, vendor in functions]
+    # ES1000, the console chip of a server board.
+    found.append(replace(_function("0000:01:03.0", 0x030000, 0x1002), device=0x515E))
+    inventory = PciInventory("x", tuple(found))
     assert [gpu.bus_id for gpu in host_topology(inventory, "x").gpus] == gpus
 
 
@@ -419,13 +408,3 @@ def test_a_host_that_holds_nothing_of_interest_is_one_cpu() -> None:
     topology = host_topology(PciInventory("x", (), hostname="node7"), "x")
     assert [device.name for device in topology.devices] == ["n0/cpu0"]
     assert topology.hosts == ("node7",)
-
-
-def test_the_console_chip_of_a_server_board_is_no_gpu() -> None:
-    def seen(device: int) -> int:
-        chip = PciFunction(
-            "0000:01:03.0", "pci0000:00", class_code=0x030000, vendor=0x1002, device=device
-        )
-        return len(host_topology(PciInventory("here", (chip,)), "host").gpus)
-
-    assert (seen(0x515E), seen(0x66A1)) == (0, 1)
