@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from lookup_tables.collective import COLLECTIVES
 from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
@@ -43,8 +44,10 @@ class WorkloadFileDocument(BaseModel):
     """Calls of operations that no table has."""
 
     @model_validator(mode="after")
-    def _nodes_have_ranks(self) -> Self:
+    def _calls_can_be_made(self) -> Self:
         for call in self.calls:
+            if call.operation not in COLLECTIVES:
+                raise ValueError(f"NCCL has no collective {call.operation}")
             if call.nodes is not None and call.nodes > call.ranks:
                 raise ValueError(f"{call.ranks} ranks cannot be on {call.nodes} nodes")
         return self

@@ -118,6 +118,7 @@ def changed(**members: Any) -> str:
         changed(ranks="16"),
         workload_text(WORKLOAD).replace('"calls_per_step": 4.0', '"calls_per_step": NaN'),
         workload_text(WORKLOAD).replace('"float32"', '"float31"'),
+        workload_text(WORKLOAD).replace('"all_reduce"', '"custom"'),
         workload_text(WORKLOAD).replace('"nodes": 2', '"nodes": 17'),
         workload_text(WORKLOAD)[:-40],
     ],
