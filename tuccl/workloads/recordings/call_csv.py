@@ -11,7 +11,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
 from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.table import MAX_RANKS
@@ -30,15 +30,39 @@ from tuccl.workloads.workload import (
     sorted_calls,
 )
 
-T = TypeVar("T")
-
-NEEDED = ("operation", "size_bytes", "ranks")
-KNOWN = (
-    *NEEDED, "nodes", "siblings", "datatype", "reduction", "in_place", "graph", "calls",
-    "us_per_call",
-)  # fmt: skip
 _MOST_COUNT = 1e15
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _ranks(text: str) -> int:
+    number = int(text) if text.isdecimal() and len(text) < 11 else 0
+    if not 1 <= number <= MAX_RANKS:
+        raise ValueError(text)
+    return number
+
+
+def _count(text: str) -> float:
+    number = float(text)
+    if not 0.0 < number < _MOST_COUNT:
+        raise ValueError(text)
+    return number
+
+
+_COLUMNS: Mapping[str, Callable[[str], Any]] = {
+    "operation": operation_named,
+    "size_bytes": parse_size,
+    "ranks": _ranks,
+    "nodes": _ranks,
+    "siblings": _ranks,
+    "datatype": Datatype,
+    "reduction": Reduction,
+    "in_place": _BOOLEANS.__getitem__,
+    "graph": _BOOLEANS.__getitem__,
+    "calls": _count,
+    "us_per_call": _count,
+}
+"""The value of a cell by its column."""
+NEEDED = ("operation", "size_bytes", "ranks")
 
 
 class CallCsvReader:
@@ -75,21 +99,29 @@ class CallCsvReader:
                 f"{where}: {len(cells)} cells under {len(names)} columns; mend the row, or remove "
                 "it if it is cut"
             )
-        row = {name: cell.strip() for name, cell in zip(names, cells, strict=True)}
-        count = _cell(row, "calls", _count, where) or 1.0
-        size_bytes = _cell(row, "size_bytes", parse_size, where)
-        if size_bytes is None or not row["operation"]:
+        row = {
+            name: _value(name, cell.strip(), where) for name, cell in zip(names, cells, strict=True)
+        }
+        count = row.pop("calls", None) or 1.0
+        operation, size_bytes = row["operation"], row["size_bytes"]
+        if size_bytes is None or operation is None:
             raise InputFileError(f"{where}: no operation or no size_bytes; mend the row")
-        operation = operation_named(row["operation"])
-        if operation not in set(COLLECTIVES):
+        if operation not in COLLECTIVES:
             calls, in_all_bytes = self._not_tuned[operation]
             self._not_tuned[operation] = (calls + count, in_all_bytes + count * size_bytes)
             return
-        call = _call(row, Collective.named(operation), size_bytes, where)
-        time_us = _cell(row, "us_per_call", _count, where)
-        timed = replace(call, us_per_call=None if time_us is None else 1.0)
-        calls, in_all_us = self._calls[timed]
-        self._calls[timed] = (calls + count, in_all_us + count * (time_us or 0.0))
+        if row["ranks"] is None or not max(row.get("nodes") or 1, 2) <= row["ranks"]:
+            raise InputFileError(
+                f"{where}: a communicator needs 2 ranks or more, and no more nodes"
+            )
+        time_us = row.pop("us_per_call", None)
+        unknown = dict.fromkeys(("nodes", "datatype", "reduction", "in_place", "graph"))
+        known: dict[str, Any] = {**unknown, **row, "operation": Collective.named(operation)}
+        known["siblings"] = row.get("siblings") or 1
+        timed = None if time_us is None else 1.0
+        call = WorkloadCall(**known, calls_per_step=1.0, us_per_call=timed)
+        calls, in_all_us = self._calls[call]
+        self._calls[call] = (calls + count, in_all_us + count * (time_us or 0.0))
 
     def workload(self, files: tuple[str, ...], steps: float | None) -> Workload:
         """Return the workload of all files."""
@@ -121,63 +153,19 @@ def _require_columns(names: list[str], where: str) -> None:
             f"{where}: the first line has no column {missing[0]!r}; a CSV of calls needs "
             f"{', '.join(NEEDED)}"
         )
-    unknown = [name for name in names if name not in KNOWN]
+    unknown = [name for name in names if name not in _COLUMNS]
     if unknown or len(set(names)) < len(names):
         wrong = f"column {unknown[0]!a:.60} is unknown" if unknown else "a column is there twice"
-        raise InputFileError(f"{where}: {wrong}; use some of {', '.join(KNOWN)}")
+        raise InputFileError(f"{where}: {wrong}; use some of {', '.join(_COLUMNS)}")
 
 
-def _call(
-    row: Mapping[str, str], operation: Collective, size_bytes: int, where: str
-) -> WorkloadCall:
-    ranks, nodes = _cell(row, "ranks", _ranks, where), _cell(row, "nodes", _ranks, where)
-    if ranks is None or ranks < 2 or (nodes or 1) > ranks:
-        raise InputFileError(f"{where}: a communicator needs 2 ranks or more, and no more nodes")
-    return WorkloadCall(
-        operation=operation,
-        datatype=_cell(row, "datatype", Datatype, where),
-        reduction=_cell(row, "reduction", Reduction, where),
-        size_bytes=size_bytes,
-        ranks=ranks,
-        nodes=nodes,
-        siblings=_cell(row, "siblings", _ranks, where) or 1,
-        in_place=_cell(row, "in_place", _boolean, where),
-        graph=_cell(row, "graph", _boolean, where),
-        calls_per_step=1.0,
-        us_per_call=None,
-    )
-
-
-def _cell(row: Mapping[str, str], name: str, parse: Callable[[str], T], where: str) -> T | None:
-    """Return the value of a cell; None: it is empty, or there is no such column.
+def _value(name: str, text: str, where: str) -> Any:
+    """Return the value of a cell; None: it is empty.
 
     Raises:
         InputFileError: It is not understood.
     """
-    text = row.get(name, "")
-    if not text:
-        return None
     try:
-        return parse(text.lower())
-    except (ValueError, UsageError) as error:
+        return _COLUMNS[name](text.lower()) if text else None
+    except (ValueError, KeyError, UsageError) as error:
         raise InputFileError(f"{where}: {name} {text!a:.60} is not understood; mend it") from error
-
-
-def _ranks(text: str) -> int:
-    number = int(text) if text.isdecimal() and len(text) < 11 else 0
-    if not 1 <= number <= MAX_RANKS:
-        raise ValueError(text)
-    return number
-
-
-def _count(text: str) -> float:
-    number = float(text)
-    if not 0.0 < number < _MOST_COUNT:
-        raise ValueError(text)
-    return number
-
-
-def _boolean(text: str) -> bool:
-    if text not in _BOOLEANS:
-        raise ValueError(text)
-    return _BOOLEANS[text]

@@ -15,7 +15,7 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 
-from lookup_tables.collective import Collective
+from lookup_tables.collective import COLLECTIVES
 from tuccl.workloads.recordings.observed_calls import (
     CallForm,
     Observed,
@@ -48,7 +48,7 @@ _SPLIT = re.compile(
 )
 _NAMED = re.compile(rb"[0-9A-Za-z]")
 """Content of a host's name that was not made anonymous."""
-_OPERATIONS = {*Collective, "send", "recv", "gather", "scatter", "alltoallv"}
+_OPERATIONS = {*COLLECTIVES, "send", "recv", "gather", "scatter", "alltoallv"}
 DAMAGED = "lines of calls that are cut, garbled or of NCCL before 2.3.7"
 FOREIGN = "files without a line of NCCL's"
 EMPTY = "calls of 0 bytes"
