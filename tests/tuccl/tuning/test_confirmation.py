@@ -123,6 +123,7 @@ def check(
     keep_s: float = 0.0,
     weights: Mapping[Task, float] = NO_WEIGHTS,
 ) -> tuple[dict[Task, Decision], int]:
+    folder.mkdir(exist_ok=True)
     with MeasurementLog(folder / "log", machine, "id") as log:
         spending = Spending(log, budget_s)
         spending.measure(TASKS[0], SPELLED_OUT.default, 1)  # The cost of a restart is known then.
@@ -235,7 +236,6 @@ def test_of_two_neighbours_the_winner_with_the_higher_bound_is_tried(tmp_path: P
     for number, (below, above) in enumerate([(PROVED, better), (better, PROVED)]):
         machine = Starts({})
         folder = tmp_path / str(number)
-        folder.mkdir()
         check(folder, machine, {TASKS[0]: below, TASKS[1]: UNDECIDED, TASKS[2]: above})
         assert machine.timed[TASKS[1], RING]
         assert not machine.timed[TASKS[1], TREE]
@@ -257,7 +257,6 @@ def test_nothing_is_borrowed_from_other_operations_and_distant_sizes(tmp_path: P
     check(tmp_path, machine, {TASKS[1]: PROVED, TASKS[2]: BEATEN_BY_FAR, TASKS[3]: UNDECIDED})
     decisions = {TASKS[1]: PROVED, gather: UNDECIDED}
     folder = tmp_path / "other"
-    folder.mkdir()
     further = Starts({})
     check(folder, further, decisions)
     assert not machine.timed[TASKS[3], TREE]
@@ -273,7 +272,6 @@ def test_borrowed_calls_cost_no_start_that_the_budget_has_without_them(tmp_path:
     assert decided[TASKS[0]].builtin is not None
     assert not machine.timed[TASKS[1], TREE]
     folder = tmp_path / "more"
-    folder.mkdir()
     check(folder, machine, decisions, budget_s=without_s + 1.0)
     assert machine.timed[TASKS[1], TREE]
 
@@ -291,7 +289,6 @@ def test_an_odd_borrowed_call_keeps_no_other_key_from_a_proof(tmp_path: Path) ->
     gaining = TASKS[:4]
     for seed in range(40):
         folder = tmp_path / str(seed)
-        folder.mkdir()
         decisions = dict.fromkeys(gaining, PROVED) | {TASKS[4]: UNDECIDED}
         decided, _ = check(folder, Odd(dict.fromkeys(gaining, 1.15), seed), decisions)
         entered += sum(decided[task].builtin is not None for task in gaining)
@@ -307,7 +304,6 @@ def test_borrowed_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> No
         order = (kinds[seed % 4 :] + kinds[: seed % 4] + kinds[:2])[:6]
         gains = dict.fromkeys(TASKS[::2], 1.15) | dict(zip(TASKS[1::2], order, strict=True))
         folder = tmp_path / str(seed)
-        folder.mkdir()
         decisions = {task: UNDECIDED if task in TASKS[1::2] else PROVED for task in TASKS}
         decided, _ = check(folder, Starts(gains, seed), decisions)
         tried.update(order)
@@ -393,7 +389,6 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
     for budget_s in (13.5, 16.0, 25.0):
         machine = Starts(dict.fromkeys(TASKS, 1.03), seed=int(budget_s))
         folder = tmp_path / str(budget_s)
-        folder.mkdir()
         check(folder, machine, dict.fromkeys(TASKS, LIKELY), budget_s)
         assert machine.starts >= 3
         spent_s = sum(SAMPLE_S[task] * count for (_, task), count in machine.samples.items())
@@ -491,7 +486,6 @@ def test_what_a_start_took_too_long_is_taken_from_what_later_stages_were_to_have
     for keep_s in (0.0, 4.0):
         machine = Late(dict.fromkeys(TASKS, 1.3))
         folder = tmp_path / str(keep_s)
-        folder.mkdir()
         # Three starts of 3.4 s were planned; the restarts of each take 1.2 s more.
         budget_s = RESTART_S + 0.6 + 10.2 + keep_s
         decided, starts = check(folder, machine, decisions, budget_s, keep_s=keep_s)
@@ -508,7 +502,6 @@ def test_gains_are_found_and_losses_are_not_taken(tmp_path: Path) -> None:
     for seed in range(30):
         gains = dict(zip(TASKS, kinds * 3, strict=True))
         folder = tmp_path / str(seed)
-        folder.mkdir()
         decided, _ = check(folder, Starts(gains, seed), dict.fromkeys(TASKS, LIKELY))
         entered.update(gain for task, gain in gains.items() if decided[task].builtin is not None)
     rates = [entered[kind] / 90 for kind in kinds]
@@ -534,7 +527,6 @@ def test_a_key_that_is_noisier_than_most_is_not_proved_by_the_quiet_ones(tmp_pat
     entered = 0
     for seed in range(50):
         folder = tmp_path / str(seed)
-        folder.mkdir()
         decided, _ = check(folder, Mixed({}, seed), dict.fromkeys(TASKS, LIKELY))
         entered += decided[noisy].builtin is not None
     assert entered / 50 <= 0.02

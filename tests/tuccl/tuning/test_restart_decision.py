@@ -8,32 +8,15 @@ import pytest
 from lookup_tables.collective import Collective
 from lookup_tables.confirmation import Estimator
 from lookup_tables.table import Shape
-from tuccl.search.statistics.intervals import Interval
+from tests.tuccl.tuning.test_confirmation import TREE, UNDECIDED, compared
 from tuccl.search.statistics.pooling import MeanError, PooledVariance
 from tuccl.search.trials.config import STOCK, Config, Task
-from tuccl.tuning.decision import Comparison, Decision
+from tuccl.tuning.decision import Decision
 from tuccl.tuning.restart_decision import allowing_for_starts, compared_over_starts
 
 FIRST, SECOND, THIRD = (
     Task(Collective.ALL_REDUCE, size_bytes, Shape(4, 2, 2)) for size_bytes in (1024, 2048, 4096)
 )
-TREE = Config("tree", "LL", 4)
-UNDECIDED = Decision(None, None, 20.0, ())
-
-
-def compared(ratio: float, lower_bound: float) -> Comparison:
-    return Comparison(
-        config=TREE,
-        reference=STOCK,
-        time_us=20.0 / ratio,
-        reference_us=20.0,
-        ratio=ratio,
-        interval=Interval(lower_bound, 2.0 * ratio),
-        samples=15,
-        spread=0.1,
-        estimator=Estimator.MEDIAN_OF_PAIRS,
-        starts=1,
-    )
 
 
 def test_without_further_starts_only_gains_beyond_the_deviation_of_starts_are_entries() -> None:

@@ -163,8 +163,7 @@ def test_large_messages_leave_seconds_for_the_search_of_schedules(tmp_path: Path
     spaces = replace(SPACES, schedules=lambda _: Space("executor", (schedule,)))
     spaces = replace(spaces, jobs_run_schedules=True)
     settings = replace(SETTINGS, sizes_bytes=(1 << 28, 1 << 30), budget_s=10.5)
-    with MeasurementLog(tmp_path / "log", Machine(), "id") as log:
-        result = tune(TuningMeans(settings, spaces, log, silent), SHAPE)
+    result = tuned_with(tmp_path, Machine(), settings, spaces)
     assert all(found.ranking for key in result.keys for found in key.searches)
 
 
@@ -233,7 +232,6 @@ def test_a_call_that_cannot_run_or_delivers_wrong_data_is_no_entry(tmp_path: Pat
     best = Config("ring", "Simple", 8)
     assert winners(tuned(tmp_path / "", Machine(frozenset([best]))))[1:] == [None, None]
     wrong = Machine(frozenset([Config("wrong", "LL", 1)]))
-    (tmp_path / "other").mkdir()
     assert winners(tuned(tmp_path / "other", wrong))[0] is None
 
 
@@ -318,10 +316,9 @@ class Executor(SmallBuffers):
 
 
 def tuned_with_executor(
-    folder: Path, machine: Machine, spaces: SearchSpaces = WITH_EXECUTOR
+    folder: Path, machine: Machine, settings: RunSettings = SETTINGS
 ) -> TunedKeys:
-    with MeasurementLog(folder / "log", machine, "id") as log:
-        return tune(TuningMeans(SETTINGS, spaces, log, silent), SHAPE)
+    return tuned_with(folder, machine, settings, WITH_EXECUTOR)
 
 
 def test_the_floor_counts_the_schedule_that_a_job_runs(tmp_path: Path) -> None:
@@ -343,7 +340,7 @@ def test_the_floor_counts_the_schedule_that_a_job_runs(tmp_path: Path) -> None:
 def test_schedules_that_only_a_model_runs_do_not_count_towards_the_floor(tmp_path: Path) -> None:
     machine = Executor()
     spaces = replace(WITH_EXECUTOR, jobs_run_schedules=False)
-    result = tuned_with_executor(tmp_path, machine, spaces)
+    result = tuned_with(tmp_path, machine, SETTINGS, spaces)
     assert result.profile == STOCK.profile
     assert result.keys[0].decision.schedule is not None
     first = next(at for at, config in enumerate(machine.order) if config.is_schedule)
@@ -365,9 +362,7 @@ def test_short_searches_take_a_tenth_of_the_budget_at_most(tmp_path: Path) -> No
             return replace(measured, seconds=0.5 * repeats + measured.seconds)
 
     machine = Slow()
-    settings = replace(SETTINGS, budget_s=300.0)
-    with MeasurementLog(tmp_path / "log", machine, "id") as log:
-        tune(TuningMeans(settings, WITH_EXECUTOR, log, silent), SHAPE)
+    tuned_with_executor(tmp_path, machine, replace(SETTINGS, budget_s=300.0))
     assert machine.starts > 0
     assert 11 <= machine.before_the_race <= 10 + 11
 
@@ -380,9 +375,7 @@ def test_the_first_look_at_schedules_counts_where_nothing_is_left_for_a_search(
             measured = super().measure(task, config, first, repeats)
             return replace(measured, seconds=measured.seconds + 0.1 * repeats)
 
-    settings = replace(SETTINGS, budget_s=30.0)
-    with MeasurementLog(tmp_path / "log", Slow(), "id") as log:
-        result = tune(TuningMeans(settings, WITH_EXECUTOR, log, silent), SHAPE)
+    result = tuned_with_executor(tmp_path, Slow(), replace(SETTINGS, budget_s=30.0))
     first, *_ = result.keys
     assert [found.ranking for found in first.searches] == [(), ()]
     assert first.decision.schedule is not None
@@ -507,8 +500,7 @@ def test_a_budget_reserves_starts_for_settings_and_schedules(tmp_path: Path) -> 
         SPACES, schedules=lambda _: Space("executor", (schedule,)), jobs_run_schedules=True
     )
     settings = replace(SETTINGS, budget_s=70.0)
-    with MeasurementLog(tmp_path / "log", UnsteadyExecutor(), "id") as log:
-        result = tune(TuningMeans(settings, spaces, log, silent), SHAPE)
+    result = tuned_with(tmp_path, UnsteadyExecutor(), settings, spaces)
     assert result.starts is not None
     assert result.starts >= 3
     assert result.spent_s <= 70.0

@@ -57,14 +57,6 @@ def test_a_failure_is_recorded_and_not_tried_again(tmp_path: Path) -> None:
     assert backend.asked == []
 
 
-def test_seconds_are_those_of_all_samples_also_after_a_restart(tmp_path: Path) -> None:
-    with MeasurementLog(tmp_path / "log", Counting(), "id") as log:
-        assert log.measure(TASK, RING, 3).seconds == 1.5
-        assert log.measure(TASK, RING, 5).seconds == 2.5
-    with MeasurementLog(tmp_path / "log", Counting(), "id") as log:
-        assert log.measure(TASK, RING, 5).seconds == 2.5
-
-
 def test_measures_only_what_is_missing_and_gives_exactly_what_was_asked(tmp_path: Path) -> None:
     backend = Counting()
     with MeasurementLog(tmp_path / "log", backend, "id") as log:
@@ -152,6 +144,8 @@ def line(**changes: object) -> str:
         line(seconds=10**400),
         line(config=["ring", "LL", 1, 2, 3, float("inf")]),
         line(first=5).replace("5", "5" * 5000),
+        '{"estimate": ["all_reduce", 1024, 4, 1, 4, ""], "us": NaN}',
+        line(task=["all_reduce", 1024, 4, 5, 4, ""]),
     ],
 )
 def test_a_damaged_line_is_named_and_what_stands_before_it_is_used(
@@ -469,13 +463,6 @@ def test_an_estimate_is_asked_for_once_and_a_log_without_any_knows_none(tmp_path
     assert read_log(tmp_path / "log", "id").estimates_us == {TASK: 12.5, gather: None}
     with MeasurementLog(tmp_path / "plain", Counting(), "id") as log:
         assert log.ring_estimate_us(TASK) is None
-
-
-def test_an_estimate_that_is_no_number_is_damage(tmp_path: Path) -> None:
-    path = logged(tmp_path / "log", '{"estimate": ["all_reduce", 1024, 4, 1, 4, ""], "us": NaN}')
-    with MeasurementLog(path, Counting(), "id"):
-        assert read_log(path, "id").estimates_us == {}
-    assert path.with_name("log.damaged-1").exists()
 
 
 def test_the_log_tells_a_failed_check_from_a_failed_measurement(tmp_path: Path) -> None:

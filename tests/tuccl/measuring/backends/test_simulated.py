@@ -1,6 +1,7 @@
 """The simulated backend: what it charges, and what its model sees of a configuration."""
 
 from dataclasses import replace
+from statistics import median, quantiles
 
 import pytest
 
@@ -15,7 +16,7 @@ from synthesizer.experts import expert_algorithms
 from tests.sketches.machines import cluster, hybrid_mesh
 from tests.synthesizer.plan.test_uneven_machines import Shape as Uneven
 from tuccl.errors import ConfigurationFailedError, MeasurementError
-from tuccl.measuring.backends.simulated import SimulatedBackend
+from tuccl.measuring.backends.simulated import SimulatedBackend, noisy_samples
 from tuccl.models.across_hosts.phased_model import PhasedModel, PhaseParameters
 from tuccl.models.across_hosts.staged_model import StagedModel
 from tuccl.models.executor_model import KernelParameters, with_network_hops
@@ -27,6 +28,7 @@ from tuccl.models.siblings import SiblingMachines
 from tuccl.schedules.candidates import Candidate
 from tuccl.schedules.phased_candidates import phased_candidates
 from tuccl.schedules.staged_candidates import staged_candidates
+from tuccl.search.trials.backend import RunningProfiles
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.timing import Computation, Timing
 
@@ -232,3 +234,28 @@ def test_a_schedule_takes_other_times_where_ranks_sit_elsewhere() -> None:
     assert time_on(neighbours, quads) > 0
     with pytest.raises(ConfigurationFailedError, match="not on these links"):
         time_on(every_other, quads)
+
+
+def test_a_schedule_runs_on_whatever_workers_are_up() -> None:
+    running = RunningProfiles()
+    few_threads = Config("ring", "LL", 4, 128)
+    configs = (few_threads, Config("schedule:a", "LL", 4, 256), few_threads, STOCK)
+    assert [running.run(config) for config in configs] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("config", [Config("ring", "LL", 64), Config("default", min_nchannels=64)])
+def test_beyond_what_the_model_was_fitted_to_it_says_nothing(
+    h200: Topology, config: Config
+) -> None:
+    with pytest.raises(ConfigurationFailedError, match="no more than 32 channels"):
+        time_us(SimulatedBackend(h200, {}, seed=0, spread=0.0), 4096, config)
+
+
+def test_noise_has_the_asked_spread_around_the_true_time_and_follows_seed_and_subject() -> None:
+    samples = noisy_samples(100.0, "subject", 0, 0.01, 0, 4000)
+    assert abs(median(samples) - 100.0) < 0.1
+    low, _, high = quantiles(samples, n=4)
+    assert abs((high - low) / 1.35 - 1.0) < 0.1
+    assert noisy_samples(100.0, "subject", 0, 0.01, 11, 19) == samples[11:30]
+    for seed, subject in ((1, "subject"), (0, "another")):
+        assert noisy_samples(100.0, subject, seed, 0.01, 0, 5) != samples[:5]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuccl.conftest import TINY_RUN, Run
+from tests.tuccl.conftest import Run
 from tests.tuccl.measuring.records.tiny_grid import tiny_grid
 from tuccl.measuring.records.record_file import read_record, run_of_record, write_record
 from tuccl.workspace.runs import Workspace
@@ -119,15 +119,3 @@ def test_force_does_not_replace_an_input(run_inside: Run, folder: Path) -> None:
     done = run_inside(*REPLAY, "--record", "r.parquet", "--force")
     assert (done.returncode, "is read by this command" in done.stderr) == (2, True)
     assert (folder / "r.parquet").read_bytes() == before
-
-
-def test_init_keeps_the_record_of_another_run_too(
-    run_inside: Run, folder: Path, h200: Path
-) -> None:
-    tiny = ("init", "--topology", h200, *TINY_RUN, *TO)
-    assert run_inside(*tiny).returncode == 0
-    before = (folder / "out.parquet").read_bytes()
-    assert run_inside(*tiny, "--seed", "1").returncode == 2
-    assert (folder / "out.parquet").read_bytes() == before
-    assert run_inside(*tiny, "--seed", "1", "--force").returncode == 0
-    assert (folder / "out.parquet").read_bytes() != before
