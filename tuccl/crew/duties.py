@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
@@ -39,20 +40,14 @@ class Duty(Protocol):
         """End what still runs."""
 
 
+@dataclass
 class Duties:
     """The duties of this process; to be closed."""
 
-    def __init__(
-        self, environment: MutableMapping[str, str], begun: Mapping[str, Duty] | None = None
-    ) -> None:
-        """Begin with the duties that need more than the environment.
-
-        Args:
-            environment: Environment of the workers that this process starts.
-            begun: Duties by name.
-        """
-        self._environment = environment
-        self._begun = dict(begun or {})
+    environment: MutableMapping[str, str]
+    """Environment of the workers that this process starts."""
+    begun: dict[str, Duty] = field(default_factory=dict)
+    """Duties by name; at first those that need more than the environment."""
 
     def request_from(self, envelope: Envelope) -> Request:
         """Return a request.
@@ -69,18 +64,18 @@ class Duties:
     def perform(self, request: Request) -> Any:
         """Perform a request; a defect of this program becomes `Failed`."""
         try:
-            if request.duty not in self._begun:
+            if request.duty not in self.begun:
                 name = _DUTIES[request.duty].partition(":")[2]
-                self._begun[request.duty] = getattr(_module(request.duty), name)(self._environment)
-            return self._begun[request.duty].perform(request)
+                self.begun[request.duty] = getattr(_module(request.duty), name)(self.environment)
+            return self.begun[request.duty].perform(request)
         except Exception as error:  # noqa: BLE001 - without an answer the leader would wait
             traceback.print_exc(file=sys.stderr)
             return Failed(f"{type(error).__name__}: {error}", broken=True)
 
     def close(self) -> None:
         """Close all of them."""
-        while self._begun:
-            self._begun.popitem()[1].close()
+        while self.begun:
+            self.begun.popitem()[1].close()
 
 
 def _module(duty: str) -> ModuleType:

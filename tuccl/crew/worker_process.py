@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 from tuccl.crew.messages import to_bytes
@@ -129,18 +129,14 @@ def end_processes(leaving: Sequence[WorkerProcess], patience_s: float) -> None:
         process.close()
 
 
+@dataclass
 class Staff:
     """The workers that this process started, by number."""
 
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Start without workers.
-
-        Args:
-            environment: Environment of every worker.
-        """
-        self._environment = environment
-        self._workers: dict[int, WorkerProcess] = {}
-        self._not_started: dict[int, str] = {}
+    environment: Mapping[str, str]
+    """Environment of every worker."""
+    _workers: dict[int, WorkerProcess] = field(default_factory=dict)
+    _not_started: dict[int, str] = field(default_factory=dict)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -150,7 +146,7 @@ class Staff:
     def start(self, order: WorkerOrder, environment: Mapping[str, str]) -> None:
         """Begin to start a worker, with variables in addition to those of all workers."""
         try:
-            worker = WorkerProcess(_command(), {**self._environment, **environment})
+            worker = WorkerProcess(_command(), {**self.environment, **environment})
         except OSError as error:
             self._not_started[order.number] = f"its process cannot be started: {error.strerror}"
             return

@@ -8,6 +8,7 @@ start among themselves, entries are confirmed over several starts (`tuccl.tuning
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from tuccl.errors import ConfigurationFailedError, MeasurementError
@@ -24,16 +25,15 @@ REPEATS_AGAIN = 3
 """Samples per key at the end."""
 
 
+@dataclass
 class StockTimes:
     """Takes stock NCCL's times, and keeps their cost."""
 
-    def __init__(self, tasks: Sequence[Task], spending: Spending, progress: Progress) -> None:
-        """Start with nothing measured."""
-        self.sample_s: dict[Task, float] = {}
-        """Seconds that a sample of each key takes."""
-        self._tasks = tasks
-        self._spending = spending
-        self._progress = progress
+    tasks: Sequence[Task]
+    spending: Spending
+    progress: Progress
+    sample_s: dict[Task, float] = field(default_factory=dict)
+    """Seconds that a sample of each key takes."""
 
     def begin(self) -> dict[Task, float]:
         """Time every key, and return the medians in us.
@@ -42,36 +42,36 @@ class StockTimes:
             MeasurementError: Stock NCCL cannot run a key.
         """
         stock_us = {}
-        for done, task in enumerate(self._tasks):
-            self._progress("stock NCCL", done, len(self._tasks))
+        for done, task in enumerate(self.tasks):
+            self.progress("stock NCCL", done, len(self.tasks))
             try:
-                self._spending.measure(task, STOCK, 1)  # Starts the workers; not in the cost.
-                before_s = self._spending.spent_s
-                measured = self._spending.measure(task, STOCK, REPEATS)
+                self.spending.measure(task, STOCK, 1)  # Starts the workers; not in the cost.
+                before_s = self.spending.spent_s
+                measured = self.spending.measure(task, STOCK, REPEATS)
             except ConfigurationFailedError as error:
                 raise MeasurementError(
                     f"stock NCCL cannot run {task.full_name}: {error}"
                 ) from error
             stock_us[task] = median(measured.samples_us)
-            self.sample_s[task] = (self._spending.spent_s - before_s) / (REPEATS - 1)
-        self._progress("stock NCCL", len(self._tasks), len(self._tasks))
+            self.sample_s[task] = (self.spending.spent_s - before_s) / (REPEATS - 1)
+        self.progress("stock NCCL", len(self.tasks), len(self.tasks))
         return stock_us
 
     def again(self) -> None:
         """Time every key once more."""
-        for done, task in enumerate(self._tasks):
-            self._progress("stock NCCL again", done, len(self._tasks))
-            repeats = self._spending.asked(task, STOCK) + REPEATS_AGAIN
-            self._spending.measure(task, STOCK, repeats)
-        self._progress("stock NCCL again", len(self._tasks), len(self._tasks))
+        for done, task in enumerate(self.tasks):
+            self.progress("stock NCCL again", done, len(self.tasks))
+            repeats = self.spending.asked(task, STOCK) + REPEATS_AGAIN
+            self.spending.measure(task, STOCK, repeats)
+        self.progress("stock NCCL again", len(self.tasks), len(self.tasks))
 
     def means_us(self) -> dict[Task, float]:
         """Interquartile mean of all samples of every key."""
-        return {task: interquartile_mean(self._samples_us(task)) for task in self._tasks}
+        return {task: interquartile_mean(self._samples_us(task)) for task in self.tasks}
 
     def is_unsteady(self) -> bool:
         """Whether the samples of the first start differ so much that starts may differ too."""
-        return steadiness.is_unsteady([self._samples_us(task) for task in self._tasks])
+        return steadiness.is_unsteady([self._samples_us(task) for task in self.tasks])
 
     def has_moved(self) -> bool:
         """Whether the times of the end differ much from those of the beginning."""
@@ -82,9 +82,9 @@ class StockTimes:
         return steadiness.between_starts(*self._first_and_last())
 
     def _first_and_last(self) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
-        samples_us = [self._samples_us(task) for task in self._tasks]
+        samples_us = [self._samples_us(task) for task in self.tasks]
         return [own[:REPEATS] for own in samples_us], [own[-REPEATS_AGAIN:] for own in samples_us]
 
     def _samples_us(self, task: Task) -> tuple[float, ...]:
-        asked = self._spending.asked(task, STOCK)
-        return self._spending.measure(task, STOCK, asked).samples_us
+        asked = self.spending.asked(task, STOCK)
+        return self.spending.measure(task, STOCK, asked).samples_us

@@ -28,6 +28,6 @@ def test_workers_have_what_the_staff_was_given_and_what_is_theirs(
     monkeypatch.setattr(worker_process, "_command", lambda: [sys.executable, "-c", TELL])
     monkeypatch.setenv("OWN", "process")
     before = dict(os.environ)
-    assert told(Staff()) == "exit 1: process - -"
+    assert told(Staff(os.environ)) == "exit 1: process - -"
     assert told(Staff({"ALL": "staff", "ONE": "staff"}), ONE="worker") == "exit 1: - staff worker"
     assert dict(os.environ) == before

@@ -30,28 +30,24 @@ class Choice:
     nchannels: int
 
 
+@dataclass(frozen=True, slots=True)
 class Collectives:
     """One rank's side of the collectives; all ranks call the same one with the same choice."""
 
-    def __init__(self, mesh: Mesh, slot_bytes: int) -> None:
-        """Use a mesh.
-
-        Args:
-            mesh: Connections to all ranks, already joined.
-            slot_bytes: Size of a transfer under Simple.
-        """
-        self._mesh = mesh
-        self._slot_bytes = slot_bytes
+    mesh: Mesh
+    """Connections to all ranks, already joined."""
+    slot_bytes: int
+    """Size of a transfer under Simple."""
 
     def ring(self, data: Array, choice: Choice) -> None:
         """Sum over all ranks, in place."""
-        parts = np.array_split(data, self._mesh.ranks)
+        parts = np.array_split(data, self.mesh.ranks)
         self.scatter(parts, choice)
         self.gather(parts, choice)
 
     def scatter(self, parts: list[Array], choice: Choice) -> None:
         """Sum parts along the ring; each rank ends with its own part complete."""
-        rank, ranks = self._mesh.rank, self._mesh.ranks
+        rank, ranks = self.mesh.rank, self.mesh.ranks
         for step in range(ranks - 1):
             incoming = parts[(rank - step - 2) % ranks]
             received = np.empty_like(incoming)
@@ -61,20 +57,20 @@ class Collectives:
 
     def gather(self, parts: list[Array], choice: Choice) -> None:
         """Forward parts along the ring until all ranks have all parts."""
-        rank, ranks = self._mesh.rank, self._mesh.ranks
+        rank, ranks = self.mesh.rank, self.mesh.ranks
         for step in range(ranks - 1):
             outgoing, incoming = parts[(rank - step) % ranks], parts[(rank - step - 1) % ranks]
             self._shift(outgoing, incoming, choice)
 
     def _shift(self, outgoing: Array, incoming: Array, choice: Choice) -> None:
-        rank, ranks = self._mesh.rank, self._mesh.ranks
+        rank, ranks = self.mesh.rank, self.mesh.ranks
         sent, received = {(rank + 1) % ranks: outgoing}, {(rank - 1) % ranks: incoming}
         self._transfer(sent, received, choice)
 
     def tree(self, data: Array, choice: Choice) -> None:
         """Sum over all ranks, in place: up a binary tree, then down it."""
-        rank = self._mesh.rank
-        children = [c for c in (2 * rank + 1, 2 * rank + 2) if c < self._mesh.ranks]
+        rank = self.mesh.rank
+        children = [c for c in (2 * rank + 1, 2 * rank + 2) if c < self.mesh.ranks]
         parent = [(rank - 1) // 2] if rank else []
         received = {child: np.empty_like(data) for child in children}
         self._transfer({}, received, choice)
@@ -106,8 +102,8 @@ class Collectives:
     ) -> None:
         sending, receiving = self._views(outgoing, choice), self._views(incoming, choice)
         most = max((len(view) for view in (*sending.values(), *receiving.values())), default=0)
-        for start in range(0, most, self._slot_bytes):
-            end = start + self._slot_bytes
+        for start in range(0, most, self.slot_bytes):
+            end = start + self.slot_bytes
             out = {s: view[start:end] for s, view in sending.items() if len(view) > start}
             into = {s: view[start:end] for s, view in receiving.items() if len(view) > start}
             requests = {connection: memoryview(bytearray(1)) for connection in out}
@@ -123,7 +119,7 @@ class Collectives:
             share = ceil(len(content) / used)
             for number in range(used):
                 part = content[number * share : (number + 1) * share]
-                views[self._mesh.channel(rank, number)] = part
+                views[self.mesh.channel(rank, number)] = part
         return views
 
 

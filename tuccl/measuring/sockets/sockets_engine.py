@@ -44,21 +44,14 @@ class _Prepared(NamedTuple):
     result: Array
 
 
-class _Member(NamedTuple):
-    """This rank in a communicator."""
-
-    mesh: Mesh
-    collectives: Collectives
-
-
 class SocketsEngine:
     """One rank; see `Engine`."""
 
     def __init__(self) -> None:
         self._mesh = Mesh()
         self._slot_bytes = max(_number("NCCL_BUFFSIZE", _BUFFER_BYTES) // _SLOTS, 1)
-        self._members = [_Member(self._mesh, Collectives(self._mesh, self._slot_bytes))]
-        """By the number of the communicator."""
+        self._members = [Collectives(self._mesh, self._slot_bytes)]
+        """This rank in each communicator, by its number."""
         self._least_channels = _number("NCCL_MIN_NCHANNELS", 1)
         self._seen: set[Call] = set()
 
@@ -74,7 +67,7 @@ class SocketsEngine:
     def split(self, colour: int, ranks: int, rank: int) -> None:
         """See `Engine`."""
         mesh = self._mesh.split(colour, ranks, rank)
-        self._members.append(_Member(mesh, Collectives(mesh, self._slot_bytes)))
+        self._members.append(Collectives(mesh, self._slot_bytes))
 
     @property
     def nccl_version(self) -> int | None:
@@ -190,10 +183,12 @@ class SocketsEngine:
         return max(nchannels, self._least_channels)
 
 
-def _all_reduce(member: _Member, brought: Array, choice: Choice, *, in_place: bool) -> _Prepared:
+def _all_reduce(
+    member: Collectives, brought: Array, choice: Choice, *, in_place: bool
+) -> _Prepared:
     result = brought if in_place else np.empty_like(brought)
     tree = choice.algorithm is NcclAlgorithm.TREE
-    reduce_all = member.collectives.tree if tree else member.collectives.ring
+    reduce_all = member.tree if tree else member.ring
 
     def run() -> None:
         if not in_place:
@@ -203,7 +198,9 @@ def _all_reduce(member: _Member, brought: Array, choice: Choice, *, in_place: bo
     return _Prepared(run, len(brought), result)
 
 
-def _all_gather(member: _Member, brought: Array, choice: Choice, *, in_place: bool) -> _Prepared:
+def _all_gather(
+    member: Collectives, brought: Array, choice: Choice, *, in_place: bool
+) -> _Prepared:
     ranks, rank = member.mesh.ranks, member.mesh.rank
     result = np.empty(len(brought) * ranks, brought.dtype)
     parts = np.split(result, ranks)
@@ -212,13 +209,13 @@ def _all_gather(member: _Member, brought: Array, choice: Choice, *, in_place: bo
     def run() -> None:
         if not in_place:
             np.copyto(parts[rank], brought)
-        member.collectives.gather(parts, choice)
+        member.gather(parts, choice)
 
     return _Prepared(run, len(brought), result)
 
 
 def _reduce_scatter(
-    member: _Member, brought: Array, choice: Choice, *, in_place: bool
+    member: Collectives, brought: Array, choice: Choice, *, in_place: bool
 ) -> _Prepared:
     ranks, rank = member.mesh.ranks, member.mesh.rank
     scratch = np.empty_like(brought)
@@ -228,7 +225,7 @@ def _reduce_scatter(
     def run() -> None:
         np.copyto(scratch, brought)
         parts = np.split(scratch, ranks)
-        member.collectives.scatter(parts, choice)
+        member.scatter(parts, choice)
         np.copyto(result, parts[rank])
 
     return _Prepared(run, len(brought), result)

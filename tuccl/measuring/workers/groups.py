@@ -141,41 +141,29 @@ class Group:
         return Communicator(self.leader, known.index(division), tuple(counted))
 
 
+@dataclass
 class Groups:
     """The running group, by process profile and communicator shape; to be closed."""
 
-    def __init__(
-        self,
-        engine: str,
-        places: Places,
-        faked_sizes: Sequence[int],
-        variables: Mapping[str, str],
-        start_timeout_s: float,
-        split: Sequence[Shape] = (),
-    ) -> None:
-        """Start without a group.
-
-        Args:
-            engine: Name of the workers' engine.
-            places: Places of the workers.
-            faked_sizes: Ranks of each node that a host appears as; empty: none are faked.
-            variables: Environment of every worker, in addition to its place's.
-            start_timeout_s: Time for a group to be ready.
-            split: Shapes of communicators that are split when a group starts, so that all starts
-                are alike; others are split when they are needed first.
-        """
-        self.versions = GroupVersions("", None)
-        self._engine = engine
-        self._places = places
-        self._faked_sizes = faked_sizes
-        self._variables = dict(variables)
-        self._start_timeout_s = start_timeout_s
-        self._split = tuple(split)
-        self._shape: Shape | None = None
-        """Shape of the first group, from whose communicator others are split."""
-        self._running: dict[tuple[ProcessProfile, Shape], Group] = {}
-        """By process profile and shape of all ranks."""
-        self._starts_s: list[float] = []
+    engine: str
+    """Name of the workers' engine."""
+    places: Places
+    """Places of the workers."""
+    faked_sizes: Sequence[int]
+    """Ranks of each node that a host appears as; empty: none are faked."""
+    variables: Mapping[str, str]
+    """Environment of every worker, in addition to its place's."""
+    start_timeout_s: float
+    """Time for a group to be ready."""
+    split: Sequence[Shape] = ()
+    """Shapes of communicators that are split when a group starts, so that all starts are alike;
+    others are split when they are needed first."""
+    versions: GroupVersions = GroupVersions("", None)  # noqa: RUF009 - frozen
+    _shape: Shape | None = None
+    """Shape of the first group, from whose communicator others are split."""
+    _running: dict[tuple[ProcessProfile, Shape], Group] = field(default_factory=dict)
+    """By process profile and shape of all ranks."""
+    _starts_s: list[float] = field(default_factory=list)
 
     @property
     def start_s(self) -> float:
@@ -217,7 +205,7 @@ class Groups:
                 time.sleep(_PAUSES_S[tried - 1])
             try:
                 communicator = self.under(profile, shape)
-                wrong = communicator.check(_SIMPLEST, self._start_timeout_s)
+                wrong = communicator.check(_SIMPLEST, self.start_timeout_s)
             except GroupLostError as error:
                 reason = str(error)
             except EngineError as error:
@@ -230,7 +218,7 @@ class Groups:
                 reason = f"its own choice gives wrong data: {wrong}"
             self.drop(profile, shape)
         raise MeasurementError(
-            f"the workers of {self._engine} could not be brought up {_MOST_STARTS} times in a row "
+            f"the workers of {self.engine} could not be brought up {_MOST_STARTS} times in a row "
             f"({reason}): see to that, then start the same command again, which continues"
         )
 
@@ -246,7 +234,7 @@ class Groups:
             while self._running:
                 self._running.popitem()[1].leader.end(patience_s)
         finally:
-            self._places.close()
+            self.places.close()
 
     def _whole_of(self, shape: Shape) -> Shape:
         """Return the shape of the group that has the communicators of a shape."""
@@ -255,15 +243,15 @@ class Groups:
         return shape if memberships(shape, self._shape) is None else self._shape
 
     def _start(self, profile: ProcessProfile, shape: Shape, began: float) -> Group:
-        leader = Leader(self._places, self._engine)
+        leader = Leader(self.places, self.engine)
         seats = [
-            Seat(seat.place, {**self._variables, **seat.environment, **profile.environment})
-            for seat in seats_of(shape, self._places.places, self._faked_sizes)
+            Seat(seat.place, {**self.variables, **seat.environment, **profile.environment})
+            for seat in seats_of(shape, self.places.places, self.faked_sizes)
         ]
-        group = Group(leader, shape, self._start_timeout_s)
+        group = Group(leader, shape, self.start_timeout_s)
         try:
-            versions = leader.open(seats, self._start_timeout_s)
-            for own in self._split if shape == self._shape else ():
+            versions = leader.open(seats, self.start_timeout_s)
+            for own in self.split if shape == self._shape else ():
                 group.communicator(own)
         except EngineError as error:
             leader.end(0.0)
@@ -279,4 +267,4 @@ class Groups:
         return group
 
     def _unusable(self, error: EngineError) -> str:
-        return f"{self._engine} cannot be used here: {error}"
+        return f"{self.engine} cannot be used here: {error}"

@@ -185,6 +185,7 @@ def _by_profile(configs: Sequence[Config]) -> list[Config]:
     return [config for group in order.values() for config in group]
 
 
+@dataclass
 class Convergence:
     """Equation 5 of TuCCL: whether another cycle of a search still brings something.
 
@@ -192,12 +193,10 @@ class Convergence:
     elite's parameters are distributed as they were. One cycle says little: the divergence wanders.
     """
 
-    def __init__(self, min_gain: float, max_divergence: float) -> None:
-        """Nothing seen yet."""
-        self._min_gain = min_gain
-        self._max_divergence = max_divergence
-        self._previous: tuple[float, np.ndarray] | None = None
-        self._calm = 0
+    min_gain: float
+    max_divergence: float
+    _previous: tuple[float, np.ndarray] | None = None
+    _calm: int = 0
 
     def reached(self, space: Space, meter: Meter) -> bool:
         """Whether the last cycles, this one included, brought nothing."""
@@ -205,7 +204,7 @@ class Convergence:
         if self._previous is not None:
             gain = self._previous[0] / best_us - 1.0
             moved = divergence(marginals, self._previous[1])
-            calm = gain < self._min_gain and moved < self._max_divergence
+            calm = gain < self.min_gain and moved < self.max_divergence
             self._calm = self._calm + 1 if calm else 0
         self._previous = (best_us, marginals)
         return self._calm >= _CYCLES
