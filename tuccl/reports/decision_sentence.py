@@ -37,8 +37,8 @@ def decision_sentence(
     """
     if winner is not None:
         won = (
-            f"{winner.config} {evidence.takes} {winner.time_us:.2f} us where its reference "
-            f"{evidence.takes} {winner.reference_us:.2f} us: {ratio_text(winner)}"
+            f"{winner.config} {evidence.takes} {winner.time_us:.2f} us instead of "
+            f"{winner.reference_us:.2f} us: {ratio_text(winner)}"
         )
         return "; ".join([won, *left_out])
     if left_out:

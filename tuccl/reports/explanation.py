@@ -129,11 +129,11 @@ def _of_entry(call: ExplainedCall, entry: Entry | BundleEntry, found: TunedTable
     here = has_executor()
     job = entry_in_job(entry, table, evidence, has_executor=here)
     obstacle = obstacle_to(entry, table, evidence, has_executor=here)
-    why = f"the entry holds from {entry.key.min_bytes} to {entry.key.max_bytes} bytes"
+    why = f"its entry is for calls of {entry.key.min_bytes} to {entry.key.max_bytes} bytes"
     if job.gain is not None and job.runner in {Runner.EXECUTOR, Runner.PLUGIN}:
         why = (
-            f"{job.runs} {evidence.takes} {job.table_us:.2f} us where stock NCCL {evidence.takes} "
-            f"{job.stock_us:.2f} us: {job.gain.ratio:.3f}x"
+            f"{job.runs} {evidence.takes} {job.table_us:.2f} us, stock NCCL {job.stock_us:.2f} us: "
+            f"{job.gain.ratio:.3f}x"
         )
     apart = None
     if obstacle is not None and call.entry is not None:

@@ -28,7 +28,7 @@ def test_explain_names_what_a_job_runs_then_what_stands_apart(run_tuccl: Run) ->
     first = text.stdout.splitlines()[0]
     assert first.endswith(found["runs"])
     assert found["apart"]["schedule"] not in first
-    assert f"apart, not run by a job here: {found['apart']['schedule']}" in text.stdout
+    assert f"  not run by a job here: {found['apart']['schedule']}" in text.stdout
     assert "expected by the model at 4M: stock NCCL" in text.stdout
     assert "measured at" not in text.stdout
     assert " %), against NCCL under the process profile, modelled" in text.stdout

@@ -47,7 +47,7 @@ def test_a_ratio_has_its_interval_its_reference_and_its_starts(
 ) -> None:
     assert ratio_text(compared) == text
     won = decision_sentence(compared, (), Evidence.MEASURED)
-    assert won == f"ring LL ch4 takes 10.00 us where its reference takes 11.07 us: {text}"
+    assert won == f"ring LL ch4 takes 10.00 us instead of 11.07 us: {text}"
     assert decision_sentence(None, (compared,), Evidence.MEASURED).endswith(f"is {text}")
 
 

@@ -44,7 +44,7 @@ def _decision_lines(call: ExplainedCall, key: KeyReport, report: Report) -> Iter
                 f"{own.table_us:.2f} us ({own.gain.ratio:.3f}x)"
             )
     if call.runner in {Runner.EXECUTOR, Runner.PLUGIN} and call.entry is not None:
-        yield f"the entry holds from {call.entry.min_bytes} to {call.entry.max_bytes} bytes"
+        yield f"its entry is for calls of {call.entry.min_bytes} to {call.entry.max_bytes} bytes"
     if call.times is not None and call.gain is not None:
         yield (
             f"{call.times.seen} at {format_size(key.size_bytes)}: stock NCCL "
@@ -96,7 +96,7 @@ def _apart_lines(call: ExplainedCall, key: KeyReport) -> Iterator[str]:
     if apart is None or call.times is None:
         return
     yield (
-        f"apart, not run by a job here: {apart.schedule}, {apart.time_us:.2f} us "
+        f"not run by a job here: {apart.schedule}, {apart.time_us:.2f} us "
         f"({apart.speedup:.3f}x, {call.times.value})"
     )
     if key.schedule is not None:

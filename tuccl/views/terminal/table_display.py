@@ -37,11 +37,15 @@ _WITHOUT_MACHINE = ("simulated", "replay")
 _FORGONE = 3
 """Greatest number of forgone profiles that are listed."""
 _RUNNERS = {
-    Runner.EXECUTOR: "run a TuCCL schedule",
-    Runner.PLUGIN: "run a tuned NCCL setting",
-    Runner.PROFILE: "run NCCL's own choice under the process profile",
-    Runner.NCCL: "stay as they are",
+    Runner.EXECUTOR: ("runs a TuCCL schedule", "run a TuCCL schedule"),
+    Runner.PLUGIN: ("runs a tuned NCCL setting", "run a tuned NCCL setting"),
+    Runner.PROFILE: (
+        "runs NCCL's own choice under the process profile",
+        "run NCCL's own choice under the process profile",
+    ),
+    Runner.NCCL: ("stays as it is", "stay as they are"),
 }
+"""What one key, or several, do by the component that decides."""
 
 
 def print_result(result: TuningResult, as_json: bool) -> None:
@@ -103,7 +107,8 @@ def _starts_of_profile_lines(gains: JobGains) -> list[str]:
     if not starts:
         return []
     others = len(rows) - len(starts)
-    line = f"{count_of(len(starts), 'row')} of these: mean of {max(starts)} starts of each in turn"
+    line = f"{count_of(len(starts), 'row')} of these: means over {max(starts)} starts with and "
+    line += "without the profile, in turn"
     return [line + ("; the others: one start of each, at different times" if others else "")]
 
 
@@ -158,7 +163,9 @@ def placed_entries_lines(table: Table) -> list[str]:
 
 def gains_line(gains: JobGains) -> str:
     """Return the headline: a job's gain here, in the geometric mean over all keys."""
-    runners = ", ".join(f"{count} {_RUNNERS[runner]}" for runner, count in gains.runners.items())
+    runners = ", ".join(
+        f"{count} {_RUNNERS[runner][count > 1]}" for runner, count in gains.runners.items()
+    )
     alone = ""
     if Runner.EXECUTOR in gains.runners:
         alone = f", {gains.speedup_without_executor:.3f} without the executor"

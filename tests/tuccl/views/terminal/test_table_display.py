@@ -57,8 +57,8 @@ def test_the_headline_of_a_measured_table_counts_the_executor_where_it_runs() ->
     lines = summary_lines(table, report, job_gains(table, report, has_executor=True))
     assert lines[0] == (
         "A job here is 2.828 times as fast as with stock NCCL (geometric mean of 4 keys, 1.414 "
-        "without the executor): 2 run a TuCCL schedule, 1 run a tuned NCCL setting, 1 stay as "
-        "they are."
+        "without the executor): 2 run a TuCCL schedule, 1 runs a tuned NCCL setting, 1 stays as "
+        "it is."
     )
     assert not [line for line in lines if line.startswith("Not included")]
 
