@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from lookup_tables.table import Shape, Table
 from probes.topology.json_form import topology_to_json
 from tests.sketches.machines import cluster, hybrid_mesh
 from tests.tuccl.conftest import Run
+from tests.tuccl.ready_command import ReadyCommand
 from tests.tuccl.views.page.reported import seen
 from tests.tuccl.workloads.made_workloads import call, workload, written
 from tuccl.measuring.records.record_file import read_record, write_record
@@ -53,14 +55,25 @@ def measured(workspace: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "sum"} for line in lines]
 
 
-@pytest.fixture
-def recorded(run_inside: Run, tmp_path: Path) -> Path:
-    """The record of a run over three shapes, with schedules."""
-    (tmp_path / "machine.json").write_text(topology_to_json(cluster(2, 2, 2)), encoding="utf-8")
-    run = ("init", "--topology", "machine.json", *KEYS, *SHAPES)
-    done = run_inside(*run, "--record", "r.parquet", "--workspace", "first")
+@pytest.fixture(scope="module")
+def recorded_once(
+    tuccl_command: str, ready_command: ReadyCommand, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Folder of a run over three shapes, with schedules, and of its record."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "machine.json").write_text(topology_to_json(cluster(2, 2, 2)), encoding="utf-8")
+    run = ["init", "--topology", "machine.json", *KEYS, *SHAPES]
+    words = [*run, "--record", "r.parquet", "--workspace", "first"]
+    done = ready_command.run(folder, [tuccl_command, *words])
     assert done.returncode == 0, done.stderr
-    (tmp_path / "machine.json").unlink()
+    (folder / "machine.json").unlink()
+    return folder
+
+
+@pytest.fixture
+def recorded(recorded_once: Path, tmp_path: Path) -> Path:
+    """The test's own copy of the record, with the run beside it."""
+    shutil.copytree(recorded_once, tmp_path, symlinks=True, dirs_exist_ok=True)
     return tmp_path / "r.parquet"
 
 
@@ -77,6 +90,14 @@ def test_the_same_search_ends_with_the_same_table(
     assert choices(tmp_path / "again") == choices(tmp_path / "first")
     assert any(entry[2] for entry in choices(tmp_path / "again")[2]), "a schedule won"
     assert measured(tmp_path / "again") == measured(tmp_path / "first")
+    first, second = (
+        Report.model_validate_json(next(tmp_path.glob(f"{name}/runs/*/report.json")).read_text())
+        for name in ("first", "again")
+    )
+    assert (second.schedules, second.shapes) == (first.schedules, first.shapes)
+    assert [key.builtin and key.builtin.config for key in second.keys] == [
+        key.builtin and key.builtin.config for key in first.keys
+    ]
     assert run_inside("ship", "shipped", "--workspace", "again").returncode == 0
     bundle = load_bundle(next(tmp_path.glob("shipped/bundle-*.tuccl")))
     for shape in record.shapes:
@@ -84,9 +105,9 @@ def test_the_same_search_ends_with_the_same_table(
         assert found is not None
         assert found.schedule is not None
     assert all(stored.program for stored in bundle.schedules)
-    second = read_record(tmp_path / "again.parquet")
-    assert (second.rows, second.of_run) == (record.rows, record.of_run)
-    assert second.provenance.replayed
+    made = read_record(tmp_path / "again.parquet")
+    assert (made.rows, made.of_run) == (record.rows, record.of_run)
+    assert made.provenance.replayed
 
 
 def test_another_search_chooses_among_what_was_recorded(
@@ -128,22 +149,6 @@ def test_a_search_of_points_that_are_not_recorded_says_how_many(
     done = run_inside("init", "--records", recorded, "--workspace", "again")
     assert done.returncode == 0, done.stderr
     assert "note: not in the record: " in done.stderr
-
-
-def test_the_report_of_a_replay_names_its_schedules(
-    run_inside: Run, recorded: Path, tmp_path: Path
-) -> None:
-    assert run_inside("init", "--records", recorded).returncode == 0
-    reports = [
-        Report.model_validate_json(next(tmp_path.glob(f"{name}/runs/*/report.json")).read_text())
-        for name in ("first", "tuccl-workspace")
-    ]
-    first, again = reports
-    assert again.schedules == first.schedules
-    assert again.shapes == first.shapes
-    assert [key.builtin and key.builtin.config for key in again.keys] == [
-        key.builtin and key.builtin.config for key in first.keys
-    ]
 
 
 def test_a_record_of_modelled_times_makes_a_modelled_table_also_without_an_entry(

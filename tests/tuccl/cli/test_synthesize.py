@@ -18,7 +18,9 @@ from tests.sketches.taccl.files import RELAYED, SWITCHED, relaying, text
 from tests.tuccl.conftest import Run
 from tuccl.cli import app
 from tuccl.errors import UsageError
+from tuccl.options.machine import load_machine
 from tuccl.options.machine_argument import absolute_machine_argument, read_machine_argument
+from tuccl.options.machine_options import MachineOptions
 
 pytestmark = pytest.mark.long
 
@@ -278,8 +280,22 @@ def test_a_format_without_words_for_the_network_is_refused_before_anything_is_so
 def test_nodes_that_differ_get_a_graph_file_each(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    machine = ("--topology", "shipped:a100-8gpu-8nic", "--nodes", "2", "--operation", "all_gather")
-    wanted = (*machine, "--size", "64M", "--format", "nccl-graph", "--jobs", "1", "--time-limit")
+    machine = ("--topology", "shipped:a100-8gpu-8nic", "--nodes", "2")
+    topology = load_machine(MachineOptions("shipped:a100-8gpu-8nic", nodes=2))
+    sketch = next(each for each in sketch_candidates(topology) if each.name == "pruned")
+    (tmp_path / "sketch.json").write_text(sketch_to_json(sketch))
+    task = ("--sketch", str(tmp_path / "sketch.json"), "--operation", "all_gather")
+    wanted = (
+        *machine,
+        *task,
+        "--size",
+        "64M",
+        "--format",
+        "nccl-graph",
+        "--jobs",
+        "1",
+        "--time-limit",
+    )
     graph = tmp_path / "rings.graph.xml"
     assert synthesized(monkeypatch, *wanted, "1s", "-o", str(graph), "--json") == 0
     found = json.loads(capsys.readouterr().out)
