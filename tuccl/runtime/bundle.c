@@ -1,4 +1,5 @@
 #include "bundle.h"
+#include "collectives.h"
 #include "crc32.h"
 #include "tuner_abi.h"
 
@@ -15,8 +16,6 @@
 #include <unistd.h>
 
 enum {
-    OPERATIONS = 6,
-    LAST_ASKED_ABOUT = 4, /* NCCL estimates the five operations that it asks tuners about. */
     FEWEST_PLACEMENTS = 2,
     MOST_PLACEMENTS = 16,
 };
@@ -155,16 +154,16 @@ static bool take_ranges(const struct tuccl_bundle *bundle, const struct tuccl_sh
     for (int code = 0; code < TUCCL_OPERATION_SLOTS; code++) {
         struct tuccl_range_record range = shape->of_operation[code];
         if (range.first > bundle->entry_count || range.count > bundle->entry_count - range.first ||
-            (range.count > 0 && code >= OPERATIONS))
+            (range.count > 0 && code >= TUCCL_OPERATIONS))
             return false;
         left += range.count > 0;
     }
     for (; left > 0; left--) {
         int code = 0;
-        while (code < OPERATIONS &&
+        while (code < TUCCL_OPERATIONS &&
                (shape->of_operation[code].count == 0 || shape->of_operation[code].first != *next))
             code++;
-        if (code == OPERATIONS || !entries_are_sound(bundle, shape->of_operation[code]))
+        if (code == TUCCL_OPERATIONS || !entries_are_sound(bundle, shape->of_operation[code]))
             return false;
         *next += shape->of_operation[code].count;
     }
@@ -202,7 +201,7 @@ static bool is_positive(double value) {
 static bool placement_is_sound(const struct tuccl_bundle *bundle,
                                const struct tuccl_placement_record *placement) {
     struct tuccl_range_record range = placement->entries;
-    if (placement->shape >= bundle->shape_count || placement->operation > LAST_ASKED_ABOUT ||
+    if (placement->shape >= bundle->shape_count || !tuccl_asks_tuner(placement->operation) ||
         placement->zero != 0 || !is_positive(placement->latency_us) ||
         !is_positive(placement->us_per_byte) || !is_positive(placement->tolerance) ||
         placement->tolerance >= 1.0f || range.count > bundle->placed_entry_count - range.first)

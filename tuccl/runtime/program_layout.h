@@ -4,6 +4,8 @@
 #ifndef TUCCL_PROGRAM_LAYOUT_H
 #define TUCCL_PROGRAM_LAYOUT_H
 
+#include "collectives.h"
+
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,16 +40,6 @@ enum {
     TUCCL_NO_PEER = -1,
     TUCCL_NO_CONNECTION = 0xFFFF,
     TUCCL_NO_DEPENDENCE = -1,
-};
-
-enum tuccl_operation {
-    TUCCL_BROADCAST = 0,
-    TUCCL_REDUCE = 1,
-    TUCCL_ALL_GATHER = 2,
-    TUCCL_REDUCE_SCATTER = 3,
-    TUCCL_ALL_REDUCE = 4,
-    TUCCL_ALLTOALL = 5,
-    TUCCL_OPERATIONS = 6,
 };
 
 /* The kernel of a call: one written for a pattern, or the interpreter of a program. The compiler of
@@ -256,21 +248,6 @@ static inline bool tuccl_program_is_uniform(const struct tuccl_program_header *h
     return (header->flags & TUCCL_PROGRAM_IS_UNIFORM) != 0;
 }
 
-/* Whether the larger buffer of an operation has a part for each rank. */
-static inline bool tuccl_is_divided(uint32_t operation) {
-    return operation == TUCCL_ALL_GATHER || operation == TUCCL_REDUCE_SCATTER ||
-           operation == TUCCL_ALLTOALL;
-}
-
-static inline bool tuccl_is_reduction(uint32_t operation) {
-    return operation == TUCCL_REDUCE || operation == TUCCL_REDUCE_SCATTER ||
-           operation == TUCCL_ALL_REDUCE;
-}
-
-static inline bool tuccl_has_root(uint32_t operation) {
-    return operation == TUCCL_BROADCAST || operation == TUCCL_REDUCE;
-}
-
 /* Parts of the larger buffer. */
 static inline uint32_t tuccl_program_parts(const struct tuccl_program_header *header) {
     return tuccl_is_divided(header->operation) ? header->ranks : 1;
@@ -283,11 +260,12 @@ static inline uint32_t tuccl_program_buffer_chunks(const struct tuccl_program *p
     if (buffer == TUCCL_BUFFER_SCRATCH)
         return program->ranks[tuccl_program_is_uniform(header) ? 0 : rank].scratch_chunks;
     bool input = buffer == TUCCL_BUFFER_INPUT;
-    if (header->operation == (input ? TUCCL_ALL_GATHER : TUCCL_REDUCE_SCATTER))
-        return header->chunks;
-    if (header->operation == (input ? TUCCL_BROADCAST : TUCCL_REDUCE) && rank != header->root)
+    uint32_t at_root = tuccl_flow(header->operation) & (input ? TUCCL_FROM_ROOT : TUCCL_TO_ROOT);
+    if (at_root != 0 && rank != header->root)
         return 0;
-    return header->chunks * tuccl_program_parts(header);
+    bool is_part =
+        input ? tuccl_input_is_part(header->operation) : tuccl_output_is_part(header->operation);
+    return header->chunks * (is_part ? 1 : tuccl_program_parts(header));
 }
 
 /* The ranks of a node of a uniform program. */
@@ -329,12 +307,10 @@ static inline uint32_t tuccl_phase_group(const struct tuccl_program_header *head
 static inline uint64_t tuccl_phase_source_chunks(const struct tuccl_phase *phase, uint32_t group) {
     if (phase->kind == TUCCL_PHASE_SUM)
         return (uint64_t)phase->chunks * phase->repeats;
-    bool spreads = phase->operation == TUCCL_REDUCE_SCATTER || phase->operation == TUCCL_ALLTOALL;
-    return (uint64_t)phase->chunks * (spreads ? group : 1);
+    return (uint64_t)phase->chunks * (tuccl_splits(phase->operation) ? group : 1);
 }
 static inline uint64_t tuccl_phase_target_chunks(const struct tuccl_phase *phase, uint32_t group) {
-    bool spreads = phase->operation == TUCCL_ALL_GATHER || phase->operation == TUCCL_ALLTOALL;
-    return (uint64_t)phase->chunks * (spreads ? group : 1);
+    return (uint64_t)phase->chunks * (tuccl_joins(phase->operation) ? group : 1);
 }
 
 #endif

@@ -4,7 +4,7 @@
 
 /* A collective of a node or a rail; sums are no collective. */
 static bool is_known(uint32_t operation) {
-    return operation >= TUCCL_ALL_GATHER && operation <= TUCCL_ALLTOALL;
+    return operation < TUCCL_OPERATIONS && !tuccl_has_root(operation);
 }
 
 static bool kind_is_sound(const struct tuccl_program_header *header,
@@ -34,11 +34,10 @@ static bool is_within(uint32_t least, uint32_t number) {
     return number >= least && number <= TUCCL_PROGRAM_MOST_CHUNKS;
 }
 
-/* NCCL does not ask its tuner about alltoall. */
 static bool rail_is_sound(const struct tuccl_phase *phase) {
     if (phase->rail_algorithm == 0)
         return phase->rail_protocol == 0 && phase->rail_nchannels == 0;
-    return phase->kind == TUCCL_PHASE_RAIL && phase->operation != TUCCL_ALLTOALL &&
+    return phase->kind == TUCCL_PHASE_RAIL && tuccl_asks_tuner(phase->operation) &&
            phase->rail_algorithm <= NCCL_ALGORITHMS && phase->rail_protocol < NCCL_PROTOCOLS &&
            phase->rail_nchannels <= TUCCL_MOST_NCHANNELS;
 }

@@ -96,7 +96,8 @@ static struct use use_of(const struct tuccl_program *program, uint32_t rank, uin
     if (buffer != TUCCL_BUFFER_SCRATCH && (header->flags & TUCCL_PROGRAM_RUNS_IN_PLACE) != 0) {
         bool input = buffer == TUCCL_BUFFER_INPUT;
         memory = 0;
-        if (header->operation == (input ? TUCCL_ALL_GATHER : TUCCL_REDUCE_SCATTER))
+        if (input ? tuccl_input_is_part(header->operation)
+                  : tuccl_output_is_part(header->operation))
             first += (uint64_t)rank * header->chunks;
     }
     uint64_t place = ((uint64_t)rank * TUCCL_BUFFERS + memory) << 32 | first;
@@ -149,7 +150,7 @@ static bool rounds_are_sound(const struct tuccl_program *program) {
 const char *tuccl_fault_of_statements(const struct tuccl_program *program) {
     const struct tuccl_program_header *header = program->header;
     bool in_place = (header->flags & TUCCL_PROGRAM_RUNS_IN_PLACE) != 0;
-    if (in_place != (header->operation != TUCCL_ALLTOALL))
+    if (in_place != tuccl_has_place(header->operation))
         return "contradicts itself in its header";
     if (!phases_are_sound(program))
         return "contradicts itself in its phases";

@@ -26,7 +26,7 @@ static struct tuccl_measure_call make_call(int operation, int type, uint64_t siz
     return (struct tuccl_measure_call){.size_bytes = size_bytes,
                                        .operation = operation,
                                        .data_type = type,
-                                       .in_place = (bits & 1) && operation != OPERATION_ALLTOALL,
+                                       .in_place = (bits & 1) && operation != TUCCL_ALLTOALL,
                                        .use_graph = bits >> 1,
                                        .calls = 3};
 }
@@ -48,7 +48,7 @@ static void split_and_check(struct tuccl_measure *measure, int rank) {
     int pairs = tuccl_measure_split(measure, rank / 2, 2, rank % 2);
     int single = tuccl_measure_split(measure, rank, 1, 0);
     CHECK(pairs == 1 && single == 2);
-    for (int operation = 0; operation < OPERATIONS; operation++) {
+    for (int operation = 0; operation < TUCCL_OPERATIONS; operation++) {
         struct tuccl_measure_call call = make_call(operation, TYPE_FLOAT32, 96, operation % 4);
         call.communicator = pairs;
         measure_and_check(measure, call);
@@ -57,7 +57,7 @@ static void split_and_check(struct tuccl_measure *measure, int rank) {
         call.communicator = 0;
         measure_and_check(measure, call);
     }
-    struct tuccl_measure_call none = make_call(OPERATION_ALL_REDUCE, TYPE_FLOAT32, 96, 0);
+    struct tuccl_measure_call none = make_call(TUCCL_ALL_REDUCE, TYPE_FLOAT32, 96, 0);
     none.communicator = 3;
     CHECK(tuccl_measure_prepare(measure, &none) < 0 && !tuccl_measure_is_broken(measure));
     CHECK(strstr(tuccl_measure_failure(measure), "there is no communicator 3") != NULL);
@@ -77,7 +77,7 @@ static uint64_t blocks_of(struct tuccl_measure *measure, struct tuccl_measure_ca
 /* A launch computes beside its calls what it is told to, in a graph as outside of one. */
 static void measure_beside_computation(struct tuccl_measure *measure) {
     static const char ptx[] = ".visible .entry tuccl_compute(";
-    struct tuccl_measure_call call = make_call(OPERATION_ALL_REDUCE, TYPE_FLOAT32, 192, 0);
+    struct tuccl_measure_call call = make_call(TUCCL_ALL_REDUCE, TYPE_FLOAT32, 192, 0);
     call.computation_us = 500;
     CHECK(tuccl_measure_prepare(measure, &call) < 0 && !tuccl_measure_is_broken(measure));
     CHECK(strstr(tuccl_measure_failure(measure), "was not prepared") != NULL);
@@ -101,13 +101,12 @@ static void *run_rank(void *argument) {
     CHECK(measure != NULL && tuccl_measure_load(measure, rank->nccl) == 22809);
     CHECK(tuccl_measure_take_gpu(measure, rank->rank, name, sizeof name) == 12080);
     CHECK(tuccl_measure_join(measure, RANKS, rank->rank, rank->id) == 0);
-    for (int operation = 0; operation < OPERATIONS; operation++)
+    for (int operation = 0; operation < TUCCL_OPERATIONS; operation++)
         for (int type = 0; type < DATA_TYPES; type++)
             measure_and_check(measure, make_call(operation, type, 384, (operation + type) % 4));
     for (int i = 1; i <= MORE_THAN_ARE_KEPT; i++)
-        measure_and_check(measure,
-                          make_call(OPERATION_ALL_GATHER, TYPE_FLOAT32, 48u * (uint64_t)i, 2));
-    struct tuccl_measure_call odd = make_call(OPERATION_ALL_GATHER, TYPE_FLOAT32, 100, 0);
+        measure_and_check(measure, make_call(TUCCL_ALL_GATHER, TYPE_FLOAT32, 48u * (uint64_t)i, 2));
+    struct tuccl_measure_call odd = make_call(TUCCL_ALL_GATHER, TYPE_FLOAT32, 100, 0);
     CHECK(tuccl_measure_prepare(measure, &odd) < 0 && !tuccl_measure_is_broken(measure));
     CHECK(strstr(tuccl_measure_failure(measure), "no whole number") != NULL);
     double time_us;

@@ -17,10 +17,6 @@ namespace tuccl {
 
 namespace {
 
-bool reduces(CallKind kind) {
-    return kind == kAllReduce || kind == kReduceScatter || kind == kReduce;
-}
-
 // Returns the choice as a rule of this communicator.
 bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32_t operation,
                  uint64_t bytes, Rule *rule) {
@@ -40,8 +36,8 @@ bool Communicator::supports(const tuccl_call &call) const {
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     // Larger codes are types that the executor lacks (8-bit floats), and user-defined reductions
     // (ncclRedOpCreatePreMulSum).
-    if (call.kind > kAlltoAll || call.type < 0 || call.type >= TUCCL_TYPES || call.reduction < 0 ||
-        call.reduction >= TUCCL_REDUCTIONS || call.root < 0 ||
+    if (call.kind >= kOperations || call.type < 0 || call.type >= TUCCL_TYPES ||
+        call.reduction < 0 || call.reduction >= TUCCL_REDUCTIONS || call.root < 0 ||
         static_cast<uint32_t>(call.root) >= serving_.grid.ranks() || call.count == 0)
         return false;
     const auto bytes =
@@ -62,7 +58,7 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     decided->count = call.count;
     decided->operation = call.kind;
     decided->type = static_cast<uint8_t>(call.type);
-    decided->reduction = static_cast<uint8_t>(reduces(call.kind) ? call.reduction : 0);
+    decided->reduction = static_cast<uint8_t>(tuccl_is_reduction(call.kind) ? call.reduction : 0);
     decided->root = static_cast<uint8_t>(call.root);
     decided->pattern = rule->pattern;
     decided->protocol = rule->protocol;

@@ -41,10 +41,9 @@ std::optional<uint64_t> table_bytes(uint32_t operation, uint32_t type, size_t co
                                     uint32_t ranks) {
     if (type >= TUCCL_TYPES || operation >= kOperations)
         return std::nullopt;
-    const bool by_rank = operation == TUCCL_ALL_GATHER || operation == TUCCL_REDUCE_SCATTER ||
-                         operation == TUCCL_ALLTOALL;
+    const uint32_t parts = tuccl_is_divided(operation) ? ranks : 1;
     uint64_t bytes;
-    if (__builtin_mul_overflow(count, type_bytes(type) * (by_rank ? ranks : 1), &bytes))
+    if (__builtin_mul_overflow(count, type_bytes(type) * parts, &bytes))
         return std::nullopt;
     return bytes;
 }

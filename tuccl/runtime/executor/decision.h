@@ -11,7 +11,7 @@
 
 namespace tuccl {
 
-constexpr uint32_t kOperations = 6;
+constexpr uint32_t kOperations = TUCCL_OPERATIONS;
 constexpr uint8_t kAnyRoot = 0xFF;
 
 // The configuration of calls of one operation from min_bytes to max_bytes, both inclusive, counted

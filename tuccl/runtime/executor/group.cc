@@ -184,7 +184,7 @@ int group_call(const NcclCall &call) {
     if (communicator == nullptr)
         return pass_on(call);
     Part &part = part_of(call.comm);
-    if (call.kind > kAlltoAll)
+    if (call.kind >= kOperations)
         return give_to_nccl(&part, call);
     Held held = {call, {}};
     bool takes = false;

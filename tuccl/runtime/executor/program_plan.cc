@@ -21,19 +21,17 @@ uint64_t round_down(uint64_t value, uint64_t grain) {
 }
 
 bool fits(const tuccl_program_header &header, const tuccl_call &call) {
-    const bool rooted = call.operation == TUCCL_BROADCAST || call.operation == TUCCL_REDUCE;
-    const bool adds = call.operation == TUCCL_REDUCE || call.operation == TUCCL_REDUCE_SCATTER ||
-                      call.operation == TUCCL_ALL_REDUCE;
     if (call.operation != header.operation || call.type >= TUCCL_TYPES ||
-        (rooted && call.root != header.root))
+        (tuccl_has_root(call.operation) && call.root != header.root))
         return false;
-    // Any call may be in place, and ranks decide alike without looking; an alltoall never is.
-    if ((header.flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 && call.operation != TUCCL_ALLTOALL)
+    // Any call that NCCL takes in place may be, and ranks decide alike without looking.
+    if ((header.flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 && tuccl_has_place(call.operation))
         return false;
     // NCCL divides before it adds: sums that overflow 16 bits here have an average there.
-    if (adds && (call.reduction >= TUCCL_REDUCTIONS ||
-                 (call.reduction == TUCCL_AVG &&
-                  (call.type == TUCCL_FLOAT16 || (header.flags & TUCCL_PROGRAM_AVERAGES) == 0))))
+    if (tuccl_is_reduction(call.operation) &&
+        (call.reduction >= TUCCL_REDUCTIONS ||
+         (call.reduction == TUCCL_AVG &&
+          (call.type == TUCCL_FLOAT16 || (header.flags & TUCCL_PROGRAM_AVERAGES) == 0))))
         return false;
     return call.nthreads >= 32 && call.nthreads <= kMostProgramThreads && call.nthreads % 32 == 0 &&
            call.nchannels >= 1 && header.most_threadblocks >= 1 &&

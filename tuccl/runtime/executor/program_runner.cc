@@ -404,9 +404,9 @@ bool ProgramRunner::supports(const tuccl_call &call) const {
     if (!tuccl_programs_at(programs_, call.program, &program) || program.header->nodes == 1 ||
         program.header->operation != call.operation)
         return false;
-    // Any call may be in place, and ranks decide alike without looking; an alltoall never is.
+    // Any call that NCCL takes in place may be, and ranks decide alike without looking.
     if ((program.header->flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 &&
-        call.operation != TUCCL_ALLTOALL)
+        tuccl_has_place(call.operation))
         return false;
     return tuccl_program_has_statements(&program) ? supports_statements(program, call)
                                                   : supports_uniform(program, call);

@@ -28,9 +28,9 @@ void add(const RailCall &call, std::vector<RailCall> *calls) {
     calls->push_back(call);
 }
 
-// NCCL sends and receives for an alltoall of any size.
+// NCCL sends and receives for other calls of any size.
 bool is_chosen_by_size(const RailCall &call) {
-    return call.algorithm == 0 && call.operation != TUCCL_ALLTOALL;
+    return call.algorithm == 0 && tuccl_asks_tuner(call.operation);
 }
 
 RailCall call_of(const tuccl_phase &phase, uint32_t lanes, bool obeys) {

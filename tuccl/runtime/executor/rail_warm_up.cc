@@ -47,20 +47,11 @@ int32_t total(uint32_t nodes, size_t element) {
 
 std::vector<int32_t> expected(uint8_t operation, uint32_t nodes, uint32_t node) {
     std::vector<int32_t> elements;
-    switch (operation) {
-    case TUCCL_ALL_GATHER:
-    case TUCCL_ALLTOALL:
-        for (uint32_t from = 0; from < nodes; from++)
-            for (size_t i = 0; i < kElements; i++)
-                elements.push_back(
-                    sent(from, operation == TUCCL_ALLTOALL ? node * kElements + i : i));
-        return elements;
-    default:
-        for (size_t i = 0; i < kElements; i++)
-            elements.push_back(
-                total(nodes, operation == TUCCL_REDUCE_SCATTER ? node * kElements + i : i));
-        return elements;
-    }
+    const size_t first = tuccl_splits(operation) ? node * kElements : 0;
+    for (uint32_t from = 0; from < (tuccl_joins(operation) ? nodes : 1); from++)
+        for (size_t i = first; i < first + kElements; i++)
+            elements.push_back(tuccl_joins(operation) ? sent(from, i) : total(nodes, i));
+    return elements;
 }
 
 // The thread that makes the calls, and what it shares with the one that waits for it.

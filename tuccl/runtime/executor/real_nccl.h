@@ -71,18 +71,10 @@ class Aborting {
     std::vector<std::thread> threads_;
 };
 
-// Collectives that the executor knows have the codes of enum tuccl_operation.
 enum CallKind : uint8_t {
-    kBroadcast = TUCCL_BROADCAST,
-    kReduce = TUCCL_REDUCE,
-    kAllGather = TUCCL_ALL_GATHER,
-    kReduceScatter = TUCCL_REDUCE_SCATTER,
-    kAllReduce = TUCCL_ALL_REDUCE,
-    kAlltoAll = TUCCL_ALLTOALL,
-    kGather,
-    kScatter,
-    kSend,
-    kRecv,
+#define X(NAME, nccl_name, name, flow) k##nccl_name = TUCCL_##NAME,
+    TUCCL_CALLS(X)
+#undef X
 };
 
 // One call of NCCL that moves data, with whatever parameters its kind has.

@@ -28,14 +28,13 @@ constexpr uint32_t most_part(size_t area_bytes, uint32_t ranks) {
 }
 
 // Returns whether a call has its own kernel; all others use the interpreter.
-constexpr bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t protocol) {
+inline bool has_pattern_kernel(uint32_t operation, uint32_t pattern, uint32_t protocol) {
     if (protocol != TUCCL_LL && protocol != TUCCL_LL128)
         return false;
     if (operation == TUCCL_ALL_REDUCE)
         return pattern == TUCCL_PATTERN_ONE_PHASE || pattern == TUCCL_PATTERN_TWO_PHASE;
-    return pattern == TUCCL_PATTERN_DIRECT &&
-           (operation == TUCCL_ALL_GATHER || operation == TUCCL_REDUCE_SCATTER ||
-            operation == TUCCL_ALLTOALL);
+    return pattern == TUCCL_PATTERN_DIRECT && tuccl_is_divided(operation) &&
+           !tuccl_has_root(operation);
 }
 
 // Words of 8 bytes in device memory: the epoch, and far from it the number of finished blocks.

@@ -133,26 +133,18 @@ static bool compare_parts(struct checker *checker, size_t first) {
 
 static bool compare_output(struct checker *checker) {
     const struct collective *collective = &checker->collective;
-    size_t first_of_rank = (size_t)collective->rank * collective->count;
     device_pointer output = checker->receive + collective->receive_offset;
-    switch (collective->operation) {
-    case OPERATION_ALL_GATHER:
-        return compare_parts(checker, 0);
-    case OPERATION_ALLTOALL:
-        return compare_parts(checker, first_of_rank);
-    case OPERATION_BROADCAST:
+    uint32_t flow = tuccl_flow(collective->operation);
+    size_t first = (flow & TUCCL_SPLITS) != 0 ? (size_t)collective->rank * collective->count : 0;
+    if ((flow & TUCCL_TO_ROOT) != 0 && collective->rank != 0)
+        return true; /* NCCL leaves the output of ranks other than the root undefined. */
+    if ((flow & TUCCL_JOINS) != 0)
+        return compare_parts(checker, first);
+    if ((flow & TUCCL_REDUCES) != 0)
+        pattern_of_sum(collective->type, collective->ranks, checker->elements, checker->expected);
+    else
         expect_rank(checker, 0);
-        return compare(checker, "the output", output, 0, collective->count);
-    case OPERATION_REDUCE:
-        if (collective->rank != 0)
-            return true; /* NCCL leaves the output of ranks other than the root undefined. */
-        break;
-    default:
-        break;
-    }
-    pattern_of_sum(collective->type, collective->ranks, checker->elements, checker->expected);
-    bool scattered = collective->operation == OPERATION_REDUCE_SCATTER;
-    return compare(checker, "the output", output, scattered ? first_of_rank : 0, collective->count);
+    return compare(checker, "the output", output, first, collective->count);
 }
 
 static bool compare_guard(struct checker *checker) {

@@ -2,21 +2,11 @@
 #ifndef TUCCL_MEASURE_COLLECTIVE_H
 #define TUCCL_MEASURE_COLLECTIVE_H
 
+#include "../collectives.h"
 #include "failure.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-/* The first five are NCCL's ncclFunc_t and the table's codes. */
-enum operation {
-    OPERATION_BROADCAST,
-    OPERATION_REDUCE,
-    OPERATION_ALL_GATHER,
-    OPERATION_REDUCE_SCATTER,
-    OPERATION_ALL_REDUCE,
-    OPERATION_ALLTOALL,
-    OPERATIONS,
-};
 
 /* ncclDataType_t. */
 enum data_type {
@@ -33,9 +23,9 @@ enum data_type {
     DATA_TYPES,
 };
 
-/* One collective. Root of broadcast and reduce is rank 0. */
+/* One collective. A root is rank 0. */
 struct collective {
-    enum operation operation;
+    enum tuccl_operation operation;
     enum data_type type;
     bool in_place;
     int ranks, rank;
@@ -51,9 +41,8 @@ size_t data_type_bytes(enum data_type type);
 
 size_t larger_buffer_bytes(const struct collective *collective);
 
-/* The collective of `size_bytes` in nccl-tests' sense: all_reduce, broadcast, reduce count the
- * buffer, the others the larger of both. False when the size is no whole number of elements for
- * each rank, or there is no such call. */
+/* The collective of `size_bytes` in nccl-tests' sense, of the larger buffer. False when the size is
+ * no whole number of elements for each rank, or there is no such call. */
 bool make_collective(struct collective *collective, int operation, int type, uint64_t size_bytes,
                      bool in_place, int ranks, int rank, struct failure *failure);
 

@@ -3,6 +3,20 @@
 #include <dlfcn.h>
 #include <string.h>
 
+static const char *const collective_names[TUCCL_OPERATIONS] = {
+#define X(NAME, nccl_name, name, flow) "nccl" #nccl_name,
+    TUCCL_COLLECTIVES(X)
+#undef X
+};
+
+/* NCCL's functions, by what they take beside their buffers: nothing, a reduction, a root, or both.
+ */
+typedef int (*plain_function)(const void *, void *, size_t, int, nccl_communicator, cuda_stream);
+typedef int (*function_of_one)(const void *, void *, size_t, int, int, nccl_communicator,
+                               cuda_stream);
+typedef int (*function_of_both)(const void *, void *, size_t, int, int, int, nccl_communicator,
+                                cuda_stream);
+
 /* Handle of a preloaded executor, whose functions replace NCCL's as in a job. No other global
  * symbol does, since the NCCL to measure is named. */
 static void *find_interposer(void) {
@@ -34,12 +48,6 @@ bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure) {
         {"ncclCommAbort", &nccl->abort, false},
         {"ncclCommDestroy", &nccl->destroy, false},
         {"ncclCommGetAsyncError", &nccl->async_error, false},
-        {"ncclAllReduce", &nccl->all_reduce, false},
-        {"ncclReduceScatter", &nccl->reduce_scatter, false},
-        {"ncclAllGather", &nccl->all_gather, false},
-        {"ncclBroadcast", &nccl->broadcast, false},
-        {"ncclReduce", &nccl->reduce, false},
-        {"ncclAlltoAll", &nccl->alltoall, true},
     };
     void *interposer = find_interposer();
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
@@ -48,6 +56,13 @@ bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure) {
             return fail(failure, "%s has no %s: it is no NCCL that TuCCL knows", path,
                         symbols[i].name);
         *(void **)symbols[i].slot = address;
+    }
+    for (uint32_t i = 0; i < TUCCL_OPERATIONS; i++) {
+        void *address = find_function(interposer, library, collective_names[i]);
+        if (address == NULL && tuccl_asks_tuner(i))
+            return fail(failure, "%s has no %s: it is no NCCL that TuCCL knows", path,
+                        collective_names[i]);
+        *(void **)&nccl->collectives[i] = address;
     }
     return true;
 }
@@ -69,36 +84,18 @@ bool nccl_enqueue(const struct nccl *nccl, nccl_communicator communicator,
     void *to = (void *)(uintptr_t)(receive + collective->receive_offset);
     size_t count = collective->count;
     int type = (int)collective->type, result;
-    const char *call;
-    switch (collective->operation) {
-    case OPERATION_BROADCAST:
-        call = "ncclBroadcast";
-        result = nccl->broadcast(from, to, count, type, 0, communicator, stream);
-        break;
-    case OPERATION_REDUCE:
-        call = "ncclReduce";
-        result = nccl->reduce(from, to, count, type, NCCL_SUM, 0, communicator, stream);
-        break;
-    case OPERATION_ALL_GATHER:
-        call = "ncclAllGather";
-        result = nccl->all_gather(from, to, count, type, communicator, stream);
-        break;
-    case OPERATION_REDUCE_SCATTER:
-        call = "ncclReduceScatter";
-        result = nccl->reduce_scatter(from, to, count, type, NCCL_SUM, communicator, stream);
-        break;
-    case OPERATION_ALL_REDUCE:
-        call = "ncclAllReduce";
-        result = nccl->all_reduce(from, to, count, type, NCCL_SUM, communicator, stream);
-        break;
-    case OPERATION_ALLTOALL:
-        if (nccl->alltoall == NULL)
-            return fail(failure, "this NCCL has no ncclAlltoAll, which came with 2.28");
-        call = "ncclAlltoAll";
-        result = nccl->alltoall(from, to, count, type, communicator, stream);
-        break;
-    default:
-        return fail(failure, "operation %d is none", (int)collective->operation);
-    }
-    return nccl_succeeded(nccl, communicator, result, call, failure);
+    const char *name = collective_names[collective->operation];
+    nccl_function call = nccl->collectives[collective->operation];
+    bool reduces = tuccl_is_reduction(collective->operation);
+    bool has_root = tuccl_has_root(collective->operation);
+    if (call == NULL)
+        return fail(failure, "this NCCL has no %s", name);
+    if (reduces && has_root)
+        result = ((function_of_both)call)(from, to, count, type, NCCL_SUM, 0, communicator, stream);
+    else if (reduces || has_root)
+        result = ((function_of_one)call)(from, to, count, type, reduces ? NCCL_SUM : 0,
+                                         communicator, stream);
+    else
+        result = ((plain_function)call)(from, to, count, type, communicator, stream);
+    return nccl_succeeded(nccl, communicator, result, name, failure);
 }

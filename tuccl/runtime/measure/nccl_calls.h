@@ -8,6 +8,8 @@
 enum { NCCL_ID_BYTES = 128, NCCL_SUM = 0 };
 
 typedef struct nccl_communicator *nccl_communicator;
+/* Of any type. */
+typedef void (*nccl_function)(void);
 
 struct nccl_id {
     char internal[NCCL_ID_BYTES];
@@ -24,13 +26,7 @@ struct nccl {
     int (*abort)(nccl_communicator communicator);
     int (*destroy)(nccl_communicator communicator);
     int (*async_error)(nccl_communicator communicator, int *error);
-    int (*all_reduce)(const void *, void *, size_t, int, int, nccl_communicator, cuda_stream);
-    int (*reduce_scatter)(const void *, void *, size_t, int, int, nccl_communicator, cuda_stream);
-    int (*all_gather)(const void *, void *, size_t, int, nccl_communicator, cuda_stream);
-    int (*broadcast)(const void *, void *, size_t, int, int, nccl_communicator, cuda_stream);
-    int (*reduce)(const void *, void *, size_t, int, int, int, nccl_communicator, cuda_stream);
-    int (*alltoall)(const void *, void *, size_t, int, nccl_communicator,
-                    cuda_stream); /* NULL before 2.28. */
+    nccl_function collectives[TUCCL_OPERATIONS]; /* NULL if this version lacks it. */
 };
 
 bool nccl_load(struct nccl *nccl, const char *path, struct failure *failure);

@@ -190,7 +190,7 @@ bool session_capture(struct tuccl_measure *measure,
 }
 
 static bool enqueue_meeting(struct tuccl_measure *measure, const void *times) {
-    struct collective tiny = {.operation = OPERATION_ALL_REDUCE,
+    struct collective tiny = {.operation = TUCCL_ALL_REDUCE,
                               .type = TYPE_FLOAT32,
                               .ranks = measure->members[0].ranks,
                               .count = MEETING_FLOATS};

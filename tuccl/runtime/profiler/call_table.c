@@ -9,18 +9,11 @@ struct named {
     uint8_t code;
 };
 
-/* The names of ncclFuncToString, the frequent ones first. */
+/* The names of ncclFuncToString. */
 static const struct named functions[] = {
-    {"AllReduce", RECORDED_ALL_REDUCE},
-    {"AllGather", RECORDED_ALL_GATHER},
-    {"ReduceScatter", RECORDED_REDUCE_SCATTER},
-    {"Send", RECORDED_SEND},
-    {"Recv", RECORDED_RECV},
-    {"Broadcast", RECORDED_BROADCAST},
-    {"AlltoAll", RECORDED_ALLTOALL},
-    {"Reduce", RECORDED_REDUCE},
-    {"Gather", RECORDED_GATHER},
-    {"Scatter", RECORDED_SCATTER},
+#define X(NAME, nccl_name, name, flow) {#nccl_name, TUCCL_##NAME},
+    TUCCL_CALLS(X)
+#undef X
 };
 
 /* The names of ncclDatatypeToString, the frequent ones first. It has none for uint8. */
@@ -31,9 +24,10 @@ static const struct named datatypes[] = {
     {"ncclFloat64", 8},
 };
 
-static const char *const operation_names[RECORDED_OPERATIONS] = {
-    "broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce",
-    "alltoall",  "gather", "scatter",    "send",           "recv",
+static const char *const operation_names[TUCCL_CALL_KINDS] = {
+#define X(NAME, nccl_name, name, flow) name,
+    TUCCL_CALLS(X)
+#undef X
 };
 
 static const struct {
@@ -65,15 +59,10 @@ bool tuccl_operation_named(const char *nccl_name, uint8_t *operation) {
 }
 
 bool tuccl_operation_numbered(unsigned number, uint8_t *operation) {
-    /* ncclFunc_t of NCCL 2.23; 5 was its sum of a send and a receive. */
-    static const uint8_t numbered[] = {
-        RECORDED_BROADCAST,  RECORDED_REDUCE,     RECORDED_ALL_GATHER, RECORDED_REDUCE_SCATTER,
-        RECORDED_ALL_REDUCE, RECORDED_OPERATIONS, RECORDED_SEND,       RECORDED_RECV,
-    };
-    if (number >= sizeof numbered || numbered[number] == RECORDED_OPERATIONS)
-        return false;
-    *operation = numbered[number];
-    return true;
+    /* ncclFunc_t of NCCL 2.23, after its collectives. */
+    enum { SEND_AND_RECV = TUCCL_ASKED_ABOUT, SEND, RECV };
+    *operation = (uint8_t)(number == SEND ? TUCCL_SEND : number == RECV ? TUCCL_RECV : number);
+    return number <= RECV && number != SEND_AND_RECV;
 }
 
 bool tuccl_datatype_named(const char *nccl_name, uint8_t *datatype) {
@@ -86,7 +75,7 @@ bool tuccl_datatype_numbered(unsigned number, uint8_t *datatype) {
 }
 
 const char *tuccl_operation_name(unsigned operation) {
-    return operation_names[operation < RECORDED_OPERATIONS ? operation : RECORDED_SEND];
+    return operation_names[operation < TUCCL_CALL_KINDS ? operation : TUCCL_SEND];
 }
 
 const char *tuccl_datatype_name(unsigned datatype) {
@@ -168,7 +157,7 @@ static struct slot *find(struct tuccl_call_table *table, size_t first, size_t le
 }
 
 static bool is_summed(const struct tuccl_recorded_call *call) {
-    return call->operation == RECORDED_SEND || call->operation == RECORDED_RECV;
+    return call->operation == TUCCL_SEND || call->operation == TUCCL_RECV;
 }
 
 bool tuccl_call_table_count(struct tuccl_call_table *table, const struct tuccl_recorded_call *call,

@@ -5,25 +5,13 @@
 #ifndef TUCCL_CALL_TABLE_H
 #define TUCCL_CALL_TABLE_H
 
+#include "../collectives.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* A call as the recorder counts it, and its words in NCCL's and in TuCCL's names. */
-
-enum tuccl_recorded_operation {
-    RECORDED_BROADCAST,
-    RECORDED_REDUCE,
-    RECORDED_ALL_GATHER,
-    RECORDED_REDUCE_SCATTER,
-    RECORDED_ALL_REDUCE,
-    RECORDED_ALLTOALL,
-    RECORDED_GATHER,
-    RECORDED_SCATTER,
-    RECORDED_SEND,
-    RECORDED_RECV,
-    RECORDED_OPERATIONS,
-};
 
 /* Elements by ncclDataType_t; RECORDED_BYTES are bytes whose type is unknown. */
 enum { RECORDED_DATATYPES = 12, RECORDED_BYTES = RECORDED_DATATYPES };
@@ -32,7 +20,7 @@ enum { RECORDED_CUSTOM_REDUCTION = 5, RECORDED_NO_REDUCTION };
 enum tuccl_recorded_answer { RECORDED_UNKNOWN, RECORDED_NO, RECORDED_YES };
 
 struct tuccl_recorded_call {
-    uint8_t operation;
+    uint8_t operation; /* enum tuccl_operation */
     uint8_t datatype;
     uint8_t reduction;
     uint8_t in_place;

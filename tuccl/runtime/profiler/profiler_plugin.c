@@ -81,9 +81,9 @@ static bool is_in_place(const struct tuccl_recorded_call *call, const void *send
                         const void *receive, int rank) {
     uintptr_t from = (uintptr_t)send, to = (uintptr_t)receive;
     uintptr_t offset = (uintptr_t)rank * call->count * tuccl_element_bytes(call->datatype);
-    if (call->operation == RECORDED_ALL_GATHER)
+    if (tuccl_input_is_part(call->operation))
         return from == to + offset;
-    return call->operation == RECORDED_REDUCE_SCATTER ? to == from + offset : from == to;
+    return tuccl_output_is_part(call->operation) ? to == from + offset : from == to;
 }
 
 /* Work that NCCL launches: a call whose operation and datatype are read. */
@@ -91,14 +91,9 @@ static void count_work(struct tuccl_recorded_communicator *communicator,
                        struct tuccl_recorded_call *call, const void *send, const void *receive) {
     int rank = tuccl_recorder_rank(communicator);
     call->in_place = answer(is_in_place(call, send, receive, rank));
-    if (call->operation == RECORDED_ALL_GATHER || call->operation == RECORDED_BROADCAST)
+    if (call->operation == TUCCL_ALL_GATHER || call->operation == TUCCL_BROADCAST)
         call->datatype = RECORDED_BYTES;
     tuccl_recorder_count(communicator, call);
-}
-
-static bool has_reduction(uint8_t operation) {
-    return operation == RECORDED_ALL_REDUCE || operation == RECORDED_REDUCE ||
-           operation == RECORDED_REDUCE_SCATTER;
 }
 
 /* Reads the names of a call, or counts it as one that cannot be read. */
@@ -143,7 +138,7 @@ static void count_collective_v1(struct tuccl_recorded_communicator *communicator
     tuccl_recorder_name(communicator, event->collective.communicator, event->rank);
     if (!read_numbers(event->collective.function, event->collective.datatype, &call))
         return;
-    if (!has_reduction(call.operation))
+    if (!tuccl_is_reduction(call.operation))
         call.reduction = RECORDED_NO_REDUCTION;
     else
         call.reduction =
