@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.program import Chunk, Program, Statement
+from synthesizer.ir.program import Chunk, Location, Program, Statement
 from tuccl.errors import ProgramError
 
 Versions = tuple[tuple[int, ...], ...]
@@ -41,33 +41,25 @@ class _View:
     """The writers of all locations under one buffer layout."""
 
     in_place: bool
-    writer: dict[Chunk, int] = field(default_factory=dict)
+    writer: dict[Location, int] = field(default_factory=dict)
 
     def writer_of(self, program: Program, unit: Chunk) -> int | None:
         """Return the statement that wrote a single chunk, or None."""
-        place = self.place(program, unit)
+        (place,) = self.places(program, unit)
         found = self.writer.get(place)
         return _CALLER if found is None and self._is_input(program, place) else found
 
-    def write(self, program: Program, units: Iterable[Chunk], statement: int) -> None:
-        for unit in units:
-            self.writer[self.place(program, unit)] = statement
-
-    def place(self, program: Program, unit: Chunk) -> Chunk:
-        """Return the location of a single chunk."""
-        return program.location(unit) if self.in_place else unit
-
-    def places(self, program: Program, chunk: Chunk) -> list[Chunk]:
+    def places(self, program: Program, chunk: Chunk) -> list[Location]:
         """Return the locations of chunks."""
-        return [self.place(program, unit) for unit in chunk.units()]
+        rank, first = program.location(chunk, in_place=self.in_place)
+        return [(rank, address) for address in range(first, first + chunk.count)]
 
-    def _is_input(self, program: Program, place: Chunk) -> bool:
-        if place.buffer is Buffer.INPUT or not self.in_place:
-            return place.buffer is Buffer.INPUT
-        if program.collective.input_is_part:
-            return place.buffer is Buffer.OUTPUT and place.offset // program.chunks == place.rank
-        elsewhere = program.collective.from_root and place.rank != program.root
-        return place.buffer is Buffer.OUTPUT and not elsewhere
+    def _is_input(self, program: Program, place: Location) -> bool:
+        rank, address = place
+        if program.collective.from_root and rank != program.root:
+            return False
+        _, first = program.location(program.input(rank, 0), in_place=self.in_place)
+        return first <= address < first + program.input_chunks
 
 
 class Writers:
@@ -138,7 +130,7 @@ class Writers:
             self._require_order(view, statement, index, parents)
         self._parents.append(frozenset(parents))
         for view in compress(self._views, writing):
-            view.write(self._program, statement.dst.units(), index)
+            view.writer.update(dict.fromkeys(view.places(self._program, statement.dst), index))
         written = (index,) * statement.dst.count
         return tuple(written if writes else source[i] for i, writes in enumerate(writing))
 

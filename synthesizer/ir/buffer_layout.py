@@ -1,6 +1,7 @@
 """Layouts of a rank's memory: one address for each chunk of its buffers.
 
-In place, input and output share memory (see `collectives`).
+In place, input and output share memory (see `contents`); two operands conflict if their addresses
+overlap, whichever buffers they name.
 """
 
 from __future__ import annotations
@@ -12,30 +13,29 @@ from synthesizer.ir.algorithm import Algorithm, Buffer, ChunkRef
 from synthesizer.ir.contents import input_chunks, output_chunks
 
 
+def first_addresses(
+    collective: Collective, rank: int, inputs: int, outputs: int, *, in_place: bool
+) -> dict[Buffer, int]:
+    """Return the first address of each buffer of a rank, whose input and output have such sizes."""
+    if not in_place:
+        return {Buffer.INPUT: 0, Buffer.OUTPUT: inputs, Buffer.SCRATCH: inputs + outputs}
+    return {
+        Buffer.INPUT: rank * inputs if collective.input_is_part else 0,
+        Buffer.OUTPUT: rank * outputs if collective.output_is_part else 0,
+        Buffer.SCRATCH: max(inputs, outputs),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Addresses of one rank's buffers, and the chunks of each that a step may touch."""
+    """First addresses of one rank's buffers, and the chunks of each that a step may touch."""
 
-    input_base: int
-    output_base: int
-    scratch_base: int
-    input_chunks: int
-    output_chunks: int
-    scratch_chunks: int
+    first: dict[Buffer, int]
+    chunks: dict[Buffer, int]
 
     def address(self, ref: ChunkRef) -> int:
         """Return the address of a chunk."""
-        if ref.buffer is Buffer.INPUT:
-            return self.input_base + ref.offset
-        if ref.buffer is Buffer.OUTPUT:
-            return self.output_base + ref.offset
-        return self.scratch_base + ref.offset
-
-    def size(self, buffer: Buffer) -> int:
-        """Return the number of chunks of `buffer` that a step may touch."""
-        if buffer is Buffer.INPUT:
-            return self.input_chunks
-        return self.output_chunks if buffer is Buffer.OUTPUT else self.scratch_chunks
+        return self.first[ref.buffer] + ref.offset
 
 
 def shares_buffers(algorithm: Algorithm, rank: int, *, in_place: bool) -> bool:
@@ -54,21 +54,15 @@ def layout(algorithm: Algorithm, rank: int, *, in_place: bool) -> Layout:
     operation have their declared sizes and share nothing.
     """
     program = algorithm.programs[rank]
+    collective = algorithm.collective
     declared = (program.input_chunks, program.output_chunks)
-    if algorithm.collective is Collective.CUSTOM:
-        return Layout(0, declared[0], sum(declared), *declared, program.scratch_chunks)
-    sizes = (algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root)
+    sizes = (collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root)
+    in_place = shares_buffers(algorithm, rank, in_place=in_place)
     inputs, outputs = input_chunks(*sizes), output_chunks(*sizes)
-    input_base, output_base, scratch_base = 0, inputs, inputs + outputs
-    if shares_buffers(algorithm, rank, in_place=in_place):
-        input_base = rank * inputs if algorithm.collective.input_is_part else 0
-        output_base = rank * outputs if algorithm.collective.output_is_part else 0
-        scratch_base = max(inputs, outputs)
+    if collective is Collective.CUSTOM:
+        in_place, (inputs, outputs) = False, declared
+    usable = (min(inputs, declared[0]), min(outputs, declared[1]), program.scratch_chunks)
     return Layout(
-        input_base,
-        output_base,
-        scratch_base,
-        min(inputs, declared[0]),
-        min(outputs, declared[1]),
-        program.scratch_chunks,
+        first_addresses(collective, rank, inputs, outputs, in_place=in_place),
+        dict(zip(Buffer, usable, strict=True)),
     )

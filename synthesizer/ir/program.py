@@ -9,11 +9,16 @@ found on locations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lookup_tables.collective import Collective
 from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.buffer_layout import first_addresses
 from tuccl.errors import ProgramError
+
+Location = tuple[int, int]
+"""Rank, and address in its memory (`synthesizer.ir.buffer_layout`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,8 @@ class Program:
     out_of_place: bool = True
     statements: list[Statement] = field(default_factory=list)
     _scratch: list[int] = field(default_factory=list)
+    _first: Sequence[list[dict[Buffer, int]]] = ()
+    """First addresses of each rank's buffers out of place, and in place."""
 
     def __post_init__(self) -> None:
         if self.ranks < 2 or self.chunks < 1:
@@ -75,6 +82,14 @@ class Program:
                 f"{self.collective}: root {self.root} is not one of ranks 0 to {self.ranks - 1}"
             )
         self._scratch = [0] * self.ranks
+        sizes = (self.input_chunks, self.output_chunks)
+        self._first = tuple(
+            [
+                first_addresses(self.collective, rank, *sizes, in_place=in_place)
+                for rank in range(self.ranks)
+            ]
+            for in_place in (False, True)
+        )
 
     @property
     def chunks_per_loop(self) -> int:
@@ -115,24 +130,14 @@ class Program:
         """Write the sum of `src` and `operand` (default: `dst`) to `dst`; return `dst`."""
         return self._add(Statement(src, dst, operand or dst, channel))
 
-    def location(self, chunk: Chunk) -> Chunk:
-        """Return the location of a single chunk in place: an input chunk may be an output chunk."""
-        if not self.in_place or chunk.buffer is Buffer.SCRATCH:
-            return chunk
-        block = chunk.rank * self.chunks
-        if chunk.buffer is Buffer.INPUT and self.collective.input_is_part:
-            return Chunk(chunk.rank, Buffer.OUTPUT, block + chunk.offset)
-        if chunk.buffer is Buffer.INPUT and self.collective.output_is_part:
-            inside = block <= chunk.offset < block + self.chunks
-            return Chunk(chunk.rank, Buffer.OUTPUT, chunk.offset - block) if inside else chunk
-        return Chunk(chunk.rank, Buffer.OUTPUT, chunk.offset)
+    def location(self, chunk: Chunk, *, in_place: bool) -> Location:
+        """Return rank and address of the first chunk."""
+        return chunk.rank, self._first[in_place][chunk.rank][chunk.buffer] + chunk.offset
 
     def is_self_copy(self, statement: Statement) -> bool:
         """Return whether a statement copies chunks onto themselves in place."""
-        return statement.operand is None and all(
-            self.location(a) == self.location(b)
-            for a, b in zip(statement.src.units(), statement.dst.units(), strict=True)
-        )
+        places = (self.location(c, in_place=self.in_place) for c in (statement.src, statement.dst))
+        return statement.operand is None and len(set(places)) == 1
 
     def _inside(self, chunk: Chunk, limit: int) -> Chunk:
         if not 0 <= chunk.rank < self.ranks:

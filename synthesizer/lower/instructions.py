@@ -20,9 +20,10 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from synthesizer.ir.algorithm import Buffer, StepType
-from synthesizer.ir.program import Chunk, Program, Statement
+from synthesizer.ir.program import Chunk, Location, Program, Statement
 from tuccl.errors import ProgramError
 
 Connection = tuple[int, int, int]
@@ -55,16 +56,19 @@ class InstructionDag:
     keeps, at the end."""
 
 
+_Place = TypeVar("_Place", Chunk, Location)
+
+
 @dataclass
-class _Hazards:
+class _Hazards(Generic[_Place]):
     """Last writer, and readers since, of each location."""
 
     preds: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     readers: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    writer: dict[Chunk, int] = field(default_factory=dict)
-    reading: dict[Chunk, list[int]] = field(default_factory=lambda: defaultdict(list))
+    writer: dict[_Place, int] = field(default_factory=dict)
+    reading: dict[_Place, list[int]] = field(default_factory=lambda: defaultdict(list))
 
-    def access(self, index: int, reads: Iterable[Chunk], writes: Iterable[Chunk]) -> None:
+    def access(self, index: int, reads: Iterable[_Place], writes: Iterable[_Place]) -> None:
         for location in reads:
             if location in self.writer:
                 self.preds[index].add(self.writer[location])
@@ -83,14 +87,17 @@ def instruction_dag(program: Program) -> InstructionDag:
 
     A copy of a chunk onto itself (in place only) moves nothing and adds no in-place hazard.
     """
-    separate, aliased = _Hazards(), _Hazards()
+    separate: _Hazards[Chunk] = _Hazards()
+    aliased: _Hazards[Location] = _Hazards()
     for t, statement in enumerate(program.statements):
         for index, reads, writes in _accesses(t, statement):
             separate.access(index, reads, writes)
             if program.in_place and not program.is_self_copy(statement):
-                aliased.access(
-                    index, map(program.location, reads), list(map(program.location, writes))
+                locations = (
+                    [program.location(chunk, in_place=True) for chunk in chunks]
+                    for chunks in (reads, writes)
                 )
+                aliased.access(index, *locations)
     instructions = {
         instruction.index: instruction
         for t, statement in enumerate(program.statements)

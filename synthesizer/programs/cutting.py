@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lookup_tables.collective import Collective
 from lookup_tables.program_header import MOST_RANKS
-from synthesizer.ir.algorithm import Algorithm, Buffer
+from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.program import Chunk, Program, Statement
 from synthesizer.programs.data_flow import data_flow_of
 from synthesizer.programs.layout import MOST_CHUNKS, MOST_ROUNDS
@@ -89,25 +89,9 @@ def reads(statement: Statement) -> list[Chunk]:
 
 def overlap(a: Chunk, b: Chunk, buffers: Program) -> bool:
     """Return whether two runs of chunks share memory, in place or out of place."""
-    if a.rank != b.rank:
-        return False
-    if a.buffer is b.buffer:
-        return a.offset < b.offset + b.count and b.offset < a.offset + a.count
-    if not buffers.in_place or Buffer.SCRATCH in {a.buffer, b.buffer}:
-        return False
-    (first, end), (other_first, other_end) = _in_output(a, buffers), _in_output(b, buffers)
-    return max(first, other_first) < min(end, other_end)
-
-
-def _in_output(chunk: Chunk, buffers: Program) -> tuple[int, int]:
-    """Return the output chunks that a run of chunks lies on in place: the first, and the end."""
-    first, end = chunk.offset, chunk.offset + chunk.count
-    block = chunk.rank * buffers.chunks
-    if chunk.buffer is Buffer.INPUT and buffers.collective.input_is_part:
-        return first + block, end + block
-    if chunk.buffer is Buffer.INPUT and buffers.collective.output_is_part:
-        return max(first, block) - block, min(end, block + buffers.chunks) - block
-    return first, end
+    in_place = buffers.in_place
+    (rank, first), (other, start) = (buffers.location(c, in_place=in_place) for c in (a, b))
+    return rank == other and first < start + b.count and start < first + a.count
 
 
 class _Work(NamedTuple):

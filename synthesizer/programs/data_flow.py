@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synthesizer.ir.algorithm import Algorithm
+from synthesizer.ir.algorithm import Algorithm, Buffer
 from synthesizer.prove.step_table import Memory, StepTable, step_table
 from synthesizer.prove.symbolic_run import Run, run
 from synthesizer.prove.verifier import SLOTS, verify
@@ -75,8 +75,8 @@ def data_flow_of(algorithm: Algorithm) -> DataFlow:
     done = run(algorithm, table, waves, memory, arrivals=True)
     flow, number = _values(table, done, _order(table, waves))
     for base, layout in zip(memory.base.tolist(), memory.layouts, strict=True):
-        first = base + layout.output_base
-        results = done.cells[first : first + layout.output_chunks]
+        first = base + layout.first[Buffer.OUTPUT]
+        results = done.cells[first : first + layout.chunks[Buffer.OUTPUT]]
         flow.results.append(tuple(number[content] for content in results.tolist()))
     return flow
 

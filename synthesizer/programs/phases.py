@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from lookup_tables.collective import Collective
 from lookup_tables.table import BuiltinConfig
 from synthesizer.ir.algorithm import Buffer
+from synthesizer.ir.buffer_layout import first_addresses
 from synthesizer.ir.contents import input_chunks, output_chunks
 from synthesizer.ir.program import Statement
 from synthesizer.programs.layout import BUFFERS, Pattern, PhaseKind
@@ -228,14 +229,7 @@ class PhasedSchedule:
         In place input and output share memory as NCCL has it.
         """
         inputs, outputs, _ = (self.chunks_of(buffer, rank) for buffer in BUFFERS)
-        if not in_place:
-            return {Buffer.INPUT: 0, Buffer.OUTPUT: inputs, Buffer.SCRATCH: inputs + outputs}
-        part = rank * self.chunks
-        return {
-            Buffer.INPUT: part if self.collective.input_is_part else 0,
-            Buffer.OUTPUT: part if self.collective.output_is_part else 0,
-            Buffer.SCRATCH: max(inputs, outputs),
-        }
+        return first_addresses(self.collective, rank, inputs, outputs, in_place=in_place)
 
     def with_rails(self, rail: BuiltinConfig) -> PhasedSchedule:
         """Return the schedule with a configuration for all calls along rails that NCCL asks about.

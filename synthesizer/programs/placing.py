@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.program import Chunk, Program
+from synthesizer.ir.program import Chunk, Location, Program
 from synthesizer.programs.data_flow import DataFlow
 
 BEFORE = -1
@@ -111,7 +111,7 @@ class _Placing:
         self.places = Places()
         self.targets: dict[int, list[Chunk]] = {}
         """Output chunks of each value of the result."""
-        self.input_at: dict[Chunk, int] = {}
+        self.input_at: dict[Location, int] = {}
         """The needed input value that lies at a location in place."""
 
     def run(self) -> Places:
@@ -122,7 +122,7 @@ class _Placing:
             if value.is_input and self.timing.needed[number]:
                 place = Chunk(value.rank, Buffer.INPUT, value.chunk)
                 self.places.place[number] = place
-                self.input_at[self.program.location(place)] = number
+                self.input_at[self.program.location(place, in_place=True)] = number
         self._join()
         self._place_all()
         return self.places
@@ -201,7 +201,9 @@ class _Placing:
         return None
 
     def _overwritten_input(self, chunk: Chunk) -> int | None:
-        return self.input_at.get(self.program.location(chunk)) if self.program.in_place else None
+        if not self.program.in_place:
+            return None
+        return self.input_at.get(self.program.location(chunk, in_place=True))
 
     def _late_stage(self, value: int, chunk: Chunk) -> int:
         overwritten = self._overwritten_input(chunk)

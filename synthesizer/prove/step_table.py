@@ -157,14 +157,16 @@ class Memory:
             [shares_buffers(algorithm, rank, in_place=in_place) for rank in ranks], dtype=bool
         )
         """Ranks whose input and output share memory."""
-        self._sizes = np.array([[lay.size(buffer) for buffer in BUFFERS] for lay in self.layouts])
+        self._sizes = np.array([[lay.chunks[buffer] for buffer in BUFFERS] for lay in self.layouts])
         # Scratch follows all other buffers (`synthesizer.ir.buffer_layout`).
-        spans = np.array([lay.scratch_base + lay.scratch_chunks for lay in self.layouts])
+        spans = np.array(
+            [lay.first[Buffer.SCRATCH] + lay.chunks[Buffer.SCRATCH] for lay in self.layouts]
+        )
         self.cells = int(spans.sum())
         self.base = np.cumsum(spans) - spans
         """First address of each rank."""
         bases = self.base[:, None] + np.array(
-            [[lay.input_base, lay.output_base, lay.scratch_base] for lay in self.layouts]
+            [[lay.first[buffer] for buffer in BUFFERS] for lay in self.layouts]
         )
         self.source = bases[table.rank, table.src_buffer] + table.src_offset
         self.target = bases[table.rank, table.dst_buffer] + table.dst_offset

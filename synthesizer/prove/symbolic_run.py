@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lookup_tables.collective import Collective
-from synthesizer.ir.algorithm import Algorithm, StepType
+from synthesizer.ir.algorithm import Algorithm, Buffer, StepType
 from synthesizer.ir.contents import Sum, input_chunks, postcondition
 from synthesizer.prove.defects import Defect, DefectKind
 from synthesizer.prove.step_table import (
@@ -237,7 +237,7 @@ def run(
 def _initial(algorithm: Algorithm, memory: Memory, made: int) -> tuple[Ints, Values]:
     cells = np.full(memory.cells, NOTHING)
     sizes = [
-        layout.input_chunks
+        layout.chunks[Buffer.INPUT]
         if algorithm.collective is Collective.CUSTOM
         else input_chunks(
             algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
@@ -245,7 +245,7 @@ def _initial(algorithm: Algorithm, memory: Memory, made: int) -> tuple[Ints, Val
         for rank, layout in enumerate(memory.layouts)
     ]
     chunks = np.array(sizes)
-    first = memory.base + np.array([layout.input_base for layout in memory.layouts])
+    first = memory.base + np.array([layout.first[Buffer.INPUT] for layout in memory.layouts])
     at = ranges(first, chunks)
     cells[at] = np.arange(len(at))
     owner = np.repeat(np.arange(algorithm.ranks), chunks)
@@ -284,7 +284,7 @@ def result_defects(algorithm: Algorithm, memory: Memory, done: Run) -> Iterator[
         wanted = postcondition(
             algorithm.collective, algorithm.ranks, algorithm.chunks_per_loop, rank, algorithm.root
         )
-        base = memory.base[rank] + layout.output_base
+        base = memory.base[rank] + layout.first[Buffer.OUTPUT]
         found = done.cells[base : base + len(wanted)]
         for chunk in done.values.unlike(found, wanted):
             (right,) = wanted[chunk : chunk + 1]

@@ -3,8 +3,7 @@
 import pytest
 
 from lookup_tables.collective import COLLECTIVES, Collective
-from synthesizer.ir.algorithm import Buffer
-from synthesizer.ir.program import Chunk, Program
+from synthesizer.ir.program import Program
 from tuccl.errors import ProgramError
 
 
@@ -22,10 +21,13 @@ def test_buffers_follow_the_collective() -> None:
 
 def test_in_place_input_chunks_lie_on_their_own_block_of_the_output() -> None:
     gather = Program(Collective.ALL_GATHER, 4, 2)
-    assert gather.location(gather.input(3, 1)) == Chunk(3, Buffer.OUTPUT, 7)
+    own, block = gather.input(3, 1), gather.output(3, 7)
+    assert gather.location(own, in_place=True) == gather.location(block, in_place=True) == (3, 7)
+    assert gather.location(own, in_place=False) != gather.location(block, in_place=False)
     scatter = Program(Collective.REDUCE_SCATTER, 4, 2)
-    assert scatter.location(scatter.input(3, 7)) == Chunk(3, Buffer.OUTPUT, 1)
-    assert scatter.location(scatter.input(3, 5)) == Chunk(3, Buffer.INPUT, 5)
+    assert scatter.location(scatter.input(3, 7), in_place=True) == (3, 7)
+    assert scatter.location(scatter.output(3, 1), in_place=True) == (3, 7)
+    assert scatter.location(scatter.scratch(3), in_place=True) == (3, 8)
 
 
 def test_a_program_may_not_write_its_input() -> None:
