@@ -299,7 +299,8 @@ def _check_placements(placements: Sequence[SeenPlacement]) -> None:
         in_order = [each for each in COLLECTIVES if each in lines]
         if operations[own.shape] != in_order or [*lines] != in_order:
             raise TableError("a shape's placements have estimates of different operations")
-        if Collective.ALLTOALL in lines or not all(map(_is_line, lines.values())):
+        is_estimated = all(operation.asks_tuner for operation in lines)
+        if not is_estimated or not all(map(_is_line, lines.values())):
             raise TableError("a placement has an estimate that NCCL does not make")
         for entry in own.entries:
             if entry.key.shape != own.shape or entry.key.operation not in lines:

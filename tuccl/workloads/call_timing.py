@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lookup_tables.collective import Collective
 from tuccl.workloads.step_calls import StepCalls
 from tuccl.workloads.workload import Workload, WorkloadCall
 
@@ -20,8 +19,8 @@ def mostly_in_place(workload: Workload) -> bool:
 
 
 def has_place(calls: StepCalls) -> bool:
-    """Whether all operations of these calls can be made in place, which alltoall cannot."""
-    return all(key.task.operation is not Collective.ALLTOALL for key in calls.keys)
+    """Whether all operations of these calls can be made in place."""
+    return all(key.task.operation.has_place for key in calls.keys)
 
 
 def _surplus(workload: Workload, answer: Callable[[WorkloadCall], bool | None]) -> float:

@@ -91,8 +91,6 @@ class Reduction(StrEnum):
 
 NCCL_REDUCTIONS = (Reduction.SUM, Reduction.PROD, Reduction.MAX, Reduction.MIN, Reduction.AVG)
 """Reductions by their number in ncclRedOp_t; higher numbers are the program's own."""
-REDUCING = frozenset({Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE})
-"""Operations that have a reduction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tuccl.reports.keys import (
 )
 from tuccl.search.trials.config import Task
 from tuccl.search.trials.timing import Computation, Timing
-from tuccl.shipping.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count, reduction
+from tuccl.shipping.bench.bandwidths import algbw_gb_per_s, busbw_gb_per_s, element_count
 from tuccl.shipping.bench.contenders import STOCK, ShippedTable
 from tuccl.shipping.bench.ratios import MeasuredGain, key_gains, mean_gain
 from tuccl.shipping.bench.rounds import BenchTimes
@@ -272,7 +272,7 @@ def _benched(
                 stock_rounds_us=tuple(stock_us[task]),
                 table_rounds_us=tuple(own_us[task]),
                 count=element_count(task, _ELEMENT_BYTES[timing.data_type]),
-                redop=reduction(task),
+                redop="sum" if task.operation.reduces else "none",
                 promised=None if stated is None else stated.gain,
                 left_by_executor=table.has_executor
                 and has_schedule

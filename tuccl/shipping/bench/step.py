@@ -61,7 +61,7 @@ def benched_calls(workload: Workload, whole: Shape, tables: Sequence[ShippedTabl
     tuned = {entry.key.operation for table in tables for entry in table.bundle.entries}
 
     def refusal(operation: Collective, _: Shape) -> str | None:
-        if operation is Collective.ALLTOALL and operation not in tuned:
+        if not operation.asks_tuner and operation not in tuned:
             return "no table here has entries for it, so that NCCL runs it as ever"
         return None
 

@@ -14,7 +14,6 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from lookup_tables.collective import Collective
 from lookup_tables.table import Entry, Table
 from tuccl.errors import UsageError
 from tuccl.quantities import count_of
@@ -24,14 +23,6 @@ from tuccl.workspace.atomic_file import absolute
 
 MARK = "# TuCCL: built-in settings of a table, for NCCL's example tuner"
 """First line of each file."""
-_OPERATIONS = {
-    Collective.BROADCAST: "broadcast",
-    Collective.REDUCE: "reduce",
-    Collective.ALL_GATHER: "allgather",
-    Collective.REDUCE_SCATTER: "reducescatter",
-    Collective.ALL_REDUCE: "allreduce",
-}
-"""Operations that the readers know; they take others for allreduce."""
 _COLUMNS = (
     "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,"
     "regBuff"
@@ -83,7 +74,7 @@ def tuner_csv(source: ExportSource, target: Path) -> Exported:
 
 def _obstacle(entry: Entry, shapes: dict[tuple[int, int], int]) -> str:
     """Return why an entry has no row; empty: it has one."""
-    if entry.key.operation not in _OPERATIONS:
+    if not entry.key.operation.asks_tuner:  # Readers take it for allreduce.
         return f"{entry.key.operation} is unknown to the tuner"
     if entry.builtin is None:
         return "a schedule won, and no built-in setting is faster than NCCL's own choice"
@@ -98,7 +89,7 @@ def _row(entry: Entry) -> str:
     if builtin is None:
         raise ValueError(f"{key} has no built-in setting")
     cells = (
-        _OPERATIONS[key.operation],
+        key.operation.short_name,
         key.min_bytes,
         key.max_bytes,
         builtin.algorithm.value,

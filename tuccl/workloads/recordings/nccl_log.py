@@ -27,7 +27,6 @@ from tuccl.workloads.recordings.recording_file import RecordingFile
 from tuccl.workloads.workload import (
     NCCL_DATATYPES,
     NCCL_REDUCTIONS,
-    REDUCING,
     Reduction,
 )
 
@@ -48,6 +47,7 @@ _SPLIT = re.compile(
 )
 _NAMED = re.compile(rb"[0-9A-Za-z]")
 """Content of a host's name that was not made anonymous."""
+_REDUCING = {operation for operation in COLLECTIVES if operation.reduces}
 _OPERATIONS = {*COLLECTIVES, "send", "recv", "gather", "scatter", "alltoallv"}
 DAMAGED = "lines of calls that are cut, garbled or of NCCL before 2.3.7"
 FOREIGN = "files without a line of NCCL's"
@@ -284,6 +284,6 @@ def _holds_part(whole: int, part: int, part_bytes: int, ranks: int, rank: int | 
 
 
 def _reduction(operation: str, number: int) -> Reduction | None:
-    if operation not in REDUCING:
+    if operation not in _REDUCING:
         return None
     return NCCL_REDUCTIONS[number] if number < len(NCCL_REDUCTIONS) else Reduction.CUSTOM

@@ -13,8 +13,10 @@ from tuccl.quantities import MAX_SIZE_BYTES
 from tuccl.workloads.workload import Datatype, Reduction
 
 _OPERATIONS = frozenset(operation.value for operation in COLLECTIVES)
-_BY_NAME = {operation.value.replace("_", ""): operation.value for operation in COLLECTIVES}
-_TIMES_RANKS = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
+_BY_NAME = {operation.short_name: operation.value for operation in COLLECTIVES}
+_TIMES_RANKS = frozenset(
+    {"gather", "scatter", *(operation.value for operation in COLLECTIVES if operation.divides)}
+)
 """Operations whose size is ranks times what one rank passes."""
 
 
