@@ -49,7 +49,7 @@ class _Output(BaseModel):
     lldp: _Lldp
 
 
-def parse_lldp(text: str, source: str = "lldpctl") -> dict[str, str]:
+def parse_lldp(text: str) -> dict[str, str]:
     """Return the switch of every interface that has only one.
 
     Raises:
@@ -62,7 +62,7 @@ def parse_lldp(text: str, source: str = "lldpctl") -> dict[str, str]:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]["msg"]
         raise MachineError(
-            f"{source}: the JSON is cut or not that of `lldpctl -f json`: {fault:.60}"
+            f"lldpctl: the JSON is cut or not that of `lldpctl -f json`: {fault:.60}"
         ) from error
     switches: dict[str, set[str]] = {}
     for group in interfaces if isinstance(interfaces, list) else [interfaces]:

@@ -44,6 +44,8 @@ _A_COPY = (
 )
 _NO_ADDRESS = "no IP address, so the network behind it is not measured; give the interface one"
 _MAX_NOTE = 1000
+_P2P_TIMEOUT_S = 60.0
+"""Time limit of the measurement of all GPU pairs."""
 _NVIDIA = "10de:"
 
 
@@ -56,8 +58,6 @@ class HostProbeOptions:
     interfaces: tuple[str, ...] = ()
     """Glob patterns of network interfaces that count although they look like pseudo devices."""
     measure_p2p: bool = True
-    p2p_timeout_s: float = 60.0
-    """Time limit of the measurement of all GPU pairs."""
     every_gpu: bool = False
     """Whether GPUs count that CUDA_VISIBLE_DEVICES hides from this process."""
     check_matrix: bool = True
@@ -103,7 +103,7 @@ def probe_host(options: HostProbeOptions, on_progress: Progress = _silent) -> Ho
         topology = replace(topology, notes=(*topology.notes, *check_notes))
     figures = None
     if options.measure_p2p and has_cuda:
-        topology, figures = measure_gpus(topology, options.p2p_timeout_s, on_progress)
+        topology, figures = measure_gpus(topology, _P2P_TIMEOUT_S, on_progress)
     addresses = interface_addresses()
     ports = network_ports(topology, inventory, identity.hostname, addresses)
     ports = with_rdma_subnets(ports, inventory, addresses)

@@ -39,7 +39,9 @@ def read_document(
     found = content.get("schema_version")
     if found != version or isinstance(found, bool):
         stated = "no schema_version" if found is None else f"schema_version {found!r:.40}"
-        raise MachineError(f"{source}: {stated}, this release reads {version}: {remedy}")
+        raise MachineError(
+            f"{source}: {stated}, this release reads schema_version {version}: {remedy}"
+        )
     try:
         return model.model_validate_json(text)
     except ValidationError as error:

@@ -50,13 +50,16 @@ class PortGroups:
     ports: tuple[NetworkPort, ...]
     subnets: tuple[str, ...]
     """Subnets; empty for a port that cannot be measured."""
-    racks: tuple[str, ...]
-    """Racks; empty when unknown."""
     excluded: tuple[tuple[int, str], ...]
     """Ports that cannot be measured, with the reasons."""
     networks: tuple[int, ...]
     """Networks, from 0 in the order of the ports; `NO_NETWORK` for a port that cannot be
     measured."""
+
+    @cached_property
+    def racks(self) -> tuple[str, ...]:
+        """Racks; empty when unknown."""
+        return tuple(port.rack for port in self.ports)
 
     @cached_property
     def in_order(self) -> tuple[int, ...]:
@@ -104,14 +107,10 @@ def _joined(subnets: Sequence[str], reached: Iterable[PortPair]) -> tuple[int, .
     return tuple(numbers.get(subnet, NO_NETWORK) for subnet in subnets)
 
 
-def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> PortGroups:
-    """Group ports by subnet and rack.
-
-    If a port's rack is not known, the first `rack_prefix_length` bits of its address identify it;
-    0 for none.
-    """
+def group_ports(ports: Sequence[NetworkPort]) -> PortGroups:
+    """Group ports by subnet and rack."""
     excluded: dict[int, str] = {}
-    subnets, racks = [], []
+    subnets = []
     owner: dict[str, int] = {}
     hosts_at: dict[str, dict[int, str]] = {}
     for port in ports:
@@ -129,17 +128,11 @@ def group_ports(ports: Sequence[NetworkPort], rack_prefix_length: int = 0) -> Po
             if ports[first].host != port.host:
                 excluded[first] = f"{interface.ip} is the address of {port.label}, too"
         subnets.append(_subnet(interface, port))
-        by_prefix = ""
-        if interface is not None and rack_prefix_length:
-            bits = min(rack_prefix_length, interface.max_prefixlen)
-            by_prefix = str(ipaddress.ip_network((interface.ip, bits), strict=False))
-        racks.append(port.rack or by_prefix)
     named = ["" if index in excluded else subnet for index, subnet in enumerate(subnets)]
     pooled = tuple(_pooled(ports, named))
     return PortGroups(
         ports=tuple(ports),
         subnets=pooled,
-        racks=tuple(racks),
         excluded=tuple(excluded.items()),
         networks=_joined(pooled, ()),
     )

@@ -53,9 +53,9 @@ class GpuStates:
     """NVML's message if it does not answer."""
 
 
-def read_gpu_states(nvml: NvmlCalls | None = None) -> GpuStates:
+def read_gpu_states() -> GpuStates:
     """Read settings and condition of all GPUs, which takes a few ms per GPU."""
-    calls = NvmlCalls() if nvml is None else nvml
+    calls = NvmlCalls()
     try:
         calls.start()
     except NvmlCallError as error:

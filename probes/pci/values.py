@@ -98,10 +98,10 @@ def hexadecimal(digits: int) -> Callable[[str], int]:
     return parse
 
 
-def whole_number(text: str, low: int = 0, high: int = 65_535) -> int:
-    """Parse a decimal number between the limits."""
-    if re.fullmatch(r"-?[0-9]{1,10}", text) is None or not low <= int(text) <= high:
-        raise ValueError(f"which is not a whole number from {low} to {high}")
+def whole_number(text: str, high: int = 65_535) -> int:
+    """Parse a decimal number up to a limit."""
+    if re.fullmatch(r"-?[0-9]{1,10}", text) is None or not 0 <= int(text) <= high:
+        raise ValueError(f"which is not a whole number from 0 to {high}")
     return int(text)
 
 

@@ -14,8 +14,8 @@ from probes.host.report import HostReport, report_from_json
 from probes.network.addresses import with_common_addresses
 from probes.network.campaign.fabric import attach_network
 from probes.network.campaign.findings import Findings
+from probes.network.campaign.idle_pairs import Utilisation
 from probes.network.campaign.run import run_campaign
-from probes.network.campaign.sampling import SamplingOptions
 from probes.network.campaign.uplinks import shared_uplinks
 from probes.network.campaign.verdicts import Evidence, conclude
 from probes.network.instruments.tools import Tool, install_hint
@@ -54,7 +54,7 @@ class ClusterOptions:
     """Rack by host name."""
     fabric: Sequence[AdapterPort] = ()
     """Leaf switches of InfiniBand ports."""
-    sampling: SamplingOptions | None = None
+    utilisation: Utilisation | None = None
     names_are_given: bool = False
     """Whether the names of the places take precedence over the hosts' own."""
 
@@ -197,7 +197,7 @@ def _measure(
 ) -> Findings:
     conflicts = shared_uplinks(merged.topology, merged.ports)
     try:
-        return run_campaign(merged.ports, measurement, options.sampling, on_progress, conflicts)
+        return run_campaign(merged.ports, measurement, options.utilisation, on_progress, conflicts)
     finally:
         measurement.stop()
 

@@ -14,10 +14,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from probes.network.campaign.findings import Findings
+from probes.network.campaign.idle_pairs import Utilisation
 from probes.network.campaign.outliers import Diagnosis, End, Quantity, Role
 from probes.network.campaign.sampling import (
+    PER_PORT_LIMIT,
     Budget,
-    SamplingOptions,
     plan_base,
     plan_reach,
     schedule,
@@ -175,19 +176,20 @@ _JOINED_FROM = 0.1
 def run_campaign(
     ports: Sequence[NetworkPort],
     measure: Measure,
-    options: SamplingOptions | None = None,
+    utilisation: Utilisation | None = None,
     on_progress: Progress | None = None,
     conflicts: Conflicts = (),
 ) -> Findings:
     """Measure a sample of pairs and locate faults.
 
-    `on_progress` is called before each round and after the last. `conflicts` has the groups of
-    ports that must not be measured at once, as from `shared_uplinks`.
+    `utilisation` is from a traffic log. `on_progress` is called before each round and after the
+    last. `conflicts` has the groups of ports that must not be measured at once, as from
+    `shared_uplinks`.
 
     Raises:
         ValueError: `measure` returned results for other pairs than requested.
     """
-    campaign = _Campaign(ports, measure, options or SamplingOptions(), on_progress, conflicts)
+    campaign = _Campaign(ports, measure, utilisation, on_progress, conflicts)
     return campaign.run()
 
 
@@ -198,15 +200,15 @@ class _Campaign:
         self,
         ports: Sequence[NetworkPort],
         measure: Measure,
-        options: SamplingOptions,
+        utilisation: Utilisation | None,
         on_progress: Progress | None,
         conflicts: Conflicts,
     ) -> None:
         self.measure = measure
-        self.options = options
+        self.utilisation = utilisation
         self.on_progress = on_progress
         self.conflicts = conflicts
-        self.groups = group_ports(ports, options.rack_prefix_length)
+        self.groups = group_ports(ports)
         self.networks_are_known = False
         self.results: list[PairResult] = []
         self.rounds = 0
@@ -215,7 +217,7 @@ class _Campaign:
         self._measure("networks", [plan_reach(self.groups)])
         self.groups = self.groups.joined(r.pair for r in self.results if self._joins(r))
         self.networks_are_known = True
-        plan = plan_base(self.groups, self.options, [result.pair for result in self.results])
+        plan = plan_base(self.groups, self.utilisation, [result.pair for result in self.results])
         self._measure("pairs", plan.by_distance)
         planned = frozenset(result.pair for result in self.results)
         suspected: set[int] = set()
@@ -248,7 +250,7 @@ class _Campaign:
         return is_reached(result) and (bandwidth is None or bandwidth >= _JOINED_FROM * rate)
 
     def _budget(self, measured: Sequence[PortPair]) -> Budget:
-        return Budget(len(self.groups.ports), self.options.per_port_limit, measured)
+        return Budget(len(self.groups.ports), PER_PORT_LIMIT, measured)
 
     def _diagnoses(self, planned: frozenset[PortPair]) -> tuple[Diagnosis, ...]:
         figures = (

@@ -19,43 +19,16 @@ from probes.network.campaign.idle_pairs import Utilisation, without_idle
 from probes.network.port_groups import NO_NETWORK, Distance, PortGroups
 from probes.network.ports import NetworkPort, PortPair
 
+PER_PORT_LIMIT = 8
+"""Most measurements of a port, repetitions included."""
+_KEPT_FOR_REPEATS = 2
+"""Measurements of these that are reserved for suspects."""
+_ALL_PAIRS_UP_TO_HOSTS = 4
+"""Clusters of up to this many hosts are measured pair by pair, within the limit."""
 _REACH_PER_PORT = 2
 """Measurements per port to find out whether subnets are joined."""
 _SAMPLES_PER_RAIL = 4
 """Pairs of neighbouring rails measured in a network."""
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingOptions:
-    """Limits of the measurement."""
-
-    per_port_limit: int = 8
-    """Most measurements of a port, repetitions included."""
-    kept_for_repeats: int = 2
-    """Measurements of these that are reserved for suspects."""
-    all_pairs_up_to_hosts: int = 4
-    """Clusters of up to this many hosts are measured pair by pair, within the limit."""
-    rack_prefix_length: int = 0
-    """Bits of an IP address that identify a rack unknown otherwise; 0 for none."""
-    utilisation: Utilisation | None = None
-    """Utilisation from a traffic log; unlisted pairs are taken as used."""
-    idle_below: float = 0.01
-    """Share of the line rate below which a pair is idle."""
-
-    def __post_init__(self) -> None:
-        """Check the limits; raise ValueError if they leave nothing to measure."""
-        if self.kept_for_repeats < 0 or self.per_port_limit < self.kept_for_repeats + 2:
-            raise ValueError(
-                f"per_port_limit {self.per_port_limit}: a port takes 2 measurements at least, and "
-                f"{self.kept_for_repeats} are kept for repeats"
-            )
-        if not 0 <= self.rack_prefix_length <= 128:
-            raise ValueError(f"rack_prefix_length {self.rack_prefix_length}: use 0 to 128 bits")
-
-    @property
-    def planned_limit(self) -> int:
-        """Measurements per port without repetitions."""
-        return self.per_port_limit - self.kept_for_repeats
 
 
 class Budget:
@@ -113,23 +86,26 @@ def _crossing(a: Sequence[int], b: Sequence[int], shift: int) -> Iterator[PortPa
 
 
 def plan_base(
-    groups: PortGroups, options: SamplingOptions, spent: Sequence[PortPair] = ()
+    groups: PortGroups, utilisation: Utilisation | None = None, spent: Sequence[PortPair] = ()
 ) -> BasePlan:
-    """Plan the pairs inside every network; pairs in `spent` were measured before."""
+    """Plan the pairs inside every network; pairs in `spent` were measured before.
+
+    Pairs that a traffic log lists as idle are left out; others are taken as used.
+    """
     ports, networks = groups.ports, groups.networks
-    picker = _Picker(ports, Budget(len(ports), options.planned_limit, spent), spent)
+    picker = _Picker(ports, Budget(len(ports), PER_PORT_LIMIT - _KEPT_FOR_REPEATS, spent), spent)
     members: dict[int, list[int]] = {}
     for port in groups.in_order:
         if networks[port] != NO_NETWORK:
             members.setdefault(networks[port], []).append(port)
     for network in sorted(members):
         in_network = members[network]
-        few = len({ports[port].host for port in in_network}) <= options.all_pairs_up_to_hosts
+        few = len({ports[port].host for port in in_network}) <= _ALL_PAIRS_UP_TO_HOSTS
         pairs = _all_pairs(ports, in_network) if few else _sampled(groups, in_network)
         for pair in itertools.chain(_rail_samples(ports, in_network), pairs):
             picker.pick(pair)
-        _pair_unserved_ports(picker, in_network, options.kept_for_repeats)
-    kept, notes = without_idle(ports, picker.pairs, options.utilisation, options.idle_below)
+        _pair_unserved_ports(picker, in_network)
+    kept, notes = without_idle(ports, picker.pairs, utilisation)
     return BasePlan(
         by_distance=tuple(
             tuple(pair for pair in kept if groups.distance(pair) is wanted) for wanted in Distance
@@ -251,7 +227,7 @@ def _circle(members: Sequence[int], step: int) -> Iterator[PortPair]:
             yield PortPair(members[i], members[(i + step) % count])
 
 
-def _pair_unserved_ports(picker: _Picker, members: Sequence[int], kept: int) -> None:
+def _pair_unserved_ports(picker: _Picker, members: Sequence[int]) -> None:
     """Add two pairs for each port without a pair, with the next ports that have budget left.
 
     The reserve for repeats may be used, since an unmeasured port is worse.
@@ -261,6 +237,7 @@ def _pair_unserved_ports(picker: _Picker, members: Sequence[int], kept: int) -> 
             continue
         count = 0
         for peer in [*members[i + 1 :], *members[:i]]:
-            count += picker.pick(PortPair(peer, port) if count else PortPair(port, peer), kept)
+            pair = PortPair(peer, port) if count else PortPair(port, peer)
+            count += picker.pick(pair, _KEPT_FOR_REPEATS)
             if count == 2:
                 break

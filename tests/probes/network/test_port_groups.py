@@ -54,12 +54,6 @@ def test_excluded_ports_have_reasons() -> None:
     assert groups.networks == (0, 0, -1, -1, -1, -1, -1)
 
 
-def test_racks_by_name_else_by_prefix() -> None:
-    ports = [port(0, rack="A"), port(1), port(2, address="10.0.7.3")]
-    assert group_ports(ports).racks == ("A", "", "")
-    assert group_ports(ports, rack_prefix_length=24).racks == ("A", "10.0.0.0/24", "10.0.7.0/24")
-
-
 def test_a_measurement_across_subnets_makes_them_one_network() -> None:
     ports = cluster(2, 3)
     groups = group_ports(ports)
@@ -107,7 +101,7 @@ def rdma_port(host: int, nic: int = 0, **fields: Unpack[PortFields]) -> NetworkP
 
 def test_rdma_ports_without_an_address_are_in_the_subnet_of_their_gids_by_rail() -> None:
     ports = [rdma_port(host, nic) for host in range(2) for nic in range(2)]
-    groups = group_ports(ports, rack_prefix_length=24)
+    groups = group_ports(ports)
     assert groups.excluded == ()
     assert groups.racks == ("",) * 4
     rails = tuple(f"InfiniBand fe80::/64 of NIC {nic}" for nic in range(2))

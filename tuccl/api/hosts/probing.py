@@ -10,8 +10,7 @@ from pathlib import Path
 
 from probes.host.probe import HostProbeOptions
 from probes.inputs.xml_tree import MAX_BYTES
-from probes.network.campaign.idle_pairs import parse_traffic_log, utilisation_of
-from probes.network.campaign.sampling import SamplingOptions
+from probes.network.campaign.idle_pairs import parse_traffic_log
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
 from probes.network.racks.rack_map import expand_host_list, parse_rack_map, parse_slurm_topology
 from probes.topology.graph import Topology
@@ -139,8 +138,7 @@ def cluster_options(options: ProbeOptions, tell: Callable[[str], None]) -> Clust
     if options.ibnetdiscover is not None:
         fabric = parse_ibnetdiscover(_text(options.ibnetdiscover), str(options.ibnetdiscover))
     if options.traffic_log is not None:
-        used = parse_traffic_log(_text(options.traffic_log), str(options.traffic_log))
-        utilisation = utilisation_of(used)
+        utilisation = parse_traffic_log(_text(options.traffic_log), str(options.traffic_log))
     return ClusterOptions(
         host=host_options(options),
         network=options.network,
@@ -149,7 +147,7 @@ def cluster_options(options: ProbeOptions, tell: Callable[[str], None]) -> Clust
         allow_missing=options.allow_missing,
         racks=racks,
         fabric=fabric,
-        sampling=SamplingOptions(utilisation=utilisation),
+        utilisation=utilisation,
         names_are_given=bool(options.hosts),
     )
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from probes.network.campaign.findings import Findings
 from probes.network.campaign.outliers import Quantity, Role
 from probes.network.campaign.run import run_campaign
-from probes.network.campaign.sampling import SamplingOptions
 from probes.network.ports import Failure, NetworkPort, PairResult, PortPair
 from probes.topology.replicate import NetworkLayout
 from tests.probes.network.clusters import answering, cluster, port, same_subnet
@@ -327,12 +326,11 @@ def test_an_answer_for_another_pair_is_refused() -> None:
 
 def test_idle_pairs_are_left_out() -> None:
     ports = cluster(12)
-    used = {}
+    used: dict[tuple[str, ...], float] = {}
     for a in ports:
         for b in ports:
             used[a.host_name, a.os_name, b.host_name, b.os_name] = float((a.host - b.host) % 12 < 2)
-    options = SamplingOptions(utilisation=used)
-    findings = run_campaign(ports, answering(ports, same_subnet), options)
+    findings = run_campaign(ports, answering(ports, same_subnet), used)
     assert len(findings.results) == 12
     assert "24 planned pairs idle" in notes(findings)
 

@@ -4,18 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.network.campaign.sampling import SamplingOptions, plan_base, plan_reach, schedule
+from probes.network.campaign.sampling import PER_PORT_LIMIT, plan_base, plan_reach, schedule
 from probes.network.port_groups import Distance, group_ports
 from probes.network.ports import NetworkPort, PortPair
 from tests.probes.network.clusters import PortFields, cluster, port
 
 
-def planned(
-    ports: tuple[NetworkPort, ...], options: SamplingOptions | None = None
-) -> list[PortPair]:
-    options = options or SamplingOptions()
-    groups = group_ports(ports, options.rack_prefix_length)
-    plan = plan_base(groups, options)
+def planned(ports: tuple[NetworkPort, ...]) -> list[PortPair]:
+    plan = plan_base(group_ports(ports))
     return [pair for pairs in plan.by_distance for pair in pairs]
 
 
@@ -91,7 +87,7 @@ def test_a_port_that_only_met_another_network_is_measured_in_its_own() -> None:
     flat: PortFields = {"prefix_length": 8}
     ports = (*cluster(12, 1, **flat), port(3, 1, **flat), port(5, 2, address="11.0.0.1"))
     ports = (*ports, port(6, 2, address="11.0.0.2"))
-    plan = plan_base(group_ports(ports), SamplingOptions(), [PortPair(12, 13)])
+    plan = plan_base(group_ports(ports), spent=[PortPair(12, 13)])
     assert peers_of([pair for pairs in plan.by_distance for pair in pairs], 12)
 
 
@@ -117,16 +113,15 @@ def test_both_directions_of_a_pair_are_two_rounds() -> None:
     nics=st.integers(1, 3),
     per_rack=st.integers(1, 24),
     flat=st.booleans(),
-    limit=st.integers(4, 8),
 )
 def test_all_ports_are_measured_within_the_limit_and_no_host_with_itself(
-    hosts: int, nics: int, per_rack: int, flat: bool, limit: int
+    hosts: int, nics: int, per_rack: int, flat: bool
 ) -> None:
     ports = racked(hosts, nics, per_rack, prefix_length=8 if flat else 16)
-    pairs = planned(ports, SamplingOptions(per_port_limit=limit))
+    pairs = planned(ports)
     used = Counter(index for pair in pairs for index in (pair.client, pair.server))
     assert set(used) == set(range(len(ports)))
-    assert max(used.values()) <= limit
+    assert max(used.values()) <= PER_PORT_LIMIT
     assert len(set(pairs)) == len(pairs)
     assert all(ports[p.client].host != ports[p.server].host for p in pairs)
     rounds = schedule(len(ports), pairs)
