@@ -109,42 +109,27 @@ static int read_settings(struct startup *startup) {
     return NCCL_SUCCESS;
 }
 
-/* Advice on the process profile, which NCCL has read before it loads a plugin. */
-#define LEFT_BEHIND                                                                                \
-    ", or run without the table and unset its process profile too (the NCCL_ variables of "        \
-    "tuccl.env)"
-
 /* Leaves NCCL unchanged unless a sum is demanded: then the other ranks have the table, and a rank
- * without it would choose differently and hang them. */
-static int refuse_bundle(const struct startup *startup, enum cause cause, const char *why) {
-    if (startup->crc_demanded) {
+ * without it would choose differently and hang them. Other ranks may see other GPUs, too: they run
+ * on another host, or in a container with another sysfs; a single rank has no peer to disagree
+ * with. */
+static int refuse(const struct startup *startup, enum cause cause, const char *why) {
+    bool machine = cause == CAUSE_OTHER_MACHINE;
+    if (startup->crc_demanded && !(machine && startup->ranks <= 1)) {
         WARN(startup->logger,
-             "TuCCL: %s %s, and TUCCL_BUNDLE_CRC=%08x is demanded; this rank "
-             "would decide differently from others: restore the file",
-             startup->path, why, startup->crc);
+             "TuCCL: %s %s, and TUCCL_BUNDLE_CRC=%08x is demanded; this rank would decide "
+             "differently from others: %s",
+             startup->path, why, startup->crc,
+             machine ? "tune this machine, or unset what tuccl.env exports on all ranks"
+                     : "restore the file");
         return NCCL_INVALID_USAGE;
     }
     if (first_time(cause))
-        WARN(startup->logger,
-             "TuCCL: %s %s; NCCL stays as it is: ship the bundle again" LEFT_BEHIND, startup->path,
-             why);
-    return NCCL_SUCCESS;
-}
-
-/* Other ranks may see other GPUs and follow the table: they run on another host, or in a container
- * with another sysfs. A single rank has no peer to disagree with. */
-static int refuse_machine(const struct startup *startup, const char *why) {
-    if (startup->crc_demanded && startup->ranks > 1) {
-        WARN(startup->logger,
-             "TuCCL: %s %s, and TUCCL_BUNDLE_CRC=%08x is demanded; this rank would decide "
-             "differently from others: tune this machine, or unset what tuccl.env exports on all "
-             "ranks",
-             startup->path, why, startup->crc);
-        return NCCL_INVALID_USAGE;
-    }
-    if (first_time(CAUSE_OTHER_MACHINE))
-        WARN(startup->logger, "TuCCL: %s %s; NCCL stays as it is: tune this machine" LEFT_BEHIND,
-             startup->path, why);
+        WARN(
+            startup->logger,
+            "TuCCL: %s %s; NCCL stays as it is: %s, or run without the table and unset its process "
+            "profile too (the NCCL_ variables of tuccl.env)",
+            startup->path, why, machine ? "tune this machine" : "ship the bundle again");
     return NCCL_SUCCESS;
 }
 
@@ -171,7 +156,7 @@ static int select_shape(struct tuccl_selection **context, const struct startup *
     *context = tuccl_selection_create(bundle, shape, tells_placements(startup->logger),
                                       explained ? startup->logger : NULL);
     if (*context == NULL)
-        return refuse_bundle(startup, CAUSE_NO_MEMORY, "does not fit in memory");
+        return refuse(startup, CAUSE_NO_MEMORY, "does not fit in memory");
     INFO(startup->logger,
          "TuCCL: %s (CRC %08x): %u entries for %zu ranks on %zu nodes, %zu per node", startup->path,
          bundle->crc, (*context)->entry_count, ranks, nodes, per_node);
@@ -191,7 +176,7 @@ static int use_bundle(struct tuccl_selection **context, const struct startup *st
     const char *sysfs = setting("TUCCL_SYSFS");
     if (!tuccl_machine_matches(sysfs != NULL ? sysfs : "/sys", bundle->gpu_models,
                                bundle->gpu_model_count, why, sizeof why))
-        return refuse_machine(startup, why);
+        return refuse(startup, CAUSE_OTHER_MACHINE, why);
     return select_shape(context, startup, bundle);
 }
 
@@ -271,7 +256,7 @@ int tuccl_plugin_init(struct tuccl_selection **context, int abi, size_t ranks, s
     char why[200];
     enum tuccl_bundle_fault fault = tuccl_bundle_load(startup.path, &bundle, why, sizeof why);
     if (fault != TUCCL_BUNDLE_GOOD)
-        return refuse_bundle(&startup, (enum cause)fault, why);
+        return refuse(&startup, (enum cause)fault, why);
     result = use_bundle(context, &startup, &bundle);
     tuccl_bundle_free(&bundle);
     if (*context != NULL)
