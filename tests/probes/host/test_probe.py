@@ -22,12 +22,12 @@ from probes.host.report import report_from_json, report_to_json
 from probes.network.addresses import InterfaceAddress
 from probes.nvidia.nvml import NvmlFacts, read_nvml
 from probes.nvidia.nvml_inventory import gpu_classes, join_nvml
-from probes.p2p.report import Figure
 from probes.pci.inventory import Gap, PcieLink, PciInventory
 from probes.pci.tree import DirectoryTree
 from probes.topology.graph import Provenance, Topology
 from tests.probes.host.sysfs_host import GPUS, write_host
 from tests.probes.nvidia.nvml_session import RecordedNvml, session
+from tests.probes.p2p.reports import all_pairs, content
 from tests.shared_data import SHARED_DATA, requires_shared_data
 
 
@@ -187,33 +187,16 @@ def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
 def test_figures_of_the_benchmark_replace_those_of_data_sheets(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pairs = [[src, dst] for src in range(4) for dst in range(4) if src != dst]
-    sizes = ("sm_count", "compute_capability", "memory_bytes", "buffer_bytes", "host_buffer_bytes")
-    gpu = {"name": "NVIDIA H200", "error": "", **dict.fromkeys(sizes, 90)}
-    copy = {"what": "copy_engine", "unit": "GB/s", "status": "ok", "detail": "", "samples": [386.0]}
-    numbers = ("schema_version", "driver_version", "runtime_version", "bytes", "repetitions")
-    report = {
-        **dict.fromkeys(numbers, 1),
-        "seconds": 1.0,
-        "gpus": [gpu | {"bus_id": address} for address in GPUS],
-        "pairs": [
-            {"gpus": [src, dst], "peer_access": True, "detail": ""}
-            for src, dst in pairs
-            if src < dst
-        ],
-        "measurements": [copy | {"gpus": pair} for pair in pairs],
-        "notes": ["a note\twith a tab"],
-    }
+    report = content(GPUS, all_pairs(4, "copy_engine", 386.0)) | {"notes": ["a note\twith a tab"]}
     message: list[str] = []
     benchmark(tmp_path, monkeypatch, f"echo step 1 >&2; cat <<'END'\n{json.dumps(report)}\nEND")
     topology, figures = measure_gpus(described(root), 20, message.append)
     (link,) = topology.links_between["n0/gpu2", "n0/nvswitch0"]
     assert (link.bandwidth_gb_per_s, link.provenance) == (386.0, Provenance.MEASURED)
     assert figures is not None
-    assert [(pair.src, pair.copy_engine_gb_per_s) for pair in figures.pairs[:4]] == [
-        *[("n0/gpu0", Figure(386.0, 0.0))] * 3,
-        ("n0/gpu1", Figure(386.0, 0.0)),
-    ]
+    assert [pair.src for pair in figures.pairs[:4]] == [*["n0/gpu0"] * 3, "n0/gpu1"]
+    measured = [pair.copy_engine_gb_per_s for pair in figures.pairs]
+    assert [figure.median for figure in measured if figure] == [386.0] * 12
     assert message == ["measuring GPUs", "step 1"]
     assert all(note.isprintable() for note in topology.notes)
 

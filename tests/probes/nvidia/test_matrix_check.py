@@ -14,12 +14,13 @@ from probes.nvidia.matrix_check import check_with_nvidia_smi, compare_with_matri
 from probes.nvidia.nvidia_smi_topo import topology_of_matrix
 from probes.nvidia.nvml import NvmlFacts, read_nvml
 from probes.nvidia.topo_matrix import TopoMatrix, parse_topo_matrix
-from probes.pci.inventory import NicPort, NumaNode, PciFunction, PciInventory
+from probes.pci.inventory import NicPort
 from probes.pci.records import host_topology
 from probes.pci.relation import Relation, relation
 from probes.pci.tree import DirectoryTree
 from tests.probes.host.sysfs_host import GPUS, write_host
 from tests.probes.nvidia.nvml_session import RecordedNvml, session
+from tests.probes.pci.hand_made import hand_made
 
 Program = Callable[[str], None]
 
@@ -41,44 +42,17 @@ def all_alike(word: str, count: int) -> str:
     return "\n".join([*rows, "", "Legend:", "", "  X    = Self", ""])
 
 
-GPU_ADDRESSES = ("0000:13:00.0", "0000:18:00.0", "0000:1c:00.0", "0000:31:00.0", "0000:41:00.0")
-NIC_ADDRESSES = {"mlx5_0": "0000:14:00.0", "mlx5_1": "0000:20:01.0"}
+GPU_ADDRESSES = ("0000:13:00.0", "0000:18:00.0", "0000:1b:00.0", "0000:31:00.0", "0000:41:00.0")
+NIC_ADDRESSES = {"mlx5_0": "0000:14:00.0", "mlx5_1": "0000:20:05.0"}
 
 
-def machine() -> PciInventory:
-    """Root bus 10: a switch with GPU0 and mlx5_0, below it a second one with GPU1; GPU2 beside.
-
-    Root bus 20, as near: mlx5_1. Root bus 30: another NUMA node of the socket with GPU3. Root bus
-    40: the other socket with GPU4.
-    """
-    bridges = [
-        ("0000:10:00.0", None), ("0000:11:00.0", "0000:10:00.0"), ("0000:12:01.0", "0000:11:00.0"),
-        ("0000:12:02.0", "0000:11:00.0"), ("0000:12:03.0", "0000:11:00.0"),
-        ("0000:16:00.0", "0000:12:03.0"), ("0000:17:01.0", "0000:16:00.0"), ("0000:10:01.0", None),
-    ]  # fmt: skip
-    functions = [PciFunction(a, "pci0000:10", above, 0x060400, numa_node=0) for a, above in bridges]
-    ends = [
-        ("0000:13:00.0", "10", "0000:12:01.0", 0), ("0000:18:00.0", "10", "0000:17:01.0", 0),
-        ("0000:1c:00.0", "10", "0000:10:01.0", 0), ("0000:31:00.0", "30", None, 1),
-        ("0000:41:00.0", "40", None, 2), ("0000:14:00.0", "10", "0000:12:02.0", 0),
-        ("0000:20:01.0", "20", None, 0),
-    ]  # fmt: skip
-    for address, bus, above, numa in ends:
-        is_gpu = address in GPU_ADDRESSES
-        kind, vendor = (0x030200, 0x10DE) if is_gpu else (0x020700, 0x15B3)
-        functions.append(
-            PciFunction(address, f"pci0000:{bus}", above, kind, vendor, numa_node=numa)
-        )
-    ports = tuple(
-        NicPort(name, function, name, 1, speed_gbit_per_s=400.0)
-        for name, function in NIC_ADDRESSES.items()
-    )
-    nodes = (NumaNode(0, 0), NumaNode(1, 0), NumaNode(2, 1))
-    functions.sort(key=lambda function: function.address)
-    return PciInventory("hand-made", tuple(functions), ports, nodes)
-
-
-INVENTORY = machine()
+PORTS = tuple(
+    NicPort(name, function, name, 1, speed_gbit_per_s=400.0)
+    for name, function in NIC_ADDRESSES.items()
+)
+INVENTORY = replace(hand_made(), ports=PORTS)
+"""GPU0 and mlx5_0 on a switch, GPU1 on one below it, GPU2 beside; mlx5_1 on another root bus, GPU3
+on another NUMA node of the socket, GPU4 on another socket."""
 TOPOLOGY = host_topology(
     INVENTORY,
     "hand-made",

@@ -8,48 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.pci.inventory import NumaNode, PciFunction, PciInventory
+from probes.pci.inventory import NumaNode, PciInventory
 from probes.pci.relation import Relation, bridges_above, relation
-
-
-def _function(address: str, parent: str | None, root: str, numa: int | None) -> PciFunction:
-    return PciFunction(address, root, parent, numa_node=numa)
-
-
-def _machine(
-    nodes: tuple[NumaNode, ...] = (NumaNode(0, 0), NumaNode(1, 0), NumaNode(2, 1)),
-) -> PciInventory:
-    """Root bus 10: a switch with GPU 13, dual-port NIC 14 and a second switch (GPU 18, NIC 19).
-
-    Root bus 20, as near: NIC 21 below a root port, its neighbour 21:01 on the same wire, and a
-    function on the bus itself. Root bus 30: NUMA node 1, same socket. Root bus 40: other socket.
-    """
-    rows = [
-        ("0000:10:00.0", None, "pci0000:10", 0),
-        ("0000:11:00.0", "0000:10:00.0", "pci0000:10", 0),
-        ("0000:12:01.0", "0000:11:00.0", "pci0000:10", 0),
-        ("0000:12:02.0", "0000:11:00.0", "pci0000:10", 0),
-        ("0000:12:03.0", "0000:11:00.0", "pci0000:10", 0),
-        ("0000:13:00.0", "0000:12:01.0", "pci0000:10", 0),
-        ("0000:14:00.0", "0000:12:02.0", "pci0000:10", 0),
-        ("0000:14:00.1", "0000:12:02.0", "pci0000:10", 0),
-        ("0000:16:00.0", "0000:12:03.0", "pci0000:10", 0),
-        ("0000:17:01.0", "0000:16:00.0", "pci0000:10", 0),
-        ("0000:17:02.0", "0000:16:00.0", "pci0000:10", 0),
-        ("0000:18:00.0", "0000:17:01.0", "pci0000:10", 0),
-        ("0000:19:00.0", "0000:17:02.0", "pci0000:10", 0),
-        ("0000:10:01.0", None, "pci0000:10", 0),
-        ("0000:1b:00.0", "0000:10:01.0", "pci0000:10", 0),
-        ("0000:20:00.0", None, "pci0000:20", 0),
-        ("0000:21:00.0", "0000:20:00.0", "pci0000:20", None),
-        ("0000:21:01.0", "0000:20:00.0", "pci0000:20", None),
-        ("0000:20:05.0", None, "pci0000:20", 0),
-        ("0000:31:00.0", None, "pci0000:30", 1),
-        ("0000:41:00.0", None, "pci0000:40", 2),
-        ("0000:51:00.0", None, "pci0000:50", None),
-    ]
-    functions = tuple(_function(*row) for row in rows)
-    return PciInventory("hand-made", functions, numa_nodes=nodes)
+from tests.probes.pci.hand_made import bare_function, hand_made
 
 
 @pytest.mark.parametrize(
@@ -70,12 +31,12 @@ def _machine(
     ],
 )
 def test_hand_worked_pairs(a: str, b: str, expected: Relation) -> None:
-    assert relation(_machine(), a, b) is expected
+    assert relation(hand_made(), a, b) is expected
 
 
 def test_a_switch_straight_on_a_root_bus_is_a_switch_and_not_a_root_port() -> None:
     functions = tuple(
-        _function(address, parent, "pci0000:00", 0)
+        bare_function(address, parent, "pci0000:00", 0)
         for address, parent in (
             ("0000:00:02.0", None),
             ("0000:01:00.0", "0000:00:02.0"),
@@ -89,27 +50,27 @@ def test_a_switch_straight_on_a_root_bus_is_a_switch_and_not_a_root_port() -> No
 
 
 def test_without_packages_two_numa_nodes_have_no_relation() -> None:
-    silent = _machine((NumaNode(0), NumaNode(1), NumaNode(2)))
+    silent = hand_made((NumaNode(0), NumaNode(1), NumaNode(2)))
     assert relation(silent, "0000:13:00.0", "0000:31:00.0") is Relation.UNKNOWN
 
 
 def test_on_a_host_with_one_numa_node_everything_is_on_it() -> None:
-    host = _machine((NumaNode(0, 0),))
+    host = hand_made((NumaNode(0, 0),))
     assert relation(host, "0000:13:00.0", "0000:51:00.0") is Relation.NUMA_NODE
 
 
 def test_an_address_that_is_not_there_is_an_error() -> None:
     with pytest.raises(KeyError):
-        relation(_machine(), "0000:13:00.0", "0000:ff:00.0")
+        relation(hand_made(), "0000:13:00.0", "0000:ff:00.0")
 
 
 def test_bridges_in_a_loop_are_no_path() -> None:
     inventory = PciInventory(
         "loop",
         (
-            _function("0000:01:00.0", "0000:02:00.0", "pci0000:00", 0),
-            _function("0000:02:00.0", "0000:01:00.0", "pci0000:00", 0),
-            _function("0000:03:00.0", "0000:02:00.0", "pci0000:00", 0),
+            bare_function("0000:01:00.0", "0000:02:00.0", "pci0000:00", 0),
+            bare_function("0000:02:00.0", "0000:01:00.0", "pci0000:00", 0),
+            bare_function("0000:03:00.0", "0000:02:00.0", "pci0000:00", 0),
         ),
     )
     assert bridges_above(inventory, inventory.functions[2]) == []
@@ -118,7 +79,7 @@ def test_bridges_in_a_loop_are_no_path() -> None:
 
 @given(st.data())
 def test_relation_is_the_same_both_ways_and_closest_to_itself(data: st.DataObject) -> None:
-    machine = _machine()
+    machine = hand_made()
     addresses = [function.address for function in machine.functions]
     a, b = (data.draw(st.sampled_from(addresses)) for _ in range(2))
     assert relation(machine, a, b) is relation(machine, b, a)
@@ -127,7 +88,7 @@ def test_relation_is_the_same_both_ways_and_closest_to_itself(data: st.DataObjec
 
 @given(st.permutations(range(22)), st.integers(1, 0x60))
 def test_bus_numbers_and_the_order_of_the_list_do_not_matter(order: list[int], shift: int) -> None:
-    machine = _machine()
+    machine = hand_made()
 
     def moved(address: str) -> str:
         return f"0000:{int(address[5:7], 16) + shift:02x}{address[7:]}"

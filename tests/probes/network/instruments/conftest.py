@@ -1,8 +1,10 @@
-"""A port that drops connections, as a firewall does, without a firewall."""
+"""Stand-ins: scripts for tools, and a port that drops connections as a firewall does."""
 
+import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +22,16 @@ def full_listener() -> Iterator[int]:
             client.setblocking(False)
             client.connect_ex(("127.0.0.1", port))
         yield port
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Install a shell script in place of a tool."""
+    shell = shutil.which("sh")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def install(tool: str, script: str) -> None:
+        (tmp_path / tool).write_text(f"#!{shell}\n{script}\n")
+        (tmp_path / tool).chmod(0o755)
+
+    return install

@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from probes.network.instruments.tools import Figure, Tool
 from probes.network.ports import Failure, NetworkPort
 
 pytestmark = pytest.mark.long
+Play = Callable[[str, str], None]
 
 HERE = NetworkPort(0, "here", 0, "lo", "lo", address="127.0.0.1", prefix_length=8)
 BARE = replace(
@@ -111,19 +113,14 @@ def test_ping_of_this_host() -> None:
     assert len(figure.samples) == 3
 
 
-def test_an_old_ping_is_repeated_with_a_longer_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shell = shutil.which("sh")
-    (tmp_path / "ping").write_text(
-        f"#!{shell}\n"
+def test_an_old_ping_is_repeated_with_a_longer_interval(play: Play) -> None:
+    play(
+        "ping",
         'case "$*" in *"-i 0.2"*) ;; *)\n'
         "echo 'ping: cannot flood; minimal interval allowed for user is 200ms'; exit 2;; esac\n"
         "echo '64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.100 ms'\n"
-        "echo '1 packets transmitted, 1 received, 0% packet loss, time 0ms'\n"
+        "echo '1 packets transmitted, 1 received, 0% packet loss, time 0ms'",
     )
-    (tmp_path / "ping").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert measure_latency(replace(TASK, tool=Tool.PING)) == Figure(50.0, "ping", samples=(50.0,))
 
 
@@ -190,12 +187,8 @@ def test_perftest_without_a_device_says_so() -> None:
     assert caught.value.failure is Failure.UNREACHABLE
 
 
-def test_a_server_that_ends_is_no_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ib_write_bw").write_text(
-        f'#!{shutil.which("sh")}\necho "Couldn\'t allocate MR"; exit 1\n'
-    )
-    (tmp_path / "ib_write_bw").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+def test_a_server_that_ends_is_no_timeout(play: Play) -> None:
+    play("ib_write_bw", 'echo "Couldn\'t allocate MR"; exit 1')
     with pytest.raises(ServerStartError, match="does not listen: Couldn't allocate MR") as caught:
         start_server(PairTask(RDMA, RDMA, Tool.IB_WRITE_BW))
     assert caught.value.failure is Failure.UNREADABLE
@@ -288,18 +281,12 @@ def test_ports_without_an_address_are_measured_over_that_of_their_hosts(
     ]
 
 
-def test_a_failed_management_connection_says_nothing_about_the_ports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ib_write_lat").write_text(
-        f'#!{shutil.which("sh")}\necho "Couldn\'t connect to 127.0.0.1:1"; exit 1\n'
-    )
-    (tmp_path / "ib_write_lat").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+def test_a_failed_management_connection_says_nothing_about_the_ports(play: Play) -> None:
+    play("ib_write_lat", 'echo "Couldn\'t connect to 127.0.0.1:1"; exit 1')
     figure = measure_latency(PairTask(BARE, BARE, Tool.IB_WRITE_LAT, tcp_port=1))
     assert figure.failure is Failure.FILTERED
     assert figure.detail.startswith("the hosts do not find each other over 127.0.0.1: Couldn't co")
-    (tmp_path / "ib_write_lat").write_text(f"#!{shutil.which('sh')}\nexec sleep 30\n")
+    play("ib_write_lat", "exec sleep 30")
     silent = measure_latency(PairTask(BARE, BARE, Tool.IB_WRITE_LAT, tcp_port=1, timeout_s=0.3))
     assert silent.failure is Failure.FILTERED
     assert silent.detail == "no end within 0.3 s: no output, arranged over 127.0.0.1"
