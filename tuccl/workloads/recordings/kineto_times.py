@@ -78,11 +78,11 @@ def call_times(
     if not times:
         return CallTimes({})
     computation, parts = _computed(work, multiprocessors)
-    not_replayed = {
-        CallTime.IN_JOB: times,
-        CallTime.EXPOSED: _uncovered(work),
-        CallTime.COMPUTATION: computation,
-    }
+
+    def not_replayed(*notes: str) -> CallTimes:
+        sums = {CallTime.IN_JOB: times, CallTime.EXPOSED: _uncovered(work)}
+        return CallTimes(sums | {CallTime.COMPUTATION: computation}, notes)
+
     begun_us, ended_us = steps.begun_us, steps.ended_us
     if begun_us >= ended_us:
         begun_us = min((each.begun_us for each in calls), default=0.0)
@@ -90,14 +90,14 @@ def call_times(
     timeline = timeline_of(work, calls, begun_us, ended_us)
     if timeline is None:
         note = f"the trace does not tell what the host launched when: {_NOT_REPLAYED}"
-        return CallTimes(not_replayed, () if steps.step_us is None else (note,))
+        return not_replayed() if steps.step_us is None else not_replayed(note)
     whole_us = replayed_us(timeline)
     if whole_us > (1.0 + _MOST_LONGER) * timeline.recorded_us:
         note = (
             f"a replay of the trace takes {_ms(whole_us)} and the trace "
             f"{_ms(timeline.recorded_us)}: {_NOT_REPLAYED}"
         )
-        return CallTimes(not_replayed, (note,))
+        return not_replayed(note)
     factor, notes = _host_factor(timeline, steps, whole_us)
     of_steps = _sums((each.kind, each.time_us) for each in timeline.work if each.kind is not None)
     exposed_us = exposed_times_us(timeline, factor)
