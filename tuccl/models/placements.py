@@ -12,7 +12,7 @@ share alone (two rails on one NIC) look alike to it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from lookup_tables.table import Shape
@@ -48,6 +48,14 @@ class PlacementClass:
     proximity: Proximity
     """The farthest path among its GPUs, and from them to their NICs."""
 
+    def is_like(self, other: PlacementClass) -> bool:
+        """Whether communicators of both are alike."""
+        return (
+            self.proximity is other.proximity
+            and _are_alike(self.figures, other.figures)
+            and _are_alike(self.alone, other.alone)
+        )
+
     @property
     def text(self) -> str:
         """For people: `communicators such as that of n0/gpu0 and n0/gpu3`."""
@@ -65,29 +73,12 @@ class Placements:
     """GPUs of each communicator between whose ranks the topology has no path."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sibling:
-    placement: Placement
-    communicator: Communicator
-    figures: MachineFigures
-    alone: MachineFigures
-    machine: Topology
-    proximity: Proximity
-
-    def is_like(self, sibling: _Sibling) -> bool:
-        return (
-            self.proximity is sibling.proximity
-            and _are_alike(self.figures, sibling.figures)
-            and _are_alike(self.alone, sibling.alone)
-        )
-
-
 def placements(topology: Topology, shape: Shape) -> Placements:
     """Return the classes of a shape's communicators; none where they would leave GPUs over."""
-    classes: list[list[_Sibling]] = []
+    classes: list[list[PlacementClass]] = []
     unlinked: list[tuple[str, ...]] = []
     for sibling in _siblings(topology, shape):
-        if not isinstance(sibling, _Sibling):
+        if isinstance(sibling, Communicator):
             unlinked.append(sibling.gpus)
             continue
         for members in classes:
@@ -99,7 +90,7 @@ def placements(topology: Topology, shape: Shape) -> Placements:
     return Placements(tuple(map(_class_of, classes)), tuple(unlinked))
 
 
-def _siblings(topology: Topology, shape: Shape) -> Iterator[_Sibling | Communicator]:
+def _siblings(topology: Topology, shape: Shape) -> Iterator[PlacementClass | Communicator]:
     whole = communicator_shape(topology)
     nodes = sorted({gpu.node for gpu in topology.gpus})
     for stride in strides(shape, whole):
@@ -114,8 +105,8 @@ def _siblings(topology: Topology, shape: Shape) -> Iterator[_Sibling | Communica
 
 def _of_division(
     topology: Topology, shape: Shape, stride: int, before: int
-) -> Iterator[_Sibling | Communicator]:
-    """Yield the siblings of one division, without figures where no path joins their GPUs.
+) -> Iterator[PlacementClass | Communicator]:
+    """Yield a class of each sibling of one division; the communicator if no path joins its GPUs.
 
     `before` communicators have lower numbers.
     """
@@ -126,9 +117,10 @@ def _of_division(
             yield communicator
             continue
         figures = machine_figures(machine)
-        yield _Sibling(
+        yield PlacementClass(
             Placement(stride, (before + communicator.number,)),
-            communicator,
+            communicator.gpus,
+            1,
             figures,
             machine_figures(without_siblings),
             machine,
@@ -136,21 +128,15 @@ def _of_division(
         )
 
 
-def _class_of(members: Sequence[_Sibling]) -> PlacementClass:
+def _class_of(members: Sequence[PlacementClass]) -> PlacementClass:
+    """Return the class of communicators that are alike, each given as a class of its own."""
     first = members[0]
     stride = first.placement.stride
     timed = [each for each in members if each.placement.stride == stride]
     slowest = min(timed, key=lambda each: each.figures.speed)
     numbers = sorted(number for each in timed for number in each.placement.siblings)
-    return PlacementClass(
-        Placement(stride, tuple(numbers)),
-        first.communicator.gpus,
-        len(members),
-        slowest.figures,
-        slowest.alone,
-        slowest.machine,
-        first.proximity,
-    )
+    placement = Placement(stride, tuple(numbers))
+    return replace(slowest, placement=placement, example=first.example, members=len(members))
 
 
 def _are_alike(first: MachineFigures, second: MachineFigures) -> bool:

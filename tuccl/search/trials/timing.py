@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
 from math import inf, log
 from typing import Any, Protocol, runtime_checkable
 
+from pydantic import TypeAdapter, ValidationError
+
 from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
+from probes.inputs.messages import first_fault
 from tuccl.search.trials.backend import Backend
 from tuccl.search.trials.config import Task
 
@@ -68,6 +71,9 @@ class Timing:
         return self.calls_above
 
 
+_TIMING = TypeAdapter(Timing)
+
+
 @runtime_checkable
 class Timed(Protocol):
     """A backend that says how it times."""
@@ -86,32 +92,17 @@ def timing_from_json(values: Any) -> Timing:
     """The timing that `dataclasses.asdict` made JSON of.
 
     Raises:
-        ValueError, TypeError, KeyError: It is not a timing.
+        ValueError, TypeError: It is not a timing.
     """
-    ladder = tuple((int(up_to), int(calls)) for up_to, calls in values["calls_up_to"])
-    computations = tuple(map(_computation, values.get("computations", ())))
-    timing = Timing(**{**values, "calls_up_to": ladder, "computations": computations})
-    numbers = (timing.calls_above, *(number for step in ladder for number in step))
-    flags = (timing.graph, timing.in_place)
-    if not (
-        all(type(number) is int for number in numbers)
-        and all(type(flag) is bool for flag in flags)
-        and isinstance(timing.data_type, str)
-    ):
-        raise ValueError("a timing whose figures are of other types")
-    if not all(calls >= 1 for calls in (timing.calls_above, *(calls for _, calls in ladder))):
+    if "calls_up_to" not in values:
+        raise ValueError("no timing: it has no calls_up_to")
+    try:
+        timing = _TIMING.validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        raise ValueError(f"no timing: {first_fault(error)}") from error
+    if not all(calls >= 1 for calls in (timing.calls_above, *(n for _, n in timing.calls_up_to))):
         raise ValueError("a launch without calls")
+    for each in timing.computations:
+        if each.shape.fault or each.size_bytes < 1 or not 0.0 < each.time_us < inf:
+            raise ValueError("a computation whose figures cannot be")
     return timing
-
-
-def _computation(values: Mapping[str, Any]) -> Computation:
-    """The computation that `dataclasses.asdict` made JSON of.
-
-    Raises:
-        ValueError, TypeError, KeyError: It is none.
-    """
-    shape, size_bytes = Shape(**values["shape"]), values["size_bytes"]
-    time_us = float(values["time_us"])
-    if shape.fault or type(size_bytes) is not int or size_bytes < 1 or not 0.0 < time_us < inf:
-        raise ValueError("a computation whose figures cannot be")
-    return Computation(Collective.named(values["operation"]), shape, size_bytes, time_us)
