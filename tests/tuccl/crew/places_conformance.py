@@ -17,12 +17,12 @@ from tuccl.crew.messages import Bye, Done, Failed
 from tuccl.crew.places import Places
 from tuccl.crew.probe_station import Look, Stop
 from tuccl.measuring.workers.engine import Call
-from tuccl.measuring.workers.requests import MakeGroupId, RanBy, Split
+from tuccl.measuring.workers.requests import MakeGroupId, Split, Tell
 
 _START_S = 60.0
 _MIRROR = f"{__name__}:Mirror"
 _HANGING = Split(0, 1, 0)
-_CRASHING = RanBy(Call(Collective.ALL_REDUCE, 1024))
+_CRASHING = Tell("ran_by", Call(Collective.ALL_REDUCE, 1024))
 
 
 class Mirror:

@@ -21,13 +21,11 @@ from tuccl.crew.probe_station import Look, Looked, Measure, Measured, Serve, Ser
 from tuccl.errors import MessageError
 from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.requests import (
-    Check,
-    Estimate,
     MakeGroupId,
     Open,
     Opened,
-    RanBy,
     Split,
+    Tell,
     Time,
     Timed,
 )
@@ -41,7 +39,7 @@ REQUESTS: tuple[Request, ...] = (
     HowEnded(1, 1.0), FindNccl(), CheckTable("/a b"), Piece("x"), Serve((TASK,)),
     Look(HostProbeOptions(Path("/x"))), Measure("latency", (TASK, TASK)), Stop(),
     MakeGroupId("sockets"), Open("nccl", 0, 2, 1, "ff"), Split(0, 2, 1), Time(CALL, 3),
-    Check(CALL), RanBy(CALL), Estimate(CALL),
+    Tell("check", CALL), Tell("ring_estimate_us", CALL),
 )  # fmt: skip
 ANSWERS = (
     Done("text"), Failed("why", True), HostNccl("a", "2.28.9", unclear=True),

@@ -11,8 +11,9 @@ The fit is deterministic: the same observations in the same order give the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from itertools import islice
 
 import numpy as np
 
@@ -29,6 +30,7 @@ _LONGEST_STEP = 0.7
 _FARTHEST = math.log(1000.0)
 """Largest distance from the initial constants: beyond it the measurements are of another kind."""
 _MOST_STEPS = 40
+_PER_PROTOCOL = len(fields(ProtocolCosts))
 _ENOUGH = 1e-5
 """Relative gain of a step below which the fit is done."""
 
@@ -57,9 +59,9 @@ def fit_constants(observations: Sequence[Observation], start: ModelConstants = S
             f"at least {FEWEST_OBSERVATIONS} are needed; measure more sizes"
         )
     table = tabulate(observations)
-    first = _logarithms(start)
+    first = np.log(numbers_of(start))
     found = _minimum(table, first)
-    constants = _constants(found)
+    constants = constants_of(np.exp(found).tolist())
     return Fit(
         constants=constants,
         observations=len(observations),
@@ -77,7 +79,7 @@ def _minimum(table: ObservationTable, first: Array) -> Array:
     """Minimize by Levenberg-Marquardt, reweighted to Huber's loss."""
 
     def residuals(point: Array) -> Array:
-        return np.log(table.predicted_us(_constants(point)) / table.times_us)
+        return np.log(table.predicted_us(constants_of(np.exp(point).tolist())) / table.times_us)
 
     point, damping = first, 1e-2
     seen = residuals(point)
@@ -122,22 +124,17 @@ def _jacobian(residuals: Callable[[Array], Array], point: Array, at_point: Array
     return np.stack(columns, axis=1)
 
 
-def _logarithms(constants: ModelConstants) -> Array:
-    values: list[float] = []
-    for field in fields(ModelConstants):
-        value = getattr(constants, field.name)
-        if is_dataclass(value):
-            values += [getattr(value, inner.name) for inner in fields(ProtocolCosts)]
-        else:
-            values.append(value)
-    return np.log(np.array(values, dtype=np.float64))
+def numbers_of(constants: ModelConstants) -> list[float]:
+    """Return the constants in the order of their fields, those of a protocol one by one."""
+    return [
+        number
+        for value in astuple(constants)
+        for number in (value if isinstance(value, tuple) else (value,))
+    ]
 
 
-def _constants(logarithms: Array) -> ModelConstants:
-    values = iter(np.exp(logarithms).tolist())
-
-    def costs() -> ProtocolCosts:
-        return ProtocolCosts(*(next(values) for _ in fields(ProtocolCosts)))
-
-    ll, ll128, simple = costs(), costs(), costs()
+def constants_of(numbers: Iterable[float]) -> ModelConstants:
+    """Return the constants of these `numbers_of`."""
+    values = iter(numbers)
+    ll, ll128, simple = (ProtocolCosts(*islice(values, _PER_PROTOCOL)) for _ in range(3))
     return ModelConstants(ll, ll128, simple, *values)

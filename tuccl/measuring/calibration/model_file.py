@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.inputs.messages import first_fault
 from probes.inputs.regular_file import read_regular_file
 from tuccl.errors import InputFileError
-from tuccl.models.model_constants import ModelConstants, ProtocolCosts
+from tuccl.measuring.calibration.fit import constants_of, numbers_of
+from tuccl.models.model_constants import ModelConstants
 
 _DIGITS = 6
 
@@ -50,7 +50,7 @@ def make_model_file(
         source=source,
         observations=observations,
         median_error=_rounded(median_error),
-        constants=_rounded_all(constants),
+        constants=constants_of(map(_rounded, numbers_of(constants))),
     )
 
 
@@ -78,16 +78,6 @@ def read_model_file(path: Path) -> ModelFile:
         raise InputFileError(
             f"{path}: {first_fault(error)}; write it again with `tuccl calibrate`"
         ) from error
-
-
-def _rounded_all(constants: ModelConstants) -> ModelConstants:
-    values: dict[str, Any] = {
-        field.name: ProtocolCosts(*map(_rounded, astuple(value)))
-        if isinstance(value := getattr(constants, field.name), ProtocolCosts)
-        else _rounded(value)
-        for field in fields(constants)
-    }
-    return ModelConstants(**values)
 
 
 def _rounded(number: float) -> float:

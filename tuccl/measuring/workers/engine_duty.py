@@ -10,13 +10,11 @@ from tuccl.crew.messages import Done, Failed
 from tuccl.errors import EngineBrokenError, EngineError
 from tuccl.measuring.workers.engine import Engine, make_engine
 from tuccl.measuring.workers.requests import (
-    Check,
-    Estimate,
     MakeGroupId,
     Open,
     Opened,
-    RanBy,
     Split,
+    Tell,
     Time,
     Timed,
 )
@@ -42,7 +40,7 @@ class EngineDuty:
             with suppress(EngineError):
                 self._engine.close()
 
-    def _perform(self, request: Any) -> Any:  # noqa: PLR0911 - one for each request
+    def _perform(self, request: Any) -> Any:
         if self._engine is None:
             self._engine = make_engine(request.engine)
         engine = self._engine
@@ -57,11 +55,7 @@ class EngineDuty:
                 return Done()
             case Time(call, launches):
                 return Timed(tuple(engine.time(call, launches)))
-            case Check(call):
-                return Done(engine.check(call))
-            case RanBy(call):
-                return Done(engine.ran_by(call))
-            case Estimate(call):
-                estimate_us = engine.ring_estimate_us(call)
-                return Done("" if estimate_us is None else repr(estimate_us))
+            case Tell(what, call):
+                told = getattr(engine, what)(call)
+                return Done("" if told is None else str(told))
         raise EngineBrokenError(f"an engine cannot do {type(request).__name__}")

@@ -22,7 +22,7 @@ from tuccl.crew.places import Places
 from tuccl.errors import EngineError, GroupLostError, MeasurementError
 from tuccl.measuring.workers.engine import Call
 from tuccl.measuring.workers.leader import GOODBYE_S, GroupVersions, Leader, Seat
-from tuccl.measuring.workers.requests import Check, Estimate, RanBy, Time
+from tuccl.measuring.workers.requests import Tell, Time
 from tuccl.measuring.workers.seating import seats_of
 from tuccl.search.trials.backend import STOCK_PROFILE
 from tuccl.search.trials.config import ProcessProfile
@@ -68,7 +68,7 @@ class Communicator:
             EngineError: As `time`.
             GroupLostError: As `time`.
         """
-        found = self._texts(Check(self._own(call)), timeout_s)
+        found = self._texts(Tell("check", self._own(call)), timeout_s)
         return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
 
     def ran_by(self, call: Call, timeout_s: float) -> str:
@@ -77,7 +77,7 @@ class Communicator:
         Raises:
             GroupLostError: As `time`; or ranks differ, so that a job would hang.
         """
-        named = dict.fromkeys(self._texts(RanBy(self._own(call)), timeout_s))
+        named = dict.fromkeys(self._texts(Tell("ran_by", self._own(call)), timeout_s))
         if len(named) > 1:
             raise self.leader.lost(f"ranks run one call by {' and '.join(named)}")
         return next(iter(named))
@@ -91,7 +91,7 @@ class Communicator:
             EngineError: As `time`.
             GroupLostError: As `time`.
         """
-        found = self._texts(Estimate(self._own(call)), timeout_s)
+        found = self._texts(Tell("ring_estimate_us", self._own(call)), timeout_s)
         counted = {found[rank] for rank in self.ranks} or set(found)
         try:
             return float(counted.pop()) if len(counted) == 1 else None

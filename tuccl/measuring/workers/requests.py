@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tuccl.crew.messages import Request
 from tuccl.measuring.workers.engine import Call
@@ -73,21 +73,8 @@ class Time(EngineRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Check(EngineRequest):
-    """`Engine.check`; answered with the finding."""
+class Tell(EngineRequest):
+    """One of the engine's methods on a call; answered with its text, empty if it has none."""
 
-    call: Call
-
-
-@dataclass(frozen=True, slots=True)
-class RanBy(EngineRequest):
-    """`Engine.ran_by`; answered with the runner's name."""
-
-    call: Call
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate(EngineRequest):
-    """`Engine.ring_estimate_us`; answered with the estimate, empty if there is none."""
-
+    what: Literal["check", "ran_by", "ring_estimate_us"]
     call: Call

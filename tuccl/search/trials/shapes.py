@@ -118,14 +118,7 @@ def shapes_named(names: Sequence[ShapeName], whole: Shape) -> tuple[NamedShape, 
 
 def shapes_of_machine(whole: Shape) -> tuple[NamedShape, ...]:
     """Return all shapes that a machine has, each with its first name."""
-    found: dict[Shape, NamedShape] = {}
-    for name in ShapeName:
-        try:
-            shape = shape_named(name, whole)
-        except UsageError:
-            continue  # The machine has none of these.
-        found.setdefault(shape, NamedShape(name, shape))
-    return tuple(found.values())
+    return shapes_named([name for name in ShapeName if has_shape(name, whole)], whole)
 
 
 def strides(shape: Shape, whole: Shape) -> tuple[int, ...]:

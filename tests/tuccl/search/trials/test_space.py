@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from lookup_tables.collective import ASKED_ABOUT, COLLECTIVES, Collective
 from lookup_tables.table import Shape
-from tests.tuccl.search.strategies.surfaces import paper_space
 from tuccl.search.strategies.opening import star
 from tuccl.search.strategies.tpe import Unseen
 from tuccl.search.trials.config import STOCK, Config, ProcessProfile
@@ -24,14 +23,6 @@ ROOT = Path(__file__).resolve().parents[4]
 SPACE = Space(
     "test", (*nccl_families(Collective.ALL_REDUCE), *executor_families(["0123456789abcdef"]))
 )
-
-
-def test_table_iv_of_the_paper_has_3600_configurations() -> None:
-    space = paper_space("ring")
-    assert space.size == 3600
-    assert Config("ring", "LL", 16, 640, 128 << 15) in space
-    assert Config("ring", "LL", 16, 640, 256) in space
-    assert Config("ring", "LL", 32, 640, 256) not in space
 
 
 def test_size_counts_what_iteration_gives_and_nothing_twice() -> None:
