@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookup_tables.collective import Collective, parse_collective
+from lookup_tables.collective import Collective
 from tuccl.errors import UsageError
 from tuccl.quantities import (
     MAX_SIZE_BYTES,
@@ -91,13 +91,6 @@ def test_the_message_names_what_the_duration_is_of() -> None:
     for text in ("soon", "-1s", "0", "8000h", "1d", ""):
         with pytest.raises(UsageError, match=r"^--budget"):
             parse_seconds(text, "--budget")
-
-
-def test_operations_are_understood_however_they_are_written() -> None:
-    for name in ("ReduceScatter", "reduce-scatter", "reduce_scatter"):
-        assert parse_collective(name) is Collective.REDUCE_SCATTER
-    with pytest.raises(UsageError, match="all_scatter"):
-        parse_collective("all_scatter")
 
 
 def test_several_operations_are_each_there_once_in_one_order() -> None:

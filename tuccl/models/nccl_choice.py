@@ -112,8 +112,7 @@ def _exists(operation: Collective, algorithm: NcclAlgorithm, machine: MachineFig
     if algorithm is _TREE:
         return operation is Collective.ALL_REDUCE
     if algorithm is NcclAlgorithm.PAT:
-        halves = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
-        return operation in halves and machine.shape.ranks_per_node == 1
+        return operation.divides and operation.asks_tuner and machine.shape.ranks_per_node == 1
     return True
 
 
@@ -174,9 +173,8 @@ def _dealt_channels(
     operation: Collective, size_bytes: int, protocol: NcclProtocol, ranks: int, channels: int
 ) -> int:
     """Channels that get data when whole cells are dealt to at most `channels`."""
-    halves = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
-    traffic = ranks if operation in halves else 2 if operation is Collective.ALL_REDUCE else 1
-    rank_bytes = size_bytes // ranks if operation in halves else size_bytes
+    parts = operation.parts(ranks) if operation.asks_tuner else 1
+    traffic, rank_bytes = parts * operation.passes, size_bytes // parts
     traffic *= 4 if protocol is NcclProtocol.LL else 1
     grain = _CELL_GRAIN_BYTES
     cell_bytes = math.ceil(math.ceil(_CELL_TRAFFIC_BYTES / traffic) / grain) * grain
@@ -246,10 +244,9 @@ def _latency_us(
         per_node = max(1, shape.ranks // shape.nodes)
         return base + 2.0 * ((per_node - 1) * intra + math.log2(shape.nodes) * inter)
     steps = ring_steps(operation, shape.ranks)
-    if operation in {Collective.BROADCAST, Collective.REDUCE}:
+    if operation.has_root:
         return base + steps * (intra if shape.nodes == 1 else inter)
-    rounds = 2 if operation is Collective.ALL_REDUCE else 1
-    network_steps = rounds * (shape.nodes - 1)
+    network_steps = operation.passes * (shape.nodes - 1)
     overhead = (3.0 if index == 2 else 1.0) if shape.nodes > 1 else 0.0
     return base + (steps - network_steps) * max(intra, overhead) + network_steps * inter
 
@@ -259,7 +256,6 @@ def ring_steps(operation: Collective, ranks: int) -> int:
 
     At least one, so that a single rank needs no case of its own.
     """
-    if operation in {Collective.BROADCAST, Collective.REDUCE}:
+    if operation.has_root:
         return ranks
-    rounds = 2 if operation is Collective.ALL_REDUCE else 1
-    return max(1, rounds * (ranks - 1))
+    return max(1, operation.passes * (ranks - 1))

@@ -193,7 +193,7 @@ def _ring_work(
     """Work of a ring; PAT and the pairs of alltoall send as much on other paths."""
     shape = machine.shape
     steps = ring_steps(operation, shape.ranks)
-    rooted = operation in {Collective.BROADCAST, Collective.REDUCE}
+    rooted = operation.has_root
     pieces = 1 if rooted else steps
     traffic = pieces * size_bytes / (1 if rooted else shape.ranks)
     # Ranks follow each other node by node, so one hop in `ranks_per_node` leaves the node.
@@ -212,8 +212,8 @@ def _ring_work(
         if rooted
         else 0.0
     )
-    # A ring leaves every node once; alltoall leaves it from every rank.
-    network_share = shape.ranks / shape.nodes if operation is Collective.ALLTOALL else 1.0
+    # A ring leaves every node once; pairs leave it from every rank.
+    network_share = shape.ranks / shape.nodes if operation.is_paired else 1.0
     return Work(
         *_hops(machine, hops - network_hops, network_hops),
         clock=_CLOCK[machine.generation],

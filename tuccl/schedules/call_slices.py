@@ -93,15 +93,14 @@ def _scratch_bytes(phased: PhasedSchedule, slice_bytes: int, size_bytes: int) ->
 def _reads_slices(phase: CallPhase) -> bool:
     is_local = phase.kind is PhaseKind.LOCAL
     return phase.chunks == 1 and (
-        phase.collective is Collective.ALL_GATHER
-        or (phase.collective is Collective.REDUCE_SCATTER and is_local)
+        phase.collective.input_is_part or (phase.collective.output_is_part and is_local)
     )
 
 
 def _writes_slices(phase: CallPhase) -> bool:
     is_local = phase.kind is PhaseKind.LOCAL
     return phase.chunks == 1 and (
-        phase.collective is Collective.REDUCE_SCATTER
+        phase.collective.output_is_part
         or phase.kind is PhaseKind.SUM
-        or (phase.collective is Collective.ALL_GATHER and is_local)
+        or (phase.collective.input_is_part and is_local)
     )

@@ -16,20 +16,13 @@ from sketches.sketch import Sketch
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.plan.synthesize import SynthesisOptions, SynthesisResult, synthesize
 
-_OF_EQUAL_PARTS = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
-
-
-def contributions(collective: Collective, ranks: int) -> int:
-    """Return the number of ranks whose shares make up the buffer of a collective."""
-    return ranks if collective in _OF_EQUAL_PARTS else 1
-
 
 def misfits(sketch: Sketch, algorithm: Algorithm, size_bytes: int) -> tuple[Misfit, ...]:
     """Return the misfits of a schedule's chunks at a size."""
     chunking = sketch.chunking_for(size_bytes)
     if chunking is None:
         return ()
-    parts = contributions(algorithm.collective, algorithm.ranks)
+    parts = algorithm.collective.parts(algorithm.ranks)
     return chunking.misfits(size_bytes, algorithm.chunks_per_loop, parts)
 
 
@@ -57,7 +50,7 @@ def synthesize_fitting(
         return
     chunking = sketch.chunking_for(size_bytes)
     sources = 1 if collective.has_root else sketch.ranks
-    parts = contributions(collective, sketch.ranks)
+    parts = collective.parts(sketch.ranks)
     counts = chunking.fitting_counts(size_bytes, sources, parts) if chunking else ()
     if counts:
         fitting = replace(options, counts=counts)

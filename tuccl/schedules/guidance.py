@@ -37,8 +37,7 @@ def guided(
     for collective in collectives:
         figures = [_figures(collective, sketch, root) for sketch in sketches]
         # The halves of all_reduce follow each other.
-        phases = 2 if collective is Collective.ALL_REDUCE else 1
-        ranges = size_ranges(collective.value, figures, phases)
+        ranges = size_ranges(collective.value, figures, collective.passes)
         sketches = [
             replace(sketch, sizes=(*sketch.sizes, sizes))
             for sketch, sizes in zip(sketches, ranges, strict=True)

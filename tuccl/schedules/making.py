@@ -196,7 +196,7 @@ def _synthesized(
         )
         return
     trees = sketch.chunks_per_rank
-    if trees == 1 or wanted.collective is Collective.ALLTOALL:
+    if trees == 1 or wanted.collective.is_paired:
         trees = 0  # Chosen.
     options = SynthesisOptions(time_limit_s=wanted.search_s, trees_per_rank=trees)
     for result in synthesize_fitting(wanted.collective, sketch, size_bytes, options, wanted.root):

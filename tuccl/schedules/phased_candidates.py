@@ -150,9 +150,9 @@ def _is_one_call(plan: PhasedSchedule) -> bool:
 
 def _steered(plan: PhasedSchedule, rails: Sequence[BuiltinConfig]) -> Iterator[PhasedSchedule]:
     """The plan with each configuration that one of its calls along rails can take."""
-    asked = {phase.collective for phase in plan.calls if phase.kind is PhaseKind.RAIL}
-    asked.discard(Collective.ALLTOALL)
+    along_rails = [phase.collective for phase in plan.calls if phase.kind is PhaseKind.RAIL]
+    asked = [collective for collective in along_rails if collective.asks_tuner]
     for rail in rails:
-        takes_pat = asked <= {Collective.ALL_GATHER, Collective.REDUCE_SCATTER}
+        takes_pat = all(collective.divides for collective in asked)
         if asked and (rail.algorithm is not NcclAlgorithm.PAT or takes_pat):
             yield plan.with_rails(rail)

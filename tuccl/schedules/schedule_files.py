@@ -15,7 +15,6 @@ from synthesizer.formats.nccl_graph_figures import GraphMachine
 from synthesizer.ir.algorithm import Algorithm
 from synthesizer.ir.msccl_limits import check_limits
 from tuccl.errors import UsageError
-from tuccl.schedules.chunk_fit import contributions
 from tuccl.schedules.schedule_choice import Tried
 from tuccl.workspace.atomic_file import write_atomically
 
@@ -92,7 +91,7 @@ def runtime_notes(algorithm: Algorithm, size_bytes: int, name: str | None) -> It
     """Yield reasons for an MSCCL runtime to leave the call to NCCL, a sentence each."""
     if not is_for_msccl(name):
         return
-    parts = contributions(algorithm.collective, algorithm.ranks)
+    parts = algorithm.collective.parts(algorithm.ranks)
     multiple = msccl_multiple_bytes(algorithm.chunks_per_loop, parts)
     if size_bytes % multiple:
         yield (

@@ -16,7 +16,7 @@ from itertools import chain, groupby, product
 from math import inf, log
 from types import MappingProxyType
 
-from lookup_tables.collective import Collective
+from lookup_tables.collective import COLLECTIVES, Collective
 from lookup_tables.program_header import MOST_RANKS
 from lookup_tables.table import NcclProtocol
 from probes.topology.graph import Topology
@@ -35,9 +35,7 @@ from tuccl.schedules.call_slices import staged_slice_sizes
 from tuccl.schedules.candidates import MOST_PER_SIZE, NEAR, Candidate, Promise
 from tuccl.search.trials.presets import phased_families
 
-OPERATIONS = frozenset(
-    {Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
-)
+OPERATIONS = frozenset(each for each in COLLECTIVES if not each.has_root)
 """Operations that have such candidates."""
 MOST_STEPS = 20_000
 """Most steps of an algorithm that is cut and proved: seconds of work."""

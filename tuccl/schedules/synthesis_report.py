@@ -13,7 +13,6 @@ from synthesizer.bounds.time_bounds import TimeBound
 from synthesizer.ir.algorithm import Algorithm
 from tuccl.quantities import format_size
 from tuccl.schedules.across_hosts import on_nodes
-from tuccl.schedules.chunk_fit import contributions
 from tuccl.schedules.schedule_choice import Choice, Request, Tried
 
 _MOST_SHOWN = 5
@@ -135,7 +134,7 @@ def _chunking(outcome: Synthesis) -> dict[str, Any]:
     request, best = outcome.request, outcome.choice.best
     wanted = best.sketch.chunking_for(request.size_bytes)
     chunks = best.algorithm.chunks_per_loop
-    parts = contributions(request.collective, best.sketch.ranks)
+    parts = request.collective.parts(best.sketch.ranks)
     return {
         "chunk_bytes": request.size_bytes / chunks,
         "msccl_takes_multiples_of_bytes": msccl_multiple_bytes(chunks, parts),

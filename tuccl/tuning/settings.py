@@ -48,8 +48,6 @@ FLOOR_OF_WORKLOAD = 0.9
 """The table is for one job: what a key loses counts by its time in the job's step, so that a key of
 a few calls does not rule out a profile that the step gains by."""
 _MOST_WEIGHT = 1000.0
-_WITH_ALLTOALL = (2, 28)
-"""First version of NCCL that has ncclAlltoAll."""
 _FORMATS = 6
 """Version of a run's file formats, part of its identity: no run continues from older files."""
 _OPERATIONS = "all_reduce,all_gather,reduce_scatter"
@@ -194,12 +192,14 @@ def make_settings(options: RunOptions, *, offers_schedules: bool = False) -> Run
         raise UsageError(f"--alone says how the calls of a workload are timed; {why}")
     require_bounds(options)
     operations = parse_operations(_or(options.operations, _OPERATIONS))
-    if Collective.ALLTOALL in operations:
-        refusal = alltoall_refusal(options)
+    for operation in operations:
+        refusal = refusal_of(operation, options)
         if refusal is not None and not (options.schedules and offers_schedules):
             raise UsageError(refusal)
-        if options.in_place:
-            raise UsageError("--in-place: alltoall has no such form; tune it in a run of its own")
+        if options.in_place and not operation.has_place:
+            raise UsageError(
+                f"--in-place: {operation} has no such form; tune it in a run of its own"
+            )
     return RunSettings(
         operations=operations,
         sizes_bytes=size_ladder(
@@ -221,41 +221,50 @@ def _or(given: _Given | None, default: _Given) -> _Given:
     return default if given is None else given
 
 
-def alltoall_refusal(options: RunOptions, shape: Shape | None = None, nccl: str = "") -> str | None:
-    """Return why a run cannot tune alltoall, which is tuned by schedules alone; None: it can.
+def refusal_of(
+    operation: Collective, options: RunOptions, shape: Shape | None = None, nccl: str = ""
+) -> str | None:
+    """Return why a run cannot tune an operation; None if it can.
+
+    If NCCL asks no tuner about an operation, it is tuned by schedules alone.
 
     Args:
+        operation: The operation.
         options: Options of the run.
         shape: Shape of the communicators, if it is known.
         nccl: Version of the NCCL that is measured, if there is one.
     """
     kind = backend_kind(options.backend_name)
-    if not (options.schedules and kind.runs_schedules):
+    if not (operation.asks_tuner or (options.schedules and kind.runs_schedules)):
         remedy = "`tuccl tune` searches none, use `tuccl init`"
         if options.schedules:
             remedy = f"--backend {options.backend_name} runs none, use --backend nccl,executor"
         return (
-            "alltoall is tuned by schedules alone, since NCCL runs it as sends and receives, about "
-            f"which it asks no tuner: {remedy}"
+            f"{operation} is tuned by schedules alone, since NCCL runs it as sends and receives, "
+            f"about which it asks no tuner: {remedy}"
         )
-    if shape is None:
+    if operation.asks_tuner or shape is None:
         return None
     if not executor_serves(shape) or (shape.nodes > 1 and shape.ranks_per_node == 1):
         return (
-            "alltoall is tuned by schedules alone, and the executor runs them on nodes of up to "
-            f"{MOST_RANKS} GPUs, not on nodes of one each; this machine has {shape.ranks} on "
+            f"{operation} is tuned by schedules alone, and the executor runs them on nodes of up "
+            f"to {MOST_RANKS} GPUs, not on nodes of one each; this machine has {shape.ranks} on "
             f"{shape.nodes}; leave it out, or make a schedule for another runtime with "
-            "`tuccl synthesize --op alltoall`"
+            f"`tuccl synthesize --op {operation}`"
         )
     if shape.nodes > 1 and not kind.has_executor:
         return (
-            "alltoall across hosts is tuned by the executor's schedules, which are measured on the "
-            "GPUs alone: use --backend nccl,executor there, or leave it out"
+            f"{operation} across hosts is tuned by the executor's schedules, which are measured on "
+            "the GPUs alone: use --backend nccl,executor there, or leave it out"
         )
     components = nccl.split(".")
     version = tuple(int(text) for text in components if re.fullmatch(r"[0-9]{1,9}", text))
-    if version and version < _WITH_ALLTOALL:
-        return f"NCCL {nccl} has no ncclAlltoAll, which came with 2.28: leave alltoall out"
+    if version and version < operation.since:
+        since = ".".join(map(str, operation.since))
+        return (
+            f"NCCL {nccl} has no nccl{operation.nccl_name}, which came with {since}: leave "
+            f"{operation} out"
+        )
     return None
 
 

@@ -191,7 +191,7 @@ def grouped_sizes(sizes_bytes: Sequence[int], most: int) -> list[list[int]]:
 
 def _timed_size(operation: Collective, size_bytes: int, shape: Shape) -> int:
     """Return the size in whole elements of each rank, of which there is at least one."""
-    grain = _ELEMENT_BYTES * (shape.ranks if operation.divides else 1)
+    grain = _ELEMENT_BYTES * operation.parts(shape.ranks)
     return -(-size_bytes // grain) * grain
 
 

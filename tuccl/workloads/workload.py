@@ -18,7 +18,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from lookup_tables.collective import COLLECTIVES, Collective
+from lookup_tables.collective import Collective
 from lookup_tables.table import MAX_RANKS, Shape
 from tuccl.quantities import MAX_SIZE_BYTES
 
@@ -225,14 +225,13 @@ class Workload:
 
 def sorted_calls(calls: Iterable[WorkloadCall]) -> tuple[WorkloadCall, ...]:
     """Return calls by shape, the largest first, then by operation, size, and all the rest."""
-    operations = COLLECTIVES
     return tuple(
         sorted(
             calls,
             key=lambda call: (
                 -call.ranks,
                 call.nodes or 0,
-                operations.index(call.operation),
+                call.operation.code,
                 call.size_bytes,
                 call.datatype or "",
                 call.reduction or "",

@@ -15,7 +15,7 @@ from synthesizer.plan.synthesize import SynthesisOptions
 from synthesizer.prove.verifier import verify
 from tests.shared_data import SHARED_DATA, requires_shared_data
 from tests.sketches.machines import cluster
-from tuccl.schedules.chunk_fit import contributions, synthesize_fitting
+from tuccl.schedules.chunk_fit import synthesize_fitting
 from tuccl.schedules.schedule_choice import Request, choose_schedule
 from tuccl.schedules.schedule_files import runtime_notes
 
@@ -74,17 +74,3 @@ def test_one_synthesis_is_enough_where_chunks_fit_or_are_given() -> None:
     for options in (SynthesisOptions(), SynthesisOptions(trees_per_rank=3)):
         found = list(synthesize_fitting(Collective.ALL_GATHER, sketch, 1 << 17, options))
         assert len(found) == 1
-
-
-@pytest.mark.parametrize(
-    ("collective", "parts"),
-    [
-        (Collective.ALL_GATHER, 8),
-        (Collective.REDUCE_SCATTER, 8),
-        (Collective.ALLTOALL, 8),
-        (Collective.ALL_REDUCE, 1),
-        (Collective.BROADCAST, 1),
-    ],
-)
-def test_buffers_that_consist_of_the_ranks_parts(collective: Collective, parts: int) -> None:
-    assert contributions(collective, 8) == parts

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pulp
 import pytest
 
-from lookup_tables.collective import Collective, parse_collective
+from lookup_tables.collective import Collective
 from sketches.candidates import sketch_candidates
 from sketches.sketch import Sketch
 from synthesizer.experts import expert_algorithms, rails_suffice
@@ -166,17 +166,6 @@ def test_chunks_have_a_byte_at_least(sketches: tuple[Sketch, ...]) -> None:
     assert max(tried.algorithm.chunks_per_loop for tried in choice.tried) <= 4
     with pytest.raises(InfeasibleError, match="3 bytes are less than one byte for each of 4"):
         choose_schedule(request(size_bytes=3), sketches)
-
-
-@pytest.mark.parametrize("name", ["all_gather", "AllGather", "all-gather", "ALLGATHER"])
-def test_collectives_are_known_by_usual_names(name: str) -> None:
-    assert parse_collective(name) is Collective.ALL_GATHER
-
-
-@pytest.mark.parametrize("name", ["", "custom", "gather", "all gather"])
-def test_other_names_are_refused_with_the_list(name: str) -> None:
-    with pytest.raises(UsageError, match=r"use one of broadcast, reduce, .*, alltoall$"):
-        parse_collective(name)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from tuccl.errors import UsageError
 from tuccl.options.run_options import RunOptions
-from tuccl.tuning.settings import RunSettings, alltoall_refusal, make_settings
+from tuccl.tuning.settings import RunSettings, make_settings, refusal_of
 
 
 def settings_for(
@@ -55,7 +55,7 @@ def test_without_schedules_alltoall_is_refused_with_the_reason() -> None:
 def test_alltoall_is_refused_where_the_executor_or_nccl_has_none(
     backend: str, shape: Shape, nccl: str, why: str | None
 ) -> None:
-    refusal = alltoall_refusal(RunOptions(backend=backend), shape, nccl)
+    refusal = refusal_of(Collective.ALLTOALL, RunOptions(backend=backend), shape, nccl)
     assert refusal is None if why is None else why in str(refusal)
 
 

@@ -167,17 +167,10 @@ def _check_ranks(run: NcclTestsRun, operation: Collective, ranks: int, source: s
             f"{source}: measured on {run.ranks} ranks, the topology has {ranks} GPUs; name the "
             "topology of that run, --nodes included"
         )
-    expected = _bus_factor(operation, ranks)
+    expected = operation.bus_factor(ranks)
     if run.factor is not None and abs(run.factor / expected - 1.0) > _FACTOR_ROUNDING:
         raise InputFileError(
             f"{source}: busbw is {run.factor:.3f} times algbw, but {expected:.3f} times in "
             f"{operation.value} on the topology's {ranks} GPUs; name topology and --operation of "
             "that run"
         )
-
-
-def _bus_factor(operation: Collective, ranks: int) -> float:
-    """Return the ratio of busbw to algbw (nccl-tests, doc/PERFORMANCE.md)."""
-    if operation in {Collective.BROADCAST, Collective.REDUCE}:
-        return 1.0
-    return (2.0 if operation is Collective.ALL_REDUCE else 1.0) * (ranks - 1) / ranks

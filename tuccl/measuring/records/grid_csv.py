@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CUT_SHORT = "cut short: over 4 times slower than NCCL's own choice"
 _CUT_FACTOR = 4.0
-_OPERATIONS = {operation.value.replace("_", ""): operation for operation in COLLECTIVES}
+_OPERATIONS = {operation.short_name: operation for operation in COLLECTIVES}
 _COUNTS = ("nchannels", "nthreads", "buffsize", "min_nchannels")
 _CONFIG = ("algorithm", "protocol", *_COUNTS)
 _MOST_NAMED = 8

@@ -31,8 +31,6 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile
 
 _STAGED_BYTES = {NcclProtocol.LL: 4 << 20, NcclProtocol.LL128: 18 << 20}
 """Most bytes of all ranks' parts of the staging memory (docs/reference/executor.md)."""
-_SPREAD = frozenset({Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL})
-"""Collectives whose size, as nccl-tests counts it, is NCCL's count for each rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,8 @@ class PhasedModel:
         parameters: PhaseParameters,
     ) -> PhaseTime:
         if phase.kind is PhaseKind.RAIL:
-            group = phased.nodes if phase.collective in _SPREAD else 1
-            size_bytes = max(1, round(phase.calls * count_bytes * group))
+            parts = phase.collective.parts(phased.nodes)
+            size_bytes = max(1, round(phase.calls * count_bytes * parts))
             operation = phase.collective
             return self._rounds(operation, size_bytes, phase.rail, parameters.profile)
         if phase.kind is PhaseKind.SUM:
@@ -150,7 +148,7 @@ def wires_us(phased: PhasedSchedule, size_bytes: int, grid: GridFigures) -> floa
     for phase in phased.calls:
         group = phased.group(phase)
         sent_bytes = phase.calls * phase.chunks * chunk_bytes * (group - 1)
-        if phase.collective is Collective.ALL_REDUCE and phase.kind is PhaseKind.RAIL:
+        if phase.collective.passes > 1 and phase.kind is PhaseKind.RAIL:
             sent_bytes *= 2 / group
         if phase.kind is PhaseKind.LOCAL:
             total_us += sent_bytes / (1e3 * grid.node_gb_per_s)

@@ -207,7 +207,7 @@ class Task:
         What cannot be divided among the ranks becomes the next smaller size whose parts are
         multiples of 16 bytes, as in nccl-tests (src/all_gather.cu), or of as much as a part has.
         """
-        parts = self.shape.ranks if self.operation.divides else 1
+        parts = self.operation.parts(self.shape.ranks)
         if self.size_bytes % (_LEAST_GRAIN_BYTES * parts) == 0:
             return self.size_bytes
         grains = (_GRAIN_BYTES >> halved for halved in range(_GRAIN_BYTES.bit_length()))

@@ -21,7 +21,6 @@ from tuccl.tuning.pipeline.dry_run import SearchPlan
 _LEAST_SHOWN_S = 60.0
 _SCHEDULES_S = 0.0035
 """Seconds of one core for an operation on a sketch with one edge, for all sizes."""
-_ALL_REDUCE = 2.0
 """Factor of all_reduce, which has two phases."""
 _SCHEDULES_POWER = 1.6
 """Power of the number of edges with which that time grows."""
@@ -87,7 +86,7 @@ def schedules_seconds(
         workers: Number of processes that work side by side.
     """
     whole_s: float = sum(
-        _SCHEDULES_S * len(sketch.edges) ** _SCHEDULES_POWER * _phases(operation)
+        _SCHEDULES_S * len(sketch.edges) ** _SCHEDULES_POWER * operation.passes
         for operation in operations
         for sketch in worth_trying(operation, sketches, sizes_bytes)[0]
     )
@@ -112,7 +111,3 @@ def measuring_seconds(plan: SearchPlan) -> float:
 
 def _rough(seconds: float) -> str:
     return format_about(10.0 * max(1, round(seconds / 10.0)))
-
-
-def _phases(operation: Collective) -> float:
-    return _ALL_REDUCE if operation is Collective.ALL_REDUCE else 1.0

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from lookup_tables.collective import Collective
 from lookup_tables.table import Shape
 from probes.topology.graph import Topology
 from tuccl.crew.places import Places
@@ -32,7 +31,7 @@ from tuccl.tuning.pipeline.workload_options import (
     workload_notes,
     workload_of_options,
 )
-from tuccl.tuning.settings import RunSettings, alltoall_refusal
+from tuccl.tuning.settings import RunSettings, refusal_of
 from tuccl.workloads.workload import Workload
 
 
@@ -136,9 +135,10 @@ def prepare(
         if workload is not None:
             settings = with_workload(settings, workload, whole)
         for shape in settings.shapes_of(whole):
-            refusal = alltoall_refusal(given, shape, settings.nccl)
-            if refusal is not None and Collective.ALLTOALL in settings.operations_of(shape):
-                raise UsageError(refusal)
+            for operation in settings.operations_of(shape):
+                refusal = refusal_of(operation, given, shape, settings.nccl)
+                if refusal is not None:
+                    raise UsageError(refusal)
         own = _own_schedules(topology, settings)
         settings = replace(
             settings,

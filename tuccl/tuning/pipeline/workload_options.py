@@ -20,7 +20,7 @@ from tuccl.quantities import count_of
 from tuccl.search.trials.config import STOCK, Task
 from tuccl.search.trials.shapes import NamedShape, ShapeName, shapes_of_machine
 from tuccl.search.trials.timing import Timing
-from tuccl.tuning.settings import RunSettings, alltoall_refusal
+from tuccl.tuning.settings import RunSettings, refusal_of
 from tuccl.workloads.call_timing import has_place, mostly_in_place, mostly_outside_graphs
 from tuccl.workloads.machine_keys import Offer, step_calls
 from tuccl.workloads.step_calls import StepCalls
@@ -69,11 +69,11 @@ def with_workload(
         shapes = record.of_run.shapes or (NamedShape(ShapeName.WHOLE, whole),)
 
     def refusal(operation: Collective, shape: Shape) -> str | None:
-        if operation is Collective.ALLTOALL and record is None:
-            return alltoall_refusal(settings.options, shape, settings.nccl)
-        if operation is Collective.ALLTOALL and settings.recorded_schedules:
+        if record is None:
+            return refusal_of(operation, settings.options, shape, settings.nccl)
+        if operation.asks_tuner or settings.recorded_schedules:
             return None
-        return None if operation.asks_tuner else f"NCCL asks no tuner about {operation}"
+        return f"NCCL asks no tuner about {operation}"
 
     calls = step_calls(workload, Offer(shapes, refusal))
     if record is not None:
@@ -153,7 +153,7 @@ def _timed_alike(options: RunOptions, workload: Workload, calls: StepCalls) -> R
     if not backend_kind(options.backend_name).measures_nccl:
         return options
     if options.in_place and not has_place(calls):
-        raise UsageError("--in-place: the workload has alltoall, which has no such form")
+        raise UsageError("--in-place: the workload has an operation without such a form")
     return replace(
         options,
         plain=options.plain or mostly_outside_graphs(workload),

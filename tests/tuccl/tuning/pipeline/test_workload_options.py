@@ -129,7 +129,7 @@ def test_alltoall_keeps_a_workload_out_of_place(tmp_path: Path) -> None:
     calls = (call(ALLTOALL, 1 << 20, 1.0), call(ALL_REDUCE, 1 << 20, 5.0, in_place=True))
     found = prepared(tmp_path, *calls, backend="nccl,executor")
     assert not found.settings.timing.in_place
-    with pytest.raises(UsageError, match="--in-place: the workload has alltoall"):
+    with pytest.raises(UsageError, match="--in-place: the workload has an operation without"):
         prepared(tmp_path, *calls, backend="nccl,executor", options=PLAIN_IN_PLACE)
 
 
