@@ -11,7 +11,6 @@ from probes.topology.graph import Topology
 from probes.topology.json_form import topology_to_json
 from tuccl.api.hosts.probe_options import ProbeOptions
 from tuccl.api.hosts.probing import (
-    Reach,
     check_options,
     cluster_options,
     with_hosts,
@@ -125,7 +124,7 @@ def probe(
         found.append(probe_cluster(places, how, progress_of(on_stage)))
         return ExitCode.OK
 
-    with_hosts(Reach(options.hosts, options.launcher, options.remote_python), lead)
+    with_hosts(options, lead)
     return found[0]
 
 

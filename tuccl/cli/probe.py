@@ -42,7 +42,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
     --allow-missing. With --check, exit code 1: nothing can be probed here.
     """
     from probes.topology.json_form import topology_to_json
-    from tuccl.api.hosts.probing import Reach, check_options, cluster_options, with_hosts
+    from tuccl.api.hosts.probing import check_options, cluster_options, with_hosts
     from tuccl.crew.cluster_probe import probe_cluster
     from tuccl.crew.mpi import mpi_tasks
     from tuccl.options.output_file import check_output
@@ -75,8 +75,7 @@ def probe(options: ProbeOptions, output: ProbeOutput) -> int:
             probe_summary.print_probe(result)
         return ExitCode.OK if result.is_sound else ExitCode.FINDING
 
-    reach = Reach(options.hosts, options.launcher, options.remote_python)
-    return with_hosts(reach, lead, how.host_timeout_s)
+    return with_hosts(options, lead, how.host_timeout_s)
 
 
 def probe_as_dict(result: ProbeResult) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuccl.api.hosts.probe_options import Reach
 from tuccl.cli.command import command
 from tuccl.errors import ExitCode, UsageError
 from tuccl.options.option import (
@@ -58,15 +59,6 @@ class ShipOptions:
         "would load what was shipped.",
         default=False,
     )
-    hosts: str | None = option(
-        NETWORK, "Hosts to check, as node[01-16],login.", "LIST", default=None
-    )
-    launcher: str = option(
-        NETWORK, "Command that starts another on a host; ssh if not given.", "COMMAND", default=""
-    )
-    remote_python: str = option(
-        NETWORK, "Python on the hosts; the path of this one if not given.", "PATH", default=""
-    )
     workspace: Path = field(default=DEFAULT_WORKSPACE, metadata=WORKSPACE)
     as_json: bool = field(default=False, metadata=AS_JSON)
 
@@ -76,8 +68,9 @@ class ShipOptions:
     ". /shared/tuccl/tuccl.env",
     "tuccl ship /shared/tuccl --to slurm,enroot --at /opt/tuccl",
     "srun --mpi=pmix --ntasks-per-node=1 tuccl ship /shared/tuccl --check",
+    helps={"hosts": "Hosts to check, as node[01-16],login."},
 )
-def ship(options: ShipOptions) -> int:
+def ship(options: ShipOptions, reach: Reach) -> int:
     """Write bundle, plugin and a tuccl.env that a job sources; --to adds other forms of it.
 
     With --check exit code 1: jobs on these hosts would not all load one table.
@@ -89,8 +82,8 @@ def ship(options: ShipOptions) -> int:
     from tuccl.workspace.runs import Workspace
 
     if options.check:
-        return _check(options)
-    if options.hosts or options.launcher or options.remote_python:
+        return _check(options, reach)
+    if reach != Reach():
         raise UsageError("--hosts, --launcher and --remote-python are for --check: add it")
     shipped = shipment.ship(
         Workspace(options.workspace).current(),
@@ -109,14 +102,14 @@ def ship(options: ShipOptions) -> int:
     return ExitCode.OK
 
 
-def _check(options: ShipOptions) -> int:
+def _check(options: ShipOptions, reach: Reach) -> int:
     """Check whether jobs would load the table, on the hosts of an MPI job or those named.
 
     Raises:
         UsageError: Hosts are named within an MPI job, or nothing says how to reach them.
     """
     from tuccl.api.hosts import shipped_hosts
-    from tuccl.api.hosts.probing import Reach, with_hosts
+    from tuccl.api.hosts.probing import with_hosts
     from tuccl.crew.mpi import mpi_tasks
     from tuccl.shipping.doctor.ship_check import ShipCheck
     from tuccl.views.terminal.display import print_lines
@@ -126,13 +119,8 @@ def _check(options: ShipOptions) -> int:
 
     if options.force or options.forms is not None or options.place is not None:
         raise UsageError("--check writes nothing: leave out --to, --at and --force")
-    shipped, tasks = absolute(options.directory), mpi_tasks(os.environ)
-    hosts, launcher, python = options.hosts, options.launcher, options.remote_python
-
-    if hosts and tasks > 1:
-        raise UsageError(f"--hosts within {tasks} tasks of MPI: start it once, or without the list")
-    if (launcher or python) and not hosts:
-        raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
+    reach.require_possible(mpi_tasks(os.environ))
+    shipped = absolute(options.directory)
 
     def judge(places: Places | None) -> int:
         checked = ShipCheck(shipped, tuple(shipped_hosts.verdicts(shipped, places)))
@@ -142,4 +130,4 @@ def _check(options: ShipOptions) -> int:
             print_lines(check_lines(checked))
         return ExitCode.OK if checked.loads else ExitCode.FINDING
 
-    return with_hosts(Reach(hosts, launcher, python), judge)
+    return with_hosts(reach, judge)

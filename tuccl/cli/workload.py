@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,6 +16,9 @@ from tuccl.cli.workload_bench import bench
 from tuccl.cli.workload_trim import trim
 from tuccl.errors import ExitCode, TucclError, UsageError
 from tuccl.options.option import AS_JSON, OUTPUT, OUTPUT_FILE, SCOPE, option
+
+if TYPE_CHECKING:
+    from tuccl.workloads.workload import Workload
 
 app = typer.Typer(
     name="workload",
@@ -77,13 +81,12 @@ def import_workload(options: WorkloadImportOptions) -> int:
     """Read the recordings of a job, count its calls and write the workload."""
     from tuccl.options.output_file import check_output
     from tuccl.quantities import parse_seconds
-    from tuccl.views.terminal.display import print_lines, say_notes
+    from tuccl.views.terminal.display import print_lines
     from tuccl.views.terminal.json_output import print_document
     from tuccl.views.terminal.live_view import shown_progress
     from tuccl.views.terminal.workload_display import exposure_lines, summary_line, workload_figures
     from tuccl.workloads.recordings.importing import import_recordings
     from tuccl.workloads.recordings.recognition import parse_kind
-    from tuccl.workloads.workload_file import write_workload
 
     files = tuple(map(Path, options.files))
     check_output(options.output, "--output", files)
@@ -97,14 +100,22 @@ def import_workload(options: WorkloadImportOptions) -> int:
             ranks_per_node=options.ranks_per_node, step_us=step_us,
         )  # fmt: skip
     workload = imported.workload
-    write_workload(options.output, workload)
-    say_notes((*imported.notes, *(f"left out: {what}" for what in workload.source.left_out)))
+    _write(workload, imported.notes, options.output)
     if options.as_json:
         print_document(workload_figures(options.output, workload))
     else:
         written = f"{summary_line(workload)}, written to {options.output}"
         print_lines([written, *exposure_lines(workload)])
     return ExitCode.OK
+
+
+def _write(workload: Workload, notes: Sequence[str], output: Path) -> None:
+    """Write a workload, with notes on what it lacks."""
+    from tuccl.views.terminal.display import say_notes
+    from tuccl.workloads.workload_file import write_workload
+
+    write_workload(output, workload)
+    say_notes((*notes, *(f"left out: {what}" for what in workload.source.left_out)))
 
 
 @dataclass(frozen=True)
@@ -225,21 +236,19 @@ def _print_variables(options: WorkloadRecordOptions, directory: Path) -> int:
 
 
 def _write_recorded(options: WorkloadRecordOptions, files: Sequence[Path], output: Path) -> None:
-    from tuccl.views.terminal.display import say, say_notes
+    from tuccl.views.terminal.display import say
     from tuccl.views.terminal.json_output import print_document
     from tuccl.views.terminal.live_view import shown_progress
     from tuccl.views.terminal.workload_display import summary_line, workload_figures
     from tuccl.workloads.recordings.importing import import_recordings
     from tuccl.workloads.workload import SourceKind
-    from tuccl.workloads.workload_file import write_workload
 
     with shown_progress() as progress:
         imported = import_recordings(files, SourceKind.RECORDED, options.steps, progress)
     # The processes' files are removed.
     source = replace(imported.workload.source, files=())
     workload = replace(imported.workload, source=source)
-    write_workload(output, workload)
-    say_notes((*imported.notes, *(f"left out: {what}" for what in source.left_out)))
+    _write(workload, imported.notes, output)
     if options.as_json:
         print_document(workload_figures(output, workload))
     else:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuccl.errors import UsageError
 from tuccl.options.option import MEASURING, NETWORK, option
 
 
 @dataclass(frozen=True)
-class ProbeOptions:
-    """The options of a probe, as those of `tuccl probe`."""
+class Reach:
+    """How a command reaches other hosts."""
 
     hosts: str | None = option(
         NETWORK,
@@ -27,6 +28,30 @@ class ProbeOptions:
     remote_python: str = option(
         NETWORK, "Python on the hosts; the path of this one if not given.", "PATH", default=""
     )
+
+    def require_possible(self, tasks: int) -> None:
+        """Refuse what contradicts itself.
+
+        Args:
+            tasks: Number of processes that MPI started.
+
+        Raises:
+            UsageError: Hosts are named within an MPI job, or nothing says which ones to reach.
+        """
+        if self.hosts and tasks > 1:
+            raise UsageError(
+                f"--hosts within {tasks} tasks of MPI: start it once, or leave out the list"
+            )
+        if (self.launcher or self.remote_python) and not self.hosts:
+            raise UsageError(
+                "--launcher and --remote-python say how to reach --hosts: name these, too"
+            )
+
+
+@dataclass(frozen=True)
+class ProbeOptions(Reach):
+    """The options of a probe, as those of `tuccl probe`."""
+
     interfaces: tuple[str, ...] = option(
         NETWORK, "Interfaces that count as NICs, as veth*; repeatable.", "PATTERN", default=()
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from probes.host.probe import HostProbeOptions
@@ -14,7 +13,7 @@ from probes.network.campaign.idle_pairs import parse_traffic_log
 from probes.network.racks.ibnetdiscover import AdapterPort, parse_ibnetdiscover
 from probes.network.racks.rack_map import expand_host_list, parse_rack_map, parse_slurm_topology
 from probes.topology.graph import Topology
-from tuccl.api.hosts.probe_options import ProbeOptions
+from tuccl.api.hosts.probe_options import ProbeOptions, Reach
 from tuccl.crew.cluster_probe import ClusterOptions, probe_cluster
 from tuccl.crew.launched import DEFAULT_LAUNCHER, LaunchedPlaces
 from tuccl.crew.mpi import START_S, run_ranks
@@ -23,16 +22,6 @@ from tuccl.errors import MachineError, UsageError
 from tuccl.quantities import parse_seconds
 from tuccl.search.trials.events import Progress
 from tuccl.workspace.atomic_file import absolute
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How a command reaches other hosts; `tuccl probe --help` has these options."""
-
-    hosts: str | None = None
-    """List of hosts, such as `node[01-16]`; without it those of MPI, or this one."""
-    launcher: str = ""
-    python: str = ""
 
 
 def with_hosts(
@@ -53,7 +42,7 @@ def with_hosts(
         return run_ranks(lead, timeout_s, all_report=False)
     names = list(dict.fromkeys(expand_host_list(reach.hosts)))
     launcher = reach.launcher or DEFAULT_LAUNCHER
-    with closing(LaunchedPlaces(names, launcher, reach.python)) as places:
+    with closing(LaunchedPlaces(names, launcher, reach.remote_python)) as places:
         return lead(places)
 
 
@@ -90,12 +79,7 @@ def check_options(options: ProbeOptions, tasks: int) -> None:
     Raises:
         UsageError: Options are impossible or contradict each other.
     """
-    if options.hosts and tasks > 1:
-        raise UsageError(
-            f"--hosts within {tasks} tasks of MPI: start one `tuccl probe`, or no list"
-        )
-    if (options.launcher or options.remote_python) and not options.hosts:
-        raise UsageError("--launcher and --remote-python say how to reach --hosts: name these, too")
+    options.require_possible(tasks)
     if options.root is not None and (options.hosts or tasks > 1):
         raise UsageError("--root looks at one directory of this host: leave --hosts and MPI away")
     if options.root is not None and not options.root.is_dir():
