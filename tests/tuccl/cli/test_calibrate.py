@@ -36,9 +36,9 @@ def measured(tmp_path: Path) -> Path:
 
 
 def test_output_of_nccl_tests_becomes_constants_that_tell_it_better(
-    run_tuccl: Run, measured: Path, tmp_path: Path
+    run_inside: Run, measured: Path, tmp_path: Path
 ) -> None:
-    done = run_tuccl("calibrate", measured, "--topology", "shipped:h200-4gpu", "-o", "model.json",
+    done = run_inside("calibrate", measured, "--topology", "shipped:h200-4gpu", "-o", "model.json",
                      "--json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -47,7 +47,7 @@ def test_output_of_nccl_tests_becomes_constants_that_tell_it_better(
     assert document["median_error"] < document["median_error_shipped"]
     model = read_model_file(tmp_path / "model.json")
     assert asdict(model.constants) == document["constants"]
-    again = run_tuccl("calibrate", measured, "--topology", "shipped:h200-4gpu", "-o", "again.json")
+    again = run_inside("calibrate", measured, "--topology", "shipped:h200-4gpu", "-o", "again.json")
     assert "18 times of all_reduce (nccl-tests)" in again.stdout
     assert (tmp_path / "again.json").read_text() == (tmp_path / "model.json").read_text()
 
@@ -97,19 +97,19 @@ def test_what_was_measured_is_not_replaced_by_what_was_fitted(measured: Path) ->
 
 
 def test_a_search_on_the_model_takes_constants_and_is_another_run_with_others(
-    run_tuccl: Run, measured: Path, tmp_path: Path
+    run_inside: Run, measured: Path, tmp_path: Path
 ) -> None:
     topology = ("--topology", "shipped:h200-4gpu")
-    assert run_tuccl("calibrate", measured, *topology, "-o", "model.json").returncode == 0
+    assert run_inside("calibrate", measured, *topology, "-o", "model.json").returncode == 0
     search = ("tune", *topology, "--operations", "all_gather", "--min-size", "4M", "--max-size",
               "4M", "--json")  # fmt: skip
-    shipped = run_tuccl(*search, "--workspace", "shipped")
-    calibrated = run_tuccl(*search, "--workspace", "calibrated", "--model", "model.json")
+    shipped = run_inside(*search, "--workspace", "shipped")
+    calibrated = run_inside(*search, "--workspace", "calibrated", "--model", "model.json")
     assert (shipped.returncode, calibrated.returncode) == (0, 0), calibrated.stderr
     default = [json.loads(run.stdout)["keys"][0]["stock_us"] for run in (shipped, calibrated)]
     assert default[0] != default[1]
-    refused = run_tuccl(*search, "--backend", "sockets", "--model", "model.json")
+    refused = run_inside(*search, "--backend", "sockets", "--model", "model.json")
     assert refused.returncode == 2
     assert "--model is for --backend simulated" in refused.stderr
-    absent = run_tuccl(*search, "--model", "absent.json")
+    absent = run_inside(*search, "--model", "absent.json")
     assert "cannot read" in absent.stderr
