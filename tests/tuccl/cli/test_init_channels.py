@@ -15,11 +15,11 @@ KEYS = ("--operations", "all_reduce", "--min-size", "64K", "--max-size", "4M", "
 
 @pytest.mark.long
 def test_nothing_that_takes_more_is_searched_or_chosen(
-    run_tuccl: Run, h200: Path, tmp_path: Path
+    run_inside: Run, h200: Path, tmp_path: Path
 ) -> None:
     bounded = ("--max-channels", "8", "--workspace", tmp_path / "bounded")
     record = tmp_path / "record.parquet"
-    done = run_tuccl("init", "--topology", h200, *KEYS, *bounded, "--record", record)
+    done = run_inside("init", "--topology", h200, *KEYS, *bounded, "--record", record)
     assert done.returncode == 0, done.stderr
     assert ", --max-channels 8" in done.stdout
     tried = pd.read_parquet(record)
@@ -27,12 +27,12 @@ def test_nothing_that_takes_more_is_searched_or_chosen(
     assert tried.algorithm.str.startswith("schedule:").any()
 
     free = tmp_path / "free.parquet"
-    done = run_tuccl("init", "--topology", h200, *KEYS, "--record", free)
+    done = run_inside("init", "--topology", h200, *KEYS, "--record", free)
     assert done.returncode == 0, done.stderr
     assert pd.read_parquet(free).nchannels.max() > 8
     # The same record without and with the bound: what it costs on calls alone.
     again = ("--max-channels", "8", "--workspace", tmp_path / "again")
-    done = run_tuccl("init", "--records", free, *again, "--json")
+    done = run_inside("init", "--records", free, *again, "--json")
     assert done.returncode == 0, done.stderr
     assert "it differs from the recorded one in --max-channels" in done.stderr
     entries = json.loads(done.stdout)["entries"]
@@ -42,7 +42,7 @@ def test_nothing_that_takes_more_is_searched_or_chosen(
 
 
 @pytest.mark.long
-def test_a_bound_without_channels_is_refused(run_tuccl: Run, h200: Path) -> None:
-    done = run_tuccl("init", "--topology", h200, *KEYS, "--max-channels", "0")
+def test_a_bound_without_channels_is_refused(run_inside: Run, h200: Path) -> None:
+    done = run_inside("init", "--topology", h200, *KEYS, "--max-channels", "0")
     assert done.returncode == 2
     assert "--max-channels 0 is out of range: use 1 to 64" in done.stderr

@@ -29,8 +29,10 @@ def machine(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Path) -> None:
-    done = run_tuccl("init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2", "--json")
+def test_one_table_serves_the_communicators_of_a_job(run_inside: Run, machine: Path) -> None:
+    done = run_inside(
+        "init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2", "--json"
+    )
     assert done.returncode == 0, done.stderr
     assert "; node: 2 ranks on 1 node(s); rail: 2 ranks on 2 node(s)" in done.stderr
     document = check("table", done.stdout)
@@ -40,12 +42,12 @@ def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Pa
     tuned = {Shape(**entry["key"]["shape"]) for entry in document["entries"]}
     assert tuned == {WHOLE, NODE, RAIL}, "schedules win all of them in the model"
 
-    shown = run_tuccl("table")
+    shown = run_inside("table")
     assert "whole, 4 ranks on 2 node(s): " in shown.stdout
     assert "(rail counts 2)" in shown.stdout
-    part = run_tuccl("table", "--shape", "node", "--json")
+    part = run_inside("table", "--shape", "node", "--json")
     assert [Shape(**key["shape"]) for key in check("table", part.stdout)["keys"]] == [NODE]
-    refused = run_tuccl("table", "--shape", "pairs")
+    refused = run_inside("table", "--shape", "pairs")
     assert refused.returncode == 2
     assert "--shape 'pairs' was not tuned here, only whole, node, rail" in refused.stderr
 
@@ -54,30 +56,30 @@ def test_one_table_serves_the_communicators_of_a_job(run_tuccl: Run, machine: Pa
         (("--ranks", "2"), NODE),
         (("--ranks", "2", "--nodes", "2"), RAIL),
     ):
-        explained = run_tuccl("explain", "all_reduce", "64K", *words, "--json")
+        explained = run_inside("explain", "all_reduce", "64K", *words, "--json")
         found = check("explain", explained.stdout)
         assert Shape(**found["shape"]) == Shape(**found["decision"]["shape"]) == shape
         assert Shape(**found["entry"]["shape"]) == shape
-    unknown = run_tuccl("explain", "all_reduce", "64K", "--ranks", "3")
+    unknown = run_inside("explain", "all_reduce", "64K", "--ranks", "3")
     assert unknown.returncode == 2
     assert (
         "communicators of 3 ranks on 1 node(s) were not tuned in this workspace" in unknown.stderr
     )
 
-    assert run_tuccl("ship", "shipped").returncode == 0
+    assert run_inside("ship", "shipped").returncode == 0
     bundle = load_bundle(next(Path(machine.parent, "shipped").glob("bundle-*.tuccl")))
     for shape in (WHOLE, NODE, RAIL):
         assert bundle.lookup(Collective.ALL_REDUCE, 64 << 10, shape) is not None
     assert bundle.lookup(Collective.ALL_REDUCE, 64 << 10, Shape(4, 1, 4)) is None
 
-    again = run_tuccl("init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2")
+    again = run_inside("init", "--topology", machine, *KEYS, *SHAPES, "--weights", "rail=2")
     assert "nothing to do: " in again.stderr
 
 
 @pytest.mark.slow
-def test_worker_processes_measure_every_shape(run_tuccl: Run, machine: Path) -> None:
+def test_worker_processes_measure_every_shape(run_inside: Run, machine: Path) -> None:
     words = ("--backend", "sockets", "--fake-nodes", "--budget", "2s", *KEYS, *SHAPES)
-    done = run_tuccl("init", "--topology", machine, *words, "--json")
+    done = run_inside("init", "--topology", machine, *words, "--json")
     assert done.returncode == 0, done.stderr
     document = check("table", done.stdout)
     keys = {Shape(**key["shape"]): key["stock_us"] for key in document["keys"]}
@@ -90,7 +92,7 @@ def test_worker_processes_measure_every_shape(run_tuccl: Run, machine: Path) -> 
         assert ["all_reduce", 65536, shape.ranks, shape.nodes, shape.ranks_per_node, ""] in tasks
 
 
-def test_a_machine_without_such_communicators_is_told_at_once(run_tuccl: Run) -> None:
-    done = run_tuccl("init", "--topology", "shipped:h200-4gpu", *KEYS, "--shapes", "rail")
+def test_a_machine_without_such_communicators_is_told_at_once(run_inside: Run) -> None:
+    done = run_inside("init", "--topology", "shipped:h200-4gpu", *KEYS, "--shapes", "rail")
     assert done.returncode == 2
     assert "--shapes rail: 4 GPUs on 1 node(s) have no such communicators" in done.stderr

@@ -14,17 +14,17 @@ from tuccl.views.page.page import MOST_BYTES
 pytestmark = pytest.mark.long
 
 
-def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
-    done = run_tuccl("report")
+def test_the_page_of_a_workspace(run_inside: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
+    done = run_inside("report")
     assert (done.returncode, done.stdout) == (0, "tuccl-report.html\n"), done.stderr
     written = (tmp_path / "tuccl-report.html").read_bytes()
     assert len(written) < MOST_BYTES
     texts = " ".join(seen(written.decode()).texts)
-    table = json.loads(run_tuccl("table", "--json").stdout)
+    table = json.loads(run_inside("table", "--json").stdout)
     assert f"{table['speedup']:.3f}x" in texts
     assert "modelled" in texts
     run = json.loads((tuned.root / "current.json").read_text())["identity"]
-    again = run_tuccl("report", "--run", run, "--json")
+    again = run_inside("report", "--run", run, "--json")
     figures = check("report", again.stdout)["figures"]["tables"][0]
     assert figures["speedup"] == pytest.approx(table["speedup"])
     assert figures["facts"]["read from"] == f"tuccl-workspace, run {run}"
@@ -32,24 +32,24 @@ def test_the_page_of_a_workspace(run_tuccl: Run, tuned: TunedWorkspace, tmp_path
 
 
 def test_the_page_of_a_shipped_directory(
-    run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path
+    run_inside: Run, tuned: TunedWorkspace, tmp_path: Path
 ) -> None:
-    assert run_tuccl("ship", "shipped").returncode == 0
-    done = run_tuccl("report", "shipped", "--output", "of-ship.html", "--json")
+    assert run_inside("ship", "shipped").returncode == 0
+    done = run_inside("report", "shipped", "--output", "of-ship.html", "--json")
     figures = check("report", done.stdout)["figures"]["tables"][0]
     assert figures["shipped"]
-    table = json.loads(run_tuccl("table", "--json").stdout)
+    table = json.loads(run_inside("table", "--json").stdout)
     assert len(figures["keys"]) == len(table["entries"])
     assert "A shipped directory holds" in (tmp_path / "of-ship.html").read_text()
     (tmp_path / "shipped" / "table.parquet").write_bytes(b"PAR1")
-    refused = run_tuccl("report", "shipped")
+    refused = run_inside("report", "shipped")
     assert (refused.returncode, refused.stdout) == (3, "")
     assert "`tuccl ship` writes it again" in refused.stderr
 
 
-def test_the_page_of_two_tables(run_tuccl: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
-    assert run_tuccl("ship", "shipped").returncode == 0
-    done = run_tuccl("report", "tuccl-workspace", "shipped", "--output", "both.html", "--json")
+def test_the_page_of_two_tables(run_inside: Run, tuned: TunedWorkspace, tmp_path: Path) -> None:
+    assert run_inside("ship", "shipped").returncode == 0
+    done = run_inside("report", "tuccl-workspace", "shipped", "--output", "both.html", "--json")
     figures = check("report", done.stdout)["figures"]
     assert [table["shipped"] for table in figures["tables"]] == [False, True]
     comparison = figures["comparison"]
@@ -59,7 +59,7 @@ def test_the_page_of_two_tables(run_tuccl: Run, tuned: TunedWorkspace, tmp_path:
     assert known
     assert [key["ratio"] for key in known] == pytest.approx([1.0] * len(known), rel=0.05)
     assert "two tables compared" in (tmp_path / "both.html").read_text()
-    twice = run_tuccl("report", "shipped", "shipped")
+    twice = run_inside("report", "shipped", "shipped")
     assert (twice.returncode, twice.stdout) == (2, "")
     assert "shipped is named twice" in twice.stderr
 

@@ -21,6 +21,8 @@ from tuccl.errors import UsageError
 from tuccl.options.machine import load_machine
 from tuccl.options.machine_argument import absolute_machine_argument, read_machine_argument
 from tuccl.options.machine_options import MachineOptions
+from tuccl.schedules.best_schedule import best_schedule
+from tuccl.schedules.synthesis_report import Synthesis
 
 pytestmark = pytest.mark.long
 
@@ -55,9 +57,9 @@ def machines(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_result_is_written_and_told_in_json(run_tuccl: Run, machines: Path) -> None:
+def test_the_result_is_written_and_told_in_json(run_inside: Run, machines: Path) -> None:
     schedule = machines.with_name("out") / "gather.xml"
-    done = run_tuccl(
+    done = run_inside(
         "synthesize", "--topology", f"{machines}#one", "--operation", "all_gather", "--size", "4M",
         "--time-limit", "5s", "-o", schedule, "--json",
     )  # fmt: skip
@@ -90,7 +92,7 @@ def test_the_result_is_written_and_told_in_json(run_tuccl: Run, machines: Path) 
 
 
 def test_people_read_a_few_lines_and_get_the_schedule_where_they_want(
-    run_tuccl: Run, machines: Path
+    run_inside: Run, machines: Path
 ) -> None:
     common = (
         "synthesize",
@@ -100,25 +102,27 @@ def test_people_read_a_few_lines_and_get_the_schedule_where_they_want(
         "AllReduce",
         "--size",
         "1M",
+        "--time-limit",
+        "1s",
     )
-    shown = run_tuccl(*common)
+    shown = run_inside(*common)
     assert shown.returncode == 0
     first, *others = shown.stdout.splitlines()
     assert first.startswith("all_reduce of 1M on two, 8 GPUs on 2 node(s): all_reduce_")
     assert any(line.startswith("  bounds of the machine 2.00 us and ") for line in others)
     assert any(line.startswith("  beside it: ") for line in others)
     assert any(line.startswith("  across hosts, 2 nodes of 4 ranks: ") for line in others)
-    printed = run_tuccl(*common, "-o", "-", "--format", "msccl-microsoft")
+    printed = run_inside(*common, "-o", "-", "--format", "msccl-microsoft")
     assert printed.stdout.startswith('<algo name="all_reduce_')
     assert verify(read_msccl_xml(printed.stdout, "stdout")).proved
 
 
-def test_a_sketch_of_ours_is_used(run_tuccl: Run, machines: Path) -> None:
+def test_a_sketch_of_ours_is_used(run_inside: Run, machines: Path) -> None:
     topology = read_bench_topology(machines, "two").topology
     relay = next(sketch for sketch in sketch_candidates(topology) if sketch.name == "relay")
     file = machines.with_name("relay.json")
     file.write_text(sketch_to_json(relay))
-    done = run_tuccl(
+    done = run_inside(
         "synthesize", "--topology", f"{machines}#two", "--operation", "broadcast", "--size", "1M",
         "--root", "5", "--sketch", file, "--json",
     )  # fmt: skip
@@ -128,7 +132,7 @@ def test_a_sketch_of_ours_is_used(run_tuccl: Run, machines: Path) -> None:
     assert {tried["sketch"] for tried in found["tried"]} == {"relay"}
     assert found["file"] is None
     assert 0 < found["ratio"] <= 1
-    refused = run_tuccl(
+    refused = run_inside(
         "synthesize", "--topology", f"{machines}#one", "--operation", "broadcast", "--size", "1M",
         "--sketch", file,
     )  # fmt: skip
@@ -137,10 +141,10 @@ def test_a_sketch_of_ours_is_used(run_tuccl: Run, machines: Path) -> None:
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_files_of_taccl_are_used_as_they_are(run_tuccl: Run, tmp_path: Path) -> None:
+def test_files_of_taccl_are_used_as_they_are(run_inside: Run, tmp_path: Path) -> None:
     (tmp_path / "topo.json").write_text(text(SWITCHED))
     (tmp_path / "sk.json").write_text(text(RELAYED, **relaying(enforce_ordering=True)))
-    done = run_tuccl(
+    done = run_inside(
         "synthesize", "--topology", "topo.json", "--sketch", "sk.json", "--operation", "all_gather",
         "--size", "8M", "--time-limit", "3s", "--json",
     )  # fmt: skip
@@ -156,13 +160,13 @@ def test_files_of_taccl_are_used_as_they_are(run_tuccl: Run, tmp_path: Path) -> 
 
 
 def test_figures_of_a_sketch_that_beat_the_machine_are_reported(
-    run_tuccl: Run, machines: Path
+    run_inside: Run, machines: Path
 ) -> None:
     (sketch,) = sketch_candidates(read_bench_topology(machines, "one").topology)
     wrong = sketch_to_json(sketch).replace("100.0", "1000.0")
     file = machines.with_name("fast.json")
     file.write_text(wrong)
-    done = run_tuccl(
+    done = run_inside(
         "synthesize", "--topology", f"{machines}#one", "--operation", "all_gather", "--size", "64M",
         "--sketch", file,
     )  # fmt: skip
@@ -171,10 +175,10 @@ def test_figures_of_a_sketch_that_beat_the_machine_are_reported(
 
 
 def test_the_fastest_schedule_that_the_format_can_tell_is_written(
-    run_tuccl: Run, machines: Path
+    run_inside: Run, machines: Path
 ) -> None:
     graph = machines.with_name("rings.graph.xml")
-    done = run_tuccl(
+    done = run_inside(
         "synthesize", "--topology", f"{machines}#one", "--operation", "all_reduce", "--size", "64M",
         "-o", graph, "--json",
     )  # fmt: skip
@@ -297,6 +301,14 @@ def test_nodes_that_differ_get_a_graph_file_each(
         "--time-limit",
     )
     graph = tmp_path / "rings.graph.xml"
+    kept: list[Synthesis] = []
+
+    def made_once(*arguments: Any) -> Synthesis:
+        if not kept:
+            kept.append(best_schedule(*arguments))
+        return kept[0]
+
+    monkeypatch.setattr("tuccl.schedules.best_schedule.best_schedule", made_once)
     assert synthesized(monkeypatch, *wanted, "1s", "-o", str(graph), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     files = [tmp_path / f"rings.node{node}.graph.xml" for node in range(2)]

@@ -31,26 +31,26 @@ def check(name: str, text: str) -> Any:
 
 @pytest.mark.usefixtures("tuned")
 def test_table_explain_ship_and_retune_print_valid_documents(
-    run_tuccl: Run, tmp_path: Path, h200: Path
+    run_inside: Run, tmp_path: Path, h200: Path
 ) -> None:
-    check("table", run_tuccl("table", "--json").stdout)
+    check("table", run_inside("table", "--json").stdout)
     for call in (("all_gather", "4M"), ("all_reduce", "1G")):
-        check("explain", run_tuccl("explain", *call, "--json").stdout)
-    shipped = check("ship", run_tuccl("ship", "shipped", "--json").stdout)
+        check("explain", run_inside("explain", *call, "--json").stdout)
+    shipped = check("ship", run_inside("ship", "shipped", "--json").stdout)
     assert all(Path(path).is_file() for path in shipped["files"])
-    same = check("retune", run_tuccl("retune", "--json").stdout)
+    same = check("retune", run_inside("retune", "--json").stdout)
     assert (same["changes"], same["tuned"], same["kept"]) == ([], False, None)
     older = tmp_path / "older.xml"
     older.write_text(h200.read_text().replace('sm="90"', 'sm="80"'))
-    changed = check("retune", run_tuccl("retune", "--topology", older, "--json").stdout)
+    changed = check("retune", run_inside("retune", "--topology", older, "--json").stdout)
     assert changed["changes"]
     assert changed["tuned"]
 
 
-def test_init_and_tune_print_the_document_of_table(run_tuccl: Run, h200: Path) -> None:
+def test_init_and_tune_print_the_document_of_table(run_inside: Run, h200: Path) -> None:
     key = ("--operations", "all_gather", "--min-size", "64K", "--max-size", "64K", "--json")
-    check("table", run_tuccl("init", "--topology", h200, *key).stdout)
-    check("table", run_tuccl("tune", "--topology", h200, *key).stdout)
+    check("table", run_inside("init", "--topology", h200, *key).stdout)
+    check("table", run_inside("tune", "--topology", h200, *key).stdout)
 
 
 def test_a_measured_table_with_the_executor_is_a_valid_document(
