@@ -72,11 +72,6 @@ MOST_RANKS_IN_DETAIL = 64
 MOST_EDGES_OF_ROOTED = 32_000
 """Most edges for rings and trees of broadcast and reduce, whose construction visits every edge."""
 
-_OVER_RAIL_TREES = {
-    Collective.BROADCAST: rail_trees.rail_broadcast,
-    Collective.REDUCE: rail_trees.rail_reduce,
-}
-
 _Named = tuple[str, Program]
 
 
@@ -120,7 +115,7 @@ def _large_grid(collective: Collective, sketch: Sketch) -> hierarchical.Grid | N
     if collective in rail_exchange.COLLECTIVES:
         many = sketch.ranks > MOST_RANKS_IN_DETAIL
     else:
-        many = collective in _OVER_RAIL_TREES and len(sketch.edges) > MOST_EDGES_OF_ROOTED
+        many = collective in rail_trees.BUILDERS and len(sketch.edges) > MOST_EDGES_OF_ROOTED
     return hierarchical.rail_grid(sketch) if many else None
 
 
@@ -128,7 +123,7 @@ def _rails_alone(collective: Collective, sketch: Sketch, root: int) -> tuple[Alg
     grid = _large_grid(collective, sketch)
     if grid is None:
         return ()
-    if collective in _OVER_RAIL_TREES:
+    if collective in rail_trees.BUILDERS:
         return tuple(lower(program, name) for name, program in _rail_trees(collective, grid, root))
     pieces = dict.fromkeys((1, rail_exchange.chosen_pieces(len(grid))))
     return tuple(rail_exchange.rail_exchange(collective, grid, count) for count in pieces)
@@ -139,39 +134,24 @@ def _rings(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named
     if not rings:
         return
     name = f"{collective}_ring_{len(rings)}x"
-    builders = {
-        Collective.ALL_GATHER: ring.ring_all_gather,
-        Collective.REDUCE_SCATTER: ring.ring_reduce_scatter,
-        Collective.ALL_REDUCE: ring.ring_all_reduce,
-    }
-    rooted = {Collective.BROADCAST: ring.ring_broadcast, Collective.REDUCE: ring.ring_reduce}
-    if collective in builders:
-        yield name, builders[collective](rings)
-    elif collective in rooted:
+    if collective in ring.BUILDERS:
+        yield name, ring.BUILDERS[collective](rings)
+    elif collective in ring.ROOTED_BUILDERS:
         for chunks in PIPELINE_CHUNKS:
-            yield f"{name}_{chunks}c", rooted[collective](rings, root, chunks)
+            yield f"{name}_{chunks}c", ring.ROOTED_BUILDERS[collective](rings, root, chunks)
 
 
 def _all_pairs(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
-    if len(sketch.edge) < sketch.ranks * (sketch.ranks - 1):
-        return
-    name = f"{collective}_all_pairs"
-    if collective is Collective.ALL_GATHER:
-        yield name, all_pairs.all_pairs_all_gather(sketch.ranks)
-    elif collective is Collective.REDUCE_SCATTER:
-        yield name, all_pairs.all_pairs_reduce_scatter(sketch.ranks)
-    elif collective is Collective.ALL_REDUCE:
-        yield f"{name}_one_phase", all_pairs.all_pairs_all_reduce_one_phase(sketch.ranks)
-        yield f"{name}_two_phase", all_pairs.all_pairs_all_reduce_two_phase(sketch.ranks)
-    elif collective is Collective.ALLTOALL:
-        yield name, all_pairs.all_pairs_alltoall(sketch.ranks)
+    if len(sketch.edge) >= sketch.ranks * (sketch.ranks - 1):
+        for name, build in all_pairs.BUILDERS.get(collective, {}).items():
+            yield f"{collective}_{name}", build(sketch.ranks)
 
 
 def _trees(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
     if collective is Collective.ALL_REDUCE:
         yield from _all_reduce_trees(sketch, root)
         return
-    builders = {Collective.BROADCAST: tree.tree_broadcast, Collective.REDUCE: tree.tree_reduce}
+    builders = tree.ROOTED_BUILDERS
     spanning = tree.binary_tree(sketch, root) if collective in builders else None
     if spanning:
         for chunks in PIPELINE_CHUNKS:
@@ -188,34 +168,21 @@ def _all_reduce_trees(sketch: Sketch, root: int) -> Iterator[_Named]:
 
 
 def _halving_doubling(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
-    builders = {
-        Collective.ALL_GATHER: (("doubling", halving_doubling.doubling_all_gather),),
-        Collective.REDUCE_SCATTER: (("halving", halving_doubling.halving_reduce_scatter),),
-        Collective.ALL_REDUCE: (
-            ("doubling", halving_doubling.doubling_all_reduce),
-            ("halving_doubling", halving_doubling.halving_doubling_all_reduce),
-        ),
-    }
+    builders = halving_doubling.BUILDERS
     small = sketch.ranks <= MOST_RANKS_IN_DETAIL and collective in builders
     grid = halving_doubling.exchange_grid(sketch) if small else None
     if grid:
-        for name, build in builders[collective]:
+        for name, build in builders[collective].items():
             yield f"{collective}_recursive_{name}", build(grid)
 
 
 def _few_steps(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
     """Yield all-pairs algorithms inside nodes and along rails."""
-    builders = {
-        Collective.ALL_REDUCE: (
-            ("two_step", hierarchical.two_step_all_reduce),
-            ("three_step", hierarchical.three_step_all_reduce),
-        ),
-        Collective.ALLTOALL: (("two_step", hierarchical.two_step_alltoall),),
-    }
+    builders = hierarchical.FEW_STEPS
     small = sketch.ranks <= MOST_RANKS_IN_DETAIL and collective in builders
     grid = hierarchical.rail_grid(sketch) if small else None
     if grid and len(grid[0]) > 1:
-        for name, build in builders[collective]:
+        for name, build in builders[collective].items():
             yield f"{collective}_{name}", build(grid)
 
 
@@ -225,11 +192,7 @@ def _gateways(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Na
 
 
 def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
-    builders = {
-        Collective.ALL_REDUCE: hierarchical.hierarchical_all_reduce,
-        Collective.ALL_GATHER: hierarchical.hierarchical_all_gather,
-        Collective.REDUCE_SCATTER: hierarchical.hierarchical_reduce_scatter,
-    }
+    builders = hierarchical.BUILDERS
     grid = hierarchical.rail_grid(sketch) if collective in builders else None
     if grid:
         for chunks in HIERARCHICAL_CHUNKS:
@@ -237,11 +200,11 @@ def _hierarchical(collective: Collective, sketch: Sketch) -> Iterator[_Named]:
 
 
 def _rooted_rails(collective: Collective, sketch: Sketch, root: int) -> Iterator[_Named]:
-    grid = hierarchical.rail_grid(sketch) if collective in _OVER_RAIL_TREES else None
+    grid = hierarchical.rail_grid(sketch) if collective in rail_trees.BUILDERS else None
     if grid:
         yield from _rail_trees(collective, grid, root)
 
 
 def _rail_trees(collective: Collective, grid: hierarchical.Grid, root: int) -> Iterator[_Named]:
     for groups in RAIL_GROUPS:
-        yield f"{collective}_rails_{groups}g", _OVER_RAIL_TREES[collective](grid, root, groups)
+        yield f"{collective}_rails_{groups}g", rail_trees.BUILDERS[collective](grid, root, groups)

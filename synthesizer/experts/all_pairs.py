@@ -5,6 +5,8 @@ They have the fewest steps and suit small buffers. They need an edge between eve
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from lookup_tables.collective import Collective
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
 from synthesizer.experts.hierarchical import after
@@ -82,3 +84,15 @@ def _sum_up(schedule: Schedule, owner: int, index: int) -> Reference:
         channel = _channel(peer, owner, schedule.ranks)
         total = total.reduce(schedule.chunk(peer, INPUT, owner), OUTPUT, index, channel)
     return total
+
+
+BUILDERS: Mapping[Collective, Mapping[str, Callable[[int], Program]]] = {
+    Collective.ALL_GATHER: {"all_pairs": all_pairs_all_gather},
+    Collective.REDUCE_SCATTER: {"all_pairs": all_pairs_reduce_scatter},
+    Collective.ALL_REDUCE: {
+        "all_pairs_one_phase": all_pairs_all_reduce_one_phase,
+        "all_pairs_two_phase": all_pairs_all_reduce_two_phase,
+    },
+    Collective.ALLTOALL: {"all_pairs": all_pairs_alltoall},
+}
+"""Algorithms for a number of ranks, by collective and the end of their names."""

@@ -204,3 +204,14 @@ def _add_up(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
 def _return_results(sums: dict[int, Reference], step: Step, final: set[int]) -> None:
     for src, dst in step.pairs:
         sums[dst] = sums[src].copy(dst, *((OUTPUT, 0) if dst in final else (SCRATCH, None)))
+
+
+BUILDERS: Mapping[Collective, Mapping[str, Callable[[Grid], Program]]] = {
+    Collective.ALL_GATHER: {"doubling": doubling_all_gather},
+    Collective.REDUCE_SCATTER: {"halving": halving_reduce_scatter},
+    Collective.ALL_REDUCE: {
+        "doubling": doubling_all_reduce,
+        "halving_doubling": halving_doubling_all_reduce,
+    },
+}
+"""Algorithms for an exchange grid, by collective and the end of their names."""

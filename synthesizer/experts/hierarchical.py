@@ -16,6 +16,8 @@ its rail together. `all_pairs` has the direct form.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from lookup_tables.collective import Collective
 from sketches.sketch import Sketch
 from synthesizer.dsl import INPUT, OUTPUT, SCRATCH, Reference, Schedule
@@ -228,3 +230,17 @@ def _scatter(
         total = partial[node, local, node]
         for remote in after(node, len(grid)):
             total = program.reduce(partial[node, local, remote], target, total)
+
+
+FEW_STEPS: Mapping[Collective, Mapping[str, Callable[[Grid], Program]]] = {
+    Collective.ALL_REDUCE: {"two_step": two_step_all_reduce, "three_step": three_step_all_reduce},
+    Collective.ALLTOALL: {"two_step": two_step_alltoall},
+}
+"""Algorithms with few steps for a rail grid, by collective and the end of their names."""
+
+BUILDERS: Mapping[Collective, Callable[[Grid, int], Program]] = {
+    Collective.ALL_GATHER: hierarchical_all_gather,
+    Collective.REDUCE_SCATTER: hierarchical_reduce_scatter,
+    Collective.ALL_REDUCE: hierarchical_all_reduce,
+}
+"""Algorithms for a rail grid and a number of chunks of a block."""

@@ -11,7 +11,7 @@ each group. Reduce runs the same hops in reverse, with sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from lookup_tables.collective import Collective
@@ -152,3 +152,10 @@ class _Sums:
 
 def _slice(chunk: Chunk, first: int, count: int) -> Chunk:
     return replace(chunk, offset=chunk.offset + first, count=count)
+
+
+BUILDERS: Mapping[Collective, Callable[[Grid, int, int], Program]] = {
+    Collective.BROADCAST: rail_broadcast,
+    Collective.REDUCE: rail_reduce,
+}
+"""Algorithms for a rail grid, a root and a number of groups."""

@@ -11,7 +11,7 @@ the rings share no link. NCCL's search (src/graph/search.cc) has the same aim.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from lookup_tables.collective import Collective
 from sketches.sketch import Edge, Sketch
@@ -266,3 +266,15 @@ def ring_reduce(rings: Sequence[Ring], root: int, pipeline: int) -> Program:
                 operand = program.input(receiver, offset)
                 partial[offset] = program.reduce(source, target, operand, channel)
     return program
+
+
+BUILDERS: Mapping[Collective, Callable[[Sequence[Ring]], Program]] = {
+    Collective.ALL_GATHER: ring_all_gather,
+    Collective.REDUCE_SCATTER: ring_reduce_scatter,
+    Collective.ALL_REDUCE: ring_all_reduce,
+}
+ROOTED_BUILDERS: Mapping[Collective, Callable[[Sequence[Ring], int, int], Program]] = {
+    Collective.BROADCAST: ring_broadcast,
+    Collective.REDUCE: ring_reduce,
+}
+"""Algorithms for rings, a root and a number of chunks."""

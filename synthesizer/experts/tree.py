@@ -7,7 +7,7 @@ several chunks in flight, large buffers use every level at once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lookup_tables.collective import Collective
@@ -130,3 +130,10 @@ def _broadcast_down(tree: Tree, source: Reference, channel: int = 0) -> None:
     held = {tree.order[0]: source}
     for rank in tree.order[1:]:
         held[rank] = held[tree.parent[rank]].copy(rank, OUTPUT, source.index, channel)
+
+
+ROOTED_BUILDERS: Mapping[Collective, Callable[[Tree, int], Program]] = {
+    Collective.BROADCAST: tree_broadcast,
+    Collective.REDUCE: tree_reduce,
+}
+"""Algorithms for a tree from the root and a number of chunks."""
