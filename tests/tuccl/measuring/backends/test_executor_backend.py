@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -275,12 +276,13 @@ def test_schedules_of_a_node_and_of_a_rail_run_beside_those_of_all_gpus(
             backend.check(task, builtin)
 
 
-class TwoHosts(LocalPlaces):
-    """Two hosts of two devices, as ranks of an MPI job report them."""
+class Hosts(LocalPlaces):
+    """Hosts of so many devices, as ranks of an MPI job report them."""
 
-    def __init__(self) -> None:
-        super().__init__(4)
-        self.places = tuple(Place(host, device) for host in ("a", "b") for device in (0, 1))
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(sum(sizes))
+        devices = ((str(host), device) for host, size in enumerate(sizes) for device in range(size))
+        self.places = tuple(starmap(Place, devices))
 
 
 def test_ranks_of_several_hosts_run_schedules(
@@ -293,7 +295,7 @@ def test_ranks_of_several_hosts_run_schedules(
     task = Task(Collective.ALLTOALL, 4096, ACROSS)
     across = Config(f"phases:{plan.content_hash}", "LL", 8, 256, 1 << 30)
     request = BackendRequest(
-        topology, ACROSS, schedules={plan.content_hash: plan}, places=TwoHosts()
+        topology, ACROSS, schedules={plan.content_hash: plan}, places=Hosts(2, 2)
     )
     with open_backend("executor", request) as backend:
         assert backend.measure(task, across, 0, 1).samples_us[0] > 0
@@ -326,14 +328,6 @@ def test_the_executor_alone_leaves_nccl_as_it_is() -> None:
     assert list(builtins_of(request, TASK)) == [STOCK]
 
 
-class UnevenHosts(LocalPlaces):
-    """A host of two devices and one of one, as ranks of an MPI job report them."""
-
-    def __init__(self) -> None:
-        super().__init__(3)
-        self.places = tuple(Place(host, device) for host, device in (("a", 0), ("a", 1), ("b", 0)))
-
-
 def test_hosts_of_different_sizes_run_schedules_in_rounds(
     stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +339,7 @@ def test_hosts_of_different_sizes_run_schedules_in_rounds(
     (first, *_) = staged_candidates(Collective.ALL_REDUCE, topology, machine, SIZES)
     task = Task(Collective.ALL_REDUCE, 4096, shape)
     request = BackendRequest(
-        topology, shape, schedules={first.content_hash: first}, places=UnevenHosts()
+        topology, shape, schedules={first.content_hash: first}, places=Hosts(2, 1)
     )
     in_rounds = Config(f"phases:{first.content_hash}", "LL", 8, 256, 1 << 30)
     with open_backend("nccl,executor", request) as backend:
@@ -365,9 +359,7 @@ def test_a_table_of_hosts_of_different_sizes_has_schedules_in_rounds(
     settings = RunSettings((Collective.ALL_REDUCE,), (4096,), options)
     monkeypatch.setenv("STAND_IN_CHANNELS", "1")
     topology = Uneven((2, 1), 1, "mesh").topology()
-    done = initialize(
-        Prepared(topology, settings), Workspace(tmp_path), silent, places=UnevenHosts()
-    )
+    done = initialize(Prepared(topology, settings), Workspace(tmp_path), silent, places=Hosts(2, 1))
     (entry,) = done.table.entries
     assert entry.key.shape == Shape(3, 2, 0)
     assert entry.schedule is not None

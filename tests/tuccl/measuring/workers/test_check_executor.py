@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from argparse import Namespace
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-import check_executor as script
+import check_executor
 import numpy as np
 import pytest
 import write_programs
@@ -41,38 +41,45 @@ from tuccl.schedules.executor_schedules import programs_bundle
 
 pytestmark = pytest.mark.long
 
+ALL_FOUR = ("--operations", "all_reduce", "all_gather", "reduce_scatter", "alltoall")
+
+
+@dataclass
+class Check:
+    """The script over the stand-ins, and the report of its last run."""
+
+    stand_ins: StandIns
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def __call__(self, *words: object) -> int:
+        common = ["--executor", self.stand_ins.executor, "--nccl", self.stand_ins.nccl]
+        # All that the stand-in of NCCL does as NCCL.
+        common += ["--gpus", 2, "--reductions", "sum", "--largest", "64K", "--limit", 60]
+        common += ["--types", "int8", "int32", "uint64", "float32", "float64"]
+        words = ("check_executor.py", *common, *words, "--json", self.folder / "report.json")
+        self.monkeypatch.setattr(sys, "argv", [str(word) for word in words])
+        result: int = check_executor.main()
+        return result
+
+    @property
+    def report(self) -> Any:
+        return json.loads((self.folder / "report.json").read_text())
+
+    def spoil(self) -> None:
+        self.monkeypatch.setenv("STAND_IN_EXECUTOR_SPOILS", "1")
+
 
 @pytest.fixture
-def check_executor(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def check(stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_ins.folder))
-    return script
+    return Check(stand_ins, tmp_path, monkeypatch)
 
 
-def run(
-    check_executor: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch, *words: object
-) -> int:
-    common = ["--executor", stand_ins.executor, "--nccl", stand_ins.nccl, "--gpus", 2]
-    # All that the stand-in of NCCL does as NCCL.
-    common += ["--reductions", "sum", "--largest", "64K", "--limit", 60]
-    common += ["--types", "int8", "int32", "uint64", "float32", "float64"]
-    monkeypatch.setattr(sys, "argv", ["check_executor.py", *map(str, (*common, *words))])
-    result: int = check_executor.main()
-    return result
-
-
-def test_all_is_right_over_several_jobs(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    report = tmp_path / "report.json"
-    words = ["--operations", "all_reduce", "all_gather", "reduce_scatter", "alltoall"]
-    words += ["--calls", "60", "--calls-per-job", "40", "--json", str(report)]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
-    found = json.loads(report.read_text())
-    assert found["verdict"] == "all right"
-    found = found["calls"]
+def test_all_is_right_over_several_jobs(check: Check) -> None:
+    assert check(*ALL_FOUR, "--calls", 60, "--calls-per-job", 40) == 0
+    assert check.report["verdict"] == "all right"
+    found = check.report["calls"]
     assert (found["calls"], found["jobs"], found["failures"]) == (60, 2, [])
     assert "all_gather direct LL" in found["by_executor"]
     assert sum(found["by_executor"].values()) + found["left_to_nccl"] == 60
@@ -82,25 +89,18 @@ def test_all_is_right_over_several_jobs(
 
 
 def test_a_wrong_byte_is_found_and_told_with_its_call(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    check: Check, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("STAND_IN_EXECUTOR_SPOILS", "1")
-    words = ["--operations", "all_gather", "--calls", "12"]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 1
+    check.spoil()
+    assert check("--operations", "all_gather", "--calls", 12) == 1
     out = capsys.readouterr().out
     assert "WRONG: rank" in out
     assert "of seed 1: all_gather of" in out
     assert "differ" in out
 
 
-def test_an_executor_that_runs_nothing_checks_nothing(
-    check_executor: ModuleType, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["--operations", "reduce_scatter", "--calls", "4"]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 2
+def test_an_executor_that_runs_nothing_checks_nothing(check: Check) -> None:
+    assert check("--operations", "reduce_scatter", "--calls", 4) == 2
 
 
 def test_what_is_drawn_follows_from_seed_and_number_and_holds_everything() -> None:
@@ -197,22 +197,13 @@ def test_floats_may_round_and_nothing_else_may_differ() -> None:
     assert first_difference(ints, found, wanted_ints).startswith("element 2 is 4 (0x04) instead")
 
 
-ALL_FOUR = ("--operations", "all_reduce", "all_gather", "reduce_scatter", "alltoall")
-
-
 def test_load_runs_its_time_and_tells_what_is_held(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    check: Check, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = tmp_path / "report.json"
-    words = [*ALL_FOUR, "--largest", "4K", "--part", "load", "--minutes", "0.05"]
-    words += ["--heartbeat", "0.05", "--json", str(report)]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
+    words = ["--largest", "4K", "--part", "load", "--minutes", 0.05, "--heartbeat", 0.05]
+    assert check(*ALL_FOUR, *words) == 0
     out = capsys.readouterr().out
-    found = json.loads(report.read_text())
+    found = check.report
     assert found["verdict"] == "all right"
     assert f"{found['load']['rounds']} rounds" in out
     assert " s: " in out
@@ -223,14 +214,10 @@ def test_load_runs_its_time_and_tells_what_is_held(
 
 
 def test_load_finds_a_wrong_byte_on_the_device(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    check: Check, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("STAND_IN_EXECUTOR_SPOILS", "1")
-    words = [*ALL_FOUR, "--largest", "4K", "--part", "load", "--minutes", "1"]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 1
+    check.spoil()
+    assert check(*ALL_FOUR, "--largest", "4K", "--part", "load", "--minutes", 1) == 1
     out = capsys.readouterr().out
     assert "bytes differed" in out
     assert "VERDICT: something is wrong" in out
@@ -255,53 +242,29 @@ def test_what_comes_and_goes_is_no_growth_but_what_stays_is() -> None:
     assert growth(held(1, 5, 5, 5, 5, 30, 30))["device_bytes"] == 25
 
 
-def test_huge_messages_go_by_every_pattern_and_by_none(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    report = tmp_path / "report.json"
-    words = ["--part", "huge", "--huge-count", "70001", "--json", str(report)]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
-    found = json.loads(report.read_text())["huge"]
-    assert found["put"]["all_reduce by executor"] == 8
-    assert found["put"]["all_reduce by NCCL"] == 2
-    assert {"broadcast by NCCL", "reduce by NCCL", "alltoall by NCCL"} < set(found["put"])
-    monkeypatch.setenv("STAND_IN_EXECUTOR_SPOILS", "1")
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 1
-    failures = json.loads(report.read_text())["huge"]["failures"]
-    assert "all_gather of 70001 int8" in failures[0]
+def test_huge_messages_go_by_every_pattern_and_by_none(check: Check) -> None:
+    assert check("--part", "huge", "--huge-count", 70001) == 0
+    put = check.report["huge"]["put"]
+    assert put["all_reduce by executor"] == 8
+    assert put["all_reduce by NCCL"] == 2
+    assert {"broadcast by NCCL", "reduce by NCCL", "alltoall by NCCL"} < set(put)
+    check.spoil()
+    assert check("--part", "huge", "--huge-count", 70001) == 1
+    assert "all_gather of 70001 int8" in check.report["huge"]["failures"][0]
 
 
-def test_communicators_begin_and_end_case_by_case(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    report = tmp_path / "report.json"
-    words = ["--part", "lifecycle", "--json", str(report), "--cases"]
-    words += ["init_all", "split", "destroyed_streams"]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 0
-    cases = json.loads(report.read_text())["lifecycle"]["cases"]
-    assert list(cases) == ["init_all", "split", "destroyed_streams"]
+def test_communicators_begin_and_end_case_by_case(check: Check) -> None:
+    named = ["init_all", "split", "destroyed_streams"]
+    assert check("--part", "lifecycle", "--cases", *named) == 0
+    cases = check.report["lifecycle"]["cases"]
+    assert list(cases) == named
     assert all(case["outcome"].startswith("0 wrong") for case in cases.values())
 
 
-def test_a_case_that_hangs_ends_and_the_next_one_runs(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    report = tmp_path / "report.json"
-    # Streams of the stand-in run what they get at once, so a rank that waits for one that never
-    # comes cannot abort.
-    words = ["--part", "lifecycle", "--json", str(report), "--limit", "6", "--cases"]
-    words += ["abort", "init_all"]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 2
-    found = json.loads(report.read_text())
+def test_a_case_that_hangs_ends_and_the_next_one_runs(check: Check) -> None:
+    """Streams of the stand-in run at once: a rank that waits for one that never comes stays."""
+    assert check("--part", "lifecycle", "--limit", 6, "--cases", "abort", "init_all") == 2
+    found = check.report
     assert found["lifecycle"]["cases"]["abort"]["outcome"].startswith("did not end")
     assert found["lifecycle"]["cases"]["init_all"]["outcome"].startswith("0 wrong")
     assert found["verdict"] == "something did not run or did not end"
@@ -311,12 +274,8 @@ def test_the_verdict_is_written_when_the_check_is_ended(
     stand_ins: StandIns, tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "check" / "check_executor.py"),
-        "--part",
-        "load",
-    ]
+    script = ROOT / "scripts" / "check" / "check_executor.py"
+    command = [sys.executable, str(script), "--part", "load"]
     command += ["--executor", str(stand_ins.executor), "--nccl", str(stand_ins.nccl), *ALL_FOUR]
     command += ["--gpus", "2", "--reductions", "sum", "--types", "int32", "--largest", "4K"]
     command += ["--heartbeat", "0.2", "--json", str(report)]
@@ -332,21 +291,15 @@ def test_the_verdict_is_written_when_the_check_is_ended(
 
 
 def test_half_of_what_there_are_programs_for_is_interpreted(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    check: Check, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_programs.main(tmp_path, [2])
     runners = json.loads((tmp_path / "runners.json").read_text())["2"]
     kept = {"all_reduce": runners["all_reduce"][:2], "all_gather": runners["all_gather"][:1]}
     (tmp_path / "runners.json").write_text(json.dumps({"2": kept}))
     capsys.readouterr()
-    report = tmp_path / "report.json"
-    words = [*ALL_FOUR, "--programs", str(tmp_path), "--json", str(report)]
-    assert run(check_executor, stand_ins, monkeypatch, *words, "--calls", "60") == 0
-    found = json.loads(report.read_text())["calls"]
+    assert check(*ALL_FOUR, "--programs", tmp_path, "--calls", 60) == 0
+    found = check.report["calls"]
     assert found["programs"] == 3
     assert 0 <= found["programs_left_to_nccl"] <= found["left_to_nccl"]
     assert set(found["by_ranks"]) <= {"1", "2"}
@@ -356,9 +309,9 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
     assert ("alltoall", "interpreted") not in ways
     assert sum(found["by_ranks"].values()) == 60
     assert "3 schedules interpreted" in capsys.readouterr().out
-    huge = [*words, "--part", "huge", "--huge-count", "1001"]
-    assert run(check_executor, stand_ins, monkeypatch, *huge) == 0
-    put = json.loads(report.read_text())["huge"]["put"]
+    huge = ["--part", "huge", "--huge-count", 1001]
+    assert check(*ALL_FOUR, "--programs", tmp_path, *huge) == 0
+    put = check.report["huge"]["put"]
     # By two programs with LL128, which the stand-in takes, in and out of place.
     assert put["all_reduce by executor"] == 4
 
@@ -366,10 +319,7 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (
-            '{"2": {"all_gather": ["program:0"]}}',
-            "was not written by scripts/make/write_programs.py",
-        ),
+        ('{"2": {"all_gather": ["program:0"]}}', "was not written by scripts/make/write_programs"),
         ('{"4": {"all_reduce": []}}', "none for 2: scripts/make/write_programs.py FOLDER 2"),
         ('{"all_reduce": ["5a5a"]}', "was not written by scripts/make/write_programs.py"),
         ("[", "was not written by scripts/make/write_programs.py"),
@@ -377,18 +327,12 @@ def test_half_of_what_there_are_programs_for_is_interpreted(
     ],
 )
 def test_programs_that_would_not_be_interpreted_are_no_success(
-    check_executor: ModuleType,
-    stand_ins: StandIns,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    text: str,
-    why: str,
+    check: Check, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, why: str
 ) -> None:
     (tmp_path / "bundle.tuccl").write_bytes(programs_bundle([]))
     (tmp_path / "runners.json").write_text(text)
     words = ["--operations", "all_gather", "--programs", tmp_path, "--calls", 8]
-    assert run(check_executor, stand_ins, monkeypatch, *words) == 2
+    assert check(*words) == 2
     assert why in capsys.readouterr().out
 
 
