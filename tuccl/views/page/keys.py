@@ -26,7 +26,6 @@ from tuccl.reports.job_gains import (
     KeyGain,
     Obstacle,
     entry_in_job,
-    job_gains,
     obstacle_to,
 )
 from tuccl.reports.keys import Runner, TunedCall
@@ -139,10 +138,10 @@ def key_figures(found: ReportedTable, samples: Contents | None) -> tuple[Reporte
         samples: The measurements of its run, if the place has them.
     """
     placed = tuple(_placed_keys(found, samples))
-    if found.report is None:
+    gains = found.gains
+    if found.report is None or gains is None:
         entries = tuple(_from_entry(entry, found) for entry in found.table.entries)
         return _named((*entries, *placed), {})
-    gains = job_gains(found.table, found.report, has_executor=found.has_executor)
     keys = tuple(_from_gain(gain, gains, found, samples) for gain in gains.keys)
     names = {shape: name for name, shape in found.report.shapes.items()}
     return _named((*_bounded_keys(found, keys), *placed), names)

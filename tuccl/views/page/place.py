@@ -7,6 +7,7 @@ A workspace has the run: its report, machine, sketches, schedules and measuremen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from lookup_tables.provenance import Provenance
@@ -14,7 +15,7 @@ from lookup_tables.table import Table
 from probes.topology.graph import Topology
 from tuccl.errors import TableError, UsageError, WorkspaceError
 from tuccl.reports.evidence import Evidence, evidence_of
-from tuccl.reports.job_gains import job_gains
+from tuccl.reports.job_gains import JobGains, job_gains
 from tuccl.reports.json_form import fields_of
 from tuccl.reports.report import Report, read_report
 from tuccl.reports.step_gain import StepGain, step_of
@@ -38,13 +39,27 @@ class ReportedTable:
     has_executor: bool
     """Whether a job that uses this place has the executor."""
     run: Run | None = None
-    """A shipped directory has no run, and none of what follows except `step`."""
+    """A shipped directory has no run, and none of what follows except `shipped_step`."""
     identity: str = ""
     tuned_at: str = ""
     report: Report | None = None
     machine: Topology | None = None
-    step: StepGain | None = None
-    """The gain of a step of the workload that the table was tuned for, if it was for one."""
+    shipped_step: StepGain | None = None
+    """The gain of a step of the workload, as the manifest has it."""
+
+    @cached_property
+    def gains(self) -> JobGains | None:
+        """The gains of a job that uses this place."""
+        if self.report is None:
+            return None
+        return job_gains(self.table, self.report, has_executor=self.has_executor)
+
+    @property
+    def step(self) -> StepGain | None:
+        """The gain of a step of the workload that the table was tuned for, if it was for one."""
+        if self.report is None or self.gains is None:
+            return self.shipped_step
+        return step_of(self.report, self.gains)
 
     @property
     def evidence(self) -> Evidence:
@@ -104,20 +119,16 @@ def _of_run(run: Run, name: str, root: Path) -> ReportedTable:
         raise WorkspaceError(
             f"run {run.root.name} of {name} is not finished; the command that began it continues it"
         )
-    table, report = read_table(run), read_report(run)
-    runs_schedules = has_executor()
-    step = step_of(report, job_gains(table, report, has_executor=runs_schedules))
     return ReportedTable(
         name,
         root,
-        table,
-        runs_schedules,
+        read_table(run),
+        has_executor(),
         run,
         record.identity,
         record.tuned_at,
-        report,
+        read_report(run),
         read_machine(run),
-        step,
     )
 
 
@@ -134,4 +145,4 @@ def _shipped(root: Path, name: str) -> ReportedTable:
     manifest = read_manifest(root)
     sums = None if manifest is None else manifest.step
     step = None if sums is None else StepGain(**fields_of(sums))
-    return ReportedTable(name, root, table, (root / EXECUTOR_NAME).exists(), step=step)
+    return ReportedTable(name, root, table, (root / EXECUTOR_NAME).exists(), shipped_step=step)

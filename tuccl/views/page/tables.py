@@ -15,7 +15,6 @@ from tuccl.errors import UsageError
 from tuccl.quantities import count_of, format_seconds
 from tuccl.reports.choice_text import profile_text
 from tuccl.reports.evidence import Evidence
-from tuccl.reports.job_gains import job_gains
 from tuccl.reports.keys import Runner
 from tuccl.reports.step_gain import StepGain
 from tuccl.views.page.keys import ReportedKey, key_figures
@@ -290,9 +289,8 @@ def _shapes(keys: Sequence[ReportedKey]) -> tuple[ShapeFigures, ...]:
 
 
 def _remarks(found: ReportedTable, keys: Sequence[ReportedKey]) -> Iterator[str]:
-    if found.report is not None:
-        gains = job_gains(found.table, found.report, has_executor=found.has_executor)
-        yield from summary_lines(found.table, found.report, gains)
+    if found.report is not None and found.gains is not None:
+        yield from summary_lines(found.table, found.report, found.gains)
         return
     yield (
         f"A shipped directory holds {count_of(len(keys), 'key')} with an entry. Keys left to NCCL, "
