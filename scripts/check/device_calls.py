@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from lookup_tables.collective import Collective
+
 Array = np.ndarray[Any, np.dtype[Any]]
 _NON_BLOCKING = 1
 _THREAD_LOCAL = 1
@@ -261,13 +263,6 @@ class Nccl:
         """
         send, receive = map(c_void_p, addresses)
         data_type, reduction, root = map(c_int, codes)
-        tails: dict[str, tuple[str, tuple[c_int, ...]]] = {
-            "all_reduce": ("ncclAllReduce", (data_type, reduction)),
-            "reduce_scatter": ("ncclReduceScatter", (data_type, reduction)),
-            "all_gather": ("ncclAllGather", (data_type,)),
-            "alltoall": ("ncclAlltoAll", (data_type,)),
-            "broadcast": ("ncclBroadcast", (data_type, root)),
-            "reduce": ("ncclReduce", (data_type, reduction, root)),
-        }
-        name, codes_of_it = tails[operation]
-        self.call(name, send, receive, c_size_t(count), *codes_of_it, *handles)
+        called = Collective.named(operation)
+        words = [data_type, *[reduction] * called.reduces, *[root] * called.has_root]
+        self.call(f"nccl{called.nccl_name}", send, receive, c_size_t(count), *words, *handles)

@@ -18,6 +18,7 @@ from device_calls import Buffer, DeviceError
 from executor_session import Session
 from random_calls import RandomCall, rule_by
 
+from lookup_tables.collective import Collective
 from tuccl.errors import TucclError
 
 POLL_S = 0.02
@@ -72,9 +73,8 @@ class Calls:
 
 def call_of(session: Session, job: dict[str, Any]) -> RandomCall:
     """The call of the job; without a pattern NCCL runs it."""
-    operation, pattern = job["operation"], job["pattern"]
-    moves = operation in {"all_gather", "reduce_scatter", "alltoall"}
-    count = job["size_bytes"] // 2 // (session.ranks if moves else 1)
+    operation, pattern = Collective.named(job["operation"]), job["pattern"]
+    count = job["size_bytes"] // 2 // operation.parts(session.ranks)
     rule = None
     if pattern:
         schedule = session.kernels[str(session.ranks)][operation][pattern]

@@ -8,6 +8,8 @@ from typing import Self
 from executor_session import Calls, Session, run_and_compare
 from random_calls import RandomCall, Rule, rule_by
 
+from lookup_tables.collective import Collective
+
 CALLS = 6
 
 
@@ -34,7 +36,7 @@ def calls_of(session: Session, ranks: int) -> list[RandomCall]:
             number=number,
             seed=7,
             ranks=ranks,
-            operation=operation,
+            operation=Collective.named(operation),
             type="int32",
             reduction="sum",
             count=count,

@@ -15,6 +15,7 @@ import numpy as np
 from kernel_schedules import PHASED
 from staged_schedules import STAGED
 
+from lookup_tables.collective import Collective
 from lookup_tables.table import NcclProtocol, ScheduleConfig
 from tuccl.runtime.executor_library import Choice
 
@@ -26,11 +27,10 @@ TYPES = (
 """Types in the order of ncclDataType_t."""
 REDUCTIONS = ("sum", "prod", "max", "min", "avg")
 """Reductions in the order of ncclRedOp_t."""
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce")
-ROOTED = ("broadcast", "reduce")
-BY_RANK = ("all_gather", "reduce_scatter", "alltoall")
-"""Operations with a buffer that has a part for each rank."""
+OPERATIONS = tuple(
+    Collective.named(name)
+    for name in ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce")
+)
 PRIMES = (3, 7, 31, 127, 509, 2039, 8191, 32749, 131071, 524287)
 GUARD_BYTES = 512
 _EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52, "bfloat16": 2.0**-7}
@@ -105,7 +105,7 @@ class RandomCall:
     number: int
     seed: int
     ranks: int
-    operation: str
+    operation: Collective
     type: str
     reduction: str
     count: int
@@ -142,12 +142,12 @@ class RandomCall:
     @property
     def send_count(self) -> int:
         """Elements of the send buffer."""
-        return self.count * (self.ranks if self.operation in {"reduce_scatter", "alltoall"} else 1)
+        return self.count * (self.ranks if self.operation.splits else 1)
 
     @property
     def receive_count(self) -> int:
         """Elements of the receive buffer."""
-        return self.count * (self.ranks if self.operation in {"all_gather", "alltoall"} else 1)
+        return self.count * (self.ranks if self.operation.joins else 1)
 
     @property
     def codes(self) -> tuple[int, int, int]:
@@ -164,19 +164,19 @@ class RandomCall:
         """Byte offset of the send buffer; in place, its offset in the receive buffer."""
         if not self.in_place:
             return self.send_offset * self.element_bytes
-        inside = rank * self.count if self.operation == "all_gather" else 0
+        inside = rank * self.count if self.operation.input_is_part else 0
         return (self.receive_offset + inside) * self.element_bytes
 
     def receive_at(self, rank: int) -> int:
         """Byte offset of the receive buffer."""
-        inside = rank * self.count if self.operation == "reduce_scatter" and self.in_place else 0
+        inside = rank * self.count if self.operation.output_is_part and self.in_place else 0
         return (self.receive_offset + inside) * self.element_bytes
 
     def describe(self) -> str:
         """A short description of the call."""
         words = [
             f"call {self.number} of seed {self.seed}: {self.operation} of {self.count} {self.type}",
-            self.reduction if self.operation in REDUCING else "",
+            self.reduction if self.operation.reduces else "",
             f"on {self.ranks} ranks",
             "in place" if self.in_place else "",
             "in a graph" if self.in_graph else "",
@@ -189,16 +189,16 @@ class RandomCall:
 def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
     """Draw the call with this number."""
     random = np.random.default_rng((seed, number))
-    operation = str(random.choice(list(wanted.operations)))
+    operation = Collective.named(str(random.choice(list(wanted.operations))))
     data_type = str(random.choice(list(wanted.types)))
     ranks = int(random.integers(1, wanted.ranks + 1))
     runners = wanted.runners.get(str(ranks), {}).get(operation, ())
     interpreted = bool(runners) and bool(random.random() < 0.5)
-    blocks = ranks if operation in BY_RANK else 1
+    blocks = operation.parts(ranks)
     most = wanted.largest_bytes // storage(data_type).itemsize // blocks
     count = _count(random, most)
     size_bytes = count * blocks * storage(data_type).itemsize
-    in_place = bool(random.random() < 0.3) and operation != "alltoall"
+    in_place = bool(random.random() < 0.3) and operation.has_place
     return RandomCall(
         number=number,
         seed=seed,
@@ -212,7 +212,7 @@ def draw(wanted: Wanted, seed: int, number: int) -> RandomCall:
         in_place=in_place,
         in_graph=bool(random.random() < 0.2),
         # Programs are compiled for root 0.
-        root=int(random.integers(1 if interpreted else ranks)) if operation in ROOTED else 0,
+        root=int(random.integers(1 if interpreted else ranks)) if operation.has_root else 0,
         stream=int(random.integers(3)),
         whole=bool(random.random() < 0.5),
         rule=_program_rule(random, operation, max(size_bytes, 1), runners)
@@ -299,10 +299,7 @@ def data_of(call: RandomCall, rank: int) -> Array:
     """Data of a rank's send buffer."""
     random = np.random.default_rng((call.seed, call.number, 1 + rank))
     count = call.send_count
-    if call.operation not in REDUCING:
-        bits = random.integers(0, 256, count * call.element_bytes, dtype=np.uint8)
-        return bits.view(storage(call.type))
-    if call.type not in _EPSILON:
+    if not call.operation.reduces or call.type not in _EPSILON:
         bits = random.integers(0, 256, count * call.element_bytes, dtype=np.uint8)
         return bits.view(storage(call.type))
     if call.whole:
@@ -328,7 +325,7 @@ def tolerance(call: RandomCall) -> float:
 
     Summands have one sign, so each of the n roundings moves the result by at most half an epsilon.
     """
-    rounds = call.operation in REDUCING and call.type in _EPSILON
+    rounds = call.operation.reduces and call.type in _EPSILON
     if not rounds or call.reduction in {"max", "min"}:
         return 0.0
     if call.whole and call.reduction in {"sum", "prod"}:

@@ -169,15 +169,13 @@ class _Buffers:
 
 def _lay_out(call: Call, rank: int, ranks: int, content: Array, *, in_place: bool) -> _Buffers:
     operation, count = call.operation, call.count
-    divided = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL}
-    larger = count * ranks if operation in divided else count
+    larger = count * operation.parts(ranks)
     around = np.full(larger + 2 * call.guard, FILLER, content.dtype)
     whole = around[call.guard : call.guard + larger]
     part = whole[rank * count : (rank + 1) * count]
-    rooted = operation in {Collective.BROADCAST, Collective.REDUCE}
-    if rooted and rank != call.root:
+    if operation.has_root and rank != call.root:
         # NCCL lets the others pass a null pointer for the buffer that only the root has.
-        if operation is Collective.BROADCAST:
+        if operation.from_root:
             return _Buffers(None, whole, around)
         return _Buffers(content.copy(), None, around)
     if not in_place:
@@ -222,8 +220,7 @@ def _reduced(name: str, stack: Array) -> Array:
 def make_inputs(call: Call, ranks: int, seed: int) -> list[Array]:
     """Return whole numbers so small that every type represents every result exactly."""
     rng = np.random.default_rng(seed)
-    divided = {Collective.REDUCE_SCATTER, Collective.ALLTOALL}
-    size = call.count * (ranks if call.operation in divided else 1)
+    size = call.count * (ranks if call.operation.splits else 1)
     low, high, factor = (1, 3, 1) if REDUCTIONS[call.reduction] == "prod" else (0, 5, 1)
     if REDUCTIONS[call.reduction] == "avg":
         factor, high = ranks, 3

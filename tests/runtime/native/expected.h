@@ -50,8 +50,8 @@ struct Sizes {
 // Elements that each rank sends and receives.
 inline Sizes elements_of(const tuccl_call &call, uint32_t ranks) {
     const size_t larger = call.count * (tuccl_is_divided(call.operation) ? ranks : 1);
-    return {call.operation == TUCCL_ALL_GATHER ? call.count : larger,
-            call.operation == TUCCL_REDUCE_SCATTER ? call.count : larger};
+    return {tuccl_input_is_part(call.operation) ? call.count : larger,
+            tuccl_output_is_part(call.operation) ? call.count : larger};
 }
 
 // What `rank` must end with at an element of its result.

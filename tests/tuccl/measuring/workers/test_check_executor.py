@@ -20,7 +20,6 @@ from kernel_schedules import kernels_of, nodes_of
 from load_rank import growth
 from random_calls import (
     OPERATIONS,
-    ROOTED,
     TYPES,
     Wanted,
     data_of,
@@ -115,7 +114,7 @@ def test_what_is_drawn_follows_from_seed_and_number_and_holds_everything() -> No
     for call in calls:
         assert max(call.send_count, call.receive_count) * call.element_bytes <= 1 << 20
         # Of one rank, and of operations without a kernel, there is nothing to choose.
-        assert (call.rule is None) == (call.ranks == 1 or call.operation in ROOTED)
+        assert (call.rule is None) == (call.ranks == 1 or call.operation.has_root)
         if call.rule is not None:
             assert call.rule.choice.min_bytes == call.rule.choice.max_bytes
             pattern = call.rule.pattern
