@@ -41,7 +41,7 @@ void graph_cache_add(struct graph_cache *cache, const struct cuda_driver *cuda,
     *oldest = (struct cached_graph){*call, ++cache->uses, exec};
 }
 
-void graph_cache_clear(struct graph_cache *cache, const struct cuda_driver *cuda) {
+static void graph_cache_clear(struct graph_cache *cache, const struct cuda_driver *cuda) {
     for (int i = 0; i < CACHED_GRAPHS; i++)
         drop(&cache->entries[i], cuda);
 }

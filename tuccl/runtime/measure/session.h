@@ -30,8 +30,6 @@ struct cached_graph *graph_cache_find(struct graph_cache *cache,
 void graph_cache_add(struct graph_cache *cache, const struct cuda_driver *cuda,
                      const struct tuccl_measure_call *call, cuda_graph_exec exec);
 
-void graph_cache_clear(struct graph_cache *cache, const struct cuda_driver *cuda);
-
 enum {
     /* Guard behind each buffer, to detect a collective that writes past its end. */
     GUARD_BYTES = 4096,
