@@ -6,13 +6,13 @@ answers. Each host keeps its own measurements.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from probes.comparison.changes import describe_changes
 from probes.host.report import HostReport
+from probes.inputs.natural_order import natural_key
 from probes.network.ports import NetworkPort
 from probes.p2p.figures import P2pFigures
 from probes.topology.graph import Topology
@@ -80,7 +80,7 @@ def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> Mer
         names[i] if names else report.identity.hostname for i, report in enumerate(reports)
     ]
     first = {report.identity: i for i, report in reversed(list(enumerate(reports)))}
-    order = sorted(first.values(), key=lambda i: (_natural(host_names[i]), reports[i].identity))
+    order = sorted(first.values(), key=lambda i: (natural_key(host_names[i]), reports[i].identity))
     hosts = _distinct([host_names[i] or "unnamed" for i in order])
     machines = [reports[i].topology for i in order]
     topology = Topology(
@@ -114,20 +114,6 @@ def merge_hosts(reports: Sequence[HostReport], names: Sequence[str] = ()) -> Mer
     host_figures = [reports[i].gpu_figures for i in order]
     figures = tuple(figures and figures.on_node(node) for node, figures in enumerate(host_figures))
     return MergedHosts(topology, ports, tuple(order), odd_hosts, figures)
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort key in which the numbers of a name are compared as numbers."""
-    segments = re.findall(r"[0-9]+|[^0-9]+", name)
-    return [_segment_key(segment) for segment in segments]
-
-
-def _segment_key(segment: str) -> tuple[int, int, str]:
-    """Sort key of a word or number; numbers of any length are compared without conversion."""
-    if not "0" <= segment[0] <= "9":
-        return 0, 0, segment
-    digits = segment.lstrip("0")
-    return 1, len(digits), digits
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from probes.inputs.messages import shortened
+from probes.inputs.natural_order import natural_key
 from probes.nccl_xml.records import GpuRecord, NetRecord
 from probes.pci.address import address_key, slot_of
 from probes.pci.inventory import DISPLAY, NETWORK, NVIDIA, NicPort, PciFunction, PciInventory
-from probes.pci.ports import natural_key
 
 _AMD = 0x1002
 _GPU_VENDORS = frozenset({NVIDIA, _AMD})

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from probes.inputs.messages import printable
+from probes.inputs.natural_order import natural_key
 from probes.nccl_xml.nics import is_pseudo
 from probes.pci.address import address_key, is_address
 from probes.pci.inventory import NicPort
@@ -81,12 +82,6 @@ def read_ports(
         and (not _is_pseudo(name, position) or _matches(name, interfaces))
     ]
     return tuple(sorted([*rdma_ports, *plain], key=_port_key))
-
-
-def natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Return a sort key by which `mlx5_10` comes after `mlx5_9`."""
-    segments = re.findall(r"(\D*)(\d{0,18})", name)
-    return tuple((text, int(digits or -1)) for text, digits in segments)
 
 
 def _port_key(port: NicPort) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.cluster.merge import _natural, merge_hosts
+from probes.cluster.merge import merge_hosts
 from probes.topology.graph import LinkKind
 from tests.probes.cluster.reports import machine, report
 from tuccl.errors import InvalidTopologyError
@@ -130,9 +130,3 @@ def test_order_names_buses_and_noise_leave_the_fingerprint_alone(
     assert shuffled.topology == merged.topology
     assert shuffled.topology.notes == merged.topology.notes
     assert shuffled.ports == merged.ports
-
-
-def test_numbers_of_any_length_and_script_are_compared_in_names() -> None:
-    long, longer = f"n{'9' * 5000}", f"n1{'0' * 5000}"
-    assert sorted([longer, long, "n10", "n02"], key=_natural) == ["n02", "n10", long, longer]
-    assert sorted(["n\N{SUPERSCRIPT TWO}", "n1"], key=_natural)
