@@ -49,7 +49,7 @@ class Starts:
         return (time_us * math.exp(self.shift[task]),) * count
 
 
-def verdict_on(starts: Starts, affords: int = 99, floor: float = FLOOR) -> Verdict | None:
+def verdict_on(starts: Starts, affords: int = 99, floor: float = FLOOR) -> Verdict:
     calls = {task: [PROFILE.default] for task in TASKS}
     return verdict_by(calls, starts, floor=floor, affords=affords)
 
@@ -59,18 +59,28 @@ def verdict_by(
     fresh: Fresh,
     floor: float = FLOOR,
     affords: int = 99,
-) -> Verdict | None:
+) -> Verdict:
     """The verdict by at most `affords` pairs of starts."""
     remaining = iter(range(2 * affords))
     finalist = Finalist(PROFILE, calls)
     found = compare_in_turn([finalist], floor, fresh, lambda _: next(remaining, None) is not None)
-    return found.get(PROFILE)
+    return found[PROFILE]
+
+
+def worst_of(verdict: Verdict) -> KeyRatio:
+    assert verdict.worst is not None
+    return verdict.worst
+
+
+def those(count: int = 3) -> list[Finalist]:
+    """Profiles of NCCL's own choice for every key."""
+    profiles = [ProcessProfile(nthreads=threads) for threads in (64, 128, 256)[:count]]
+    return [Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles]
 
 
 def test_stock_and_the_profile_are_started_in_turn_and_the_profile_stays_up() -> None:
     starts = Starts([1.02] * 8, own=0.001)
     verdict = verdict_on(starts)
-    assert verdict is not None
     assert verdict.holds
     assert verdict.starts == 3
     assert starts.starts == [STOCK.profile, PROFILE] * 3
@@ -85,9 +95,7 @@ def test_nccls_own_choice_is_told_apart_from_the_best_call() -> None:
 
     calls = {TASKS[0]: [PROFILE.default, RING], TASKS[1]: [RING]}
     verdict = verdict_by(calls, fresh)
-    assert verdict is not None
-    assert verdict.worst is not None
-    assert verdict.worst.ratio == pytest.approx(10.0 / 9.9)
+    assert worst_of(verdict).ratio == pytest.approx(10.0 / 9.9)
     (own,) = verdict.own_choice
     assert (own.task, verdict.starts) == (TASKS[0], 3)
     assert own.ratio == pytest.approx(10.0 / 10.2)
@@ -95,11 +103,9 @@ def test_nccls_own_choice_is_told_apart_from_the_best_call() -> None:
 
 def test_a_key_that_is_under_the_floor_rules_the_profile_out_and_is_named() -> None:
     verdict = verdict_on(Starts([1.1, 1.0, 0.974, 1.0, 0.985, 1.0, 1.0, 1.2], own=0.002))
-    assert verdict is not None
     assert not verdict.holds
-    assert verdict.worst is not None
-    assert verdict.worst.task == TASKS[2]
-    assert verdict.worst.low < 0.974 < verdict.worst.high < FLOOR
+    assert worst_of(verdict).task == TASKS[2]
+    assert worst_of(verdict).low < 0.974 < worst_of(verdict).high < FLOOR
 
 
 @pytest.mark.long
@@ -111,7 +117,7 @@ def test_half_of_the_allowed_loss_passes_and_half_more_than_it_does_not(
     seeds = range(60)
     for worst, least, most in ((1.0, 59, 60), (0.995, 55, 60), (0.985, 0, 3)):
         found = [verdict_on(Starts([worst] + [1.0] * 7, seed, common, own)) for seed in seeds]
-        assert least <= sum(verdict is not None and verdict.holds for verdict in found) <= most
+        assert least <= sum(verdict.holds for verdict in found) <= most
 
 
 class OneNoisier(Starts):
@@ -129,16 +135,14 @@ class OneNoisier(Starts):
 def test_a_key_that_is_far_noisier_than_the_others_is_judged_by_itself() -> None:
     """At most the claimed share of 200 profiles under the floor is said to be clear of it."""
     found = [verdict_on(OneNoisier([0.985] + [1.0] * 7, seed, own=0.0015)) for seed in range(200)]
-    assert sum(verdict is not None and verdict.proved for verdict in found) <= 5
+    assert sum(verdict.proved for verdict in found) <= 5
 
 
 def test_a_profile_in_doubt_is_judged_by_the_mean_after_5_pairs_and_strictly_before() -> None:
     for worst, holds in ((0.9925, True), (0.9875, False)):
         verdict = verdict_on(Starts([worst] + [1.0] * 7, seed=0, own=0.002))
-        assert verdict is not None
         assert (verdict.holds, verdict.starts) == (holds, 5)
         earlier = verdict_on(Starts([worst] + [1.0] * 7, seed=0, own=0.002), affords=4)
-        assert earlier is not None
         assert (earlier.holds, earlier.starts) == (False, 3)
 
 
@@ -155,25 +159,26 @@ def test_where_noise_hides_the_allowed_loss_every_key_has_to_be_proved(
     ratios: list[float], least: int, most: int
 ) -> None:
     found = [verdict_on(Starts(ratios, seed, own=0.05), floor=0.97) for seed in range(40)]
-    assert least <= sum(verdict is not None and verdict.holds for verdict in found) <= most
+    assert least <= sum(verdict.holds for verdict in found) <= most
 
 
 def test_a_floor_of_1_requires_a_proved_gain_of_every_key() -> None:
     for ratio, holds in ((1.01, True), (1.0, False), (0.99, False)):
         verdict = verdict_on(Starts([ratio] * 8, own=0.001), floor=1.0)
-        assert verdict is not None
         assert verdict.holds is holds
 
 
 def test_too_few_starts_give_no_verdict() -> None:
-    assert verdict_on(Starts([1.0] * 8), affords=2) is None
-    assert verdict_on(Starts([1.0] * 8), affords=3) is not None
+    with pytest.raises(KeyError):
+        verdict_on(Starts([1.0] * 8), affords=2)
+    assert verdict_on(Starts([1.0] * 8), affords=3).starts == 3
 
 
 def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_started_no_more() -> (
     None
 ):
-    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
+    finalists = those()
+    profiles = [finalist.profile for finalist in finalists]
     factors = dict(zip(profiles, (1.03, 1.008, 1.008), strict=True))
     machine = Starts([1.0] * 8, own=0.002)
 
@@ -181,9 +186,6 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
         samples = machine(task, config, count)
         return tuple(factors.get(config.profile, 1.0) * time_us for time_us in samples)
 
-    finalists = [
-        Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles
-    ]
     found = compare_in_turn(finalists, FLOOR, fresh, lambda _: True)
     stock, first, second, third = STOCK.profile, *profiles
     rounds = [stock, first, second, third, first, second, third, stock, second, third, stock, first]
@@ -198,10 +200,8 @@ def test_finalists_share_the_starts_of_stock_and_one_that_is_clearly_under_is_st
 
 
 def test_profiles_beyond_the_budget_are_left_out_from_the_last_on() -> None:
-    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
-    finalists = [
-        Finalist(profile, {task: [profile.default] for task in TASKS}) for profile in profiles
-    ]
+    finalists = those()
+    profiles = [finalist.profile for finalist in finalists]
     for budget, judged in ((12, 3), (11, 2), (8, 1), (6, 1), (5, 0)):
         machine = Starts([1.0] * 8, own=0.001)
 
@@ -214,16 +214,14 @@ def test_profiles_beyond_the_budget_are_left_out_from_the_last_on() -> None:
 
 
 def test_a_machine_that_slows_down_does_not_penalize_the_last_profile() -> None:
-    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
     machine = Starts([1.0] * 8)
 
     def fresh(task: Task, config: Config, count: int) -> tuple[float, ...]:
         samples = machine(task, config, count)
         return tuple(1.002 ** len(machine.starts) * time_us for time_us in samples)
 
-    calls = [Finalist(profile, {TASKS[0]: [profile.default]}) for profile in profiles]
-    found = compare_in_turn(calls, FLOOR, fresh, lambda _: True)
-    ratios = [verdict.worst.ratio for verdict in found.values() if verdict.worst is not None]
+    found = compare_in_turn(those(), FLOOR, fresh, lambda _: True)
+    ratios = [worst_of(verdict).ratio for verdict in found.values()]
     assert max(ratios) - min(ratios) < 0.003, "in the same order each time 0.004"
     assert abs(max(ratios) - 1.0) < 0.004
 
@@ -231,17 +229,12 @@ def test_a_machine_that_slows_down_does_not_penalize_the_last_profile() -> None:
 @pytest.mark.long
 def test_more_finalists_leave_a_loss_as_likely_to_be_told() -> None:
     """Joint judgement widens bounds, which must not count as noise that hides a loss."""
-    profiles = [ProcessProfile(nthreads=count) for count in (64, 128, 256)]
     passed = {1: 0, 3: 0}
     for seed in range(60):
         for count in passed:
             machine = Starts([0.985] + [1.0] * 7, seed, own=0.006)
-            finalists = [
-                Finalist(profile, {task: [profile.default] for task in TASKS})
-                for profile in profiles[:count]
-            ]
-            found = compare_in_turn(finalists, FLOOR, machine, lambda _: True)
-            passed[count] += found[profiles[0]].holds
+            first, *_ = compare_in_turn(those(count), FLOOR, machine, lambda _: True).values()
+            passed[count] += first.holds
     assert passed[3] <= passed[1] + 8
 
 
@@ -254,16 +247,12 @@ def test_the_best_call_of_a_key_counts_and_one_that_fails_does_not() -> None:
         return tuple(0.8 * time_us for time_us in samples) if config == RING else samples
 
     verdict = verdict_by(calls, ring_is_faster)
-    assert verdict is not None
-    worst = verdict.worst
-    assert worst is not None
+    worst = worst_of(verdict)
     assert (worst.task, worst.resolution) == (TASKS[0], 0.0)
     assert (worst.ratio, worst.low, worst.high) == pytest.approx((0.9 / 0.8,) * 3)
     starts.failing = {RING}
     verdict = verdict_by(calls, ring_is_faster)
-    assert verdict is not None
-    assert verdict.worst is not None
-    assert verdict.worst.ratio == pytest.approx(0.9)
+    assert worst_of(verdict).ratio == pytest.approx(0.9)
     starts.failing = {RING, PROFILE.default}
     verdict = verdict_by(calls, ring_is_faster)
     assert verdict == Verdict(PROFILE, KeyRatio(TASKS[0], 0.0, 0.0, 0.0), holds=False, starts=3)
@@ -319,8 +308,7 @@ def test_a_key_that_a_schedule_serves_is_judged_by_the_schedule() -> None:
     verdict = served_verdict(machine)
     assert verdict.holds
     assert verdict.proved
-    assert verdict.worst is not None
-    assert (verdict.worst.task, verdict.worst.schedule) == (TASKS[1], None)
+    assert (worst_of(verdict).task, worst_of(verdict).schedule) == (TASKS[1], None)
     assert machine.order[2:5] == [PROFILE.default] * 2 + [SCHEDULE], "after NCCL's calls"
     (by_nccl,) = verdict.without_executor
     assert by_nccl.task == TASKS[0]
@@ -335,18 +323,16 @@ def test_the_ratio_of_a_schedule_is_that_of_its_own_starts() -> None:
     finalist = Finalist(PROFILE, {TASKS[0]: [PROFILE.default]}, {TASKS[0]: SCHEDULE})
     verdict = compare_in_turn([finalist], FLOOR, Served(8.0), lambda _: True)[PROFILE]
     assert verdict.holds
-    assert verdict.worst is not None
-    assert verdict.worst.schedule == SCHEDULE
-    assert verdict.worst.ratio == pytest.approx(1.25, rel=0.001)
+    assert worst_of(verdict).schedule == SCHEDULE
+    assert worst_of(verdict).ratio == pytest.approx(1.25, rel=0.001)
 
 
 @pytest.mark.parametrize("schedule_us", [9.7, None], ids=["1.03x", "failing"])
 def test_a_schedule_that_is_not_clearly_faster_serves_no_key(schedule_us: float | None) -> None:
     verdict = served_verdict(Served(schedule_us))
     assert not verdict.holds
-    assert verdict.worst is not None
-    assert (verdict.worst.task, verdict.worst.schedule) == (TASKS[0], None)
-    assert verdict.worst.ratio == pytest.approx(1.0 / 1.013, rel=0.001)
+    assert (worst_of(verdict).task, worst_of(verdict).schedule) == (TASKS[0], None)
+    assert worst_of(verdict).ratio == pytest.approx(1.0 / 1.013, rel=0.001)
     assert verdict.without_executor == ()
 
 

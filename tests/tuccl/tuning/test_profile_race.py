@@ -16,7 +16,7 @@ from tuccl.search.trials.config import STOCK, Config, ProcessProfile, Task
 from tuccl.search.trials.profile_axes import profile_axes
 from tuccl.search.trials.space import Family, Knob, Space, space_of
 from tuccl.tuning import profile_race
-from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio
+from tuccl.tuning.guaranteed_minimum import Floor, KeyRatio, Verdict
 from tuccl.tuning.profile_race import RaceResult
 from tuccl.tuning.profile_visits import Measure, Visitor
 
@@ -63,6 +63,9 @@ class Machine:
             for name in ("nthreads", "buffer_bytes", "min_nchannels", "nchannels")
         )
         return Measured((STOCK_US[task] * factor,) * repeats, 0.0)
+
+    def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
+        return self(task, config, count).samples_us
 
 
 def test_axes_are_those_of_the_spaces_and_begin_at_nccls_own_values() -> None:
@@ -178,15 +181,23 @@ class Lossy(Machine):
         factor = 1.01 if both and task is SMALL else 1.0
         return Measured(tuple(factor * time_us for time_us in measured.samples_us), 0.0)
 
-    def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
-        return self(task, config, count).samples_us
+
+def judged(
+    machine: Machine,
+    spaces: Mapping[Task, Space] = SPACES,
+    stock_us: Mapping[Task, float] = STOCK_US,
+    least: float = 0.99,
+    **given: Any,
+) -> tuple[RaceResult, Verdict]:
+    result = race(spaces, stock_us, machine, floor=Floor(least, machine.fresh), **given)
+    assert result.verdict is not None
+    return result, result.verdict
 
 
 def raced(machine: Lossy, least: float) -> tuple[ProcessProfile, dict[ProcessProfile, int]]:
-    result = race(SPACES, STOCK_US, machine, floor=Floor(least, machine.fresh))
-    assert result.verdict is not None
-    assert result.verdict.profile == result.winner
-    assert result.verdict.holds
+    result, judgement = judged(machine, least=least)
+    assert judgement.profile == result.winner
+    assert judgement.holds
     for verdict in result.forgone:
         assert verdict.worst is not None
         assert verdict.worst.task is SMALL
@@ -224,13 +235,12 @@ def test_a_profile_that_costs_only_what_schedules_serve_wins_and_its_cost_is_kno
     """It takes 1.012 x 1.01 of stock's time of the small key without the executor."""
     best = ProcessProfile(buffer_bytes=1 << 20, min_nchannels=16)
     machine = Serving()
-    assert race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh)).winner != best
-    result = race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh), served=SERVED)
+    assert judged(machine)[0].winner != best
+    result, verdict = judged(machine, served=SERVED)
     assert (result.winner, result.forgone) == (best, ())
     assert result.by_schedule == {SMALL}
-    assert result.verdict is not None
-    assert result.verdict.holds
-    (visited,) = result.verdict.without_executor
+    assert verdict.holds
+    (visited,) = verdict.without_executor
     assert visited.task is SMALL
     assert math.isclose(visited.ratio, 1.0 / (1.012 * 1.01))
 
@@ -248,8 +258,7 @@ def test_schedules_across_hosts_are_timed_again_under_each_profile() -> None:
     """Under small buffers the schedule serves the small key no more, which NCCL's calls lose."""
     across = Config("phases:0a", "LL", 4, 512)
     served = {SMALL: KeyRatio(SMALL, 2.0, 1.95, 2.05, schedule=across)}
-    machine = ServingAcross()
-    result = race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh), served=served)
+    result, _ = judged(ServingAcross(), served=served)
     assert result.winner == ProcessProfile(min_nchannels=16)
     (visit,) = (visit for visit in result.visits if visit.profile == result.winner)
     (key,) = (key for key in visit.keys if key.task is SMALL)
@@ -272,14 +281,12 @@ def test_served_keys_are_started_in_turn_too_where_others_need_starts() -> None:
     machine = Third()
     machine.effects = {(SMALL, "buffer_bytes", 1 << 20): 1.013}
     spaces = dict.fromkeys((*TASKS, third), SPACE)
-    floor = Floor(0.99, machine.fresh)
-    result = race(spaces, stock_us, machine, floor=floor, served=SERVED)
+    result, verdict = judged(machine, spaces, stock_us, served=SERVED)
     assert result.winner.buffer_bytes == 1 << 20
-    assert result.verdict is not None
-    assert result.verdict.starts == 3
-    (by_nccl,) = result.verdict.without_executor
+    assert verdict.starts == 3
+    (by_nccl,) = verdict.without_executor
     assert math.isclose(by_nccl.ratio, 1.0 / 1.013)
-    assert {key.task for key in result.verdict.own_choice} == {SMALL, LARGE, third}
+    assert {key.task for key in verdict.own_choice} == {SMALL, LARGE, third}
 
 
 def test_a_profile_that_a_visit_cannot_judge_is_started_in_turn_with_stock() -> None:
@@ -291,9 +298,8 @@ def test_a_profile_that_a_visit_cannot_judge_is_started_in_turn_with_stock() -> 
 
 
 def test_one_lucky_start_of_stock_rules_nothing_out() -> None:
-    machine = Lossy()
     lucky = STOCK_US | {SMALL: 0.985 * STOCK_US[SMALL]}
-    result = race(SPACES, lucky, machine, floor=Floor(0.99, machine.fresh))
+    result, _ = judged(Lossy(), stock_us=lucky)
     assert result.winner == ProcessProfile(min_nchannels=16)
 
 
@@ -358,18 +364,14 @@ class Alike(Machine):
             factor = 1.0 + self.cost + 0.003 * (len(self.starts) // 2 % 3 - 1)
         return Measured((STOCK_US[task] * factor,) * repeats, 0.0)
 
-    def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
-        return self(task, config, count).samples_us
-
 
 def test_of_profiles_that_gain_nearly_alike_the_one_that_is_clear_of_the_floor_wins() -> None:
     machine = Alike()
     many = ProcessProfile(min_nchannels=16)
     safe = replace(many, buffer_bytes=16 << 20)
-    result = race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh))
+    result, verdict = judged(machine)
     assert result.winner == safe
-    assert result.verdict is not None
-    assert result.verdict.proved
+    assert verdict.proved
     assert {many, safe} < set(machine.starts[-4:]), "they share the starts of stock"
     assert race(SPACES, STOCK_US, Alike()).winner == many
 
@@ -394,16 +396,7 @@ def test_each_finalist_is_judged_by_its_own_worst_keys_too() -> None:
                 factor *= 1.014 if buffers else 1.016
             return Measured((10.0 * factor,) * repeats, 0.0)
 
-        def fresh(self, task: Task, config: Config, count: int) -> tuple[float, ...]:
-            return self(task, config, count).samples_us
-
-    machine = Trade({})
-    result = race(
-        dict.fromkeys(tasks, FEW),
-        dict.fromkeys(tasks, 10.0),
-        machine,
-        floor=Floor(0.99, machine.fresh),
-    )
+    result, _ = judged(Trade({}), dict.fromkeys(tasks, FEW), dict.fromkeys(tasks, 10.0))
     assert result.winner.min_nchannels == 0
     assert {verdict.profile.buffer_bytes for verdict in result.forgone} == {0, 16 << 20}
 
@@ -421,8 +414,7 @@ def test_a_safer_profile_that_gains_less_than_one_known_to_hold_is_no_finalist()
             factor *= 1.0 + 0.0005 * (len(self.starts) % 3)
             return Measured((STOCK_US[task] * factor,) * repeats, 0.0)
 
-    machine = Worse()
-    result = race(SPACES, STOCK_US, machine, floor=Floor(0.99, machine.fresh))
+    result, _ = judged(Worse())
     assert result.winner == STOCK.profile
 
 
@@ -436,25 +428,17 @@ def test_a_budget_for_one_comparison_is_not_spread_over_three() -> None:
     def affords(starts: int) -> bool:
         return len(machine.starts) + starts <= budget
 
-    result = race(spaces, STOCK_US, machine, floor=Floor(0.99, machine.fresh), affords=affords)
+    result, verdict = judged(machine, spaces, affords=affords)
     assert result.out_of_budget
     assert result.winner == ProcessProfile(min_nchannels=16)
-    assert result.verdict is not None
-    assert (result.verdict.holds, result.verdict.starts) == (True, 3)
+    assert (verdict.holds, verdict.starts) == (True, 3)
 
 
 def test_a_ruled_out_profile_whose_starts_are_not_paid_for_is_judged_strictly() -> None:
     machine = Lossy()
     machine.effects[SMALL, "min_nchannels", 16] = 1.008
     seen: list[ProcessProfile] = []
-    result = race(
-        SPACES,
-        STOCK_US,
-        machine,
-        floor=Floor(0.99, machine.fresh),
-        affords=lambda _: len(seen) < 3,
-        progress=seen.append,
-    )
+    result, _ = judged(machine, affords=lambda _: len(seen) < 3, progress=seen.append)
     assert result.out_of_budget
     assert result.winner == ProcessProfile()
 
@@ -470,11 +454,9 @@ def test_where_every_profile_is_under_the_floor_the_safest_wins_with_that_verdic
         TASKS, space_of("record", [replace(default, algorithm="ring", protocol="LL", nchannels=1)
                                    for default in recorded] + recorded)
     )  # fmt: skip
-    floor = Floor(0.99, lambda task, config, count: machine(task, config, count).samples_us)
-    result = race(spaces, STOCK_US, machine, floor=floor)
+    result, verdict = judged(machine, spaces)
     assert result.winner.min_nchannels == 8
-    assert result.verdict is not None
-    assert not result.verdict.holds
+    assert not verdict.holds
 
 
 @pytest.mark.long
@@ -516,7 +498,7 @@ def test_one_start_of_a_noisy_machine_rules_nothing_out() -> None:
 
     machine = Noisy()
     machine.effects = {(LARGE, "min_nchannels", 16): 0.1}
-    result = race(SPACES, STOCK_US, machine, floor=Floor(0.97, machine.fresh))
+    result, _ = judged(machine, least=0.97)
     assert result.visits[1].profile == ProcessProfile(min_nchannels=16)
     assert result.winner.min_nchannels == 16
     assert result.visits[1].profile not in {verdict.profile for verdict in result.forgone}
