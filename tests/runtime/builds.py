@@ -40,11 +40,11 @@ THREADS = ("-O1", "-g1", *SANITIZERS["threads"])
 LOADER = [RUNTIME / "crc32.c", *sorted(RUNTIME.glob("program*.c"))]
 """The loader of programs."""
 PLANS = [
-    *(RUNTIME / "bundle.c", *LOADER),
+    *(RUNTIME / "bundle.c", RUNTIME / "machine.c", *LOADER),
     *(
         EXECUTOR / f"{name}.cc"
         for name in (
-            *("bundle_rules", "decision", "grid", "program_plan", "staging_need"),
+            *("choose", "decision", "grid", "plan", "program_plan", "staging_need"),
             *("statement_plan", "uniform_plan"),
         )
     ),

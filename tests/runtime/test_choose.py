@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.builds import (
-    EXECUTOR,
     MEMORY,
     NATIVE,
     PLANS,
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.long
 def choice_fuzzer_of(folder: Path) -> Path:
     """Return the fuzzer, with the executor's source that takes a choice."""
     needs_sanitizer(folder, *MEMORY)
-    sources = [NATIVE / "fuzz_choose.cc", EXECUTOR / "choose.cc", *PLANS]
+    sources = [NATIVE / "fuzz_choose.cc", *PLANS]
     return compile_native(folder / "fuzz_choose", sources, *MEMORY)
 
 

@@ -15,7 +15,7 @@ NO_KEY = bytes(32)
 @pytest.fixture(scope="module")
 def show(tmp_path_factory: pytest.TempPathFactory) -> Show:
     """Digest of a text, and its digest under a key."""
-    sources = [STAND_INS / "show_sha256.cc", EXECUTOR / "sha256.cc"]
+    sources = [STAND_INS / "show_sha256.cc", EXECUTOR / "secrets.cc"]
     program = compile_native(tmp_path_factory.mktemp("sha256") / "show", sources, *MEMORY)
 
     def digests(key: bytes, text: bytes) -> tuple[str, str]:

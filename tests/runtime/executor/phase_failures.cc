@@ -59,7 +59,7 @@ void rank_without_preload(Seat &seat) {
     CHECK(seat.start(&comm, has_it) == 0);
     int data = 1 + seat.rank;
     const uint64_t before = tuccl_executor_calls();
-    const auto all_reduce = has_it ? ncclAllReduce : tuccl::real_nccl().AllReduce;
+    const auto all_reduce = has_it ? ncclAllReduce : tuccl::real_nccl().AllReduce.address;
     CHECK(all_reduce(&data, &data, 1, kInt32, kSum, comm, &seat.stream) == 0);
     seat.stream.wait();
     CHECK(data == seat.ranks * (seat.ranks + 1) / 2 && tuccl_executor_calls() == before);

@@ -99,7 +99,7 @@ int Seat::start(ncclComm_t *comm, bool has_executor) {
     if (rank == 0)
         CHECK(ncclGetUniqueId(&launcher_->id) == 0);
     meet("start");
-    const auto init = has_executor ? ncclCommInitRank : tuccl::real_nccl().CommInitRank;
+    const auto init = has_executor ? ncclCommInitRank : tuccl::real_nccl().CommInitRank.address;
     return init(comm, ranks, launcher_->id, rank);
 }
 

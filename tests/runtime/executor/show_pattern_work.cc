@@ -1,6 +1,6 @@
 // Which kernel a launch of a pattern takes: show_pattern_work ll|ll128 SEND RECEIVE STRIDE BYTES,
 // addresses as numbers; "whole" or "any".
-#include "pattern_work.h"
+#include "staging.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -119,10 +119,9 @@ std::string lacking(const tuccl_staging &staging, const tuccl_program &program,
                     const tuccl::Slicing &slicing) {
     const uint32_t ranks = tuccl_program_local_ranks(program.header);
     const bool low_latency = rule.protocol == TUCCL_LL;
-    const uint64_t part = low_latency ? staging.ll_part : staging.ll128_part;
-    const uint32_t rounds = low_latency ? staging.ll_phases : staging.ll128_phases;
-    const uint64_t most =
-        tuccl::most_part(low_latency ? tuccl::kMostLlAreaBytes : tuccl::kMostLl128AreaBytes, ranks);
+    const uint64_t part = staging.part_bytes[rule.protocol];
+    const uint32_t rounds = staging.phases[rule.protocol];
+    const uint64_t most = tuccl::most_part(rule.protocol, ranks);
     const tuccl::PhaseOperands operands(program, call, slicing, nullptr);
     for (uint32_t i = 0; i < program.header->phase_count && slicing.slices > 0; i++) {
         const tuccl_phase &phase = program.phases[i];
@@ -141,16 +140,18 @@ std::string lacking(const tuccl_staging &staging, const tuccl_program &program,
 int show_need(char **arguments) {
     auto bundle = std::make_shared<tuccl_bundle>();
     char why[200];
-    tuccl::Plan plan;
     const tuccl::Grid grid = {static_cast<uint32_t>(std::atoi(arguments[1])),
                               static_cast<uint32_t>(std::atoi(arguments[2])), 0, 0};
-    if (tuccl_bundle_load(arguments[0], bundle.get(), why, sizeof why) != TUCCL_BUNDLE_GOOD ||
-        !tuccl::take_bundle_rules(bundle, grid, false, &plan).empty())
+    if (tuccl_bundle_load(arguments[0], bundle.get(), why, sizeof why) != TUCCL_BUNDLE_GOOD)
         return 2;
-    const uint64_t scratch = tuccl::scratch_need(plan.decision, bundle->programs);
-    const tuccl_staging staging = tuccl::staging_need(plan.decision, bundle->programs, grid);
-    std::printf("%" PRIu64 " %u %u %u %u\n", scratch, staging.ll_part, staging.ll_phases,
-                staging.ll128_part, staging.ll128_phases);
+    tuccl::Table table;
+    table.bundle = bundle;
+    const tuccl::Plan plan =
+        tuccl::make_plan(std::make_shared<const tuccl::Table>(table), grid, {});
+    const uint64_t scratch = plan.scratch_bytes;
+    const tuccl_staging &staging = plan.staging;
+    std::printf("%" PRIu64 " %u %u %u %u\n", scratch, staging.part_bytes[0], staging.phases[0],
+                staging.part_bytes[1], staging.phases[1]);
     static constexpr uint64_t kElements[TUCCL_TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
     uint64_t calls = 0;
     plan.decision.for_each([&](uint32_t operation, const tuccl::Rule &rule) {

@@ -1,6 +1,6 @@
 // Digests of what it is given: show_sha256 KEY TEXT, all in hexadecimal; SHA-256 of the text, and
 // HMAC-SHA256 of it with the key.
-#include "sha256.h"
+#include "secrets.h"
 
 #include <cstdio>
 #include <cstdlib>

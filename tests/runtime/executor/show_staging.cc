@@ -16,12 +16,15 @@ namespace {
 tuccl_staging need_of(const char *path, uint32_t ranks) {
     auto bundle = std::make_shared<tuccl_bundle>();
     char why[200];
-    tuccl::Plan plan;
-    const tuccl::Grid grid = {1, ranks, 0, 0};
-    if (tuccl_bundle_load(path, bundle.get(), why, sizeof why) != TUCCL_BUNDLE_GOOD ||
-        !tuccl::take_bundle_rules(bundle, grid, false, &plan).empty())
+    if (tuccl_bundle_load(path, bundle.get(), why, sizeof why) != TUCCL_BUNDLE_GOOD)
         std::exit(2);
-    return tuccl::staging_need(plan.decision, bundle->programs, grid);
+    tuccl::Table table;
+    table.bundle = bundle;
+    const tuccl::Plan plan =
+        tuccl::make_plan(std::make_shared<const tuccl::Table>(table), {1, ranks, 0, 0}, {});
+    if (!plan.fault.empty())
+        std::exit(2);
+    return plan.staging;
 }
 
 } // namespace
@@ -33,8 +36,8 @@ int main(int count, char **arguments) {
     const tuccl_staging need =
         count == 2 ? tuccl::most_staging(ranks) : need_of(arguments[2], ranks);
     std::printf("%u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
-                need.ll_part, need.ll_phases, need.ll128_part, need.ll128_phases,
-                need.program_ll_bytes, need.program_ll128_bytes, need.program_simple_bytes,
-                need.program_scratch_bytes, tuccl::staging_bytes(need, ranks));
+                need.part_bytes[0], need.phases[0], need.part_bytes[1], need.phases[1],
+                need.half_bytes[0], need.half_bytes[1], need.half_bytes[2], need.scratch_bytes,
+                tuccl::staging_bytes(need, ranks));
     return 0;
 }

@@ -4,7 +4,6 @@
 // its NVLink (nvlink); STAND_IN_DIES=STEP:RANK ends its process there. A process may run on
 // STAND_IN_CORES cores from STAND_IN_FIRST_CORE on; 64 from 0 on if not given. With
 // STAND_IN_PROCESSES ranks may be in several processes.
-#include "device_exchange.h"
 #include "executor.h"
 #include "stand_in_meeting.h"
 #include "stand_in_shared.h"
@@ -104,8 +103,8 @@ int sched_getaffinity(pid_t, size_t size, cpu_set_t *set) noexcept {
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
                                      const struct tuccl_staging *staging,
                                      unsigned char handle[TUCCL_HANDLE_BYTES]) {
-    stand_in::note("staging " + std::to_string(staging->ll_part) + " " +
-                   std::to_string(staging->program_scratch_bytes));
+    stand_in::note("staging " + std::to_string(staging->part_bytes[TUCCL_LL]) + " " +
+                   std::to_string(staging->scratch_bytes));
     if (fails("create", rank))
         return "there is no device memory for its staging area";
     auto *made = new tuccl_device_comm{};
@@ -115,7 +114,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
     made->device = current_device;
     std::memcpy(handle, &made->told, sizeof made->told);
 #ifdef STAND_IN_PROCESSES
-    if (rank == 0 && staging->program_ll_bytes + staging->program_ll128_bytes > 0)
+    if (rank == 0 && staging->half_bytes[TUCCL_LL] + staging->half_bytes[TUCCL_LL128] > 0)
         made->areas = stand_in::Shared::of_host().make<stand_in::StageAreas>();
     std::memcpy(handle + sizeof made->told, &made->areas, sizeof made->areas);
 #endif

@@ -50,7 +50,7 @@ class StageArea {
     }
     static tuccl_staging staging() {
         tuccl_staging staging = {};
-        staging.program_ll_bytes = kHalfBytes;
+        staging.half_bytes[TUCCL_LL] = kHalfBytes;
         return staging;
     }
 
@@ -72,7 +72,7 @@ inline void run_stage(const std::vector<tuccl_stage_step> &steps, StageAreas *ar
         if (step.type != TUCCL_STEP_CPY && step.type != TUCCL_STEP_RE)
             arrivals = std::max(arrivals, step.line + step.chunks);
     }
-    if (tuccl::stage_lines_bytes(TUCCL_LL, arrivals, call.bytes) > StageArea::kHalfBytes) {
+    if (arrivals * 2 * call.bytes > StageArea::kHalfBytes) {
         std::fprintf(stderr, "messages of a stage are too large for the memory of a test\n");
         std::abort();
     }

@@ -2,7 +2,7 @@
 // number, as the real one does.
 //
 //   drive_device_stream
-#include "device_exchange.h"
+#include "executor.h"
 
 #include <cstdio>
 #include <cstdlib>

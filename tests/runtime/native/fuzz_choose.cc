@@ -92,7 +92,7 @@ size_t check_rules(const tuccl_bundle &bundle) {
         for (uint32_t operation = 0; operation < tuccl::kOperations; operation++) {
             tuccl::Rule rule = {};
             tuccl_program program;
-            if (!tuccl::make_rule(*tuccl::chosen_entry(), bundle, operation, grid, &rule))
+            if (!tuccl::make_rule(*tuccl::chosen_entry(), bundle.programs, operation, grid, &rule))
                 continue;
             CHECK(tuccl_programs_at(bundle.programs, rule.program, &program));
             CHECK(program.header->ranks == ranks && program.header->operation == operation);

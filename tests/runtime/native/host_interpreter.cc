@@ -84,14 +84,11 @@ tuccl::Moves moves_of(const tuccl_program &program) {
 } // namespace
 
 // As much as anything may ask for.
-constexpr tuccl_staging kStaging = {0,
-                                    0,
-                                    0,
-                                    0,
-                                    tuccl::kMostProgramLlBytes,
-                                    0,
-                                    tuccl::kMostProgramSimpleBytes,
-                                    tuccl::kMostProgramScratchBytes};
+constexpr tuccl_staging kStaging = {
+    {},
+    {},
+    {tuccl::kMostHalfBytes[TUCCL_LL], 0, tuccl::kMostHalfBytes[TUCCL_SIMPLE]},
+    tuccl::kMostProgramScratchBytes};
 
 // A node.
 struct host_node {

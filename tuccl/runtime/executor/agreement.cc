@@ -23,6 +23,20 @@ std::string describe_tables(size_t rank, const Greeting &first, const Greeting &
 
 } // namespace
 
+void set_fault(Greeting *greeting, const std::string &fault) {
+    greeting->fault[fault.copy(greeting->fault, sizeof greeting->fault - 1)] = '\0';
+}
+
+std::string first_fault(const std::vector<Greeting> &greetings) {
+    for (size_t rank = 0; rank < greetings.size(); rank++) {
+        const char *fault = greetings[rank].fault;
+        if (fault[0] != '\0')
+            return "rank " + std::to_string(rank) + ": " +
+                   std::string(fault, strnlen(fault, sizeof greetings[rank].fault));
+    }
+    return {};
+}
+
 Verdict judge(const std::vector<Greeting> &greetings) {
     const Greeting &first = greetings.front();
     const auto refuse = [](std::string reason) { return Verdict{false, false, std::move(reason)}; };
@@ -30,12 +44,8 @@ Verdict judge(const std::vector<Greeting> &greetings) {
         if (greetings[rank].magic != kGreetingMagic || greetings[rank].version != kExecutorVersion)
             return refuse("rank " + std::to_string(rank) +
                           " has another release of TuCCL's executor: install one on all ranks");
-    for (size_t rank = 0; rank < greetings.size(); rank++) {
-        const char *fault = greetings[rank].fault;
-        if (fault[0] != '\0')
-            return refuse("rank " + std::to_string(rank) + ": " +
-                          std::string(fault, strnlen(fault, sizeof first.fault)));
-    }
+    if (std::string fault = first_fault(greetings); !fault.empty())
+        return refuse(std::move(fault));
     if (std::none_of(greetings.begin(), greetings.end(),
                      [](const Greeting &greeting) { return greeting.wanted != 0; }))
         return {false, true, "no table is set"};

@@ -44,6 +44,10 @@ struct Verdict {
     std::string reason;
 };
 
+void set_fault(Greeting *greeting, const std::string &fault);
+// Names the first rank that has one; empty if no rank has.
+std::string first_fault(const std::vector<Greeting> &greetings);
+
 Verdict judge(const std::vector<Greeting> &greetings);
 
 // Returns the bounds that all ranks allow.

@@ -1,4 +1,4 @@
-// Bytes of elements, and roundings of counts of bytes. Host code.
+// Bytes of elements and of protocols' lines, and roundings of counts of bytes. Host code.
 #ifndef TUCCL_EXECUTOR_BYTE_COUNTS_H
 #define TUCCL_EXECUTOR_BYTE_COUNTS_H
 
@@ -22,6 +22,17 @@ inline uint64_t divided_up(uint64_t value, uint64_t by) {
 inline uint64_t round_up(uint64_t value, uint64_t grain) {
     return (value + grain - 1) / grain * grain;
 }
+
+// Data that lies in whole lines of a protocol, and these lines: two of LL, a warp's of LL128.
+struct WireUnit {
+    uint64_t data_bytes;
+    uint64_t line_bytes;
+
+    uint64_t lines_of(uint64_t bytes) const {
+        return divided_up(bytes, data_bytes) * line_bytes;
+    }
+};
+constexpr WireUnit kWireUnits[TUCCL_PROTOCOLS] = {{16, 32}, {480, 512}, {16, 16}};
 
 } // namespace tuccl
 

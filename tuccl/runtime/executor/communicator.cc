@@ -1,9 +1,6 @@
 #include "communicator.h"
 
 #include "choose.h"
-#include "chosen_rails.h"
-#include "plan.h"
-#include "staging_need.h"
 
 extern "C" {
 #include "bundle.h"
@@ -20,17 +17,17 @@ namespace {
 // Returns the choice as a rule of this communicator.
 bool chosen_rule(const tuccl_entry_record &entry, const Serving &serving, uint32_t operation,
                  uint64_t bytes, Rule *rule) {
-    if (!serving.chooses || bytes < entry.min_bytes || bytes > entry.max_bytes ||
-        !make_rule(entry, *serving.bundle, operation, serving.grid, rule))
-        return false;
-    return keep_within(serving.bounds, serving.bundle->programs, rule);
+    const Plan &plan = serving.plan;
+    return plan.chooses && bytes >= entry.min_bytes && bytes <= entry.max_bytes &&
+           make_rule(entry, plan.programs, operation, serving.grid, rule) &&
+           keep_within(plan.bounds, plan.programs, rule);
 }
 
 } // namespace
 
 bool Communicator::supports(const tuccl_call &call) const {
     return serving_.runner != nullptr ? serving_.runner->supports(call)
-                                      : tuccl_device_supports(serving_.device, &call) != 0;
+                                      : tuccl_device_supports(serving_.device.get(), &call) != 0;
 }
 
 bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
@@ -48,7 +45,7 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
     const Rule *rule = &own;
     const tuccl_entry_record *chosen = chosen_entry();
     if (chosen == nullptr)
-        rule = serving_.decision.find(call.kind, *bytes);
+        rule = serving_.plan.decision.find(call.kind, *bytes);
     else if (!chosen_rule(*chosen, serving_, call.kind, *bytes, &own))
         return false;
     if (rule == nullptr || (rule->root != kAnyRoot && rule->root != call.root))
@@ -73,39 +70,37 @@ bool Communicator::decide(const NcclCall &call, tuccl_call *decided) const {
 const char *Communicator::prepare(const tuccl_entry_record &choice) {
     Rule rule;
     tuccl_program program;
-    if (!serving_.chooses || serving_.runner == nullptr)
+    const void *programs = serving_.plan.programs;
+    if (!serving_.plan.chooses || serving_.runner == nullptr ||
+        !tuccl_programs_at(programs, choice.schedule, &program) ||
+        !make_rule(choice, programs, program.header->operation, serving_.grid, &rule))
         return nullptr;
-    const void *programs = serving_.bundle->programs;
-    if (!tuccl_programs_at(programs, choice.schedule, &program) ||
-        !make_rule(choice, *serving_.bundle, program.header->operation, serving_.grid, &rule))
-        return nullptr;
-    return prepare_rails({nccl(), serving_.device_number, serving_.grid, gave_up_, programs,
-                          *serving_.runner, *serving_.rails},
-                         rule, network_need_of(rule, programs));
+    return prepare_rails(rule);
 }
 
 int Communicator::launch(const tuccl_call &call, ncclStream stream) {
-    if (serving_.order.before(serving_.device, stream) != 0)
-        return kNcclUnhandledCudaError;
+    if (const int failed = order_next(stream))
+        return failed;
     if (serving_.runner != nullptr) {
         if (const int failed = serving_.runner->run(call, stream, gave_up_))
             return failed;
-    } else if (tuccl_device_launch(serving_.device, &call, stream) != 0) {
+    } else if (tuccl_device_launch(serving_.device.get(), &call, stream) != 0) {
         return kNcclUnhandledCudaError;
     }
-    if (serving_.order.after(serving_.device) != 0)
-        return kNcclUnhandledCudaError;
+    if (const int failed = order_done())
+        return failed;
     count_call();
     return kNcclSuccess;
 }
 
 int Communicator::order_next(ncclStream stream) {
-    return serving_.order.before(serving_.device, stream) == 0 ? kNcclSuccess
-                                                               : kNcclUnhandledCudaError;
+    return serving_.order.before(serving_.device.get(), stream) == 0 ? kNcclSuccess
+                                                                     : kNcclUnhandledCudaError;
 }
 
 int Communicator::order_done() {
-    return serving_.order.after(serving_.device) == 0 ? kNcclSuccess : kNcclUnhandledCudaError;
+    return serving_.order.after(serving_.device.get()) == 0 ? kNcclSuccess
+                                                            : kNcclUnhandledCudaError;
 }
 
 void Communicator::wait_for_calls() const {
@@ -118,7 +113,7 @@ void Communicator::wait_for_calls() const {
 bool Communicator::give_up() {
     if (gave_up_.exchange(true))
         return false;
-    tuccl_device_abort(serving_.device);
+    tuccl_device_abort(serving_.device.get());
     return true;
 }
 

@@ -2,10 +2,9 @@
 #ifndef TUCCL_EXECUTOR_COMMUNICATOR_H
 #define TUCCL_EXECUTOR_COMMUNICATOR_H
 
-#include "decision.h"
 #include "grid.h"
 #include "local_ranks.h"
-#include "nccl_config.h"
+#include "plan.h"
 #include "program_runner.h"
 #include "real_nccl.h"
 #include "stream_order.h"
@@ -14,22 +13,23 @@
 #include <memory>
 #include <mutex>
 
-struct tuccl_bundle;
 struct tuccl_entry_record;
 
 namespace tuccl {
 
+struct FreeDevice {
+    void operator()(tuccl_device_comm *device) const {
+        tuccl_device_comm_destroy(device);
+    }
+};
+
 // The state that serves a communicator, created at set-up.
 struct Serving {
-    tuccl_device_comm *device = nullptr;
+    std::unique_ptr<tuccl_device_comm, FreeDevice> device;
     int device_number = 0;
     Grid grid = {};
     std::shared_ptr<LocalRanks> local;
-    Decision decision;
-    // Bundle of its programs; NULL on one node unless the process makes choices.
-    std::shared_ptr<const tuccl_bundle> bundle;
-    bool chooses = false;
-    ScheduleBounds bounds;                 // Of choices; the decision is within them.
+    Plan plan; // Its table is NULL on one node unless the process makes choices.
     std::unique_ptr<ProgramRunner> runner; // NULL on one node.
     std::shared_ptr<Rails> rails;          // Created for this communicator; NULL on one node.
     uint64_t number = 0;                   // The same on all ranks.
@@ -89,6 +89,9 @@ class Communicator {
     friend class Register;
 
     bool supports(const tuccl_call &call) const;
+    std::vector<RailCall> missing_calls(const Rule &rule) const;
+    std::string agree_on_rails(const Rule &rule, const NetworkNeed &need);
+    const char *prepare_rails(const Rule &rule);
 
     std::atomic<ncclComm_t> nccl_{nullptr};
     std::atomic<uint32_t> users_{0};

@@ -5,13 +5,11 @@
 // and IPC depends on neither NCCL's release nor its device headers.
 #include "device_comm.h"
 
-#include "device_exchange.h"
 #include "nvlink.h"
 #include "program_plan.h"
-#include "random_number.h"
+#include "secrets.h"
 
 #include <chrono>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -57,35 +55,44 @@ class OnDevice {
     bool restore_ = false;
 };
 
-// The same, for calls that a capture in another thread would forbid, or that would break it.
-class Freeing {
+// A stream for a few copies: the legacy stream would wait for all others. NULL where none could be
+// made.
+class OwnStream {
   public:
-    explicit Freeing(int device) : entered_(tuccl_device_enter(device, &before_) == 0) {
+    OwnStream() {
+        if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess)
+            stream_ = nullptr;
     }
-    ~Freeing() {
-        if (entered_)
-            tuccl_device_leave(&before_);
+    ~OwnStream() {
+        if (stream_ != nullptr)
+            (void)cudaStreamDestroy(stream_);
     }
-    Freeing(const Freeing &) = delete;
-    Freeing &operator=(const Freeing &) = delete;
+    OwnStream(const OwnStream &) = delete;
+    OwnStream &operator=(const OwnStream &) = delete;
+
+    cudaStream_t get() const {
+        return stream_;
+    }
+    bool has_ended() const {
+        return cudaStreamSynchronize(stream_) == cudaSuccess;
+    }
 
   private:
-    tuccl_device_scope before_ = {};
-    bool entered_;
+    cudaStream_t stream_ = nullptr;
 };
 
 // Patterns first, then programs.
 void lay_out(const tuccl_staging &staging, tuccl_device_comm *comm) {
     tuccl::Peers &peers = comm->peers;
-    peers.ll_part = staging.ll_part;
-    peers.ll_area = staging.ll_part * peers.ranks;
-    peers.ll_phases = staging.ll_phases;
-    peers.ll128_first = 2 * staging.ll_phases * peers.ll_area;
-    peers.ll128_part = staging.ll128_part;
-    peers.ll128_area = staging.ll128_part * peers.ranks;
-    peers.ll128_phases = staging.ll128_phases;
+    peers.ll_part = staging.part_bytes[TUCCL_LL];
+    peers.ll_area = peers.ll_part * peers.ranks;
+    peers.ll_phases = staging.phases[TUCCL_LL];
+    peers.ll128_first = 2 * peers.ll_phases * peers.ll_area;
+    peers.ll128_part = staging.part_bytes[TUCCL_LL128];
+    peers.ll128_area = peers.ll128_part * peers.ranks;
+    peers.ll128_phases = staging.phases[TUCCL_LL128];
     comm->staging = staging;
-    comm->program_first = peers.ll128_first + size_t{2} * staging.ll128_phases * peers.ll128_area;
+    comm->program_first = peers.ll128_first + size_t{2} * peers.ll128_phases * peers.ll128_area;
 }
 
 const char *allocate(tuccl_device_comm *comm) {
@@ -112,15 +119,13 @@ const char *allocate(tuccl_device_comm *comm) {
     if (cudaEventCreateWithFlags(&comm->ordering, cudaEventDisableTiming) != cudaSuccess ||
         cudaEventCreateWithFlags(&comm->remembered, cudaEventDisableTiming) != cudaSuccess)
         return "no event could be made";
-    // On a separate stream: the legacy stream would wait for all others.
-    cudaStream_t stream = nullptr;
-    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+    const OwnStream stream;
+    if (stream.get() == nullptr)
         return "no stream could be made";
     const bool cleared =
-        cudaMemsetAsync(staging, 0, staging_bytes, stream) == cudaSuccess &&
-        cudaMemsetAsync(counters, 0, tuccl::kCounterBytes, stream) == cudaSuccess &&
-        cudaStreamSynchronize(stream) == cudaSuccess;
-    (void)cudaStreamDestroy(stream);
+        cudaMemsetAsync(staging, 0, staging_bytes, stream.get()) == cudaSuccess &&
+        cudaMemsetAsync(counters, 0, tuccl::kCounterBytes, stream.get()) == cudaSuccess &&
+        stream.has_ended();
     return cleared ? nullptr : "its staging area could not be cleared";
 }
 
@@ -144,22 +149,11 @@ const char *open_peer(tuccl_device_comm *comm, uint32_t rank, const Handle &hand
     return nullptr;
 }
 
-// The beginning of ProgramState, up to the fields that peers write.
-struct Ends {
-    uint64_t launches;
-    uint64_t is_silent;
-    tuccl::ProgramState::Word finished[TUCCL_MAX_RANKS];
-};
-
-bool read_ends(const tuccl_device_comm &comm, cudaStream_t stream, Ends *ends) {
-    const char *state = comm.peers.staging[comm.peers.rank] + comm.program_first;
-    return cudaMemcpyAsync(&ends->launches, state + offsetof(tuccl::ProgramState, epoch),
-                           sizeof ends->launches, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
-           cudaMemcpyAsync(&ends->is_silent, state + offsetof(tuccl::ProgramState, is_silent),
-                           sizeof ends->is_silent, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
-           cudaMemcpyAsync(ends->finished, state + offsetof(tuccl::ProgramState, finished),
-                           sizeof ends->finished, cudaMemcpyDeviceToHost, stream) == cudaSuccess &&
-           cudaStreamSynchronize(stream) == cudaSuccess;
+bool all_have_ended(const tuccl_device_comm &comm, const tuccl::ProgramEnds &ends) {
+    for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
+        if ((comm.here >> rank & 1) == 0 && ends.finished[rank].value < ends.epoch)
+            return false;
+    return true;
 }
 
 // Returns whether every rank has ended as many launches of programs as this one: a rank's
@@ -167,25 +161,21 @@ bool read_ends(const tuccl_device_comm &comm, cudaStream_t stream, Ends *ends) {
 // of this process do not count: the caller waits for each of their devices.
 bool others_have_ended(const tuccl_device_comm &comm) {
     constexpr auto kLongest = std::chrono::seconds(5);
-    cudaStream_t stream = nullptr;
-    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
-        return false;
+    const OwnStream stream;
+    const char *state = comm.peers.staging[comm.peers.rank] + comm.program_first;
     const auto start = std::chrono::steady_clock::now();
     bool ended = false;
-    do {
-        Ends ends = {};
+    while (stream.get() != nullptr && !ended &&
+           std::chrono::steady_clock::now() - start < kLongest) {
+        tuccl::ProgramEnds ends = {};
         // Memory that cannot be read, at the process's end or after a fault, has no writers.
-        ended = *comm.abort_word != 0 || !read_ends(comm, stream, &ends);
-        if (!ended) {
-            ended = true;
-            for (uint32_t rank = 0; rank < comm.peers.ranks; rank++)
-                ended &= (comm.here >> rank & 1) != 0 || ends.is_silent != 0 ||
-                         ends.finished[rank].value >= ends.launches;
-        }
+        ended = *comm.abort_word != 0 ||
+                cudaMemcpyAsync(&ends, state, sizeof ends, cudaMemcpyDeviceToHost, stream.get()) !=
+                    cudaSuccess ||
+                !stream.has_ended() || ends.is_silent != 0 || all_have_ended(comm, ends);
         if (!ended)
             std::this_thread::sleep_for(std::chrono::microseconds(100));
-    } while (!ended && std::chrono::steady_clock::now() - start < kLongest);
-    (void)cudaStreamDestroy(stream);
+    }
     (void)cudaGetLastError();
     return ended;
 }
@@ -218,6 +208,33 @@ const char *told(const char *reason) {
 }
 
 } // namespace
+
+namespace tuccl {
+
+const char *load_whole_launch(int device, const void *kernel) {
+    int multiprocessors = 0;
+    int blocks = 0;
+    if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
+            cudaSuccess ||
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kMostProgramThreads, 0) !=
+            cudaSuccess)
+        return "its kernels are not for this device";
+    return blocks * multiprocessors < static_cast<int>(kMostProgramBlocks)
+               ? "its device is too small for programs"
+               : nullptr;
+}
+
+const char *copy_to_device(const void *bytes, size_t count, void **copy) {
+    const OwnStream stream;
+    if (cudaMalloc(copy, count > 0 ? count : 1) != cudaSuccess || stream.get() == nullptr)
+        return "there is no device memory for its programs";
+    const bool is_copied =
+        cudaMemcpyAsync(*copy, bytes, count, cudaMemcpyHostToDevice, stream.get()) == cudaSuccess &&
+        stream.has_ended();
+    return is_copied ? nullptr : "its programs could not be brought to the device";
+}
+
+} // namespace tuccl
 
 const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t rank, uint32_t ranks,
                                      const struct tuccl_staging *staging_wanted,
@@ -259,7 +276,7 @@ const char *tuccl_device_comm_create(struct tuccl_device_comm **comm, uint32_t r
 const char *tuccl_device_comm_connect(struct tuccl_device_comm *comm,
                                       const unsigned char (*handles)[TUCCL_HANDLE_BYTES]) {
     const OnDevice current(comm->device);
-    Handle read[TUCCL_MAX_RANKS];
+    Handle read[TUCCL_MAX_RANKS] = {};
     for (uint32_t rank = 0; rank < comm->peers.ranks; rank++)
         std::memcpy(&read[rank], handles[rank], sizeof read[rank]);
     comm->nvlink = nvlink_joins_all(read, comm->peers.ranks);
@@ -290,7 +307,7 @@ const char *tuccl_device_comm_load_programs(struct tuccl_device_comm *comm, cons
 }
 
 int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
-    const Freeing scope(comm->device);
+    const tuccl::InDevice scope(comm->device);
     // Freeing waits for running kernels, and is allowed while another thread captures.
     (void)cudaFree(comm->peers.counters);
     comm->peers.counters = nullptr;
@@ -303,7 +320,7 @@ int tuccl_device_comm_quiesce(struct tuccl_device_comm *comm) {
 void tuccl_device_comm_destroy(struct tuccl_device_comm *comm) {
     if (comm == nullptr)
         return;
-    const Freeing scope(comm->device);
+    const tuccl::InDevice scope(comm->device);
     for (void *address : comm->opened)
         if (address != nullptr)
             (void)cudaIpcCloseMemHandle(address);

@@ -4,11 +4,27 @@
 #define TUCCL_EXECUTOR_DEVICE_COMM_H
 
 #include "byte_counts.h"
-#include "program_launch.h"
+#include "moves_launch.h"
 #include "staging.h"
 
 #include <array>
 #include <cuda_runtime_api.h>
+#include <vector>
+
+namespace tuccl {
+
+// A bundle's section of programs, on the host and byte for byte on the device.
+struct Programs {
+    struct Rearranged {
+        Moves moves;
+        MovesNeed need;
+    };
+    void *here;
+    void *on_device;
+    std::vector<Rearranged> rearranged; // By their number.
+};
+
+} // namespace tuccl
 
 struct tuccl_device_comm {
     tuccl::Peers peers;
@@ -42,6 +58,27 @@ inline int load_kernel(const void *kernel) {
     cudaFuncAttributes attributes;
     return cudaFuncGetAttributes(&attributes, kernel);
 }
+
+// The same for a kernel whose blocks wait for each other: all of a launch must run at once. NULL,
+// or the reason in half a sentence.
+const char *load_whole_launch(int device, const void *kernel);
+
+// Copies to new memory of the current device. NULL, or the reason in half a sentence.
+const char *copy_to_device(const void *bytes, size_t count, void **copy);
+
+// Programs; interpreter.cu.
+//
+// Loads a section that tuccl_programs_check accepted. Returns NULL, or the reason in half a
+// sentence.
+const char *load_programs(tuccl_device_comm *comm, const void *section, size_t bytes);
+void free_programs(tuccl_device_comm *comm);
+
+// Returns whether a call's program can be interpreted; depends on nothing that differs between
+// ranks.
+bool program_supports(const tuccl_device_comm &comm, const tuccl_call &call);
+
+// 0, or a cudaError_t.
+int launch_program(const tuccl_device_comm &comm, const tuccl_call &call, cudaStream_t stream);
 
 // Sums of arrays, between the phases of a schedule across hosts; sums.cu. Summands are adjacent and
 // `bytes` long each. The target is none of them.

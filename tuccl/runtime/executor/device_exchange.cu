@@ -1,4 +1,4 @@
-#include "device_exchange.h"
+#include "executor.h"
 
 #include <cuda_runtime_api.h>
 #include <new>

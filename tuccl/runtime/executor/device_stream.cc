@@ -1,5 +1,5 @@
 // Properties of a stream for ordering calls.
-#include "device_exchange.h"
+#include "executor.h"
 
 #include <cuda_runtime_api.h>
 

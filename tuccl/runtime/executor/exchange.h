@@ -3,7 +3,7 @@
 #define TUCCL_EXECUTOR_EXCHANGE_H
 
 #include "agreement.h"
-#include "device_exchange.h"
+#include "executor.h"
 #include "nccl_abi.h"
 #include "roll_call.h"
 

@@ -11,17 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     TUCCL_MAX_RANKS = 8,
     /* Size of the handle by which peers map a rank's staging area. */
     TUCCL_HANDLE_BYTES = 128,
 };
 
-enum tuccl_protocol { TUCCL_LL = 0, TUCCL_LL128 = 1, TUCCL_SIMPLE = 2 };
+enum tuccl_protocol { TUCCL_LL = 0, TUCCL_LL128 = 1, TUCCL_SIMPLE = 2, TUCCL_PROTOCOLS = 3 };
 
 /* In the order of ncclDataType_t. */
 enum tuccl_type {
@@ -75,16 +71,12 @@ struct tuccl_device_comm;
 
 /* The staging memory of a rank by use, 0 for calls that do not occur; the same on every rank. */
 struct tuccl_staging {
-    /* Patterns: lines of one source in one half and phase. */
-    uint32_t ll_part;
-    uint32_t ll_phases;
-    uint32_t ll128_part;
-    uint32_t ll128_phases;
+    /* Patterns, by protocol: lines of one source in one half and phase. None of Simple. */
+    uint32_t part_bytes[TUCCL_PROTOCOLS];
+    uint32_t phases[TUCCL_PROTOCOLS];
     /* Programs: one half of each protocol's lines, and scratch chunks. */
-    uint64_t program_ll_bytes;
-    uint64_t program_ll128_bytes;
-    uint64_t program_simple_bytes;
-    uint64_t program_scratch_bytes;
+    uint64_t half_bytes[TUCCL_PROTOCOLS];
+    uint64_t scratch_bytes;
 };
 
 /* One rank alone has no peers: it serves nothing but what phases need.
@@ -195,8 +187,75 @@ int tuccl_device_order(struct tuccl_device_comm *comm, void *before, void *after
 int tuccl_device_remember(struct tuccl_device_comm *comm, void *before);
 int tuccl_device_order_remembered(struct tuccl_device_comm *comm, void *after);
 
-#ifdef __cplusplus
-}
-#endif
+/* For a communicator's start: the current device, a small buffer and stream for exchanges with
+ * other ranks through NCCL, and what a stream is in. */
+
+/* State of the calling thread that set-up changes. */
+struct tuccl_device_scope {
+    int device;
+    int capture_mode;
+};
+
+/* Makes a device current, and allows calls that a capture in another thread would forbid
+ * (allocation). Returns 0 or a cudaError_t; tuccl_device_leave restores the state. */
+int tuccl_device_enter(int device, struct tuccl_device_scope *before);
+void tuccl_device_leave(const struct tuccl_device_scope *before);
+
+/* Free memory of the current device; 0 if it is not known. */
+uint64_t tuccl_device_free_bytes(void);
+
+/* A stream's id, since addresses are reused, and the id of its capture, 0 without one. */
+struct tuccl_stream_state {
+    uint64_t number;
+    uint64_t capture;
+};
+struct tuccl_stream_state tuccl_device_stream(void *stream);
+
+/* Device memory for `bytes` of every rank, and a non-blocking stream. */
+struct tuccl_exchange;
+struct tuccl_exchange_view {
+    void *stream; /* A cudaStream_t. */
+    const void *send;
+    void *receive;
+};
+
+/* Uses the current device. Returns NULL on success, else the reason in half a sentence. */
+const char *tuccl_exchange_create(struct tuccl_exchange **exchange, size_t bytes, uint32_t ranks);
+struct tuccl_exchange_view tuccl_exchange_view(const struct tuccl_exchange *exchange);
+
+/* Copies this rank's bytes into the send buffer in stream order. Returns 0 or a cudaError_t. */
+int tuccl_exchange_write(struct tuccl_exchange *exchange, const void *mine);
+/* Returns 1 if all work on the stream has ended, 0 while it runs, negative after a failure. */
+int tuccl_exchange_ended(const struct tuccl_exchange *exchange);
+/* Copies all ranks' bytes, by rank, after tuccl_exchange_ended returned 1. Returns 0 or a
+ * cudaError_t. */
+int tuccl_exchange_read(struct tuccl_exchange *exchange, void *all);
+/* Waits for all work on the stream. */
+void tuccl_exchange_destroy(struct tuccl_exchange *exchange);
+
+namespace tuccl {
+
+// Is in a device, as tuccl_device_enter says, during its life; false where that failed.
+class InDevice {
+  public:
+    explicit InDevice(int device) : has_entered_(tuccl_device_enter(device, &before_) == 0) {
+    }
+    ~InDevice() {
+        if (has_entered_)
+            tuccl_device_leave(&before_);
+    }
+    InDevice(const InDevice &) = delete;
+    InDevice &operator=(const InDevice &) = delete;
+
+    explicit operator bool() const {
+        return has_entered_;
+    }
+
+  private:
+    tuccl_device_scope before_ = {};
+    bool has_entered_;
+};
+
+} // namespace tuccl
 
 #endif

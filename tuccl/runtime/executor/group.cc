@@ -72,7 +72,7 @@ int launch_held(const Part &part, Communicator *communicator) {
 // Runs the calls that were held back, but for those that contain calls of NCCL: these wait for the
 // group's end. Launches never block, so one thread may serve the communicators of several devices.
 int run_part(Part *part) {
-    Communicator *communicator = Register::of_process().find(part->nccl);
+    Communicator *communicator = of_process<Register>().find(part->nccl);
     if (communicator == nullptr)
         return release_to_nccl(part);
     const InUse use(communicator, part->nccl);
@@ -98,7 +98,7 @@ int pass_on_held(const Part &part) {
 
 // Called after NCCL has enqueued its calls.
 int end_part(const Part &part) {
-    Communicator *communicator = Register::of_process().find(part.nccl);
+    Communicator *communicator = of_process<Register>().find(part.nccl);
     if (communicator == nullptr)
         return part.waits ? pass_on_held(part) : int{kNcclSuccess};
     const InUse use(communicator, part.nccl);
@@ -116,8 +116,6 @@ bool group_is_open() {
 }
 
 int group_start() {
-    if (real_nccl().GroupStart == nullptr)
-        return kNcclInvalidUsage;
     const int result = real_nccl().GroupStart();
     if (result == kNcclSuccess)
         depth++;
@@ -125,8 +123,6 @@ int group_start() {
 }
 
 int group_end() {
-    if (real_nccl().GroupEnd == nullptr)
-        return kNcclInvalidUsage;
     if (depth > 1) {
         depth--;
         return real_nccl().GroupEnd();
@@ -160,7 +156,7 @@ int group_end() {
 }
 
 int group_simulate_end(ncclSimInfo *info) {
-    if (real_nccl().GroupSimulateEnd == nullptr)
+    if (!real_nccl().GroupSimulateEnd)
         return kNcclInvalidUsage;
     if (depth > 1) {
         depth--;
@@ -180,7 +176,7 @@ int group_simulate_end(ncclSimInfo *info) {
 }
 
 int group_call(const NcclCall &call) {
-    Communicator *communicator = Register::of_process().find(call.comm);
+    Communicator *communicator = of_process<Register>().find(call.comm);
     if (communicator == nullptr)
         return pass_on(call);
     Part &part = part_of(call.comm);

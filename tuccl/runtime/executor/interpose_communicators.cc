@@ -47,17 +47,15 @@ int destroy_last(ncclComm_t comm, int device, std::shared_ptr<LocalRanks> local)
 }
 
 int destroy(ncclComm_t comm) {
-    if (real_nccl().CommDestroy == nullptr)
-        return kNcclInvalidUsage;
     cancel_set_up(comm);
     forget_origin(comm);
-    Communicator *communicator = Register::of_process().take(comm);
+    Communicator *communicator = of_process<Register>().take(comm);
     std::shared_ptr<LocalRanks> last;
     int device = 0;
     if (communicator != nullptr) {
         device = communicator->device_number();
         const std::shared_ptr<Rails> rails = communicator->rails();
-        last = Register::of_process().dispose(communicator);
+        last = of_process<Register>().dispose(communicator);
         if (rails != nullptr)
             for (const ncclComm_t lane : rails->take())
                 (void)real_nccl().CommDestroy(lane);
@@ -88,16 +86,14 @@ int abort_with_rails(ncclComm_t comm, Communicator *communicator) {
 }
 
 int abort(ncclComm_t comm) {
-    if (real_nccl().CommAbort == nullptr)
-        return kNcclInvalidUsage;
     cancel_set_up(comm);
     forget_origin(comm);
-    Communicator *communicator = Register::of_process().take(comm);
+    Communicator *communicator = of_process<Register>().take(comm);
     const int result = abort_with_rails(comm, communicator);
     if (communicator == nullptr)
         return result;
     const int device = communicator->device_number();
-    if (auto last = Register::of_process().dispose(communicator))
+    if (auto last = of_process<Register>().dispose(communicator))
         free_later(device, std::move(last));
     return result;
 }
@@ -105,7 +101,7 @@ int abort(ncclComm_t comm) {
 // Stops the executor on a communicator that continues to exist; its further calls are NCCL's. Its
 // rails end beside what NCCL does with it while the result lives.
 Aborting give_up(ncclComm_t comm) {
-    Communicator *communicator = Register::of_process().find(comm);
+    Communicator *communicator = of_process<Register>().find(comm);
     if (communicator == nullptr)
         return {};
     {
@@ -141,8 +137,6 @@ using tuccl::origin_from;
 using tuccl::real_nccl;
 
 EXPORTED int ncclGetUniqueId(ncclUniqueId *id) {
-    if (real_nccl().GetUniqueId == nullptr)
-        return kNcclInvalidUsage;
     if (id != nullptr)
         *id = {}; // NCCL does not write all of it.
     const int result = real_nccl().GetUniqueId(id);
@@ -152,16 +146,12 @@ EXPORTED int ncclGetUniqueId(ncclUniqueId *id) {
 }
 
 EXPORTED int ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
-    if (real_nccl().CommInitRank == nullptr)
-        return kNcclInvalidUsage;
     const Origin origin = origin_by_id(id, ranks, rank, nullptr);
     return after_making({{comm, origin}}, real_nccl().CommInitRank(comm, ranks, id, rank));
 }
 
 EXPORTED int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig *config) {
-    if (real_nccl().CommInitRankConfig == nullptr)
-        return kNcclInvalidUsage;
     const Origin origin = origin_by_id(id, ranks, rank, config);
     return after_making({{comm, origin}},
                         real_nccl().CommInitRankConfig(comm, ranks, id, rank, config));
@@ -169,8 +159,6 @@ EXPORTED int ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
 
 EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int id_count,
                                       ncclUniqueId *ids, ncclConfig *config) {
-    if (real_nccl().CommInitRankScalable == nullptr)
-        return kNcclInvalidUsage;
     const Origin origin =
         id_count > 0 ? origin_by_id(ids[0], ranks, rank, config) : tuccl::unknown_origin();
     return after_making({{comm, origin}},
@@ -178,8 +166,6 @@ EXPORTED int ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int
 }
 
 EXPORTED int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
-    if (real_nccl().CommInitAll == nullptr)
-        return kNcclInvalidUsage;
     const std::vector<Origin> origins =
         tuccl::origins_here(count > 0 ? static_cast<size_t>(count) : 0);
     const int result = real_nccl().CommInitAll(comms, count, devices);
@@ -191,7 +177,7 @@ EXPORTED int ncclCommInitAll(ncclComm_t *comms, int count, const int *devices) {
 
 EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *created,
                            ncclConfig *config) {
-    if (real_nccl().CommSplit == nullptr)
+    if (!real_nccl().CommSplit)
         return kNcclInvalidUsage;
     const Origin origin = origin_from(comm, color, config);
     return after_making({{created, origin}},
@@ -200,7 +186,7 @@ EXPORTED int ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *crea
 
 EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *created,
                             ncclConfig *config, int flags) {
-    if (real_nccl().CommShrink == nullptr)
+    if (!real_nccl().CommShrink)
         return kNcclInvalidUsage;
     const Origin origin = origin_from(comm, 0, config);
     return after_making({{created, origin}},
@@ -208,8 +194,6 @@ EXPORTED int ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, 
 }
 
 EXPORTED int ncclCommFinalize(ncclComm_t comm) {
-    if (real_nccl().CommFinalize == nullptr)
-        return kNcclInvalidUsage;
     tuccl::cancel_set_up(comm);
     return real_nccl().CommFinalize(comm);
 }
@@ -223,7 +207,7 @@ EXPORTED int ncclCommAbort(ncclComm_t comm) {
 }
 
 EXPORTED int ncclCommRevoke(ncclComm_t comm, int flags) {
-    if (real_nccl().CommRevoke == nullptr)
+    if (!real_nccl().CommRevoke)
         return kNcclInvalidUsage;
     return tuccl::revoke(comm, flags);
 }

@@ -4,11 +4,11 @@
 
 #include "device_comm.h"
 #include "device_machine.cuh"
-#include "program_launch.h"
 #include "program_plan.h"
 
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 namespace tuccl {
 
@@ -27,66 +27,38 @@ __global__ void __launch_bounds__(kMostProgramThreads, 1)
 }
 
 // Steps one by one, or moves.
-template <typename Launch> struct Run {
-    template <typename Wire, typename Pair> static const void *kernel() {
-        return reinterpret_cast<const void *>(run_moves<Wire, Pair, Launch>);
-    }
-};
-template <> struct Run<ProgramLaunch> {
-    template <typename Wire, typename Pair> static const void *kernel() {
+template <typename Launch, typename Wire, typename Pair> const void *kernel_of() {
+    if constexpr (std::is_same_v<Launch, ProgramLaunch>)
         return reinterpret_cast<const void *>(interpret<Wire, Pair>);
-    }
-};
-
-// Frequent sums have their own kernels; others select type and reduction for each unit.
-template <typename Launch, typename Wire> const void *kernel_of(const tuccl_call &call) {
-    if (call.reduction == TUCCL_SUM || call.reduction == TUCCL_AVG) {
-        switch (call.type) {
-        case TUCCL_FLOAT16:
-            return Run<Launch>::template kernel<Wire, PairOf<__half>>();
-        case TUCCL_BFLOAT16:
-            return Run<Launch>::template kernel<Wire, PairOf<__nv_bfloat16>>();
-        case TUCCL_FLOAT32:
-            return Run<Launch>::template kernel<Wire, PairOf<float>>();
-        default:
-            break;
-        }
-    }
-    return Run<Launch>::template kernel<Wire, AnyPair>();
+    else
+        return reinterpret_cast<const void *>(run_moves<Wire, Pair, Launch>);
 }
 
+// Other types and reductions are selected for each unit.
 template <typename Launch> const void *kernel_of(const tuccl_call &call) {
-    switch (call.protocol) {
-    case TUCCL_LL:
-        return kernel_of<Launch, LlWire>(call);
-    case TUCCL_LL128:
-        return kernel_of<Launch, Ll128Wire>(call);
-    default:
-        return kernel_of<Launch, SimpleWire>(call);
-    }
+    return with_frequent_sum(call.type, call.reduction, [&](auto element) {
+        using Pair = PairFor<typename decltype(element)::Type>;
+        switch (call.protocol) {
+        case TUCCL_LL:
+            return kernel_of<Launch, LlWire, Pair>();
+        case TUCCL_LL128:
+            return kernel_of<Launch, Ll128Wire, Pair>();
+        default:
+            return kernel_of<Launch, SimpleWire, Pair>();
+        }
+    });
 }
 
-// Loads every kernel in advance: at its first launch, loading could wait for a running kernel that
-// waits for another rank. All blocks of a launch must run at once, since they wait for each other.
 const char *load_kernels(int device) {
-    int multiprocessors = 0;
-    if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) !=
-        cudaSuccess)
-        return "its device does not tell how large it is";
     tuccl_call call = {};
     for (uint8_t protocol = TUCCL_LL; protocol <= TUCCL_SIMPLE; protocol++)
         for (uint8_t type = 0; type < TUCCL_TYPES; type++) {
             call.protocol = protocol;
             call.type = type;
             for (const void *kernel : {kernel_of<ProgramLaunch>(call), kernel_of<FewMoves>(call),
-                                       kernel_of<ManyMoves>(call)}) {
-                int blocks = 0;
-                if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                        &blocks, kernel, kMostProgramThreads, 0) != cudaSuccess)
-                    return "its programs' kernels are not for this device";
-                if (blocks * multiprocessors < static_cast<int>(kMostProgramBlocks))
-                    return "its device is too small for programs";
-            }
+                                       kernel_of<ManyMoves>(call)})
+                if (const char *reason = load_whole_launch(device, kernel))
+                    return reason;
         }
     return nullptr;
 }
@@ -139,16 +111,7 @@ const char *copy_programs(Programs *programs, uint32_t rank, const void *section
         return "there is no memory for its programs";
     std::memcpy(programs->here, section, bytes);
     programs->rearranged = rearrange(programs->here, rank);
-    // On a stream of its own: the legacy stream would wait for all others.
-    cudaStream_t stream = nullptr;
-    if (cudaMalloc(&programs->on_device, bytes) != cudaSuccess ||
-        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
-        return "there is no device memory for its programs";
-    const bool copied = cudaMemcpyAsync(programs->on_device, programs->here, bytes,
-                                        cudaMemcpyHostToDevice, stream) == cudaSuccess &&
-                        cudaStreamSynchronize(stream) == cudaSuccess;
-    (void)cudaStreamDestroy(stream);
-    return copied ? nullptr : "its programs could not be brought to the device";
+    return copy_to_device(section, bytes, &programs->on_device);
 }
 
 } // namespace

@@ -35,20 +35,16 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         for (tile_ = 0; tile_ < launch_.tiles; tile_++) {
             first_ = instance_ * launch_.instance_bytes + uint64_t{tile_} * launch_.tile_bytes;
             const uint64_t share =
-                smaller((instance_ + 1) * launch_.instance_bytes, launch_.chunk_bytes);
+                smaller<uint64_t>((instance_ + 1) * launch_.instance_bytes, launch_.chunk_bytes);
             if (first_ >= share) // The same on every rank, and for every tile to come.
                 break;
-            bytes_ = static_cast<uint32_t>(smaller(share - first_, launch_.tile_bytes));
+            bytes_ = static_cast<uint32_t>(smaller<uint64_t>(share - first_, launch_.tile_bytes));
             run_tile();
         }
         epoch_.finish(false, false);
     }
 
   private:
-    __device__ __forceinline__ static uint64_t smaller(uint64_t first, uint64_t second) {
-        return first < second ? first : second;
-    }
-
     // Returns the sequence number of this many finished steps of the tile.
     __device__ __forceinline__ uint64_t steps_done(uint32_t tile, uint32_t steps) const {
         return base_ + uint64_t{tile} * launch_.longest + steps;
@@ -163,7 +159,7 @@ template <typename Wire, typename Pair, typename Machine> class Interpreter {
         if (offset >= launch_.part_bytes)
             return {user, 0};
         return {user + part * launch_.part_bytes + offset,
-                smaller(launch_.part_bytes - offset, bytes_)};
+                smaller<uint64_t>(launch_.part_bytes - offset, bytes_)};
     }
 
     __device__ __forceinline__ void move(const tuccl_program_step &step, const Action &action,

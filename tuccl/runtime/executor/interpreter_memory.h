@@ -4,7 +4,7 @@
 #ifndef TUCCL_EXECUTOR_INTERPRETER_MEMORY_H
 #define TUCCL_EXECUTOR_INTERPRETER_MEMORY_H
 
-#include "part.h"
+#include "words.cuh"
 
 #include <cstdint>
 
@@ -16,38 +16,8 @@
 
 namespace tuccl {
 
-// Largest unit that a thread of the interpreter moves at once.
-using Unit = Part;
-
-// 8 or 16 bytes at a multiple of that.
-__device__ __forceinline__ Unit load_whole(const char *from, uint32_t bytes) {
-    if (bytes == 8)
-        return {*reinterpret_cast<const uint64_t *>(from), 0};
-#ifdef __CUDACC__
-    const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
-    return {both.x, both.y};
-#else
-    const auto *words = reinterpret_cast<const uint64_t *>(from);
-    return {words[0], words[1]};
-#endif
-}
-
-__device__ __forceinline__ void store_whole(char *to, Unit unit, uint32_t bytes) {
-    if (bytes == 8) {
-        *reinterpret_cast<uint64_t *>(to) = unit.low;
-        return;
-    }
-#ifdef __CUDACC__
-    *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(unit.low, unit.high);
-#else
-    auto *words = reinterpret_cast<uint64_t *>(to);
-    words[0] = unit.low;
-    words[1] = unit.high;
-#endif
-}
-
 // At most `wanted` bytes, 8 or 16, of which `valid` exist; zeros for the others.
-__device__ __forceinline__ Unit load_unit(const char *from, uint32_t wanted, uint64_t valid) {
+__device__ __forceinline__ Part load_unit(const char *from, uint32_t wanted, uint64_t valid) {
     if (valid >= wanted && reinterpret_cast<uintptr_t>(from) % wanted == 0)
         return load_whole(from, wanted);
     if (valid == 0)
@@ -55,7 +25,7 @@ __device__ __forceinline__ Unit load_unit(const char *from, uint32_t wanted, uin
     return load_bytes(from, valid < wanted ? static_cast<uint32_t>(valid) : wanted);
 }
 
-__device__ __forceinline__ void store_unit(char *to, Unit unit, uint32_t wanted, uint64_t valid) {
+__device__ __forceinline__ void store_unit(char *to, Part unit, uint32_t wanted, uint64_t valid) {
     if (valid >= wanted && reinterpret_cast<uintptr_t>(to) % wanted == 0)
         store_whole(to, unit, wanted);
     else
@@ -106,8 +76,8 @@ __device__ __forceinline__ bool peek_line(const char *line, uint32_t flag, uint6
     return has_arrived;
 }
 // A slot's data, which an earlier message's may hide in a cache.
-__device__ __forceinline__ Unit load_slot(const char *from) {
-    Unit unit;
+__device__ __forceinline__ Part load_slot(const char *from) {
+    Part unit;
     asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
                  : "=l"(unit.low), "=l"(unit.high)
                  : "l"(from)
@@ -164,7 +134,7 @@ inline bool peek_line(const char *line, uint32_t flag, uint64_t *data) {
     *data = (low & 0xFFFFFFFF) | high << 32;
     return low >> 32 == flag && high >> 32 == flag;
 }
-inline Unit load_slot(const char *from) {
+inline Part load_slot(const char *from) {
     const auto *words = reinterpret_cast<const uint64_t *>(from);
     return {words[0], words[1]};
 }

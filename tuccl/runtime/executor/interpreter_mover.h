@@ -55,8 +55,8 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
         const uint32_t units = Wire::units(bytes);
         const uint32_t step = machine_.threads();
         for (uint32_t first = machine_.thread(); first < units; first += step * Wire::kBatch) {
-            Unit value[Wire::kBatch] = {};
-            Unit addend[Wire::kBatch] = {};
+            Part value[Wire::kBatch] = {};
+            Part addend[Wire::kBatch] = {};
 #pragma unroll
             for (uint32_t i = 0; i < Wire::kBatch; i++) {
                 const uint32_t unit = first + i * step;
@@ -87,7 +87,7 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
     }
 
   private:
-    __device__ __forceinline__ static Unit load(Span span, UnitPlace place) {
+    __device__ __forceinline__ static Part load(Span span, UnitPlace place) {
         return load_unit(span.first + place.offset, place.bytes, left_of(span, place));
     }
     __device__ __forceinline__ static uint64_t left_of(Span span, UnitPlace place) {
@@ -96,7 +96,7 @@ template <typename Wire, typename Pair, typename Machine> class ChunkMover {
 
     // Reads all units of a batch before it waits for any.
     __device__ __forceinline__ void take(uint32_t first, uint32_t units, const Letter &in,
-                                         Unit (&units_of)[Wire::kBatch]) {
+                                         Part (&units_of)[Wire::kBatch]) {
         for (uint32_t polls = 1;; polls++) {
             bool has_arrived = true;
 #pragma unroll

@@ -27,10 +27,11 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     __device__ __forceinline__ void run() {
         for (tile_ = 0; tile_ < tiles(); tile_++) {
             first_ = instance_ * plan_.instance_bytes + uint64_t{tile_} * plan_.tile_bytes;
-            const uint64_t share = least((instance_ + 1) * plan_.instance_bytes, plan_.chunk_bytes);
+            const uint64_t share =
+                smaller<uint64_t>((instance_ + 1) * plan_.instance_bytes, plan_.chunk_bytes);
             if (first_ >= share) // The same on every rank, and for every tile to come.
                 break;
-            bytes_ = static_cast<uint32_t>(least(share - first_, plan_.tile_bytes));
+            bytes_ = static_cast<uint32_t>(smaller<uint64_t>(share - first_, plan_.tile_bytes));
             run_tile();
         }
         // Messages are awaited, the last credits are not.
@@ -39,10 +40,6 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
 
   private:
     static constexpr bool kIsPlain = Launch::kIsPlain;
-
-    __device__ __forceinline__ static uint64_t least(uint64_t first, uint64_t second) {
-        return first < second ? first : second;
-    }
 
     __device__ __forceinline__ uint32_t tiles() const {
         return kIsPlain ? 1 : plan_.tiles;
@@ -137,7 +134,8 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
             return {operand.address + instance_ * plan_.tile_bytes, bytes_};
         const uint64_t exist = operand.existing();
         return {operand.address + first_,
-                exist > first_ ? static_cast<uint32_t>(least(exist - first_, bytes_)) : 0};
+                exist > first_ ? static_cast<uint32_t>(smaller<uint64_t>(exist - first_, bytes_))
+                               : 0};
     }
 
     // The units that a thread is at: some of each input, one after another `step` apart.
@@ -189,7 +187,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
         Batch batch = {machine_.thread(), machine_.threads(), Wire::units(bytes_)};
 #pragma unroll 1
         for (; batch.first < batch.units; batch.first += batch.step * kDepth) {
-            Unit value[kInputs][kDepth];
+            Part value[kInputs][kDepth];
 #pragma unroll
             for (uint32_t i = 0; i < kInputs; i++)
 #pragma unroll
@@ -207,7 +205,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
 
     template <uint32_t kInputs, uint32_t kDepth>
     __device__ __forceinline__ void load(const MoveRecord &move, const Batch &batch,
-                                         Unit (&value)[kInputs][kDepth]) const {
+                                         Part (&value)[kInputs][kDepth]) const {
 #pragma unroll
         for (uint32_t i = 0; i < kInputs; i++) {
             if (!is_input<kInputs>(move, i) || (move.messages() >> i & 1) != 0)
@@ -229,7 +227,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     // Reads all before it waits for any.
     template <uint32_t kInputs, uint32_t kDepth>
     __device__ __forceinline__ void take(const MoveRecord &move, const Batch &batch,
-                                         Unit (&value)[kInputs][kDepth]) {
+                                         Part (&value)[kInputs][kDepth]) {
         const char *lines[kInputs];
         uint64_t number[kInputs];
 #pragma unroll
@@ -263,7 +261,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     // The sum takes the first input's place.
     template <uint32_t kInputs, uint32_t kDepth>
     __device__ __forceinline__ void add(const MoveRecord &move,
-                                        Unit (&value)[kInputs][kDepth]) const {
+                                        Part (&value)[kInputs][kDepth]) const {
         typename Pair::template Sum<Wire::kWords> sum(plan_.type, plan_.reduction, plan_.ranks,
                                                       move.has(kMoveCompletes));
 #pragma unroll
@@ -278,14 +276,14 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     }
 
     // By value: an index that is known only at run time would put all units into local memory.
-    __device__ __forceinline__ static Unit either(bool first, uint64_t low, uint64_t high,
+    __device__ __forceinline__ static Part either(bool first, uint64_t low, uint64_t high,
                                                   uint64_t other_low, uint64_t other_high) {
         return {first ? low : other_low, first ? high : other_high};
     }
 
     template <uint32_t kInputs, uint32_t kDepth>
     __device__ __forceinline__ void put(const MoveRecord &move, const Batch &batch,
-                                        const Unit (&value)[kInputs][kDepth]) const {
+                                        const Part (&value)[kInputs][kDepth]) const {
         uint32_t next = move.first() + move.inputs();
         const uint32_t end = next + move.outputs();
         Operand coming = launch_.operand[next];
@@ -295,7 +293,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
             const Operand operand = coming;
             if (++next < end)
                 coming = launch_.operand[next];
-            Unit chosen[kDepth];
+            Part chosen[kDepth];
 #pragma unroll
             for (uint32_t d = 0; d < kDepth; d++) {
                 chosen[d] = value[0][d];
@@ -313,7 +311,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     }
     template <uint32_t kDepth>
     __device__ __forceinline__ void send(const Operand &operand, const Batch &batch,
-                                         const Unit (&value)[kDepth]) const {
+                                         const Part (&value)[kDepth]) const {
         char *const lines = lines_of(operand);
         const uint64_t number = number_of(operand);
 #pragma unroll
@@ -323,7 +321,7 @@ template <typename Wire, typename Pair, typename Machine, typename Launch> class
     }
     template <uint32_t kDepth>
     __device__ __forceinline__ void keep(const Operand &operand, const Batch &batch,
-                                         const Unit (&value)[kDepth]) const {
+                                         const Part (&value)[kDepth]) const {
         const Span span = span_of(operand);
 #pragma unroll
         for (uint32_t d = 0; d < kDepth; d++) {

@@ -4,7 +4,6 @@
 #define TUCCL_EXECUTOR_INTERPRETER_PAIRS_H
 
 #include "interpreter_memory.h"
-#include "words.cuh"
 
 namespace tuccl {
 
@@ -22,7 +21,7 @@ template <typename Element> struct PairOf {
         words.add(second, reduction);
         return words.word(reduction, ranks);
     }
-    __device__ __forceinline__ static Unit reduce(Unit first, Unit second, uint32_t,
+    __device__ __forceinline__ static Part reduce(Part first, Part second, uint32_t,
                                                   uint32_t reduction, uint32_t ranks) {
         return {word(first.low, second.low, reduction, ranks),
                 word(first.high, second.high, reduction, ranks)};
@@ -38,17 +37,17 @@ template <typename Element> struct PairOf {
         __device__ __forceinline__ Sum(uint32_t, uint32_t reduction, uint32_t all, bool completes)
             : ranks(all), averages(reduction == TUCCL_AVG && completes) {
         }
-        __device__ __forceinline__ void start(Unit unit) {
+        __device__ __forceinline__ void start(Part unit) {
             low.start(unit.low);
             if (kWords == 2)
                 high.start(unit.high);
         }
-        __device__ __forceinline__ void add(Unit unit, bool) {
+        __device__ __forceinline__ void add(Part unit, bool) {
             low.add(unit.low, TUCCL_SUM);
             if (kWords == 2)
                 high.add(unit.high, TUCCL_SUM);
         }
-        __device__ __forceinline__ Unit unit() const {
+        __device__ __forceinline__ Part unit() const {
             return {word(low), kWords == 2 ? word(high) : 0};
         }
 
@@ -61,41 +60,22 @@ template <typename Element> struct PairOf {
 };
 
 template <typename Element>
-__device__ __noinline__ Unit reduce_units(Unit first, Unit second, uint32_t reduction,
+__device__ __noinline__ Part reduce_units(Part first, Part second, uint32_t reduction,
                                           uint32_t ranks) {
     return PairOf<Element>::reduce(first, second, 0, reduction, ranks);
 }
 
 // ... and of any type, looked up unit by unit.
 struct AnyPair {
-    __device__ __noinline__ static Unit reduce(Unit first, Unit second, uint32_t type,
+    __device__ __noinline__ static Part reduce(Part first, Part second, uint32_t type,
                                                uint32_t reduction, uint32_t ranks) {
-        switch (type) {
-        case TUCCL_INT8:
-            return reduce_units<int8_t>(first, second, reduction, ranks);
-        case TUCCL_UINT8:
-            return reduce_units<uint8_t>(first, second, reduction, ranks);
-        case TUCCL_INT32:
-            return reduce_units<int32_t>(first, second, reduction, ranks);
-        case TUCCL_UINT32:
-            return reduce_units<uint32_t>(first, second, reduction, ranks);
-        case TUCCL_INT64:
-            return reduce_units<int64_t>(first, second, reduction, ranks);
-        case TUCCL_UINT64:
-            return reduce_units<uint64_t>(first, second, reduction, ranks);
-        case TUCCL_FLOAT16:
-            return reduce_units<__half>(first, second, reduction, ranks);
-        case TUCCL_FLOAT32:
-            return reduce_units<float>(first, second, reduction, ranks);
-        case TUCCL_FLOAT64:
-            return reduce_units<double>(first, second, reduction, ranks);
-        default:
-            return reduce_units<__nv_bfloat16>(first, second, reduction, ranks);
-        }
+        return with_type(type, [&](auto element) {
+            return reduce_units<typename decltype(element)::Type>(first, second, reduction, ranks);
+        });
     }
 
     template <uint32_t kWords> struct Sum {
-        Unit value = {0, 0};
+        Part value = {0, 0};
         uint32_t type;
         uint32_t reduction;
         uint32_t ranks;
@@ -105,18 +85,22 @@ struct AnyPair {
                                        bool is_complete)
             : type(a_type), reduction(a_reduction), ranks(all), completes(is_complete) {
         }
-        __device__ __forceinline__ void start(Unit unit) {
+        __device__ __forceinline__ void start(Part unit) {
             value = unit;
         }
-        __device__ __forceinline__ void add(Unit unit, bool is_last_one) {
+        __device__ __forceinline__ void add(Part unit, bool is_last_one) {
             const bool sums = reduction == TUCCL_AVG && !(completes && is_last_one);
             value = reduce(value, unit, type, sums ? uint32_t{TUCCL_SUM} : reduction, ranks);
         }
-        __device__ __forceinline__ Unit unit() const {
+        __device__ __forceinline__ Part unit() const {
             return value;
         }
     };
 };
+
+// Of a type that has kernels of its own; void: of any.
+template <typename Element>
+using PairFor = std::conditional_t<std::is_void_v<Element>, AnyPair, PairOf<Element>>;
 
 } // namespace tuccl
 

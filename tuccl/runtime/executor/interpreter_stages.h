@@ -9,9 +9,45 @@
 #include "interpreter_epoch.h"
 #include "interpreter_mover.h"
 #include "interpreter_wires.h"
-#include "stage_launch.h"
+#include "program_plan.h"
 
 namespace tuccl {
+
+// Parameters of a kernel.
+struct StageLaunch {
+    ProgramLaunch plan; // Its ranks are those of the node.
+    const tuccl_stage_step *steps;
+    char *scratch;
+    uint64_t first; // Of the launch's bytes in each chunk.
+    uint32_t bytes;
+    uint32_t step_count;
+    uint32_t receivers; // A bit for each rank that this one sends to.
+    uint32_t divisor;   // Of an average.
+};
+
+// Sets all but the areas, this rank and the abort flag. `steps`: of all stages.
+inline StageLaunch stage_launch(const tuccl_staging &staging, const tuccl_stage_call &call,
+                                const tuccl_stage_step *steps) {
+    StageLaunch launch = {};
+    ProgramLaunch &plan = launch.plan;
+    (void)place_launch(staging, call.protocol, &plan);
+    plan.chunk_bytes = call.chunk_bytes;
+    plan.part_bytes = call.part_bytes;
+    plan.part_chunks = call.part_chunks;
+    plan.advance = 1; // Every line is written once.
+    plan.type = call.type;
+    plan.reduction = call.reduction;
+    plan.send = static_cast<const char *>(call.send);
+    plan.receive = static_cast<char *>(call.receive);
+    launch.steps = steps + call.first_step;
+    launch.scratch = static_cast<char *>(call.scratch);
+    launch.first = call.first;
+    launch.bytes = call.bytes;
+    launch.step_count = call.steps;
+    launch.receivers = call.receivers;
+    launch.divisor = call.divisor;
+    return launch;
+}
 
 // All threads of a launch share each chunk.
 template <typename Machine> class AllThreads {
@@ -49,10 +85,6 @@ template <typename Wire, typename Pair, typename Machine> class StageRunner {
     }
 
   private:
-    __device__ __forceinline__ static uint64_t smaller(uint64_t first, uint64_t second) {
-        return first < second ? first : second;
-    }
-
     __device__ __forceinline__ Span span(uint32_t buffer, uint32_t chunk) const {
         if (buffer == TUCCL_BUFFER_SCRATCH)
             return {launch_.scratch + chunk * plan_.chunk_bytes + launch_.first, launch_.bytes};
@@ -63,7 +95,7 @@ template <typename Wire, typename Pair, typename Machine> class StageRunner {
         if (offset >= plan_.part_bytes)
             return {user, 0};
         return {user + part * plan_.part_bytes + offset,
-                smaller(plan_.part_bytes - offset, launch_.bytes)};
+                smaller<uint64_t>(plan_.part_bytes - offset, launch_.bytes)};
     }
 
     __device__ __forceinline__ void run_step(const tuccl_stage_step step) {

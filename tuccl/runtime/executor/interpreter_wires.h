@@ -5,10 +5,6 @@
 
 #include "interpreter_memory.h"
 
-#ifdef __CUDACC__
-#include "ll.cuh"
-#endif
-
 namespace tuccl {
 
 // Which bytes of a chunk a unit holds.
@@ -32,12 +28,12 @@ struct LlWire {
     __device__ __forceinline__ static uint32_t line_bytes(uint32_t bytes) {
         return bytes * 2;
     }
-    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Unit value,
+    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Part value,
                                                uint64_t number) {
         store_line(lines + 16 * unit, value.low, static_cast<uint32_t>(number));
     }
     __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t number,
-                                                Unit *value) {
+                                                Part *value) {
         return peek_line(lines + 16 * unit, static_cast<uint32_t>(number), &value->low);
     }
     __device__ __forceinline__ static bool all(bool has_arrived) {
@@ -60,11 +56,11 @@ struct SimpleWire {
     __device__ __forceinline__ static uint32_t line_bytes(uint32_t bytes) {
         return bytes;
     }
-    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Unit value, uint64_t) {
+    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Part value, uint64_t) {
         store_unit(lines + 16 * unit, value, 16, 16);
     }
     __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t,
-                                                Unit *value) {
+                                                Part *value) {
         *value = load_slot(lines + 16 * unit);
         return true;
     }
@@ -93,13 +89,13 @@ struct Ll128Wire {
     __device__ __forceinline__ static uint32_t line_bytes(uint32_t bytes) {
         return units(bytes) * 16;
     }
-    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Unit value,
+    __device__ __forceinline__ static void put(char *lines, uint32_t unit, Part value,
                                                uint64_t number) {
         const bool has_flag = threadIdx.x % 8 == 7;
         store_ll128(lines + 16 * unit, make_ulonglong2(value.low, has_flag ? number : value.high));
     }
     __device__ __forceinline__ static bool peek(const char *lines, uint32_t unit, uint64_t number,
-                                                Unit *value) {
+                                                Part *value) {
         ulonglong2 both;
         const bool has_arrived = peek_ll128(lines + 16 * unit, threadIdx.x % 8 == 7, number, &both);
         *value = {both.x, both.y};

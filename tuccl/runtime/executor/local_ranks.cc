@@ -1,11 +1,13 @@
 #include "local_ranks.h"
 
-#include "device_exchange.h"
+#include "executor.h"
 #include "log.h"
+#include "of_process.h"
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -23,15 +25,10 @@ struct Joined {
     std::unordered_map<uint64_t, std::weak_ptr<LocalRanks>> by_number;
 };
 
-Joined &joined() {
-    static Joined *const only = new Joined;
-    return *only;
-}
-
 } // namespace
 
 std::shared_ptr<LocalRanks> LocalRanks::join(uint64_t number) {
-    Joined &all = joined();
+    Joined &all = of_process<Joined>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     for (auto entry = all.by_number.begin(); entry != all.by_number.end();)
         entry = entry->second.expired() ? all.by_number.erase(entry) : std::next(entry);
@@ -82,21 +79,16 @@ struct Aborted {
     std::vector<Later> later;
 };
 
-Aborted &aborted() {
-    static Aborted *const only = new Aborted;
-    return *only;
-}
-
 } // namespace
 
 void free_later(int device, std::shared_ptr<LocalRanks> ranks) {
-    Aborted &all = aborted();
+    Aborted &all = of_process<Aborted>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.later.push_back({device, std::move(ranks)});
 }
 
 void free_left() {
-    Aborted &all = aborted();
+    Aborted &all = of_process<Aborted>();
     std::vector<Later> left;
     {
         const std::lock_guard<std::mutex> lock(all.mutex);
@@ -114,64 +106,50 @@ constexpr auto kPatienceAtExit = std::chrono::seconds(5);
 // Work in progress.
 struct Works {
     std::mutex one_at_a_time;
-    std::mutex mutex; // Protects the members below.
+    std::mutex mutex; // Protects `running`.
     std::condition_variable changed;
     size_t running = 0;
-    pid_t process = getpid();
-};
+    const pid_t process = getpid();
 
-Works &works() {
-    static Works *const only = [] {
-        static Works *const instance = new Works;
+    Works() {
         // CUDA must not be destroyed meanwhile. A forked process has no such threads.
         std::atexit([] {
-            std::unique_lock<std::mutex> lock(instance->mutex);
-            if (getpid() == instance->process)
-                (void)instance->changed.wait_for(lock, kPatienceAtExit,
-                                                 [] { return instance->running == 0; });
+            Works &all = of_process<Works>();
+            std::unique_lock<std::mutex> lock(all.mutex);
+            if (getpid() == all.process)
+                (void)all.changed.wait_for(lock, kPatienceAtExit, [&] { return all.running == 0; });
         });
-        return instance;
-    }();
-    return *only;
-}
-
-struct Work {
-    std::function<void()> act;
-    bool done = false;
+    }
 };
 
-void act(int device, const std::shared_ptr<Work> &work) {
+void act(int device, std::packaged_task<void()> *work) {
+    Works &all = of_process<Works>();
     {
-        const std::lock_guard<std::mutex> alone(works().one_at_a_time);
-        tuccl_device_scope before;
-        const bool entered = tuccl_device_enter(device, &before) == 0;
-        work->act();
-        if (entered)
-            tuccl_device_leave(&before);
+        const std::lock_guard<std::mutex> alone(all.one_at_a_time);
+        const InDevice scope(device);
+        (*work)();
     }
-    const std::lock_guard<std::mutex> lock(works().mutex);
-    work->act = nullptr;
-    work->done = true;
-    works().running--;
-    works().changed.notify_all();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    all.running--;
+    all.changed.notify_all();
 }
 
 } // namespace
 
-bool run_detached(int device, std::function<void()> act_of_work) {
-    const auto work = std::make_shared<Work>(Work{std::move(act_of_work), false});
-    Works &all = works();
+bool run_detached(int device, std::function<void()> work) {
+    const auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
+    const std::future<void> done = task->get_future();
+    Works &all = of_process<Works>();
     {
         const std::lock_guard<std::mutex> lock(all.mutex);
         all.running++;
     }
     try {
-        std::thread(act, device, work).detach();
+        std::thread([device, task] { act(device, task.get()); }).detach();
     } catch (const std::system_error &) {
-        act(device, work); // Without a thread the caller waits: otherwise nothing would be freed.
+        act(device, task.get()); // Otherwise nothing would be freed.
     }
-    std::unique_lock<std::mutex> lock(all.mutex);
-    return all.changed.wait_for(lock, kPatience, [&] { return work->done; });
+    return done.wait_for(kPatience) == std::future_status::ready;
 }
 
 } // namespace tuccl

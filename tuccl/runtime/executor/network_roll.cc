@@ -1,8 +1,9 @@
 #include "network_roll.h"
 
 #include "agreement.h"
-#include "random_number.h"
+#include "of_process.h"
 #include "roll_place.h"
+#include "secrets.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -28,10 +29,6 @@ constexpr int kTries = 4;
 // Hosts that could not be reached: further communicators do not wait for them again soon.
 class Unreachable {
   public:
-    static Unreachable &of_process() {
-        static Unreachable *const only = new Unreachable;
-        return *only;
-    }
     void add(const std::string &host) {
         const std::lock_guard<std::mutex> lock(mutex_);
         until_[host] = Clock::now() + kForgetting;
@@ -109,7 +106,7 @@ std::string NetworkRoll::enter(uint32_t rank, uint64_t mark, uint64_t attempt) {
 }
 
 std::string NetworkRoll::connect(Clock::time_point deadline) {
-    Unreachable &unreachable = Unreachable::of_process();
+    Unreachable &unreachable = of_process<Unreachable>();
     const std::string host = place_.address.host();
     if (unreachable.has(host))
         return at(place_) + " could not be reached a moment ago";
@@ -152,7 +149,7 @@ std::string NetworkRoll::shake_hands(const RollMessage &entry, Clock::time_point
         heard = send_now(socket_, mine) ? hear(socket_, &reader_, &reply, deadline) : Heard::kEnd;
     }
     if (heard == Heard::kNothing) {
-        Unreachable::of_process().add(place_.address.host());
+        of_process<Unreachable>().add(place_.address.host());
         return at(place_) + " does not answer";
     }
     if (heard == Heard::kEnd) {

@@ -1,5 +1,6 @@
 #include "new_communicators.h"
 
+#include "of_process.h"
 #include "real_nccl.h"
 #include "register.h"
 
@@ -28,11 +29,6 @@ struct Meetings {
     std::unordered_map<uint64_t, Meeting> by_number;
 };
 
-Meetings &meetings() {
-    static Meetings *const only = new Meetings;
-    return *only;
-}
-
 } // namespace
 
 void Latch::count_down() {
@@ -47,7 +43,7 @@ void Latch::wait() {
 }
 
 void meet_in_process(uint64_t number, size_t threads, const std::function<bool()> &gives_up) {
-    Meetings &all = meetings();
+    Meetings &all = of_process<Meetings>();
     std::unique_lock<std::mutex> lock(all.mutex);
     Meeting &meeting = all.by_number[number];
     meeting.arrived++;
@@ -62,26 +58,41 @@ namespace {
 
 constexpr auto kReadyPause = std::chrono::microseconds(200);
 
-struct Background {
+// A set-up that is under way. Another thread may end its communicator, since NCCL writes the handle
+// before.
+struct SetUp {
     std::atomic<bool> cancelled{false};
     std::atomic<bool> ended{false};
     int result = kNcclSuccess;
-    std::thread thread;
+    std::thread thread; // In the background; none where the caller waits.
 };
 
-struct Backgrounds {
+struct SetUps {
     std::mutex mutex;
-    std::unordered_map<ncclComm_t, std::unique_ptr<Background>> by_comm;
+    std::condition_variable changed;
+    std::unordered_map<ncclComm_t, std::shared_ptr<SetUp>> by_comm;
     std::atomic<size_t> count{0}; // Avoids the lock while the map is empty.
-};
 
-Backgrounds &backgrounds() {
-    static Backgrounds *const only = new Backgrounds;
-    return *only;
-}
+    std::shared_ptr<SetUp> enter(ncclComm_t comm) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        const auto entered = std::make_shared<SetUp>();
+        by_comm[comm] = entered;
+        count.store(by_comm.size());
+        return entered;
+    }
+    // Another communicator may be at the address of one that was aborted meanwhile.
+    void leave(ncclComm_t comm, const std::shared_ptr<SetUp> &entered) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        const auto found = by_comm.find(comm);
+        if (found != by_comm.end() && found->second == entered)
+            by_comm.erase(found);
+        count.store(by_comm.size());
+        changed.notify_all();
+    }
+};
 
 // Waits until NCCL is ready; meanwhile the caller only queries the communicator.
-void run(ncclComm_t comm, Origin origin, Background *background) {
+void run(ncclComm_t comm, Origin origin, SetUp *background) {
     int error = kNcclInProgress;
     while (!background->cancelled.load() &&
            real_nccl().CommGetAsyncError(comm, &error) == kNcclSuccess && error == kNcclInProgress)
@@ -91,85 +102,20 @@ void run(ncclComm_t comm, Origin origin, Background *background) {
     background->ended.store(true);
 }
 
-void start(const NewCommunicator &created) {
-    const ncclComm_t comm = *created.comm;
-    Backgrounds &all = backgrounds();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    auto &background = all.by_comm[comm];
-    background = std::make_unique<Background>();
-    background->thread = std::thread(run, comm, created.origin, background.get());
-    all.count.store(all.by_comm.size());
-}
-
-std::unique_ptr<Background> take(ncclComm_t comm) {
-    Backgrounds &all = backgrounds();
-    const std::lock_guard<std::mutex> lock(all.mutex);
-    const auto found = all.by_comm.find(comm);
-    if (found == all.by_comm.end())
-        return nullptr;
-    auto background = std::move(found->second);
-    all.by_comm.erase(found);
-    all.count.store(all.by_comm.size());
-    return background;
-}
-
-// Set-ups that their callers wait for. NCCL writes a communicator's handle before: another thread
-// may abort it.
-class Foregrounds {
-  public:
-    static Foregrounds &of_process() {
-        static Foregrounds *const only = new Foregrounds;
-        return *only;
-    }
-
-    using Cancelled = std::shared_ptr<std::atomic<bool>>;
-
-    // Returns what ends the set-up's waiting.
-    Cancelled enter(ncclComm_t comm) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        return by_comm_[comm] = std::make_shared<std::atomic<bool>>(false);
-    }
-    // Returns whether another thread ends the communicator.
-    bool leave(ncclComm_t comm, const Cancelled &cancelled) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        // Another communicator may be at the address of one that was aborted meanwhile.
-        if (by_comm_[comm] == cancelled)
-            by_comm_.erase(comm);
-        changed_.notify_all();
-        return cancelled->load();
-    }
-    // Waits until the set-up has ended, but only briefly, because a thread that NCCL holds returns
-    // when the communicator ends.
-    void cancel(ncclComm_t comm) {
-        constexpr auto kLongest = std::chrono::seconds(1);
-        std::unique_lock<std::mutex> lock(mutex_);
-        const auto found = by_comm_.find(comm);
-        if (found == by_comm_.end())
-            return;
-        found->second->store(true);
-        (void)changed_.wait_for(lock, kLongest, [&] { return by_comm_.count(comm) == 0; });
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::unordered_map<ncclComm_t, Cancelled> by_comm_;
-};
-
 // Each in its own thread, because each waits for its ranks, which may be among the others.
 int set_up_together(const std::vector<NewCommunicator> &created) {
-    std::vector<int> results(created.size(), kNcclSuccess);
+    SetUps &all = of_process<SetUps>();
     std::vector<std::thread> threads;
     Latch ready(created.size());
     std::vector<ncclComm_t> comms; // As they are now: the caller may reset its variables.
-    std::vector<Foregrounds::Cancelled> cancelled;
+    std::vector<std::shared_ptr<SetUp>> entered;
     for (const NewCommunicator &communicator : created) {
         comms.push_back(*communicator.comm);
-        cancelled.push_back(Foregrounds::of_process().enter(comms.back()));
+        entered.push_back(all.enter(comms.back()));
     }
     const auto set_up_one = [&](size_t i) {
-        const Start start = {cancelled[i].get(), true, &ready};
-        results[i] = set_up(comms[i], created[i].origin, start);
+        const Start start = {&entered[i]->cancelled, true, &ready};
+        entered[i]->result = set_up(comms[i], created[i].origin, start);
     };
     for (size_t i = 1; i < created.size(); i++)
         threads.emplace_back(set_up_one, i);
@@ -178,17 +124,27 @@ int set_up_together(const std::vector<NewCommunicator> &created) {
         thread.join();
     int failed = kNcclSuccess;
     for (size_t i = 0; i < created.size(); i++) {
-        const bool is_cancelled = Foregrounds::of_process().leave(comms[i], cancelled[i]);
-        if (results[i] == kNcclSuccess)
+        all.leave(comms[i], entered[i]);
+        if (entered[i]->result == kNcclSuccess)
             continue;
-        failed = results[i];
-        if (is_cancelled)
+        failed = entered[i]->result;
+        if (entered[i]->cancelled.load())
             continue;
         forget_origin(comms[i]);
         (void)real_nccl().CommAbort(comms[i]);
         *created[i].comm = nullptr;
     }
     return failed;
+}
+
+void start_in_background(const NewCommunicator &created) {
+    const ncclComm_t comm = *created.comm;
+    SetUps &all = of_process<SetUps>();
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    std::shared_ptr<SetUp> &background = all.by_comm[comm];
+    background = std::make_shared<SetUp>();
+    background->thread = std::thread(run, comm, created.origin, background.get());
+    all.count.store(all.by_comm.size());
 }
 
 } // namespace
@@ -208,9 +164,9 @@ int set_up_new(const std::vector<NewCommunicator> &created, int result) {
         return result;
     if (result == kNcclSuccess)
         return set_up_together(present);
-    if (result == kNcclInProgress && real_nccl().CommGetAsyncError != nullptr)
+    if (real_nccl().CommGetAsyncError)
         for (const NewCommunicator &communicator : present)
-            start(communicator);
+            start_in_background(communicator);
     return result;
 }
 
@@ -218,7 +174,7 @@ namespace {
 
 // An error of the communicators that the executor split from it for its rail.
 int error_of_rails(ncclComm_t comm) {
-    Communicator *communicator = Register::of_process().find(comm);
+    Communicator *communicator = of_process<Register>().find(comm);
     if (communicator == nullptr)
         return kNcclSuccess;
     const InUse use(communicator, comm);
@@ -231,20 +187,18 @@ int error_of_rails(ncclComm_t comm) {
 } // namespace
 
 int async_error(ncclComm_t comm, int *error) {
-    if (real_nccl().CommGetAsyncError == nullptr)
-        return kNcclInvalidUsage;
     const int result = real_nccl().CommGetAsyncError(comm, error);
     if (result == kNcclSuccess && *error == kNcclSuccess)
         *error = error_of_rails(comm);
-    Backgrounds &all = backgrounds();
+    SetUps &all = of_process<SetUps>();
     if (all.count.load() == 0 || result != kNcclSuccess ||
         (*error != kNcclSuccess && *error != kNcclInProgress))
         return result;
     const std::lock_guard<std::mutex> lock(all.mutex);
     const auto found = all.by_comm.find(comm);
-    if (found == all.by_comm.end())
+    if (found == all.by_comm.end() || !found->second->thread.joinable())
         return result;
-    Background &background = *found->second;
+    SetUp &background = *found->second;
     if (!background.ended.load()) {
         *error = kNcclInProgress;
     } else if (background.result != kNcclSuccess) {
@@ -259,14 +213,25 @@ int async_error(ncclComm_t comm, int *error) {
 }
 
 void cancel_set_up(ncclComm_t comm) {
-    Foregrounds::of_process().cancel(comm);
-    if (backgrounds().count.load() == 0)
+    // A thread that NCCL holds returns when the communicator ends.
+    constexpr auto kLongest = std::chrono::seconds(1);
+    SetUps &all = of_process<SetUps>();
+    if (all.count.load() == 0)
         return;
-    const auto background = take(comm);
-    if (background == nullptr)
+    std::unique_lock<std::mutex> lock(all.mutex);
+    const auto found = all.by_comm.find(comm);
+    if (found == all.by_comm.end())
         return;
-    background->cancelled.store(true);
-    background->thread.join();
+    const std::shared_ptr<SetUp> entered = found->second;
+    entered->cancelled.store(true);
+    if (!entered->thread.joinable()) {
+        (void)all.changed.wait_for(lock, kLongest, [&] { return all.by_comm.count(comm) == 0; });
+        return;
+    }
+    all.by_comm.erase(found);
+    all.count.store(all.by_comm.size());
+    lock.unlock();
+    entered->thread.join();
 }
 
 } // namespace tuccl

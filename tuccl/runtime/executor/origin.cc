@@ -3,10 +3,11 @@
 #include "executor.h"
 #include "log.h"
 #include "nccl_config.h"
-#include "random_number.h"
+#include "of_process.h"
 #include "real_nccl.h"
 #include "roll_place.h"
 #include "roll_table.h"
+#include "secrets.h"
 
 #include <mutex>
 #include <string>
@@ -32,11 +33,6 @@ struct Families {
     std::unordered_map<ncclComm_t, Family> by_comm;
 };
 
-Families &families() {
-    static Families *const only = new Families;
-    return *only;
-}
-
 template <typename Number> std::string bytes_of(const Number &number) {
     return {reinterpret_cast<const char *>(&number), sizeof number};
 }
@@ -58,7 +54,7 @@ class Birth {
     ~Birth() {
         if (accepted_)
             return;
-        Families &all = families();
+        Families &all = of_process<Families>();
         const std::lock_guard<std::mutex> lock(all.mutex);
         const auto found = all.by_comm.find(parent_);
         if (found != all.by_comm.end())
@@ -139,7 +135,7 @@ Origin origin_by_id(const ncclUniqueId &id, int ranks, int rank, const ncclConfi
 Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
     Origin origin;
     {
-        Families &all = families();
+        Families &all = of_process<Families>();
         const std::lock_guard<std::mutex> lock(all.mutex);
         const auto found = all.by_comm.find(parent);
         if (found == all.by_comm.end() || !found->second.is_known)
@@ -155,7 +151,7 @@ Origin origin_from(ncclComm_t parent, int color, const ncclConfig *config) {
     origin.table = read_table();
     origin.birth = std::make_shared<Birth>(parent);
     int rank = -1;
-    if (color < 0 || real_nccl().CommUserRank == nullptr ||
+    if (color < 0 || !real_nccl().CommUserRank ||
         real_nccl().CommUserRank(parent, &rank) != kNcclSuccess || rank < 0)
         return origin;
     enter(&origin, rank);
@@ -175,14 +171,14 @@ void accept(const Origin &origin) {
 }
 
 void remember_origin(ncclComm_t comm, const Origin &origin) {
-    Families &all = families();
+    Families &all = of_process<Families>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.by_comm[comm] = {origin.is_known, origin.secret,     origin.reach, origin.place, 0,
                          origin.shares,   origin.most_blocks};
 }
 
 void forget_origin(ncclComm_t comm) {
-    Families &all = families();
+    Families &all = of_process<Families>();
     const std::lock_guard<std::mutex> lock(all.mutex);
     all.by_comm.erase(comm);
 }

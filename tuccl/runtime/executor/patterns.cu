@@ -11,92 +11,63 @@ namespace {
 
 using Kernel = void (*)(Peers, Work);
 
-// Kernels are compiled for 2, 4 and 8 ranks, and once for any number.
-template <template <uint32_t> class Of> Kernel for_ranks(uint32_t ranks) {
-    switch (ranks) {
-    case 2:
-        return Of<2>::kernel;
-    case 4:
-        return Of<4>::kernel;
-    case 8:
-        return Of<8>::kernel;
-    default:
-        return Of<0>::kernel;
-    }
+struct OnePhase {};
+
+template <typename Pattern, typename Port, typename Reduce, uint32_t kRanks>
+constexpr Kernel kernel_for() {
+    if constexpr (std::is_same_v<Pattern, OnePhase>)
+        return one_phase<Port, Reduce, kRanks>;
+    else
+        return run_pattern<Pattern, Port, Reduce, kRanks>;
 }
 
-// Without a kernel for whole buffers the one for all does.
-template <typename Port, uint32_t kRanks>
-using PortFor = std::conditional_t<kRanks == 0, typename Port::AnyBuffers, Port>;
-
-template <typename Port> struct Gather {
-    template <uint32_t kRanks> struct Of {
-        static constexpr Kernel kernel = gather<PortFor<Port, kRanks>, kRanks>;
-    };
-};
-template <typename Port> struct Exchange {
-    template <uint32_t kRanks> struct Of {
-        static constexpr Kernel kernel = exchange<PortFor<Port, kRanks>, kRanks>;
-    };
-};
-template <typename Port, typename Reduce> struct Reducing {
-    template <uint32_t kRanks> struct OnePhase {
-        static constexpr Kernel kernel = one_phase<PortFor<Port, kRanks>, Reduce, kRanks>;
-    };
-    template <uint32_t kRanks> struct TwoPhase {
-        static constexpr Kernel kernel = two_phase<PortFor<Port, kRanks>, Reduce, kRanks>;
-    };
-    template <uint32_t kRanks> struct Scatter {
-        static constexpr Kernel kernel = scatter<PortFor<Port, kRanks>, Reduce, kRanks>;
-    };
-
-    static Kernel find(const tuccl_call &call, uint32_t ranks) {
-        if (call.operation == TUCCL_REDUCE_SCATTER)
-            return for_ranks<Scatter>(ranks);
-        if (call.pattern == TUCCL_PATTERN_ONE_PHASE)
-            return for_ranks<OnePhase>(ranks);
-        return for_ranks<TwoPhase>(ranks);
-    }
-    // For the rest of types and reductions one kernel must do, for any number of ranks.
-    static Kernel find_any(const tuccl_call &call) {
-        if (call.operation == TUCCL_REDUCE_SCATTER)
-            return Scatter<0>::kernel;
-        return call.pattern == TUCCL_PATTERN_ONE_PHASE ? OnePhase<0>::kernel : TwoPhase<0>::kernel;
-    }
-};
-
-template <typename Port> Kernel reducing_kernel(const tuccl_call &call, uint32_t ranks) {
-    const bool averages = call.reduction == TUCCL_AVG;
-    if (call.reduction == TUCCL_SUM || averages) {
-        switch (call.type) {
-        case TUCCL_FLOAT16:
-            return averages ? Reducing<Port, Fixed<__half, TUCCL_AVG>>::find(call, ranks)
-                            : Reducing<Port, Fixed<__half, TUCCL_SUM>>::find(call, ranks);
-        case TUCCL_BFLOAT16:
-            return averages ? Reducing<Port, Fixed<__nv_bfloat16, TUCCL_AVG>>::find(call, ranks)
-                            : Reducing<Port, Fixed<__nv_bfloat16, TUCCL_SUM>>::find(call, ranks);
-        case TUCCL_FLOAT32:
-            return averages ? Reducing<Port, Fixed<float, TUCCL_AVG>>::find(call, ranks)
-                            : Reducing<Port, Fixed<float, TUCCL_SUM>>::find(call, ranks);
+// Kernels are compiled for 2, 4 and 8 ranks, and once for any number. Those for any number, and for
+// whatever type and reduction, do for all buffers.
+template <typename Pattern, typename Port, typename Reduce> Kernel for_ranks(uint32_t ranks) {
+    if constexpr (!std::is_same_v<Reduce, Any>) {
+        switch (ranks) {
+        case 2:
+            return kernel_for<Pattern, Port, Reduce, 2>();
+        case 4:
+            return kernel_for<Pattern, Port, Reduce, 4>();
+        case 8:
+            return kernel_for<Pattern, Port, Reduce, 8>();
         default:
             break;
         }
     }
-    return Reducing<typename Port::AnyBuffers, Any>::find_any(call);
+    return kernel_for<Pattern, typename Port::AnyBuffers, Reduce, 0>();
+}
+
+template <typename Port, typename Reduce>
+Kernel reducing_kernel(const tuccl_call &call, uint32_t ranks) {
+    if (call.operation == TUCCL_REDUCE_SCATTER)
+        return for_ranks<Scatter, Port, Reduce>(ranks);
+    return call.pattern == TUCCL_PATTERN_ONE_PHASE ? for_ranks<OnePhase, Port, Reduce>(ranks)
+                                                   : for_ranks<TwoPhase, Port, Reduce>(ranks);
+}
+
+// `Element`: void for any.
+template <typename Port, typename Element>
+Kernel summing_kernel(const tuccl_call &call, uint32_t ranks) {
+    if constexpr (std::is_void_v<Element>)
+        return reducing_kernel<Port, Any>(call, ranks);
+    else if (call.reduction == TUCCL_AVG)
+        return reducing_kernel<Port, Fixed<Element, TUCCL_AVG>>(call, ranks);
+    else
+        return reducing_kernel<Port, Fixed<Element, TUCCL_SUM>>(call, ranks);
 }
 
 template <typename Port> Kernel kernel_of_port(const tuccl_call &call, uint32_t ranks) {
-    switch (call.operation) {
-    case TUCCL_ALL_GATHER:
-        return for_ranks<Gather<Port>::template Of>(ranks);
-    case TUCCL_ALLTOALL:
-        return for_ranks<Exchange<Port>::template Of>(ranks);
-    default:
-        return reducing_kernel<Port>(call, ranks);
-    }
+    if (call.operation == TUCCL_ALL_GATHER)
+        return for_ranks<Gather, Port, void>(ranks);
+    if (call.operation == TUCCL_ALLTOALL)
+        return for_ranks<Exchange, Port, void>(ranks);
+    return with_frequent_sum(call.type, call.reduction, [&](auto element) {
+        return summing_kernel<Port, typename decltype(element)::Type>(call, ranks);
+    });
 }
 
-// Kernels for whole buffers exist only for compiled numbers of ranks and types.
 template <template <bool kWhole> class Port>
 Kernel kernel_of(const tuccl_call &call, uint32_t ranks, bool whole) {
     return whole ? kernel_of_port<Port<true>>(call, ranks)
@@ -119,7 +90,7 @@ bool pattern_supports(const tuccl_device_comm &comm, const tuccl_call &call) {
         (call.protocol == TUCCL_LL128 && !comm.nvlink))
         return false;
     const uint32_t phases = call.pattern == TUCCL_PATTERN_TWO_PHASE ? 2 : 1;
-    return phases <= (call.protocol == TUCCL_LL ? comm.peers.ll_phases : comm.peers.ll128_phases);
+    return phases <= comm.staging.phases[call.protocol];
 }
 
 // Loads every kernel that a communicator of `ranks` ranks may launch. CUDA loads a kernel at its

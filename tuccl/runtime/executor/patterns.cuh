@@ -9,7 +9,6 @@
 #ifndef TUCCL_EXECUTOR_PATTERNS_CUH
 #define TUCCL_EXECUTOR_PATTERNS_CUH
 
-#include "pattern_work.h"
 #include "ports.cuh"
 #include "staging.h"
 #include "words.cuh"
@@ -205,32 +204,6 @@ struct Shards {
     }
 };
 
-// all_reduce in one phase: every rank sends all of its data to all ranks and reduces by itself.
-template <typename Port, typename Reduce, uint32_t kRanks>
-__global__ void __launch_bounds__(1024)
-    one_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Blocks blocks = {0, work.bytes};
-    const Start<Port> start(work, work.bytes, 0);
-    uint64_t epoch = 0;
-    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const uint32_t offset = unit * Port::kUnitBytes;
-        const uint32_t line = unit * Port::kLineBytes;
-        const uint32_t left = blocks.left(0, offset);
-        Part parts[most_others<kRanks>()];
-        const Part own = start.port.load(work.send + offset, left, start.aligned);
-        epoch = next_epoch(peers);
-        TUCCL_EACH_PEER(k) {
-            send_to(start, peers, k, 0, epoch, line, own);
-        }
-        receive_all<Port, kRanks>(start.port, peers, 0, epoch, line, parts);
-        start.port.store(work.receive + offset,
-                         sum_of<Port, Reduce, kRanks>(work, peers, own, parts), left,
-                         start.aligned);
-    }
-    end_epoch(peers, epoch);
-}
-
 // Sends each peer the part of its block; the own block's part stays in its place.
 template <typename Port, uint32_t kRanks, typename Places>
 __device__ __forceinline__ Part scatter_parts(const Start<Port> &start, const Peers &peers,
@@ -277,83 +250,89 @@ gather_parts(const Start<Port> &start, const Peers &peers, const Places &blocks,
     }
 }
 
-// all_reduce in two phases: shards go to their owner, which reduces and sends the result to all.
+// all_reduce in one phase: every rank sends all of its data to all ranks and reduces by itself.
 template <typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
-    two_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
+    one_phase(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
     const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Shards blocks = {static_cast<uint32_t>(work.stride), work.bytes};
-    const Start<Port> start(work, blocks.stride, 0);
+    const Blocks blocks = {0, work.bytes};
+    const Start<Port> start(work, work.bytes, 0);
     uint64_t epoch = 0;
     for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
         const uint32_t offset = unit * Port::kUnitBytes;
         const uint32_t line = unit * Port::kLineBytes;
-        const Part own =
-            scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line, &epoch);
-        const Part result =
-            reduce_parts<Port, Reduce, kRanks>(start, peers, work, epoch, line, own);
-        TUCCL_EACH_PEER(k) {
-            send_to(start, peers, k, 1, epoch, line, result);
-        }
-        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 1, epoch,
-                                   result);
-    }
-    end_epoch(peers, epoch);
-}
-
-// all_gather: every rank sends its block to all ranks.
-template <typename Port, uint32_t kRanks>
-__global__ void __launch_bounds__(1024)
-    gather(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
-    const Blocks blocks = {work.stride, work.bytes};
-    const Start<Port> start(work, work.bytes, work.stride);
-    uint64_t epoch = 0;
-    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const uint32_t offset = unit * Port::kUnitBytes;
-        const uint32_t line = unit * Port::kLineBytes;
-        const Part own = start.port.load(work.send + offset, blocks.left(0, offset), start.aligned);
+        const uint32_t left = blocks.left(0, offset);
+        Part parts[most_others<kRanks>()];
+        const Part own = start.port.load(work.send + offset, left, start.aligned);
         epoch = next_epoch(peers);
         TUCCL_EACH_PEER(k) {
             send_to(start, peers, k, 0, epoch, line, own);
         }
-        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, epoch, own);
+        receive_all<Port, kRanks>(start.port, peers, 0, epoch, line, parts);
+        start.port.store(work.receive + offset,
+                         sum_of<Port, Reduce, kRanks>(work, peers, own, parts), left,
+                         start.aligned);
     }
     end_epoch(peers, epoch);
 }
 
-// reduce_scatter: every rank sends each rank its block, which that rank reduces.
-template <typename Port, typename Reduce, uint32_t kRanks>
-__global__ void __launch_bounds__(1024)
-    scatter(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const Blocks blocks = {work.stride, work.bytes};
-    const Start<Port> start(work, work.bytes, work.stride);
-    uint64_t epoch = 0;
-    for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
-        const uint32_t offset = unit * Port::kUnitBytes;
-        const uint32_t line = unit * Port::kLineBytes;
-        const Part own =
-            scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line, &epoch);
-        const Part result =
-            reduce_parts<Port, Reduce, kRanks>(start, peers, work, epoch, line, own);
-        start.port.store(work.receive + offset, result, blocks.left(0, offset), start.aligned);
-    }
-    end_epoch(peers, epoch);
-}
+// What each rank does in other patterns: it sends each peer the part of its block, or all of them
+// the same one; may add what it receives; and stores that, or the parts of all ranks in their
+// places.
+template <bool kScatters_, bool kReduces_, bool kGathers_> struct Steps {
+    static constexpr bool kScatters = kScatters_;
+    static constexpr bool kReduces = kReduces_;
+    static constexpr bool kGathers = kGathers_;
+    // Sums of shards are sent again: all_reduce in two phases.
+    static constexpr bool kHasTwoPhases = kScatters && kReduces && kGathers;
 
-// alltoall: every rank sends each rank its block, which that rank stores.
-template <typename Port, uint32_t kRanks>
+    __device__ __forceinline__ static auto blocks_of(const Work &work) {
+        if constexpr (kHasTwoPhases)
+            return Shards{static_cast<uint32_t>(work.stride), work.bytes};
+        else
+            return Blocks{work.stride, work.bytes};
+    }
+};
+using TwoPhase = Steps<true, true, true>;  // all_reduce
+using Gather = Steps<false, false, true>;  // all_gather
+using Scatter = Steps<true, true, false>;  // reduce_scatter
+using Exchange = Steps<true, false, true>; // alltoall
+
+template <typename Pattern, typename Port, typename Reduce, uint32_t kRanks>
 __global__ void __launch_bounds__(1024)
-    exchange(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
-    const Blocks blocks = {work.stride, work.bytes};
-    const Start<Port> start(work, work.bytes, work.stride);
+    run_pattern(const __grid_constant__ Peers peers, const __grid_constant__ Work work) {
+    const uint32_t ranks = kRanks ? kRanks : peers.ranks;
+    const auto blocks = Pattern::blocks_of(work);
+    const Start<Port> start(
+        work, Pattern::kHasTwoPhases ? static_cast<uint32_t>(work.stride) : work.bytes,
+        Pattern::kHasTwoPhases ? 0 : work.stride);
     uint64_t epoch = 0;
     for (uint32_t unit = Port::first_unit(); unit < start.units; unit += Port::unit_step()) {
         const uint32_t offset = unit * Port::kUnitBytes;
         const uint32_t line = unit * Port::kLineBytes;
-        const Part own =
-            scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line, &epoch);
-        gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line, 0, epoch, own);
+        Part part;
+        if constexpr (Pattern::kScatters) {
+            part =
+                scatter_parts<Port, kRanks>(start, peers, blocks, work.send, offset, line, &epoch);
+        } else {
+            part = start.port.load(work.send + offset, blocks.left(0, offset), start.aligned);
+            epoch = next_epoch(peers);
+            TUCCL_EACH_PEER(k) {
+                send_to(start, peers, k, 0, epoch, line, part);
+            }
+        }
+        if constexpr (Pattern::kReduces)
+            part = reduce_parts<Port, Reduce, kRanks>(start, peers, work, epoch, line, part);
+        if constexpr (Pattern::kHasTwoPhases) {
+            TUCCL_EACH_PEER(k) {
+                send_to(start, peers, k, 1, epoch, line, part);
+            }
+        }
+        if constexpr (Pattern::kGathers)
+            gather_parts<Port, kRanks>(start, peers, blocks, work.receive, offset, line,
+                                       Pattern::kHasTwoPhases ? 1 : 0, epoch, part);
+        else
+            start.port.store(work.receive + offset, part, blocks.left(0, offset), start.aligned);
     }
     end_epoch(peers, epoch);
 }

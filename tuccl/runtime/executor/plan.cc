@@ -7,6 +7,7 @@ extern "C" {
 #include "bundle.h"
 #include "crc32.h"
 #include "machine.h"
+#include "program.h"
 }
 
 #include <algorithm>
@@ -17,6 +18,8 @@ extern "C" {
 namespace tuccl {
 
 namespace {
+
+constexpr uint32_t kMostThreads = 1024;
 
 // A variable that is set and not empty: `export NAME=` is how people unset one.
 const char *setting(const char *name) {
@@ -65,6 +68,82 @@ void read_bundle(const char *path, Table *table) {
     table->fault = fault_of(*bundle);
 }
 
+// Whether a schedule won an entry for several nodes.
+bool has_rules_across_nodes(const tuccl_bundle &bundle) {
+    for (uint32_t at = 0; at < bundle.shape_count; at++) {
+        const tuccl_shape_record &shape = bundle.shapes[at];
+        for (uint32_t operation = 0; shape.nodes > 1 && operation < kOperations; operation++) {
+            const tuccl_range_record range = shape.of_operation[operation];
+            for (uint32_t i = range.first; i < range.first + range.count; i++)
+                if (bundle.entries[i].schedule != TUCCL_NO_SCHEDULE)
+                    return true;
+        }
+    }
+    return false;
+}
+
+// Whether there is a program for several. Of programs that may not have been checked yet.
+bool has_program_across_nodes(const tuccl_bundle &bundle) {
+    const auto *section = static_cast<const unsigned char *>(bundle.programs);
+    tuccl_programs_head head = {};
+    if (section == nullptr || bundle.program_bytes < sizeof head)
+        return false;
+    std::memcpy(&head, section, sizeof head);
+    size_t at = sizeof head;
+    for (uint32_t i = 0; i < head.count; i++, at += sizeof(tuccl_programs_record)) {
+        tuccl_programs_record record;
+        if (bundle.program_bytes - at < sizeof record)
+            return false;
+        std::memcpy(&record, section + at, sizeof record);
+        tuccl_program_header header;
+        if (record.bytes < sizeof header || record.offset > bundle.program_bytes ||
+            bundle.program_bytes - record.offset < sizeof header)
+            continue;
+        std::memcpy(&header, section + record.offset, sizeof header);
+        if (header.version == TUCCL_PROGRAM_VERSION && header.nodes > 1)
+            return true;
+    }
+    return false;
+}
+
+// The most communicators of a rail that a program for such a communicator needs, at least one; 0
+// without such a program.
+uint32_t most_lanes(const void *programs, const Grid &grid) {
+    uint32_t most = 0;
+    tuccl_program program;
+    for (uint32_t index = 0; index < tuccl_programs_count(programs); index++)
+        if (tuccl_programs_at(programs, index, &program) && is_for(program, grid))
+            most = std::max({most, program.header->lanes, 1U});
+    return most;
+}
+
+// Takes the rules of a table, within the plan's bounds, and its programs. If the process will make
+// choices, programs without rules suffice. Returns the fault, empty on success.
+std::string take_rules(const tuccl_bundle &bundle, const Grid &grid, Plan *plan) {
+    const tuccl_shape_record *shape =
+        tuccl_bundle_shape(&bundle, grid.ranks(), grid.nodes, grid.ranks_per_node());
+    if ((shape == nullptr && !plan->chooses) || bundle.programs == nullptr)
+        return {};
+    char why[200];
+    if (!tuccl_programs_check(bundle.programs, bundle.program_bytes, why, sizeof why))
+        return std::string("its TUCCL_BUNDLE has damaged programs: ") + why;
+    for (uint32_t operation = 0; shape != nullptr && operation < kOperations; operation++) {
+        const tuccl_range_record range = shape->of_operation[operation];
+        for (uint32_t i = range.first; i < range.first + range.count; i++) {
+            Rule rule = {};
+            if (!make_rule(bundle.entries[i], bundle.programs, operation, grid, &rule))
+                continue;
+            if (keep_within(plan->bounds, bundle.programs, &rule))
+                plan->decision.add(operation, rule);
+            else
+                plan->rules_of_many_lanes++;
+        }
+    }
+    if (plan->decision.rule_count() > 0 || (plan->chooses && most_lanes(bundle.programs, grid) > 0))
+        plan->programs = bundle.programs;
+    return {};
+}
+
 } // namespace
 
 uint64_t Table::mark() const {
@@ -72,6 +151,17 @@ uint64_t Table::mark() const {
         (wanted ? "wanted " : "") + std::string(chooses ? "chooses " : "") + fault;
     return uint64_t{sum} << 32 |
            tuccl_crc32(0, reinterpret_cast<const unsigned char *>(text.data()), text.size());
+}
+
+bool Table::may_serve(uint32_t ranks) const {
+    if (bundle == nullptr || bundle->programs == nullptr)
+        return false;
+    for (uint32_t nodes = 1; nodes <= ranks; nodes++)
+        if (chooses || tuccl_bundle_shape(bundle.get(), ranks, nodes, 0) != nullptr ||
+            (ranks % nodes == 0 &&
+             tuccl_bundle_shape(bundle.get(), ranks, nodes, ranks / nodes) != nullptr))
+            return true;
+    return false;
 }
 
 bool Table::may_span_hosts() const {
@@ -93,34 +183,66 @@ std::shared_ptr<const Table> read_table() {
     return table;
 }
 
-Plan begin_plan(const Table &table) {
+Plan Plan::of(std::shared_ptr<const Table> table) {
     Plan plan;
-    plan.wanted = table.wanted;
-    plan.chooses = table.chooses;
-    plan.sum = table.sum;
-    plan.source = table.source;
-    plan.fault = table.fault;
+    plan.fault = table->fault;
+    plan.chooses = table->chooses;
+    plan.table = std::move(table);
     return plan;
 }
 
-Plan make_plan(const Table &table, const Grid &grid, const ScheduleBounds &bounds) {
-    Plan plan = begin_plan(table);
+bool make_rule(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
+               const Grid &grid, Rule *rule) {
+    tuccl_program program;
+    if (entry.schedule_nthreads > kMostThreads ||
+        !tuccl_programs_at(programs, entry.schedule, &program) || !is_for(program, grid) ||
+        program.header->operation != operation)
+        return false;
+    const tuccl_phase &first = program.phases[0];
+    rule->pattern = first.kind == TUCCL_PHASE_STEPS ? first.pattern : uint8_t{TUCCL_PATTERN_NONE};
+    // Patterns serve every root, a program only its own.
+    rule->root = kAnyRoot;
+    if (tuccl_has_root(operation) && rule->pattern == TUCCL_PATTERN_NONE) {
+        if (program.header->root >= kAnyRoot)
+            return false;
+        rule->root = static_cast<uint8_t>(program.header->root);
+    }
+    rule->min_bytes = entry.min_bytes;
+    rule->max_bytes = entry.max_bytes;
+    rule->buffer_bytes = entry.schedule_buffer_bytes;
+    rule->program = entry.schedule;
+    rule->nchannels = entry.schedule_nchannels;
+    rule->nthreads = static_cast<uint16_t>(entry.schedule_nthreads);
+    rule->protocol = entry.schedule_protocol;
+    return true;
+}
+
+bool keep_within(const ScheduleBounds &bounds, const void *programs, Rule *rule) {
+    rule->nchannels = std::min(rule->nchannels, bounds.blocks);
+    tuccl_program program;
+    return !tuccl_programs_at(programs, rule->program, &program) ||
+           !tuccl_program_is_uniform(program.header) || program.header->lanes <= bounds.lanes;
+}
+
+Plan make_plan(const std::shared_ptr<const Table> &table, const Grid &grid,
+               const ScheduleBounds &bounds) {
+    Plan plan = Plan::of(table);
     plan.bounds = bounds;
-    if (!table.fault.empty() || table.bundle == nullptr)
+    if (!plan.fault.empty() || table->bundle == nullptr)
         return plan;
-    plan.fault = take_bundle_rules(table.bundle, grid, table.chooses, &plan);
-    if (!plan.has_something())
+    plan.fault = take_rules(*table->bundle, grid, &plan);
+    if (plan.programs == nullptr)
         return plan;
-    plan.staging = table.chooses ? most_staging(grid.ranks_per_node())
-                                 : staging_need(plan.decision, plan.bundle->programs, grid);
+    plan.staging = plan.chooses ? most_staging(grid.ranks_per_node())
+                                : staging_need(plan.decision, plan.programs, grid);
     if (grid.nodes == 1)
         return plan;
-    plan.network = network_need(plan.decision, plan.bundle->programs);
-    plan.most_lanes =
-        table.chooses ? std::min<uint32_t>(bounds.lanes, most_lanes(plan.bundle->programs, grid))
-                      : plan.network.lanes;
+    plan.network = network_need(plan.decision, plan.programs);
+    plan.most_lanes = plan.chooses
+                          ? std::min<uint32_t>(bounds.lanes, most_lanes(plan.programs, grid))
+                          : plan.network.lanes;
     plan.scratch_bytes =
-        table.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.bundle->programs);
+        plan.chooses ? kMostScratchBytes : scratch_need(plan.decision, plan.programs);
     return plan;
 }
 

@@ -28,66 +28,48 @@ struct Table {
 
     // Returns whether it has something for the executor on communicators of several nodes.
     bool may_span_hosts() const;
+    // Returns whether it may have rules for a communicator of so many ranks, on any number of
+    // nodes.
+    bool may_serve(uint32_t ranks) const;
 };
 
 std::shared_ptr<const Table> read_table();
 
 struct Plan {
-    bool wanted = false; // As in Table.
-    bool chooses = false;
-    uint32_t sum = 0;
-    std::string source;
-    std::string fault;
-    ScheduleBounds bounds;
+    std::shared_ptr<const Table> table; // NULL where no call needs it any more.
+    std::string fault;                  // Why this rank cannot serve; empty if it can.
+    bool chooses = false;               // As in the table.
+    // Of the table's bundle, checked; NULL if it has nothing for the communicator.
+    const void *programs = nullptr;
+    ScheduleBounds bounds; // Of choices; the decision is within them.
     Decision decision;
     tuccl_staging staging = {};     // Staging memory for the decision's calls, or for any.
     uint64_t scratch_bytes = 0;     // Memory between phases; 0 on one node.
     NetworkNeed network;            // For the decision's calls.
     uint32_t most_lanes = 0;        // For any choice.
     size_t rules_of_many_lanes = 0; // Ranges of the table that are beyond the bound of lanes.
-    // Bundle with checked programs for the communicator; NULL without programs.
-    std::shared_ptr<const tuccl_bundle> bundle;
+
+    // Before the ranks' nodes are known there are no rules.
+    static Plan of(std::shared_ptr<const Table> table);
 
     // Lanes with streams of their own; rounds share the first one's.
     uint32_t stream_lanes() const {
         return most_lanes > 0 ? most_lanes : 1;
     }
-    bool has_something() const {
-        return bundle != nullptr;
-    }
 };
 
-// The plan before the ranks' nodes are known; it has no rules.
-Plan begin_plan(const Table &table);
-
 // `bounds`: that all ranks allow.
-Plan make_plan(const Table &table, const Grid &grid, const ScheduleBounds &bounds);
+Plan make_plan(const std::shared_ptr<const Table> &table, const Grid &grid,
+               const ScheduleBounds &bounds);
 
 // Sets an entry's rule for calls of an operation on such a communicator; false where NCCL serves
-// the entry: no schedule won, or its program is missing or for other ranks or nodes. The bundle's
-// programs must be checked.
-bool make_rule(const tuccl_entry_record &entry, const tuccl_bundle &bundle, uint32_t operation,
+// the entry: no schedule won, or its program is missing or for other ranks or nodes. `programs`: a
+// checked section.
+bool make_rule(const tuccl_entry_record &entry, const void *programs, uint32_t operation,
                const Grid &grid, Rule *rule);
 
 // Fits a rule to the bounds; false where it has more lanes than they allow.
 bool keep_within(const ScheduleBounds &bounds, const void *programs, Rule *rule);
-
-// Loads rules, within the plan's bounds, and programs for a communicator. Returns the fault, empty
-// on success. `chooses`: whether the process will make choices per call, so that programs without
-// rules suffice.
-std::string take_bundle_rules(const std::shared_ptr<const tuccl_bundle> &bundle, const Grid &grid,
-                              bool chooses, Plan *plan);
-
-// Returns the most communicators of a rail that a program for such a communicator needs.
-uint32_t most_lanes(const void *programs, const Grid &grid);
-
-// Returns whether the bundle may have rules for a communicator of so many ranks, on any number of
-// nodes.
-bool has_rules_for(const tuccl_bundle &bundle, uint32_t ranks, bool chooses);
-
-// Whether a schedule won an entry for several nodes; whether there is a program for several.
-bool has_rules_across_nodes(const tuccl_bundle &bundle);
-bool has_program_across_nodes(const tuccl_bundle &bundle);
 
 } // namespace tuccl
 

@@ -7,7 +7,6 @@
 #define TUCCL_EXECUTOR_PORTS_CUH
 
 #include "ll.cuh"
-#include "part.h"
 #include "words.cuh"
 
 #include <cstddef>

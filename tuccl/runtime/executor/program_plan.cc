@@ -3,6 +3,7 @@
 #include "byte_counts.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tuccl {
 
@@ -12,7 +13,6 @@ namespace {
 constexpr uint64_t kGrain = 16;
 // Slots begin where LL128's pieces may.
 constexpr uint64_t kSlotGrain = 512;
-constexpr uint64_t kLl128PieceBytes = 480;
 // LL's flags have 32 bits, and are renewed between launches.
 constexpr uint64_t kMostNumbers = uint64_t{1} << 30;
 
@@ -20,46 +20,15 @@ uint64_t round_down(uint64_t value, uint64_t grain) {
     return value / grain * grain;
 }
 
-bool fits(const tuccl_program_header &header, const tuccl_call &call) {
-    if (call.operation != header.operation || call.type >= TUCCL_TYPES ||
-        (tuccl_has_root(call.operation) && call.root != header.root))
-        return false;
-    // Any call that NCCL takes in place may be, and ranks decide alike without looking.
-    if ((header.flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 && tuccl_has_place(call.operation))
-        return false;
-    // NCCL divides before it adds: sums that overflow 16 bits here have an average there.
-    if (tuccl_is_reduction(call.operation) &&
-        (call.reduction >= TUCCL_REDUCTIONS ||
-         (call.reduction == TUCCL_AVG &&
-          (call.type == TUCCL_FLOAT16 || (header.flags & TUCCL_PROGRAM_AVERAGES) == 0))))
-        return false;
-    return call.nthreads >= 32 && call.nthreads <= kMostProgramThreads && call.nthreads % 32 == 0 &&
-           call.nchannels >= 1 && header.most_threadblocks >= 1 &&
-           call.nchannels <= kMostProgramBlocks &&
+bool fits_lanes(const tuccl_program_header &header, const tuccl_call &call) {
+    return fits(header, call) && header.most_threadblocks >= 1 &&
            call.nchannels * header.most_connections <= kMostProgramLanes;
 }
 
-uint64_t most_half_bytes(uint32_t protocol) {
-    switch (protocol) {
-    case TUCCL_LL:
-        return kMostProgramLlBytes;
-    case TUCCL_LL128:
-        return kMostProgramLl128Bytes;
-    default:
-        return kMostProgramSimpleBytes;
-    }
-}
-
 // Bytes of one chunk in a message of the largest kind.
-uint64_t most_tile_bytes(uint32_t protocol, uint64_t slot_bytes, uint64_t message_chunks) {
-    switch (protocol) {
-    case TUCCL_LL:
-        return round_down(slot_bytes / 2 / message_chunks, kGrain);
-    case TUCCL_LL128:
-        return slot_bytes / kSlotGrain / message_chunks * kLl128PieceBytes;
-    default:
-        return round_down(slot_bytes / message_chunks, kGrain);
-    }
+uint64_t most_tile_bytes(uint32_t protocol, uint64_t slot_bytes, uint32_t message_chunks) {
+    const WireUnit &unit = kWireUnits[protocol];
+    return slot_bytes / unit.line_bytes / std::max(1U, message_chunks) * unit.data_bytes;
 }
 
 // Division of connections and chunks, independent of a call's size.
@@ -72,10 +41,9 @@ Cut cut_of(const tuccl_program_header &header, const tuccl_call &call) {
     const uint64_t connections =
         std::max<uint64_t>(1, uint64_t{header.most_connections} * call.nchannels);
     const uint64_t connection_bytes =
-        std::min<uint64_t>(call.buffer_bytes, most_half_bytes(call.protocol) / connections);
+        std::min<uint64_t>(call.buffer_bytes, kMostHalfBytes[call.protocol] / connections);
     Cut cut = {round_down(connection_bytes / kSlots, kSlotGrain), 0};
-    cut.most_tile_bytes = most_tile_bytes(call.protocol, cut.slot_bytes,
-                                          std::max<uint64_t>(1, header.largest_message));
+    cut.most_tile_bytes = most_tile_bytes(call.protocol, cut.slot_bytes, header.largest_message);
     if (header.most_scratch_chunks > 0)
         cut.most_tile_bytes = std::min(cut.most_tile_bytes,
                                        round_down(kMostProgramScratchBytes / kScratchWindows /
@@ -92,15 +60,10 @@ uint64_t scratch_bytes(uint64_t chunks, uint64_t instances, uint64_t tile_bytes)
     return kScratchWindows * chunks * instances * tile_bytes;
 }
 
-uint64_t *half_of(tuccl_staging *staging, uint32_t protocol) {
-    switch (protocol) {
-    case TUCCL_LL:
-        return &staging->program_ll_bytes;
-    case TUCCL_LL128:
-        return &staging->program_ll128_bytes;
-    default:
-        return &staging->program_simple_bytes;
-    }
+// Of a protocol in an area; of all together: the end of the last one's.
+uint64_t lines_first(const tuccl_staging &staging, uint32_t protocol) {
+    return std::accumulate(staging.half_bytes, staging.half_bytes + protocol, kProgramLlFirst,
+                           [](uint64_t sum, uint64_t half) { return sum + 2 * half; });
 }
 
 // The messages of one loop may need fewer slots than a connection has, which can then be larger: a
@@ -110,8 +73,7 @@ void make_one_tile(const tuccl_program_header &header, uint32_t protocol, const 
     if (launch->tiles <= 1 || moves.scratch_chunks > 0 || moves.messages == 0)
         return;
     const uint64_t slot = round_down(launch->lane_bytes / moves.messages, kSlotGrain);
-    if (most_tile_bytes(protocol, slot, std::max<uint64_t>(1, header.largest_message)) <
-        launch->instance_bytes)
+    if (most_tile_bytes(protocol, slot, header.largest_message) < launch->instance_bytes)
         return;
     launch->slot_bytes = static_cast<uint32_t>(slot);
     launch->tiles = 1;
@@ -121,12 +83,30 @@ void make_one_tile(const tuccl_program_header &header, uint32_t protocol, const 
 
 } // namespace
 
+bool fits(const tuccl_program_header &header, const tuccl_call &call) {
+    if (call.operation != header.operation || call.type >= TUCCL_TYPES ||
+        (tuccl_has_root(call.operation) && call.root != header.root))
+        return false;
+    // Any call that NCCL takes in place may be, and ranks decide alike without looking.
+    if ((header.flags & TUCCL_PROGRAM_RUNS_IN_PLACE) == 0 && tuccl_has_place(call.operation))
+        return false;
+    // NCCL divides before it adds: sums that overflow 16 bits here have an average there.
+    if (tuccl_is_reduction(call.operation) &&
+        (call.reduction >= TUCCL_REDUCTIONS ||
+         (call.reduction == TUCCL_AVG &&
+          (call.type == TUCCL_FLOAT16 || (header.flags & TUCCL_PROGRAM_AVERAGES) == 0))))
+        return false;
+    return call.protocol < TUCCL_PROTOCOLS && call.nthreads >= 32 &&
+           call.nthreads <= kMostProgramThreads && call.nthreads % 32 == 0 && call.nchannels >= 1 &&
+           call.nchannels <= kMostProgramBlocks;
+}
+
 bool plan_program(const tuccl_program &program, const tuccl_call &call, const MovesNeed &moves,
                   ProgramLaunch *launch) {
     const tuccl_program_header &header = *program.header;
     const bool has_moves = moves.moves > 0;
     *launch = ProgramLaunch{};
-    if (!fits(header, call) || call.protocol > TUCCL_SIMPLE)
+    if (!fits_lanes(header, call))
         return false;
     const Cut cut = cut_of(header, call);
     if (cut.most_tile_bytes == 0)
@@ -164,40 +144,32 @@ bool has_room_for_threadblocks(const tuccl_program &program, const tuccl_call &c
 
 bool add_program_need(const tuccl_program &program, const tuccl_call &call, tuccl_staging *need) {
     const tuccl_program_header &header = *program.header;
-    if (!fits(header, call) || call.protocol > TUCCL_SIMPLE)
+    if (!fits_lanes(header, call))
         return false;
     const Cut cut = cut_of(header, call);
     if (cut.most_tile_bytes == 0)
         return false;
-    uint64_t *half = half_of(need, call.protocol);
-    *half = std::max(*half, lines_bytes(header.most_connections, call.nchannels, cut.slot_bytes));
-    need->program_scratch_bytes =
-        std::max(need->program_scratch_bytes,
+    uint64_t &half = need->half_bytes[call.protocol];
+    half = std::max(half, lines_bytes(header.most_connections, call.nchannels, cut.slot_bytes));
+    need->scratch_bytes =
+        std::max(need->scratch_bytes,
                  scratch_bytes(header.most_scratch_chunks, call.nchannels, cut.most_tile_bytes));
     return true;
 }
 
 size_t program_area_bytes(const tuccl_staging &staging) {
-    return kProgramLlFirst +
-           2 * (staging.program_ll_bytes + staging.program_ll128_bytes +
-                staging.program_simple_bytes) +
-           staging.program_scratch_bytes;
+    return lines_first(staging, TUCCL_PROTOCOLS) + staging.scratch_bytes;
 }
 
 bool place_launch(const tuccl_staging &staging, uint32_t protocol, ProgramLaunch *launch) {
-    tuccl_staging areas = staging;
-    launch->half_bytes = *half_of(&areas, protocol);
-    launch->ll_half_bytes = areas.program_ll_bytes;
-    launch->lines_first = kProgramLlFirst;
-    if (protocol != TUCCL_LL)
-        launch->lines_first += 2 * areas.program_ll_bytes;
-    if (protocol == TUCCL_SIMPLE)
-        launch->lines_first += 2 * areas.program_ll128_bytes;
-    launch->scratch_first = program_area_bytes(staging) - staging.program_scratch_bytes;
+    launch->half_bytes = staging.half_bytes[protocol];
+    launch->ll_half_bytes = staging.half_bytes[TUCCL_LL];
+    launch->lines_first = lines_first(staging, protocol);
+    launch->scratch_first = lines_first(staging, TUCCL_PROTOCOLS);
     return uint64_t{launch->connections} * launch->instances * launch->lane_bytes <=
                launch->half_bytes &&
            scratch_bytes(launch->scratch_chunks, launch->instances, launch->tile_bytes) <=
-               staging.program_scratch_bytes;
+               staging.scratch_bytes;
 }
 
 void set_rank(const tuccl_program &program, uint32_t rank, ptrdiff_t moved, ProgramLaunch *launch) {

@@ -8,6 +8,9 @@
 
 namespace tuccl {
 
+// Returns whether steps or statements of a program serve such a call.
+bool fits(const tuccl_program_header &header, const tuccl_call &call);
+
 // Returns whether the interpreter can run this call, and plans it; depends on nothing that differs
 // between ranks. Leaves pointers and fields of this rank empty. `moves`: resources of its moves, if
 // any.

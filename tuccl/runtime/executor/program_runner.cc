@@ -1,6 +1,6 @@
 #include "program_runner.h"
 
-#include "program_staging.h"
+#include "program_plan.h"
 #include "real_nccl.h"
 #include "stream_order.h"
 #include "uniform_plan.h"
@@ -46,20 +46,6 @@ tuccl_call left_over_call(const tuccl_call &whole, const PhaseCall &call) {
     tuccl_call local = local_call(whole, phase, call);
     local.nchannels = 1;
     return local;
-}
-
-// As for programs of one node (program_plan.cc).
-bool statements_fit(const tuccl_program_header &header, const tuccl_call &call) {
-    if (call.type >= TUCCL_TYPES || (tuccl_has_root(call.operation) && call.root != header.root))
-        return false;
-    // NCCL divides before it adds: sums that overflow 16 bits here have an average there.
-    if (tuccl_is_reduction(call.operation) &&
-        (call.reduction >= TUCCL_REDUCTIONS ||
-         (call.reduction == TUCCL_AVG &&
-          (call.type == TUCCL_FLOAT16 || (header.flags & TUCCL_PROGRAM_AVERAGES) == 0))))
-        return false;
-    return call.nthreads >= 32 && call.nthreads <= kMostProgramThreads && call.nthreads % 32 == 0 &&
-           call.nchannels >= 1 && call.nchannels <= kMostProgramBlocks;
 }
 
 int to_nccl(int cuda_error) {
@@ -376,7 +362,7 @@ bool ProgramRunner::supports_uniform(const tuccl_program &program, const tuccl_c
     for (uint32_t i = 0; i < header.phase_count; i++) {
         const tuccl_phase &phase = program.phases[i];
         const bool lacks = phase.kind == TUCCL_PHASE_RAIL && phase.operation == TUCCL_ALLTOALL &&
-                           real_nccl().AlltoAll == nullptr;
+                           !real_nccl().AlltoAll;
         const tuccl_call local = local_call(call, phase, nothing);
         if (lacks ||
             (phase.kind == TUCCL_PHASE_LOCAL && tuccl_device_supports(device_, &local) == 0))
@@ -390,7 +376,7 @@ bool ProgramRunner::supports_uniform(const tuccl_program &program, const tuccl_c
 bool ProgramRunner::supports_statements(const tuccl_program &program,
                                         const tuccl_call &call) const {
     const auto plan = plans_.find(call.program);
-    if (network_ == nullptr || plan == plans_.end() || !statements_fit(*program.header, call) ||
+    if (network_ == nullptr || plan == plans_.end() || !fits(*program.header, call) ||
         call.protocol > TUCCL_LL128 ||
         (call.protocol == TUCCL_LL128 && tuccl_device_has_nvlink(device_) == 0))
         return false;

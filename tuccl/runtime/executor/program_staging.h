@@ -32,27 +32,30 @@ constexpr uint32_t kSlots = TUCCL_PROGRAM_SLOTS;
 constexpr uint32_t kScratchWindows = 2;
 
 // Largest half of each; protocols share no memory, since user data would look like flags.
-constexpr size_t kMostProgramLlBytes = size_t{8} << 20;
-constexpr size_t kMostProgramLl128Bytes = size_t{16} << 20;
-constexpr size_t kMostProgramSimpleBytes = size_t{32} << 20;
+constexpr size_t kMostHalfBytes[TUCCL_PROTOCOLS] = {size_t{8} << 20, size_t{16} << 20,
+                                                    size_t{32} << 20};
 constexpr size_t kMostProgramScratchBytes = size_t{32} << 20;
 
 // Distance between words that one thread polls while others write elsewhere.
 constexpr size_t kWordStride = 64;
 
-// A rank's state in its own area, partly written by its peers.
-struct ProgramState {
+// How far launches are, the beginning of ProgramState.
+struct ProgramEnds {
+    struct alignas(kWordStride) Word {
+        uint64_t value;
+    };
     alignas(kWordStride) uint64_t epoch; // Launches finished.
     uint64_t base;                       // The last sequence number of all launches so far.
     uint64_t renewed[2];                 // By half: the number at which LL's lines were renewed.
     uint64_t received_from_all;          // Whether this rank received from all in the last launch,
     uint64_t is_silent;                  // and ended it without notifying its peers.
     alignas(kWordStride) uint32_t blocks_done;
-    struct alignas(kWordStride) Word {
-        uint64_t value;
-    };
-    Word finished[TUCCL_MAX_RANKS];    // By rank: its epoch, written by that rank.
-    Word progress[kMostProgramBlocks]; // By threadblock.
+    Word finished[TUCCL_MAX_RANKS]; // By rank: its epoch, written by that rank.
+};
+
+// A rank's state in its own area, partly written by its peers.
+struct ProgramState : ProgramEnds {
+    Word progress[kMostProgramBlocks];                   // By threadblock.
     uint64_t credit[TUCCL_MAX_RANKS][kMostProgramLanes]; // By receiver and connection there.
     uint64_t flag[2][kMostProgramLanes][kSlots];         // Simple: by half, connection, slot.
 };

@@ -1,5 +1,6 @@
 #include "rail_request.h"
 
+#include "of_process.h"
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -18,11 +19,6 @@ struct Requests {
     std::deque<tuccl_rail_request> all;
 };
 
-Requests &requests() {
-    static Requests *const only = new Requests;
-    return *only;
-}
-
 void set_word(tuccl_rail_request *request, uint64_t word) {
     __atomic_store_n(&request->word, word, __ATOMIC_SEQ_CST);
 }
@@ -30,7 +26,7 @@ void set_word(tuccl_rail_request *request, uint64_t word) {
 } // namespace
 
 tuccl_rail_request *new_rail_request(uint32_t nodes) {
-    Requests &known = requests();
+    Requests &known = of_process<Requests>();
     const std::lock_guard<std::mutex> lock(known.mutex);
     known.all.push_back({TUCCL_RAIL_NO_REQUEST, nodes, 0});
     return &known.all.back();

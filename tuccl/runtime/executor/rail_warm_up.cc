@@ -1,6 +1,6 @@
 #include "rails.h"
 
-#include "device_exchange.h"
+#include "executor.h"
 #include "real_nccl.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ class Caller {
     }
 
     const char *open() {
-        const size_t bytes = warm_up_.ranks * kElements * sizeof(int32_t);
+        const size_t bytes = warm_up_.grid.ranks() * kElements * sizeof(int32_t);
         return tuccl_exchange_create(&buffers_, bytes, 1);
     }
     // After the last call has ended on the device.
@@ -71,12 +71,8 @@ class Caller {
     }
 
     void run() {
-        tuccl_device_scope before;
-        const char *fault = "its device cannot be made the current one";
-        if (tuccl_device_enter(warm_up_.memory.device_number, &before) == 0) {
-            fault = make_all();
-            tuccl_device_leave(&before);
-        }
+        const InDevice scope(warm_up_.memory.device_number);
+        const char *fault = scope ? make_all() : "its device cannot be made the current one";
         const std::lock_guard<std::mutex> lock(mutex_);
         fault_ = fault;
         has_ended_ = true;
@@ -103,7 +99,7 @@ class Caller {
   private:
     const char *make_all() {
         for (const RailCall &call : warm_up_.calls) {
-            if (call.operation == TUCCL_ALLTOALL && real_nccl().AlltoAll == nullptr)
+            if (call.operation == TUCCL_ALLTOALL && !real_nccl().AlltoAll)
                 continue; // Schedules with it are not run.
             if (call.operation == kSend)
                 if (const char *fault = make_pairs(call.pairs))
@@ -121,13 +117,13 @@ class Caller {
     // Writes this node's or rank's elements, a block for each of the others.
     const char *write(uint32_t number) {
         std::vector<int32_t> mine;
-        for (size_t i = 0; i < warm_up_.ranks * kElements; i++)
+        for (size_t i = 0; i < warm_up_.grid.ranks() * kElements; i++)
             mine.push_back(sent(number, i));
         return tuccl_exchange_write(buffers_, mine.data()) == 0 ? nullptr
                                                                 : "a copy to the device failed";
     }
     const char *read(std::vector<int32_t> *received) {
-        received->resize(warm_up_.ranks * kElements);
+        received->resize(warm_up_.grid.ranks() * kElements);
         return tuccl_exchange_read(buffers_, received->data()) == 0
                    ? nullptr
                    : "a copy from the device failed";
@@ -135,7 +131,7 @@ class Caller {
 
     // Each element of its buffers is written and checked.
     const char *make_small(const RailCall &call, ncclComm_t lane) {
-        if (const char *fault = write(warm_up_.node))
+        if (const char *fault = write(warm_up_.grid.node))
             return fault;
         const struct tuccl_exchange_view view = tuccl_exchange_view(buffers_);
         if (const char *fault = make(call, lane, view.send, view.receive, kElements))
@@ -143,7 +139,8 @@ class Caller {
         std::vector<int32_t> received;
         if (const char *fault = read(&received))
             return fault;
-        const std::vector<int32_t> right = expected(call.operation, warm_up_.nodes, warm_up_.node);
+        const std::vector<int32_t> right =
+            expected(call.operation, warm_up_.grid.nodes, warm_up_.grid.node);
         return std::equal(right.begin(), right.end(), received.begin())
                    ? nullptr
                    : "NCCL's first call along its rail gave a wrong result";
@@ -151,14 +148,15 @@ class Caller {
 
     // A few elements between all pairs at once. NCCL connects two ranks for messages of any size.
     const char *make_pairs(const RankPairs &pairs) {
-        if (const char *fault = write(warm_up_.rank))
+        if (const char *fault = write(warm_up_.grid.rank()))
             return fault;
         if (stopped_.load())
             return "it was stopped";
         last_call_.store(Clock::now().time_since_epoch().count());
         int failed = real_nccl().GroupStart();
         for (const auto &[sender, receiver] : pairs)
-            if (failed == kNcclSuccess && (sender == warm_up_.rank || receiver == warm_up_.rank))
+            if (failed == kNcclSuccess &&
+                (sender == warm_up_.grid.rank() || receiver == warm_up_.grid.rank()))
                 failed = pass_on(message(sender, receiver));
         const int ended = real_nccl().GroupEnd();
         if (failed != kNcclSuccess || ended != kNcclSuccess)
@@ -169,7 +167,7 @@ class Caller {
         if (const char *fault = read(&received))
             return fault;
         for (const auto &[sender, receiver] : pairs)
-            for (size_t i = 0; receiver == warm_up_.rank && i < kElements; i++)
+            for (size_t i = 0; receiver == warm_up_.grid.rank() && i < kElements; i++)
                 if (received[sender * kElements + i] != sent(sender, receiver * kElements + i))
                     return "NCCL's first sends and receives gave a wrong result";
         return nullptr;
@@ -179,7 +177,7 @@ class Caller {
     NcclCall message(uint32_t sender, uint32_t receiver) const {
         const struct tuccl_exchange_view view = tuccl_exchange_view(buffers_);
         const size_t block_bytes = kElements * sizeof(int32_t);
-        const bool sends = sender == warm_up_.rank;
+        const bool sends = sender == warm_up_.grid.rank();
         NcclCall call = {};
         call.kind = sends ? kSend : kRecv;
         call.root = static_cast<int>(sends ? receiver : sender);
@@ -197,13 +195,13 @@ class Caller {
     // In the memory between phases, in place; whatever is there.
     const char *make_larger(const RailCall &call, ncclComm_t lane) {
         const uint64_t most = std::min(call.most_bytes, warm_up_.memory.scratch_bytes);
-        const uint64_t blocks = call.operation == TUCCL_ALL_REDUCE ? 1 : warm_up_.nodes;
+        const uint64_t blocks = call.operation == TUCCL_ALL_REDUCE ? 1 : warm_up_.grid.nodes;
         for (uint64_t bytes = kFirstBytes; bytes < kStep * most; bytes *= kStep) {
             const size_t count = std::min(bytes, most) / sizeof(int32_t) / blocks;
             if (count == 0)
                 continue;
             char *whole = static_cast<char *>(warm_up_.memory.scratch);
-            char *own = whole + (blocks > 1 ? warm_up_.node * count * sizeof(int32_t) : 0);
+            char *own = whole + (blocks > 1 ? warm_up_.grid.node * count * sizeof(int32_t) : 0);
             const bool gathers = call.operation == TUCCL_ALL_GATHER;
             const char *fault =
                 make(call, lane, gathers ? own : whole, gathers ? whole : own, count);

@@ -1,10 +1,12 @@
 #include "rails.h"
 
-#include "device_exchange.h"
+#include "executor.h"
 #include "real_nccl.h"
+#include "uniform_plan.h"
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace tuccl {
 
@@ -37,12 +39,105 @@ bool includes(const RailCall &known, const RailCall &call) {
                          call.pairs.end());
 }
 
-bool is_same_kind(const RailCall &first, const RailCall &second) {
-    return first.operation == second.operation && first.algorithm == second.algorithm &&
-           first.protocol == second.protocol && first.nchannels == second.nchannels;
+constexpr uint64_t kMostElement = 8;
+
+void add(const RailCall &call, std::vector<RailCall> *calls) {
+    for (RailCall &known : *calls) {
+        if (!known.is_like(call))
+            continue;
+        known.lanes = std::max(known.lanes, call.lanes);
+        known.most_bytes = std::max(known.most_bytes, call.most_bytes);
+        RankPairs both;
+        std::set_union(known.pairs.begin(), known.pairs.end(), call.pairs.begin(), call.pairs.end(),
+                       std::back_inserter(both));
+        known.pairs = std::move(both);
+        return;
+    }
+    calls->push_back(call);
+}
+
+// NCCL sends and receives for other calls of any size.
+bool is_chosen_by_size(const RailCall &call) {
+    return call.algorithm == 0 && tuccl_asks_tuner(call.operation);
+}
+
+RailCall call_of(const tuccl_phase &phase, uint32_t lanes, bool obeys) {
+    RailCall call = {};
+    call.operation = phase.operation;
+    call.lanes = lanes;
+    if (obeys) {
+        call.algorithm = phase.rail_algorithm;
+        call.protocol = phase.rail_protocol;
+        call.nchannels = phase.rail_nchannels;
+    }
+    return call;
+}
+
+// Elements that do not divide into chunks are reduced beside the first call along the rail, or
+// alone where there are no others.
+void add_left_over(const tuccl_program &program, const RailCall &first,
+                   std::vector<RailCall> *calls) {
+    const tuccl_program_header &header = *program.header;
+    if (header.operation != TUCCL_ALL_REDUCE || header.chunks == 1 ||
+        program.phases[0].kind != TUCCL_PHASE_LOCAL)
+        return;
+    RailCall beside = first;
+    beside.operation = TUCCL_ALL_REDUCE;
+    RailCall alone = {};
+    alone.operation = TUCCL_ALL_REDUCE;
+    alone.lanes = 1;
+    for (RailCall call : {beside, alone}) {
+        call.most_bytes = is_chosen_by_size(call) ? header.chunks * kMostElement : 0;
+        add(call, calls);
+    }
+}
+
+void add_rounds(const tuccl_program &program, std::vector<RailCall> *calls) {
+    RailCall call = {};
+    call.operation = kSend;
+    call.pairs = pairs_of(program);
+    add(call, calls);
 }
 
 } // namespace
+
+void add_rail_calls(const Rule &rule, const void *programs, bool obeys,
+                    std::vector<RailCall> *calls) {
+    tuccl_program program;
+    if (programs == nullptr || !tuccl_programs_at(programs, rule.program, &program))
+        return;
+    if (tuccl_program_has_statements(&program)) {
+        add_rounds(program, calls);
+        return;
+    }
+    const tuccl_program_header &header = *program.header;
+    uint64_t chunk_bytes = 0;
+    for_largest_calls(program, rule.max_bytes, rule.buffer_bytes,
+                      [&](const Slicing &slicing, uint64_t) {
+                          chunk_bytes = std::max(chunk_bytes, largest_chunk(program, slicing));
+                      });
+    bool is_first = true;
+    for (uint32_t i = 0; i < header.phase_count; i++) {
+        const tuccl_phase &phase = program.phases[i];
+        if (phase.kind != TUCCL_PHASE_RAIL)
+            continue;
+        RailCall call = call_of(phase, header.lanes, obeys);
+        const uint64_t blocks = phase.operation == TUCCL_ALL_REDUCE ? 1 : header.nodes;
+        if (is_chosen_by_size(call))
+            call.most_bytes = phase.chunks * chunk_bytes * blocks * phase.repeats;
+        add(call, calls);
+        if (is_first)
+            add_left_over(program, call, calls);
+        is_first = false;
+    }
+}
+
+std::vector<RailCall> rail_calls(const Decision &decision, const void *programs, bool obeys) {
+    std::vector<RailCall> calls;
+    decision.for_each(
+        [&](uint32_t, const Rule &rule) { add_rail_calls(rule, programs, obeys, &calls); });
+    return calls;
+}
 
 Rails::Rails(const Grid &grid) : grid_(grid), request_(new_rail_request(grid.nodes)) {
 }
@@ -60,7 +155,7 @@ int Rails::split(ncclComm_t comm, ncclComm_t *lane) const {
 }
 
 const char *Rails::make(ncclComm_t comm, const NetworkNeed &need) {
-    if (real_nccl().CommSplit == nullptr)
+    if (!real_nccl().CommSplit)
         return "NCCL has no ncclCommSplit, which came with 2.18";
     const MemoryTaken taken(&nccl_bytes_);
     const char *fault = nullptr;
@@ -109,7 +204,7 @@ std::vector<RailCall> Rails::not_connected(const std::vector<RailCall> &calls) c
     std::vector<RailCall> missing;
     std::copy_if(calls.begin(), calls.end(), std::back_inserter(missing), [&](const auto &call) {
         return std::none_of(connected_.begin(), connected_.end(), [&](const auto &known) {
-            return is_same_kind(known, call) && includes(known, call);
+            return known.is_like(call) && includes(known, call);
         });
     });
     return missing;
@@ -127,9 +222,8 @@ const char *Rails::connect(const std::vector<RailCall> &calls, const RailMemory 
         }))
         return kAborted;
     const auto abort_all = [this] { abort(); };
-    const WarmUpEnd end = warm_up_rail(
-        {now, all, calls, request_, grid_.nodes, grid_.node, grid_.ranks(), grid_.rank(), memory},
-        obstacle, abort_all);
+    const WarmUpEnd end =
+        warm_up_rail({now, all, calls, request_, grid_, memory}, obstacle, abort_all);
     is_stuck_ = end.is_stuck;
     if (end.fault == nullptr)
         connected_.insert(connected_.end(), calls.begin(), calls.end());

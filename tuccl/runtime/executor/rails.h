@@ -31,6 +31,12 @@ struct RailCall {
     uint64_t most_bytes;
     // Of all ranks alike: sender and receiver.
     RankPairs pairs = {};
+
+    // Whether NCCL connects them alike, but for sizes, lanes and pairs.
+    bool is_like(const RailCall &other) const {
+        return operation == other.operation && algorithm == other.algorithm &&
+               protocol == other.protocol && nchannels == other.nchannels;
+    }
 };
 
 // Adds the calls of a rule, each kind of call once. `obeys`: whether NCCL takes the requested
@@ -140,10 +146,7 @@ struct WarmUp {
     ncclComm_t network; // Of all ranks; NULL without sends and receives.
     std::vector<RailCall> calls;
     tuccl_rail_request *request;
-    uint32_t nodes;
-    uint32_t node;
-    uint32_t ranks;
-    uint32_t rank;
+    Grid grid;
     RailMemory memory;
 };
 

@@ -11,37 +11,54 @@
 
 namespace tuccl {
 
-// Functions missing in a release are NULL.
+// A function that a release may lack: a call of it is invalid usage then.
+template <typename... Parameters> struct NcclFunction {
+    int (*address)(Parameters...);
+
+    explicit operator bool() const {
+        return address != nullptr;
+    }
+    int operator()(Parameters... parameters) const {
+        return address != nullptr ? address(parameters...) : int{kNcclInvalidUsage};
+    }
+};
+
+// Names behind "nccl", and parameters.
+#define TUCCL_NCCL_FUNCTIONS(F)                                                                    \
+    F(AllReduce, const void *, void *, size_t, int, int, ncclComm_t, ncclStream)                   \
+    F(AllGather, const void *, void *, size_t, int, ncclComm_t, ncclStream)                        \
+    F(ReduceScatter, const void *, void *, size_t, int, int, ncclComm_t, ncclStream)               \
+    F(Broadcast, const void *, void *, size_t, int, int, ncclComm_t, ncclStream)                   \
+    F(Bcast, void *, size_t, int, int, ncclComm_t, ncclStream)                                     \
+    F(Reduce, const void *, void *, size_t, int, int, int, ncclComm_t, ncclStream)                 \
+    F(AlltoAll, const void *, void *, size_t, int, ncclComm_t, ncclStream)                         \
+    F(Gather, const void *, void *, size_t, int, int, ncclComm_t, ncclStream)                      \
+    F(Scatter, const void *, void *, size_t, int, int, ncclComm_t, ncclStream)                     \
+    F(Send, const void *, size_t, int, int, ncclComm_t, ncclStream)                                \
+    F(Recv, void *, size_t, int, int, ncclComm_t, ncclStream)                                      \
+    F(GroupStart, )                                                                                \
+    F(GroupEnd, )                                                                                  \
+    F(GroupSimulateEnd, ncclSimInfo *)                                                             \
+    F(GetUniqueId, ncclUniqueId *)                                                                 \
+    F(CommInitRank, ncclComm_t *, int, ncclUniqueId, int)                                          \
+    F(CommInitRankConfig, ncclComm_t *, int, ncclUniqueId, int, ncclConfig *)                      \
+    F(CommInitRankScalable, ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig *)             \
+    F(CommInitAll, ncclComm_t *, int, const int *)                                                 \
+    F(CommSplit, ncclComm_t, int, int, ncclComm_t *, ncclConfig *)                                 \
+    F(CommShrink, ncclComm_t, int *, int, ncclComm_t *, ncclConfig *, int)                         \
+    F(CommFinalize, ncclComm_t)                                                                    \
+    F(CommDestroy, ncclComm_t)                                                                     \
+    F(CommAbort, ncclComm_t)                                                                       \
+    F(CommRevoke, ncclComm_t, int)                                                                 \
+    F(CommGetAsyncError, ncclComm_t, int *)                                                        \
+    F(CommCount, ncclComm_t, int *)                                                                \
+    F(CommUserRank, ncclComm_t, int *)                                                             \
+    F(CommCuDevice, ncclComm_t, int *)
+
 struct RealNccl {
-    int (*AllReduce)(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*AllGather)(const void *, void *, size_t, int, ncclComm_t, ncclStream);
-    int (*ReduceScatter)(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*Broadcast)(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*Bcast)(void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*Reduce)(const void *, void *, size_t, int, int, int, ncclComm_t, ncclStream);
-    int (*AlltoAll)(const void *, void *, size_t, int, ncclComm_t, ncclStream);
-    int (*Gather)(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*Scatter)(const void *, void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*Send)(const void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*Recv)(void *, size_t, int, int, ncclComm_t, ncclStream);
-    int (*GroupStart)();
-    int (*GroupEnd)();
-    int (*GroupSimulateEnd)(ncclSimInfo *);
-    int (*GetUniqueId)(ncclUniqueId *);
-    int (*CommInitRank)(ncclComm_t *, int, ncclUniqueId, int);
-    int (*CommInitRankConfig)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig *);
-    int (*CommInitRankScalable)(ncclComm_t *, int, int, int, ncclUniqueId *, ncclConfig *);
-    int (*CommInitAll)(ncclComm_t *, int, const int *);
-    int (*CommSplit)(ncclComm_t, int, int, ncclComm_t *, ncclConfig *);
-    int (*CommShrink)(ncclComm_t, int *, int, ncclComm_t *, ncclConfig *, int);
-    int (*CommFinalize)(ncclComm_t);
-    int (*CommDestroy)(ncclComm_t);
-    int (*CommAbort)(ncclComm_t);
-    int (*CommRevoke)(ncclComm_t, int);
-    int (*CommGetAsyncError)(ncclComm_t, int *);
-    int (*CommCount)(ncclComm_t, int *);
-    int (*CommUserRank)(ncclComm_t, int *);
-    int (*CommCuDevice)(ncclComm_t, int *);
+#define TUCCL_MEMBER(name, ...) NcclFunction<__VA_ARGS__> name;
+    TUCCL_NCCL_FUNCTIONS(TUCCL_MEMBER)
+#undef TUCCL_MEMBER
 };
 
 // Resolved at the first call: in the loader's order, or in a libnccl.so.2 that a library loaded

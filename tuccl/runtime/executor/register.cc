@@ -25,12 +25,6 @@ thread_local Remembered remembered[kRemembered];
 
 } // namespace
 
-Register &Register::of_process() {
-    // Never destroyed: calls may still come while the process ends.
-    static Register *const only = new Register;
-    return *only;
-}
-
 void Register::add(ncclComm_t nccl, Serving serving) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (free_.empty()) {
@@ -92,12 +86,12 @@ std::shared_ptr<LocalRanks> Register::dispose(Communicator *communicator) {
     while (communicator->users_.load() != 0)
         std::this_thread::yield();
     std::shared_ptr<LocalRanks> local = std::move(communicator->serving_.local);
-    const bool is_last = local->leave(communicator->serving_.device);
+    const bool is_last = local->leave(communicator->serving_.device.release());
     {
         const std::lock_guard<std::mutex> rails_lock(communicator->rails_mutex_);
         communicator->rails_ = nullptr;
     }
-    communicator->serving_ = {};
+    communicator->serving_ = Serving{};
     const std::lock_guard<std::mutex> lock(mutex_);
     free_.push_back(communicator);
     return is_last ? local : nullptr;
@@ -128,7 +122,7 @@ class Watchdog {
     void watch() {
         std::unique_lock<std::mutex> lock(mutex_);
         while (!wake_.wait_for(lock, kPeriod, [this] { return stopped_; }))
-            Register::of_process().for_each(look_at);
+            of_process<Register>().for_each(look_at);
     }
 
     static int error_of(ncclComm_t comm) {
@@ -158,7 +152,7 @@ class Watchdog {
 } // namespace
 
 void start_watchdog() {
-    if (real_nccl().CommGetAsyncError == nullptr)
+    if (!real_nccl().CommGetAsyncError)
         return;
     static Watchdog *const only = [] {
         static Watchdog *const instance = new Watchdog;

@@ -3,6 +3,7 @@
 #define TUCCL_EXECUTOR_REGISTER_H
 
 #include "communicator.h"
+#include "of_process.h"
 
 #include <memory>
 #include <mutex>
@@ -14,8 +15,6 @@ namespace tuccl {
 
 class Register {
   public:
-    static Register &of_process();
-
     void add(ncclComm_t nccl, Serving serving);
 
     // Returns NULL where NCCL alone serves it. Takes no lock if the thread's last result is still

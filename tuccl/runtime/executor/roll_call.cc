@@ -1,6 +1,6 @@
 #include "roll_call.h"
 
-#include "random_number.h"
+#include "secrets.h"
 
 #include <algorithm>
 #include <chrono>

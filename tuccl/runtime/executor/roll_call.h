@@ -27,7 +27,7 @@
 
 #include "network_roll.h"
 #include "roll_file.h"
-#include "sha256.h"
+#include "secrets.h"
 
 #include <functional>
 #include <memory>

@@ -1,7 +1,7 @@
 #include "roll_place.h"
 
-#include "random_number.h"
 #include "roll_table.h"
+#include "secrets.h"
 
 #include <atomic>
 #include <cerrno>

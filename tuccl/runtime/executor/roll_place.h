@@ -8,7 +8,7 @@
 #define TUCCL_EXECUTOR_ROLL_PLACE_H
 
 #include "nccl_abi.h"
-#include "sha256.h"
+#include "secrets.h"
 
 #include <array>
 #include <cstdint>

@@ -5,9 +5,9 @@
 #include "log.h"
 #include "plan.h"
 #include "rails.h"
-#include "random_number.h"
 #include "real_nccl.h"
 #include "register.h"
+#include "secrets.h"
 #include "staging_need.h"
 
 extern "C" {
@@ -37,14 +37,10 @@ struct Place {
 
 bool find_place(ncclComm_t comm, Place *place) {
     const RealNccl &real = real_nccl();
-    return real.AllGather != nullptr && real.CommCount != nullptr && real.CommUserRank != nullptr &&
-           real.CommCuDevice != nullptr && real.CommCount(comm, &place->ranks) == kNcclSuccess &&
+    return real.AllGather && real.CommCount && real.CommUserRank && real.CommCuDevice &&
+           real.CommCount(comm, &place->ranks) == kNcclSuccess &&
            real.CommUserRank(comm, &place->rank) == kNcclSuccess &&
            real.CommCuDevice(comm, &place->device) == kNcclSuccess;
-}
-
-void set_fault(Greeting *greeting, const std::string &fault) {
-    greeting->fault[fault.copy(greeting->fault, sizeof greeting->fault - 1)] = '\0';
 }
 
 uint32_t sum_of(const void *data, size_t bytes) {
@@ -55,8 +51,8 @@ Greeting greet(const Plan &plan, uint16_t most_blocks) {
     Greeting greeting = {};
     greeting.magic = kGreetingMagic;
     greeting.version = kExecutorVersion;
-    greeting.sum = plan.sum;
-    greeting.wanted = plan.wanted ? 1 : 0;
+    greeting.sum = plan.table->sum;
+    greeting.wanted = plan.table->wanted ? 1 : 0;
     greeting.most_blocks = most_blocks;
     const Cores cores = cores_here();
     greeting.cores = cores.count;
@@ -70,21 +66,24 @@ Greeting greet(const Plan &plan, uint16_t most_blocks) {
     return greeting;
 }
 
-// Returns NULL, or the reason of a failure. `runner`: NULL on one node.
-const char *connect(tuccl_device_comm *device, const Plan &plan, const Grid &grid,
-                    const std::vector<Greeting> &greetings, ProgramRunner *runner) {
+// Returns NULL, or the reason of a failure.
+const char *connect(const Serving &parts, const std::vector<Greeting> &greetings) {
+    const Plan &plan = parts.plan;
+    const Grid &grid = parts.grid;
+    tuccl_device_comm *device = parts.device.get();
     unsigned char handles[TUCCL_MAX_RANKS][TUCCL_HANDLE_BYTES] = {};
     for (uint32_t local = 0; local < grid.local_ranks; local++)
         std::memcpy(handles[local], greetings[grid.first_of_node() + local].handle,
                     TUCCL_HANDLE_BYTES);
     if (const char *fault = tuccl_device_comm_connect(device, handles))
         return fault;
-    if (runner == nullptr)
-        return tuccl_device_comm_load_programs(device, plan.bundle->programs,
-                                               plan.bundle->program_bytes);
+    if (parts.runner == nullptr)
+        return tuccl_device_comm_load_programs(device, plan.programs,
+                                               plan.table->bundle->program_bytes);
     const uint32_t lanes = plan.stream_lanes();
     const char *fault = tuccl_device_prepare_phases(device, plan.scratch_bytes, 2 * lanes);
-    return fault != nullptr ? fault : runner->load(device, plan.staging, plan.scratch_bytes, lanes);
+    return fault != nullptr ? fault
+                            : parts.runner->load(device, plan.staging, plan.scratch_bytes, lanes);
 }
 
 void warn_off(const Place &place, const std::string &reason) {
@@ -146,23 +145,24 @@ std::string describe_bounds(const Plan &plan) {
     return text;
 }
 
-// `rails` may be NULL.
-void tell(const Plan &plan, const Place &place, const Grid &grid, const Rails *rails,
-          const Verdict &verdict) {
-    if (verdict.serve && !plan.has_something())
-        log_info("%s (CRC %08x) has nothing for the executor with %s%s", plan.source.c_str(),
-                 plan.sum, describe(grid).c_str(), describe_bounds(plan).c_str());
+void tell(const Serving &parts, const Place &place, const Verdict &verdict) {
+    const Plan &plan = parts.plan;
+    const Grid &grid = parts.grid;
+    const char *source = plan.table->source.c_str();
+    const std::string bounds = describe_bounds(plan);
+    const double bytes =
+        static_cast<double>(staging_bytes(plan.staging, grid.local_ranks) + plan.scratch_bytes);
+    if (verdict.serve && plan.programs == nullptr)
+        log_info("%s (CRC %08x) has nothing for the executor with %s%s", source, plan.table->sum,
+                 describe(grid).c_str(), bounds.c_str());
     else if (verdict.serve)
         log_info("executor serves rank %d of %d%s: %s (CRC %08x), %zu ranges%s, %.1f MiB of "
                  "device memory%s%s",
                  place.rank, place.ranks,
-                 grid.nodes > 1 ? (" (" + describe(grid) + ")").c_str() : "", plan.source.c_str(),
-                 plan.sum, plan.decision.rule_count(),
-                 plan.chooses ? " and what the process chooses" : "",
-                 static_cast<double>(staging_bytes(plan.staging, grid.local_ranks) +
-                                     plan.scratch_bytes) /
-                     (1 << 20),
-                 rails != nullptr ? describe(*rails).c_str() : "", describe_bounds(plan).c_str());
+                 grid.nodes > 1 ? (" (" + describe(grid) + ")").c_str() : "", source,
+                 plan.table->sum, plan.decision.rule_count(),
+                 plan.chooses ? " and what the process chooses" : "", bytes / (1 << 20),
+                 parts.rails != nullptr ? describe(*parts.rails).c_str() : "", bounds.c_str());
     else if (verdict.unwanted)
         log_info("executor serves nothing: TUCCL_BUNDLE names no file");
     else
@@ -179,23 +179,13 @@ void wait_for_this_process(const std::vector<Greeting> &greetings, const Greetin
         meet_in_process(greetings.front().number + step, static_cast<size_t>(threads), gives_up);
 }
 
-// The parts that set-up makes; taken back unless the executor serves.
-struct Parts {
-    explicit Parts(int number) : device_number(number) {
-    }
-    const int device_number;
-    Grid grid = {};
-    Plan plan;
-    tuccl_device_comm *device = nullptr;
-    std::shared_ptr<LocalRanks> local;
-    std::shared_ptr<Rails> rails;          // NULL on one node,
-    std::unique_ptr<ProgramRunner> runner; // and this.
-    uint64_t number = 0;
+// What set-up makes; taken back unless the executor serves.
+struct Parts : Serving {
     ~Parts() {
         if (rails != nullptr && rails->is_stuck())
-            device = nullptr; // Freeing would wait for a kernel that may never end.
-        rails = nullptr;      // Aborts them unless the executor serves.
-        tuccl_device_comm_destroy(device);
+            (void)device.release(); // Freeing would wait for a kernel that may never end.
+        rails = nullptr;            // Aborts them unless the executor serves.
+        device = nullptr;
         // Memory left by other ranks, if they serve and this one failed, is freed at the next
         // communicator's end.
         if (local != nullptr && local->leave(nullptr))
@@ -234,32 +224,29 @@ const char *make_parts(ncclComm_t comm, Parts *parts, unsigned char *handle) {
     const char *fault = nullptr;
     if (grid.nodes > 1) {
         parts->rails = std::make_shared<Rails>(grid);
-        parts->runner =
-            std::make_unique<ProgramRunner>(grid, parts->plan.bundle->programs,
-                                            parts->plan.chooses ? nullptr : &parts->plan.decision);
+        parts->runner = std::make_unique<ProgramRunner>(
+            grid, parts->plan.programs, parts->plan.chooses ? nullptr : &parts->plan.decision);
         // First, because the others wait inside NCCL for this rank.
         fault = parts->rails->make(comm, parts->plan.network);
     }
+    tuccl_device_comm *device = nullptr;
     if (fault == nullptr)
-        fault = tuccl_device_comm_create(&parts->device, grid.local, grid.local_ranks,
+        fault = tuccl_device_comm_create(&device, grid.local, grid.local_ranks,
                                          &parts->plan.staging, handle);
+    parts->device.reset(device);
     return fault;
 }
 
 // Connects the rail for all calls of the plan. All ranks call it.
-const char *connect_rails(const Exchange &exchange, Parts *parts) {
-    const Plan &plan = parts->plan;
-    const auto calls =
-        rail_calls(plan.decision, plan.bundle->programs, parts->rails->request() != nullptr);
-    return parts->rails->connect(
-        calls, {parts->device_number, tuccl_device_scratch(parts->device), plan.scratch_bytes},
-        [&exchange] { return exchange.obstacle(); });
+const char *connect_rails(const Exchange &exchange, const Serving &parts) {
+    return parts.rails->connect(
+        rail_calls(parts.plan.decision, parts.plan.programs, parts.rails->request() != nullptr),
+        parts.runner->memory(parts.device_number), [&exchange] { return exchange.obstacle(); });
 }
 
 // Exchanges three rounds: prerequisites and hosts, from which all ranks make the same plan; then
 // handles; then whether the handles could be opened; and across nodes a fourth: whether the rail
-// could be connected. Returns NULL with the verdict, or why this
-// rank could not take part.
+// could be connected. Returns NULL with the verdict, or why this rank could not take part.
 const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const Origin &origin,
                   const Waiting &waiting, Parts *parts, Verdict *verdict) {
     const auto gives_up = [&waiting] { return waiting.is_over(); };
@@ -277,8 +264,8 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         *verdict = {false, false, obstacle};
         return nullptr;
     }
-    parts->plan = make_plan(*origin.table, parts->grid, schedule_bounds(greetings));
-    if (parts->plan.fault.empty() && !parts->plan.has_something())
+    parts->plan = make_plan(origin.table, parts->grid, schedule_bounds(greetings));
+    if (parts->plan.fault.empty() && parts->plan.programs == nullptr)
         return nullptr; // On all ranks alike: they have the same table.
     if (parts->plan.fault.empty() && parts->grid.nodes > 1 && shares_with_rails(origin))
         parts->plan.fault = "splitShare or NCCL_COMM_SPLIT_SHARE_RESOURCES shares its abort flag";
@@ -304,10 +291,9 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
         return nullptr;
     parts->local = LocalRanks::join(number + parts->grid.node); // The same on all ranks of a node.
     mine.obeys_requests = parts->rails != nullptr && parts->rails->obey_requests() ? 1 : 0;
-    if (const char *fault =
-            connect(parts->device, parts->plan, parts->grid, greetings, parts->runner.get()))
+    if (const char *fault = connect(*parts, greetings))
         set_fault(&mine, fault);
-    mine.lacks_nvlink = tuccl_device_has_nvlink(parts->device) != 0 ? 0 : 1;
+    mine.lacks_nvlink = tuccl_device_has_nvlink(parts->device.get()) != 0 ? 0 : 1;
     wait_for_this_process(greetings, mine, 1, gives_up);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -317,10 +303,10 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     // Nodes may differ, and calls are decided alike on all of them.
     if (std::any_of(greetings.begin(), greetings.end(),
                     [](const Greeting &greeting) { return greeting.lacks_nvlink != 0; }))
-        tuccl_device_forgo_nvlink(parts->device);
+        tuccl_device_forgo_nvlink(parts->device.get());
     if (parts->rails == nullptr || !verdict->serve)
         return nullptr;
-    if (const char *fault = connect_rails(*exchange, parts))
+    if (const char *fault = connect_rails(*exchange, *parts))
         set_fault(&mine, fault);
     if (const char *fault = exchange->round(mine, &greetings))
         return fault;
@@ -328,33 +314,12 @@ const char *agree(ncclComm_t comm, Exchange *exchange, const Place &place, const
     return nullptr;
 }
 
-Serving serving_of(Parts *parts) {
-    Serving serving;
-    serving.device = parts->device;
-    serving.device_number = parts->device_number;
-    serving.grid = parts->grid;
-    serving.local = std::move(parts->local);
-    serving.decision = std::move(parts->plan.decision);
-    serving.chooses = parts->plan.chooses;
-    serving.bounds = parts->plan.bounds;
-    serving.rails = parts->rails;
-    serving.number = parts->number;
-    if (parts->grid.nodes > 1) {
-        serving.runner = std::move(parts->runner);
-        serving.runner->use(*parts->rails);
-    }
-    if (parts->plan.chooses || parts->grid.nodes > 1)
-        serving.bundle = std::move(parts->plan.bundle);
-    parts->device = nullptr;
-    parts->rails = nullptr;
-    return serving;
-}
-
 const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
                   const Waiting &waiting) {
     Verdict verdict = {};
-    Parts parts(place.device);
-    parts.plan = begin_plan(*origin.table);
+    Parts parts;
+    parts.device_number = place.device;
+    parts.plan = Plan::of(origin.table);
     Exchange exchange(comm, static_cast<uint32_t>(place.ranks), waiting.start.cancelled,
                       waiting.roll);
     if (const char *fault = exchange.open())
@@ -363,13 +328,17 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
     waiting.roll->wait_for_those_here([&waiting] { return waiting.is_over(); });
     if (const char *fault = agree(comm, &exchange, place, origin, waiting, &parts, &verdict)) {
         if (exchange.is_broken())
-            parts.device = nullptr; // Freeing would wait for a kernel that may never end.
+            (void)parts.device.release(); // Freeing would wait for a kernel that may never end.
         return fault;
     }
-    tell(parts.plan, place, parts.grid, parts.rails.get(), verdict);
-    if (!verdict.serve || !parts.plan.has_something())
+    tell(parts, place, verdict);
+    if (!verdict.serve || parts.plan.programs == nullptr)
         return nullptr;
-    Register::of_process().add(comm, serving_of(&parts));
+    if (parts.runner != nullptr)
+        parts.runner->use(*parts.rails);
+    else if (!parts.plan.chooses)
+        parts.plan.table = nullptr;
+    of_process<Register>().add(comm, std::move(parts));
     start_watchdog();
     return nullptr;
 }
@@ -377,8 +346,7 @@ const char *serve(ncclComm_t comm, const Place &place, const Origin &origin,
 // Whether all ranks know without a greeting that the executor has nothing to do. For a greeting
 // NCCL would connect rings, whose memory and time a communicator of sends and receives never needs.
 bool needs_no_greeting(const Table &table, const Roll &roll, uint32_t ranks) {
-    return table.fault.empty() && roll.marks_agree &&
-           (table.bundle == nullptr || !has_rules_for(*table.bundle, ranks, table.chooses));
+    return table.fault.empty() && roll.marks_agree && !table.may_serve(ranks);
 }
 
 } // namespace
@@ -397,17 +365,16 @@ int set_up(ncclComm_t comm, const Origin &origin, const Start &start) {
         return kNcclSuccess;
     }
     if (needs_no_greeting(*origin.table, roll, static_cast<uint32_t>(place.ranks))) {
-        const Plan plan = begin_plan(*origin.table);
-        const Grid unknown = {1, static_cast<uint32_t>(place.ranks), 0, 0};
-        tell(plan, place, unknown, nullptr, {plan.wanted, !plan.wanted, {}});
+        Serving nothing;
+        nothing.plan = Plan::of(origin.table);
+        nothing.grid = {1, static_cast<uint32_t>(place.ranks), 0, 0};
+        const bool is_wanted = origin.table->wanted;
+        tell(nothing, place, {is_wanted, !is_wanted, {}});
         return kNcclSuccess;
     }
-    tuccl_device_scope before;
     const char *fault = "its device cannot be made the current one";
-    if (tuccl_device_enter(place.device, &before) == 0) {
+    if (const InDevice scope(place.device); scope)
         fault = serve(comm, place, origin, {start, &ready, origin.roll.get()});
-        tuccl_device_leave(&before);
-    }
     free_left();
     if (fault == nullptr)
         return kNcclSuccess;

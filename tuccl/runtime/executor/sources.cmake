@@ -4,7 +4,6 @@
 set(executor_folder ${CMAKE_CURRENT_LIST_DIR})
 set(executor_host_sources
   ${executor_folder}/agreement.cc
-  ${executor_folder}/bundle_rules.cc
   ${executor_folder}/choose.cc
   ${executor_folder}/chosen_rails.cc
   ${executor_folder}/communicator.cc
@@ -25,11 +24,9 @@ set(executor_host_sources
   ${executor_folder}/plan.cc
   ${executor_folder}/program_plan.cc
   ${executor_folder}/program_runner.cc
-  ${executor_folder}/rail_calls.cc
   ${executor_folder}/rail_request.cc
   ${executor_folder}/rail_warm_up.cc
   ${executor_folder}/rails.cc
-  ${executor_folder}/random_number.cc
   ${executor_folder}/real_nccl.cc
   ${executor_folder}/register.cc
   ${executor_folder}/roll_call.cc
@@ -38,8 +35,8 @@ set(executor_host_sources
   ${executor_folder}/roll_message.cc
   ${executor_folder}/roll_place.cc
   ${executor_folder}/roll_table.cc
+  ${executor_folder}/secrets.cc
   ${executor_folder}/set_up.cc
-  ${executor_folder}/sha256.cc
   ${executor_folder}/staging_need.cc
   ${executor_folder}/statement_plan.cc
   ${executor_folder}/stream_order.cc

@@ -17,14 +17,13 @@ namespace tuccl {
 
 // An area holds the lines of all sources in one half and phase, each in an equal part. Largest
 // area: longer messages are divided into several launches.
-constexpr size_t kMostLlAreaBytes = size_t{4} << 20;
-constexpr size_t kMostLl128AreaBytes = size_t{18} << 20;
+constexpr size_t kMostAreaBytes[TUCCL_PROTOCOLS] = {size_t{4} << 20, size_t{18} << 20, 0};
 constexpr uint32_t kPhases = 2;
 
 // Parts are whole lines of LL128.
 constexpr uint32_t kPartGrain = 512;
-constexpr uint32_t most_part(size_t area_bytes, uint32_t ranks) {
-    return static_cast<uint32_t>(area_bytes / ranks / kPartGrain * kPartGrain);
+constexpr uint32_t most_part(uint32_t protocol, uint32_t ranks) {
+    return static_cast<uint32_t>(kMostAreaBytes[protocol] / ranks / kPartGrain * kPartGrain);
 }
 
 // Returns whether a call has its own kernel; all others use the interpreter.
@@ -58,6 +57,31 @@ struct Peers {
     uint32_t ll128_area;
     uint32_t ll128_phases;
 };
+
+// The data that one launch moves. A block is one rank's part of all_gather's result or
+// reduce_scatter's input; all_reduce has none.
+struct Work {
+    const char *send;
+    char *receive;
+    size_t stride;  // From one rank's block, or shard of all_reduce, to the next.
+    uint32_t bytes; // Of a block; all of it for all_reduce.
+    uint32_t type;
+    uint32_t reduction;
+};
+
+// Bytes of a user's buffer that a thread reads or writes at once, at most.
+constexpr uint32_t kLlPartBytes = 8;
+constexpr uint32_t kLl128PartBytes = 16;
+
+// Returns whether every part is complete or absent, and aligned: then the faster kernel for whole
+// parts applies. Ranks may differ; both kernels write the same lines.
+inline bool is_whole(const Work &work, uint32_t protocol) {
+    const uint32_t part = protocol == TUCCL_LL ? kLlPartBytes : kLl128PartBytes;
+    return (reinterpret_cast<uintptr_t>(work.send) | reinterpret_cast<uintptr_t>(work.receive) |
+            work.stride | work.bytes) %
+               part ==
+           0;
+}
 
 } // namespace tuccl
 

@@ -7,6 +7,7 @@
 #include "uniform_plan.h"
 
 #include <algorithm>
+#include <iterator>
 
 // One half of a protocol's lines for stages, whose calls are divided into launches beyond that.
 // Tests are compiled with less.
@@ -25,14 +26,6 @@ bool find(const void *programs, const Rule &rule, tuccl_program *program) {
     return programs != nullptr && tuccl_programs_at(programs, rule.program, program);
 }
 
-// Data and wire bytes of LL's lines and LL128's pieces.
-struct Unit {
-    uint64_t data_bytes;
-    uint64_t line_bytes;
-};
-constexpr Unit kLlUnit = {8, 16};
-constexpr Unit kLl128Unit = {480, 512};
-
 // Bytes that one rank sends another in one phase of the largest call.
 uint64_t message_bytes(uint32_t operation, const Rule &rule, uint32_t ranks) {
     if (rule.pattern == TUCCL_PATTERN_ONE_PHASE)
@@ -42,24 +35,17 @@ uint64_t message_bytes(uint32_t operation, const Rule &rule, uint32_t ranks) {
                                          : divided_up(rule.max_bytes, ranks);
 }
 
-// Calls above the maximum are divided into several launches.
-uint32_t part_bytes(uint64_t message, Unit unit, uint32_t most) {
-    const uint64_t units =
-        std::min<uint64_t>(divided_up(message, unit.data_bytes), most / unit.line_bytes);
-    const uint64_t lines = units * unit.line_bytes;
-    return static_cast<uint32_t>(divided_up(lines, kPartGrain) * kPartGrain);
-}
-
 void add_pattern_need(uint32_t operation, const Rule &rule, uint32_t ranks, tuccl_staging *need) {
-    const bool low_latency = rule.protocol == TUCCL_LL;
-    const uint32_t most = most_part(low_latency ? kMostLlAreaBytes : kMostLl128AreaBytes, ranks);
-    const uint32_t part =
-        part_bytes(message_bytes(operation, rule, ranks), low_latency ? kLlUnit : kLl128Unit, most);
+    const WireUnit &unit = kWireUnits[rule.protocol];
+    // Calls above the maximum are divided into several launches.
+    const uint64_t units =
+        std::min(divided_up(message_bytes(operation, rule, ranks), unit.data_bytes),
+                 most_part(rule.protocol, ranks) / unit.line_bytes);
+    const uint64_t part = round_up(units * unit.line_bytes, kPartGrain);
     const uint32_t phases = rule.pattern == TUCCL_PATTERN_TWO_PHASE ? kPhases : 1;
-    uint32_t *wanted_part = low_latency ? &need->ll_part : &need->ll128_part;
-    uint32_t *wanted_phases = low_latency ? &need->ll_phases : &need->ll128_phases;
-    *wanted_part = std::max(*wanted_part, part);
-    *wanted_phases = std::max(*wanted_phases, phases);
+    uint32_t &wanted = need->part_bytes[rule.protocol];
+    wanted = std::max(wanted, static_cast<uint32_t>(part));
+    need->phases[rule.protocol] = std::max(need->phases[rule.protocol], phases);
 }
 
 void add_interpreter_need(uint32_t operation, const Rule &rule, const tuccl_program &program,
@@ -95,14 +81,12 @@ void add_uniform_need(const Rule &rule, const tuccl_program &program, const Grid
 }
 
 void add_statement_need(const Rule &rule, const tuccl_program &program, tuccl_staging *need) {
-    const bool low_latency = rule.protocol == TUCCL_LL;
     const ChunkCut cut = largest_cut(*program.header, rule.max_bytes);
-    const uint64_t most = std::min<uint64_t>(
-        kMostStageLinesBytes, low_latency ? kMostProgramLlBytes : kMostProgramLl128Bytes);
+    const uint64_t most = std::min<uint64_t>(kMostStageLinesBytes, kMostHalfBytes[rule.protocol]);
     const uint64_t lines =
-        stage_lines_bytes(rule.protocol, most_arrivals(program), cut.chunk_bytes);
-    uint64_t *half = low_latency ? &need->program_ll_bytes : &need->program_ll128_bytes;
-    *half = std::max(*half, round_up(std::min(lines, most), kPartGrain));
+        most_arrivals(program) * kWireUnits[rule.protocol].lines_of(cut.chunk_bytes);
+    uint64_t &half = need->half_bytes[rule.protocol];
+    half = std::max(half, round_up(std::min(lines, most), kPartGrain));
 }
 
 } // namespace
@@ -162,20 +146,20 @@ NetworkNeed network_need(const Decision &decision, const void *programs) {
 }
 
 tuccl_staging most_staging(uint32_t ranks) {
-    const uint32_t phases = ranks > 0 ? kPhases : 0;
-    return {ranks > 0 ? most_part(kMostLlAreaBytes, ranks) : 0,
-            phases,
-            ranks > 0 ? most_part(kMostLl128AreaBytes, ranks) : 0,
-            phases,
-            kMostProgramLlBytes,
-            kMostProgramLl128Bytes,
-            kMostProgramSimpleBytes,
-            kMostProgramScratchBytes};
+    tuccl_staging most = {};
+    std::copy(std::begin(kMostHalfBytes), std::end(kMostHalfBytes), most.half_bytes);
+    most.scratch_bytes = kMostProgramScratchBytes;
+    for (const uint32_t protocol : {TUCCL_LL, TUCCL_LL128}) {
+        most.part_bytes[protocol] = ranks > 0 ? most_part(protocol, ranks) : 0;
+        most.phases[protocol] = ranks > 0 ? kPhases : 0;
+    }
+    return most;
 }
 
 uint64_t staging_bytes(const tuccl_staging &staging, uint32_t ranks) {
-    const uint64_t parts = uint64_t{staging.ll_phases} * staging.ll_part +
-                           uint64_t{staging.ll128_phases} * staging.ll128_part;
+    uint64_t parts = 0;
+    for (uint32_t protocol = 0; protocol < TUCCL_PROTOCOLS; protocol++)
+        parts += uint64_t{staging.phases[protocol]} * staging.part_bytes[protocol];
     return 2 * ranks * parts + program_area_bytes(staging);
 }
 

@@ -9,8 +9,6 @@ namespace tuccl {
 namespace {
 
 constexpr uint64_t kGrain = 16;
-constexpr uint64_t kLl128DataBytes = 480;
-constexpr uint64_t kLl128PieceBytes = 512;
 // Of a launch: fits 32 bits.
 constexpr uint64_t kMostSliceBytes = uint64_t{1} << 30;
 
@@ -131,7 +129,8 @@ ChunkSlices slice_chunks(const tuccl_program_header &header, const ChunkCut &cut
         wanted = std::min(divided_up(bytes, buffer_bytes), kMostChunkSlices);
     ChunkSlices slices = {1, cut.chunk_bytes};
     if (wanted > 1) { // Of whole pieces of LL128, which are whole lines of LL, too.
-        slices.bytes = round_up(divided_up(cut.chunk_bytes, wanted), kLl128DataBytes);
+        slices.bytes =
+            round_up(divided_up(cut.chunk_bytes, wanted), kWireUnits[TUCCL_LL128].data_bytes);
         slices.slices = divided_up(cut.chunk_bytes, slices.bytes);
     }
     return slices;
@@ -180,19 +179,12 @@ RankPairs pairs_of(const tuccl_program &program) {
     return pairs;
 }
 
-uint64_t stage_lines_bytes(uint32_t protocol, uint32_t arrivals, uint64_t chunk_bytes) {
-    return arrivals * (protocol == TUCCL_LL
-                           ? 2 * chunk_bytes
-                           : divided_up(chunk_bytes, kLl128DataBytes) * kLl128PieceBytes);
-}
-
 uint64_t stage_slice_bytes(const tuccl_staging &staging, uint32_t protocol, uint32_t arrivals,
                            uint64_t chunk_bytes) {
-    uint64_t most = kMostSliceBytes;
-    if (arrivals > 0 && protocol == TUCCL_LL)
-        most = staging.program_ll_bytes / arrivals / (2 * kGrain) * kGrain;
-    else if (arrivals > 0)
-        most = staging.program_ll128_bytes / arrivals / kLl128PieceBytes * kLl128DataBytes;
+    const WireUnit &unit = kWireUnits[protocol];
+    const uint64_t most =
+        arrivals > 0 ? staging.half_bytes[protocol] / arrivals / unit.line_bytes * unit.data_bytes
+                     : kMostSliceBytes;
     return std::min(most, chunk_bytes);
 }
 

@@ -130,9 +130,8 @@ StatementPlan plan_statements(const tuccl_program &program, const Grid &grid,
 using RankPairs = std::vector<std::pair<uint32_t, uint32_t>>;
 RankPairs pairs_of(const tuccl_program &program);
 
-// The bytes of one half of a protocol's lines for messages of so many chunks that arrive, and the
-// bytes of each chunk for which a half suffices, multiples of 16.
-uint64_t stage_lines_bytes(uint32_t protocol, uint32_t arrivals, uint64_t chunk_bytes);
+// The bytes of each chunk, multiples of 16, for whose messages one half of the protocol's lines
+// suffices if so many chunks arrive.
 uint64_t stage_slice_bytes(const tuccl_staging &staging, uint32_t protocol, uint32_t arrivals,
                            uint64_t chunk_bytes);
 

@@ -1,6 +1,6 @@
 #include "stream_order.h"
 
-#include "device_exchange.h"
+#include "executor.h"
 #include "real_nccl.h"
 
 namespace tuccl {

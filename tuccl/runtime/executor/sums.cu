@@ -2,7 +2,6 @@
 // bits and rounded once.
 #include "device_comm.h"
 
-#include "part.h"
 #include "words.cuh"
 
 #include <algorithm>
@@ -16,17 +15,7 @@ constexpr uint32_t kMostBlocks = 256;
 constexpr uint32_t kPartBytes = 16;
 
 template <bool kWhole> __device__ __forceinline__ Part load(const char *from, uint32_t bytes) {
-    if (!kWhole)
-        return load_bytes(from, bytes);
-    const ulonglong2 loaded = *reinterpret_cast<const ulonglong2 *>(from);
-    return {loaded.x, loaded.y};
-}
-
-template <bool kWhole> __device__ __forceinline__ void store(char *to, Part part, uint32_t bytes) {
-    if (kWhole)
-        *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(part.low, part.high);
-    else
-        store_bytes(to, part, bytes);
+    return kWhole ? load_whole(from, kPartBytes) : load_bytes(from, bytes);
 }
 
 // Whole: every part has 16 bytes and is aligned to them.
@@ -49,7 +38,10 @@ template <typename Element, bool kWhole> __global__ void sum(const SumWork work)
         }
         const Part result = {low.word(work.reduction, work.summands),
                              high.word(work.reduction, work.summands)};
-        store<kWhole>(work.target + first, result, bytes);
+        if (kWhole)
+            store_whole(work.target + first, result, kPartBytes);
+        else
+            store_bytes(work.target + first, result, bytes);
     }
 }
 

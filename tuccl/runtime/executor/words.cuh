@@ -1,5 +1,6 @@
-// Reductions on words of 8 bytes, whatever elements they hold. Every rank adds in the order of
-// ranks, so all get the same bits; 16-bit floats are added in 32 bits and rounded once.
+// What a thread moves at once, and reductions on its words of 8 bytes, whatever elements they hold.
+// Every rank adds in the order of ranks, so all get the same bits; 16-bit floats are added in 32
+// bits and rounded once. Compiled by nvcc, and by a host compiler for the tests.
 #ifndef TUCCL_EXECUTOR_WORDS_CUH
 #define TUCCL_EXECUTOR_WORDS_CUH
 
@@ -11,11 +12,108 @@
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#else // The tests run the interpreter on host threads.
+#else
 #include "host_arithmetic.h"
 #endif
 
 namespace tuccl {
+
+// Up to 16 bytes; under LL the lower half alone.
+struct Part {
+    uint64_t low;
+    uint64_t high;
+};
+
+// 8 or 16 bytes at a multiple of that.
+__device__ __forceinline__ Part load_whole(const char *from, uint32_t bytes) {
+    if (bytes == 8)
+        return {*reinterpret_cast<const uint64_t *>(from), 0};
+#ifdef __CUDACC__
+    const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
+    return {both.x, both.y};
+#else
+    const auto *words = reinterpret_cast<const uint64_t *>(from);
+    return {words[0], words[1]};
+#endif
+}
+
+__device__ __forceinline__ void store_whole(char *to, Part unit, uint32_t bytes) {
+    if (bytes == 8) {
+        *reinterpret_cast<uint64_t *>(to) = unit.low;
+        return;
+    }
+#ifdef __CUDACC__
+    *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(unit.low, unit.high);
+#else
+    auto *words = reinterpret_cast<uint64_t *>(to);
+    words[0] = unit.low;
+    words[1] = unit.high;
+#endif
+}
+
+// Moves byte by byte at the end of a buffer or at an unaligned address. Not inlined: a kernel that
+// jumps over so many instructions waits for the next ones.
+inline __device__ __noinline__ Part load_bytes(const char *from, uint32_t bytes) {
+    Part part = {0, 0};
+    for (uint32_t i = 0; i < bytes; i++) {
+        const uint64_t byte = static_cast<unsigned char>(from[i]);
+        (i < 8 ? part.low : part.high) |= byte << (8 * (i % 8));
+    }
+    return part;
+}
+
+inline __device__ __noinline__ void store_bytes(char *to, Part part, uint32_t bytes) {
+    for (uint32_t i = 0; i < bytes; i++)
+        to[i] = static_cast<char>((i < 8 ? part.low : part.high) >> (8 * (i % 8)));
+}
+
+template <typename Element> struct TypeOf {
+    using Type = Element;
+};
+
+// Calls visit(TypeOf<Element>) for types whose sums and averages have kernels of their own, and
+// visit(TypeOf<void>) for all else. Host code.
+template <typename Visit>
+auto with_frequent_sum(uint32_t type, uint32_t reduction, const Visit &visit) {
+    const bool sums = reduction == TUCCL_SUM || reduction == TUCCL_AVG;
+    switch (sums ? type : uint32_t{TUCCL_TYPES}) {
+    case TUCCL_FLOAT16:
+        return visit(TypeOf<__half>{});
+    case TUCCL_BFLOAT16:
+        return visit(TypeOf<__nv_bfloat16>{});
+    case TUCCL_FLOAT32:
+        return visit(TypeOf<float>{});
+    default:
+        return visit(TypeOf<void>{});
+    }
+}
+
+// Calls visit(TypeOf<Element>) for a code of enum tuccl_type.
+template <typename Visit>
+__device__ __forceinline__ auto with_type(uint32_t type, const Visit &visit) {
+    switch (type) {
+    case TUCCL_INT8:
+        return visit(TypeOf<int8_t>{});
+    case TUCCL_UINT8:
+        return visit(TypeOf<uint8_t>{});
+    case TUCCL_INT32:
+        return visit(TypeOf<int32_t>{});
+    case TUCCL_UINT32:
+        return visit(TypeOf<uint32_t>{});
+    case TUCCL_INT64:
+        return visit(TypeOf<int64_t>{});
+    case TUCCL_UINT64:
+        return visit(TypeOf<uint64_t>{});
+    case TUCCL_FLOAT16:
+        return visit(TypeOf<__half>{});
+    case TUCCL_FLOAT32:
+        return visit(TypeOf<float>{});
+    case TUCCL_FLOAT64:
+        return visit(TypeOf<double>{});
+    default:
+        return visit(TypeOf<__nv_bfloat16>{});
+    }
+}
 
 // The type in which elements are added.
 template <typename Element> struct WideOf {
@@ -186,28 +284,9 @@ struct Any {
         contributions[count++] = word;
     }
     __device__ __forceinline__ uint64_t word(uint32_t) const {
-        switch (type) {
-        case TUCCL_INT8:
-            return combine_words<int8_t>(contributions, count, reduction);
-        case TUCCL_UINT8:
-            return combine_words<uint8_t>(contributions, count, reduction);
-        case TUCCL_INT32:
-            return combine_words<int32_t>(contributions, count, reduction);
-        case TUCCL_UINT32:
-            return combine_words<uint32_t>(contributions, count, reduction);
-        case TUCCL_INT64:
-            return combine_words<int64_t>(contributions, count, reduction);
-        case TUCCL_UINT64:
-            return combine_words<uint64_t>(contributions, count, reduction);
-        case TUCCL_FLOAT16:
-            return combine_words<__half>(contributions, count, reduction);
-        case TUCCL_FLOAT32:
-            return combine_words<float>(contributions, count, reduction);
-        case TUCCL_FLOAT64:
-            return combine_words<double>(contributions, count, reduction);
-        default:
-            return combine_words<__nv_bfloat16>(contributions, count, reduction);
-        }
+        return with_type(type, [this](auto element) {
+            return combine_words<typename decltype(element)::Type>(contributions, count, reduction);
+        });
     }
 };
 

@@ -110,8 +110,7 @@ def test_the_executor_has_such_a_staging_memory() -> None:
     need = (RUNTIME / "staging_need.cc").read_text()
     programs = (RUNTIME / "program_staging.h").read_text()
     assert "#define TUCCL_MOST_STAGE_LINES_BYTES (16 << 20)" in need
-    assert "kMostProgramLlBytes = size_t{8} << 20;" in programs
-    assert "kMostProgramLl128Bytes = size_t{16} << 20;" in programs
+    assert "kMostHalfBytes[TUCCL_PROTOCOLS] = {size_t{8} << 20, size_t{16} << 20," in programs
 
 
 def test_slices_overlap_rounds_with_stages() -> None:

@@ -1,0 +1,15 @@
+// The one object of a type in this process. Never destroyed: calls may still come while the process
+// ends.
+#ifndef TUCCL_EXECUTOR_OF_PROCESS_H
+#define TUCCL_EXECUTOR_OF_PROCESS_H
+
+namespace tuccl {
+
+template <typename Object> Object &of_process() {
+    static Object *const only = new Object;
+    return *only;
+}
+
+} // namespace tuccl
+
+#endif
